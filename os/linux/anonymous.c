@@ -45,10 +45,6 @@ int fh_anonymous_start(void)
 	return fh_anonymous_wanted() ? -EOPNOTSUPP : 0;
 }
 
-void fh_anonymous_cancel(void)
-{
-}
-
 void fh_anonymous_serve(void)
 {
 }
@@ -360,15 +356,6 @@ int fh_anonymous_start(void)
 	}
 	state = HOOKED;
 	return 0;
-}
-
-void fh_anonymous_cancel(void)
-{
-	if (state != HOOKED)
-		return;
-	unhook_but(0);
-	cgroup_put(group);
-	state = ENDED;
 }
 
 void fh_anonymous_serve(void)

@@ -8,9 +8,6 @@
 #include <linux/mm.h>
 #include <linux/timer.h>
 #include <linux/version.h>
-#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 17, 0)
-#include <linux/pfn_t.h>
-#endif
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(7, 3, 0)
 #include <linux/folio_batch.h>
 #endif
@@ -19,10 +16,6 @@
 
 #if FH_BEFORE(6, 2)
 #define timer_delete_sync del_timer_sync
-#endif
-
-#if !FH_BEFORE(6, 14)
-#define alloc_pages_bulk_array alloc_pages_bulk
 #endif
 
 /* Where a page's flags are. */
@@ -43,29 +36,6 @@ static inline void fh_hrtimer_setup(struct hrtimer *timer, enum hrtimer_restart 
 	timer->function = function;
 #else
 	hrtimer_setup(timer, function, CLOCK_MONOTONIC, mode);
-#endif
-}
-
-static inline void fh_add_vm_flags(struct vm_area_struct *vma, unsigned long flags)
-{
-#if FH_BEFORE(6, 3)
-	vma->vm_flags |= flags;
-#else
-	vm_flags_set(vma, flags);
-#endif
-}
-
-/* Maps a block by one entry. */
-static inline vm_fault_t fh_insert_block(struct vm_fault *vmf, u64 pfn)
-{
-	bool write = vmf->flags & FAULT_FLAG_WRITE;
-
-#if !defined(CONFIG_TRANSPARENT_HUGEPAGE)
-	return VM_FAULT_SIGBUS;
-#elif FH_BEFORE(6, 17)
-	return vmf_insert_pfn_pmd(vmf, pfn_to_pfn_t(pfn), write);
-#else
-	return vmf_insert_pfn_pmd(vmf, pfn, write);
 #endif
 }
 

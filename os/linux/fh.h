@@ -119,24 +119,17 @@ extern atomic64_t fh_shrinks, fh_shrunk, fh_shrink_asked;
 void fh_statistics_start(void);
 void fh_statistics_stop(void);
 
-/* selftest.c, bench.c, device.c */
+/* selftest.c */
 
 /* Whether that defect is to be there: whatever does not find it is no test. */
 bool fh_planted(const char *defect);
-extern const struct file_operations fh_selftest_operations, fh_bench_operations;
-void fh_bench_stop(void);
-int fh_device_start(void);
-void fh_device_stop(void);
-/* Frames and blocks that were handed out at a first touch. */
-u64 fh_faults(void);
-u64 fh_huge_faults(void);
+extern const struct file_operations fh_selftest_operations;
 
 /* anonymous.c: ordinary anonymous memory of one control group, where the module was asked for it. */
 
 bool fh_anonymous_wanted(void);
-/* Hooks the kernel, and serves nothing yet; takes that back. */
+/* Hooks the kernel, and serves nothing yet. */
 int fh_anonymous_start(void);
-void fh_anonymous_cancel(void);
 /* From now on the module stays until it is told to stop. */
 void fh_anonymous_serve(void);
 extern const struct file_operations fh_anonymous_operations;

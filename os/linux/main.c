@@ -70,15 +70,10 @@ static int __init freehold_start(void)
 	status = fh_anonymous_start();
 	if (status)
 		goto no_hooks;
-	status = fh_device_start();
-	if (status)
-		goto no_device;
 	fh_anonymous_serve();
 	fh_statistics_start();
 	return 0;
 
-no_device:
-	fh_anonymous_cancel();
 no_hooks:
 	fh_shrinker_stop();
 no_shrinker:
@@ -91,7 +86,6 @@ static void __exit freehold_end(void)
 	int status;
 
 	fh_statistics_stop();
-	fh_device_stop();
 	fh_shrinker_stop();
 	status = end_memory();
 	pr_info("%s\n", status ? "FAILED at the end" : "ended, all is well");

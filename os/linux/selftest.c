@@ -30,7 +30,7 @@
 static char *plant = "";
 /* Not to be written later: whoever reads it takes no lock. */
 module_param(plant, charp, 0444);
-MODULE_PARM_DESC(plant, "a defect to be found: twice, lose, scribble by the self-test; dirty, keep by page faults and anonymous memory");
+MODULE_PARM_DESC(plant, "a defect to be found: twice, lose, scribble by the self-test; dirty, keep by anonymous memory");
 
 static DEFINE_MUTEX(running);
 static u32 *shadow;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* /sys/kernel/debug/freehold: what the allocator and the module have done; the self-test and the benchmark are run there. */
+/* /sys/kernel/debug/freehold: what the allocator and the module have done; the self-test is run there. */
 #include "fh.h"
 
 #include <linux/debugfs.h>
@@ -53,8 +53,6 @@ static int statistics_show(struct seq_file *file, void *unused)
 	seq_printf(file, "inside another call   %llu\n", fh_interrupted());
 	seq_printf(file, "late double frees     %lld\n", atomic64_read(&fh_late_double_frees));
 	seq_printf(file, "refused               %lld\n", atomic64_read(&fh_refused));
-	seq_printf(file, "faults                %llu\n", fh_faults());
-	seq_printf(file, "faults of 2 MiB       %llu\n", fh_huge_faults());
 	seq_printf(file, "blocks                %u\n", fh_memory_blocks());
 	seq_printf(file, "blocks taken          %lld\n", atomic64_read(&fh_taken));
 	seq_printf(file, "blocks given back     %lld\n", atomic64_read(&fh_given));
@@ -84,7 +82,6 @@ void fh_statistics_start(void)
 	debugfs_create_file("statistics", 0444, directory, NULL, &statistics_fops);
 	debugfs_create_file("validate", 0444, directory, NULL, &validate_fops);
 	debugfs_create_file("selftest", 0644, directory, NULL, &fh_selftest_operations);
-	debugfs_create_file("bench", 0644, directory, NULL, &fh_bench_operations);
 	if (fh_anonymous_wanted())
 		debugfs_create_file("anonymous", 0600, directory, NULL, &fh_anonymous_operations);
 }
@@ -92,5 +89,4 @@ void fh_statistics_start(void)
 void fh_statistics_stop(void)
 {
 	debugfs_remove(directory);
-	fh_bench_stop();
 }

@@ -1,49 +1,7 @@
-//! Building the kernel: an ordinary `cargo build` of its program, for the host's own target, with
-//! two more flags.
-//!
-//! The flags go with `--target`, so that build scripts are compiled as always. Why this target:
-//! `os/bare-metal/src/bare/boot.rs`.
+//! Where things are: the workspace, what is built, programs, parts of rustc.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-
-use clap::Args;
-
-/// The only target there is `core` for everywhere that the kernel is developed.
-const TARGET: &str = "x86_64-unknown-linux-gnu";
-/// The kernel runs where it was linked, in the upper 2 GiB.
-const FLAGS: &str = "-Crelocation-model=static -Ccode-model=kernel";
-
-/// With which settings.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Profile {
-    /// Optimised, with debug assertions and overflow checks: for the self-test.
-    Checked,
-    /// Optimised, without them: for benchmarks.
-    Bench,
-}
-
-impl Profile {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Checked => "kernel",
-            Self::Bench => "kernel-bench",
-        }
-    }
-}
-
-#[derive(Args)]
-pub(crate) struct Arguments {
-    /// Without debug assertions, as for benchmarks.
-    #[arg(long)]
-    bench: bool,
-}
-
-impl Arguments {
-    pub(crate) fn profile(&self) -> Profile {
-        if self.bench { Profile::Bench } else { Profile::Checked }
-    }
-}
 
 /// A setting of cargo's (`--config`), for release builds in which something else than the workspace's
 /// own crates is hot, as loom, or `core` where that is compiled, too: `Cargo.toml` has dependencies
@@ -69,62 +27,10 @@ pub(crate) fn of_rustc(folder: &str) -> PathBuf {
     Path::new(sysroot.unwrap_or_default().trim()).join("lib/rustlib").join(folder)
 }
 
-/// Whether the standard library for a target is there, or was there after rustup was asked for it.
-pub(crate) fn standard_library(target: &str) -> bool {
-    let library = of_rustc(target).join("lib");
-    let mut rustup = Command::new("timeout");
-    rustup.args(["120", "rustup", "--quiet", "target", "add", target]);
-    library.is_dir() || rustup.output().is_ok_and(|done| done.status.success())
-}
-
 /// Where everything is built: named to cargo, too, so that no configuration of the user's can put
 /// it elsewhere.
 pub(crate) fn target() -> PathBuf {
     root().join(
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from),
     )
-}
-
-fn cargo(subcommand: &str, profile: Profile) -> Command {
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(root().join("os/bare-metal")).arg(subcommand);
-    cargo.args(["--bin", "kernel", "--features", "bare"]);
-    cargo.args(["--target", TARGET, "--profile", profile.name()]);
-    cargo.arg("--target-dir").arg(target());
-    // Flags of the caller's would make another program of it.
-    cargo
-        .env_remove("CARGO_ENCODED_RUSTFLAGS")
-        .env_remove("CARGO_BUILD_RUSTFLAGS")
-        .env("RUSTFLAGS", FLAGS);
-    cargo
-}
-
-/// Builds the kernel; returns where it is.
-///
-/// # Errors
-///
-/// What to tell the user.
-pub(crate) fn build(profile: Profile) -> Result<PathBuf, String> {
-    let status = cargo("build", profile).arg("--quiet").status();
-    let status = status.map_err(|error| format!("cargo cannot be run: {error}"))?;
-    if !status.success() {
-        return Err(format!(
-            "the kernel was not built; if `core` is missing, `rustup target add {TARGET}` brings it"
-        ));
-    }
-    Ok(target().join(TARGET).join(profile.name()).join("kernel"))
-}
-
-/// Lints the kernel's program.
-///
-/// # Errors
-///
-/// What to tell the user.
-pub(crate) fn clippy() -> Result<(), String> {
-    let status = cargo("clippy", Profile::Checked).args(["--", "-D", "warnings"]).status();
-    let status = status.map_err(|error| format!("cargo cannot be run: {error}"))?;
-    if !status.success() {
-        return Err("clippy has something to say".to_owned());
-    }
-    Ok(())
 }

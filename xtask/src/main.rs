@@ -1,16 +1,12 @@
 //! Jobs of this workspace that cargo has no command for. `cargo xtask help` lists them.
 
 mod build;
-mod ci;
-mod dist;
 mod docs;
 mod linux;
-mod msrv;
 mod ostd;
+#[cfg(feature = "pages")]
+mod pages;
 mod qemu;
-mod run;
-#[cfg(test)]
-mod words;
 
 use std::process::ExitCode;
 
@@ -26,42 +22,31 @@ struct Command {
 
 #[derive(Subcommand)]
 enum Job {
-    /// Build the kernel and run its self-test under QEMU.
-    Qemu(run::Arguments),
-    /// Build the kernel and print where it is.
-    Kernel(build::Arguments),
-    /// Lint the kernel's bare-metal program, which an ordinary `cargo clippy` passes over.
-    Clippy,
-    /// Run Freehold as a module of a stock Linux kernel under QEMU: its self-test, benchmarks and
-    /// page faults.
+    /// Run Freehold as a module of a stock Linux kernel under QEMU: its self-test, and
+    /// ordinary memory of processes.
     Linux(linux::Arguments),
-    /// Run an OSTD kernel on Freehold's frames under QEMU: OSTD's own tests, and a few of ours.
+    /// Run an OSTD kernel on Freehold's frames under QEMU: OSTD's own tests, and ours of page tables
+    /// and interrupts.
     Ostd(ostd::Arguments),
     /// Check that README and docs say what the commands print, or make them say so.
     Docs(docs::Arguments),
-    /// Run the checks that a change must pass, or some of them: which .ci/run calls.
-    Ci(ci::Arguments),
-    /// Make what a package of the commands is made from: static programs, completions, manual pages,
-    /// checksums, a bill of materials.
-    Dist(dist::Arguments),
-    /// Check that each crate builds with the oldest Rust that it says it needs.
-    Msrv,
+    /// Write completions and manual pages of the `freehold` command into a folder.
+    #[cfg(feature = "pages")]
+    Pages {
+        /// The folder, as `share` of an installation.
+        folder: std::path::PathBuf,
+    },
 }
 
 fn main() -> ExitCode {
     let result = match Command::parse().job {
-        Job::Qemu(arguments) => run::run(&arguments),
-        Job::Kernel(arguments) => build::build(arguments.profile()).map(|kernel| {
-            println!("{}", kernel.display());
-            ExitCode::SUCCESS
-        }),
         Job::Linux(arguments) => linux::run(&arguments),
         Job::Ostd(arguments) => ostd::run(&arguments),
         Job::Docs(arguments) => docs::run(&arguments),
-        Job::Ci(arguments) => ci::run(&arguments),
-        Job::Dist(arguments) => dist::run(&arguments),
-        Job::Msrv => msrv::run(),
-        Job::Clippy => build::clippy().map(|()| ExitCode::SUCCESS),
+        #[cfg(feature = "pages")]
+        Job::Pages { folder } => pages::write(&folder)
+            .map(|()| ExitCode::SUCCESS)
+            .map_err(|error| format!("{}: {error}", folder.display())),
     };
     result.unwrap_or_else(|error| {
         eprintln!("error: {error}");

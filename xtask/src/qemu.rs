@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum;
+
 /// How CPUs are run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Accelerator {
@@ -31,6 +33,42 @@ impl Accelerator {
             Self::Kvm => "KVM",
             Self::TcgSingle => "translated, all CPUs on one thread",
             Self::TcgMulti => "translated, each CPU on a thread",
+        }
+    }
+}
+
+/// Whether the hardware runs the CPUs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Kvm {
+    /// Where a kernel really boots under it within seconds.
+    Auto,
+    /// In any case.
+    On,
+    /// Never.
+    Off,
+}
+
+/// On how many threads CPUs run where the hardware does not run them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Threads {
+    /// One for each CPU where this machine has as many cores, one for all otherwise: a CPU that
+    /// waits for another one would keep it from running.
+    Auto,
+    /// One for all.
+    Single,
+    /// One for each CPU.
+    Multi,
+}
+
+impl Threads {
+    /// How that many CPUs are run.
+    pub(crate) fn accelerator(self, cpus: u8) -> Accelerator {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        match self {
+            Self::Single => Accelerator::TcgSingle,
+            Self::Multi => Accelerator::TcgMulti,
+            Self::Auto if cores >= usize::from(cpus) => Accelerator::TcgMulti,
+            Self::Auto => Accelerator::TcgSingle,
         }
     }
 }

@@ -3,7 +3,7 @@
  * Ordinary anonymous memory: a tree of processes and threads touches, forks, copies, swaps and unmaps it, and compilers
  * compile; first in a control group whose memory is the kernel's, then in the one whose memory is Freehold's. Counts what
  * the kernel's zone lock had to do with it. Then Freehold is to get back all that is in use: what is pinned keeps it from
- * it, the rest is migrated under the eyes of its owner. Usage: anonymous PAGES [ROUNDS], which times so many rounds of faults.
+ * it, the rest is migrated under the eyes of its owner. Usage: anonymous PAGES.
  * Ends with 0 where all was as it should be.
  */
 #define _GNU_SOURCE
@@ -28,7 +28,6 @@
 #define PAGE 4096ul
 #define PAGES 1024ul
 #define REGION (PAGES * PAGE)
-#define MAX_ROUNDS 31
 #define GROUPS "/sys/fs/cgroup"
 #define OURS "/sys/kernel/debug/freehold/anonymous"
 #define STATISTICS "/sys/kernel/debug/freehold/statistics"
@@ -52,7 +51,6 @@ static struct {
 	_Atomic long turns;
 } *all;
 static long wanted;
-static int rounds;
 /* Whether huge pages are made, too: to make room for one the kernel empties its per-CPU lists, which would be counted. */
 static int collapse;
 
@@ -284,29 +282,6 @@ static void compile(const char *group)
 	in_processes(one_compiler, COMPILERS);
 }
 
-/* The first touch of each page of 64 MiB, and the way back. */
-static void touch(const char *group)
-{
-	uint64_t touched[MAX_ROUNDS], unmapped[MAX_ROUNDS];
-	size_t size = 16 * REGION, offset;
-	int round;
-
-	for (round = 0; round < rounds; round++) {
-		char *memory = map(size);
-
-		touched[round] = now();
-		for (offset = 0; offset < size; offset += PAGE)
-			*(volatile char *)(memory + offset) = 1;
-		unmapped[round] = now();
-		touched[round] = unmapped[round] - touched[round];
-		munmap(memory, size);
-		unmapped[round] = now() - unmapped[round];
-	}
-	group = strcmp(group, "plain") ? "freehold" : "kernel";
-	report("anonymous fault of 4 KiB", group, touched, rounds, size / PAGE);
-	report("anonymous unmap of 4 KiB", group, unmapped, rounds, size / PAGE);
-	}
-
 static void compare_compiled(void)
 {
 	char command[64];
@@ -348,7 +323,7 @@ static struct result run(const char *group, void (*body)(const char *group))
 	char path[64];
 	int tries;
 
-	wait_for(body == compile ? "compiling" : body == touch ? "timing" : "the tree of processes");
+	wait_for(body == compile ? "compiling" : "the tree of processes");
 	all->touched = 0;
 	put(TRACES "locked/trace", "");
 	put(TRACES "movable/trace", "");
@@ -552,8 +527,6 @@ int main(int argc, char **argv)
 	if (all == MAP_FAILED)
 		return 1;
 	wanted = argc > 1 ? atol(argv[1]) : 100000;
-	rounds = argc > 2 ? atoi(argv[2]) : 0;
-	rounds = rounds < MAX_ROUNDS ? rounds : MAX_ROUNDS;
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	wait_for("the start");
 	watcher = watch();
@@ -563,14 +536,10 @@ int main(int argc, char **argv)
 	compare("tree", tree, NULL);
 	if (access("/cc1", X_OK) == 0)
 		compare("compilers", compile, compare_compiled);
-	/* Events would be measured, too. */
+	/* Not counted from here on. */
 	put(TRACES "locked/events/enable", "0");
 	put(TRACES "movable/events/enable", "0");
 	put(TRACES "drained/events/enable", "0");
-	if (rounds > 0) {
-		run("plain", touch);
-		run("freehold", touch);
-	}
 	under_pressure();
 	give_back();
 	kill(watcher, SIGKILL);

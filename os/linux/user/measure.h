@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Measuring: the clock, what the kernel counts and traces, and the lines that become the table at the end. */
+/* Measuring: the clock, and what the kernel counts and traces. */
 #pragma once
 
 #include <glob.h>
@@ -15,21 +15,6 @@ static inline uint64_t now(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &time);
 	return time.tv_sec * 1000000000ull + time.tv_nsec;
-}
-
-static inline int by_size(const void *a, const void *b)
-{
-	uint64_t left = *(const uint64_t *)a, right = *(const uint64_t *)b;
-
-	return left < right ? -1 : left > right;
-}
-
-/* The median of some rounds, lowest and highest, each divided by how many operations a round was. */
-static inline void report(const char *work, const char *side, uint64_t *values, int count, uint64_t divisor)
-{
-	qsort(values, count, sizeof(*values), by_size);
-	printf("bench\t%s\t%s\t%llu\t%llu\t%llu\t%d\n", work, side, (unsigned long long)(values[count / 2] * 100 / divisor),
-	       (unsigned long long)(values[0] * 100 / divisor), (unsigned long long)(values[count - 1] * 100 / divisor), count);
 }
 
 /* The number behind a word at the start of a line, the first that there is. */

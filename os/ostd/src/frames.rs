@@ -51,13 +51,15 @@ impl GlobalFrameAllocator for Frames {
 
 /// OSTD has all physical memory where its part of the address space begins; the function that says
 /// so is its own.
-fn direct_map(paddr: Paddr) -> *mut u8 {
+pub(crate) fn direct_map(paddr: Paddr) -> *mut u8 {
     core::ptr::with_exposed_provenance_mut(KERNEL_VADDR_RANGE.start + paddr)
 }
 
 /// All frames.
-// SAFETY: OSTD maps all physical memory there from the start on, and adds what nobody uses, each
-// frame once.
 #[ostd::global_frame_allocator]
-pub(crate) static FRAMES: Frames =
-    Frames(unsafe { GlobalFrames::new(Settings::new(CPUS, LIMIT, direct_map), || Kernel) });
+pub(crate) static FRAMES: Frames = {
+    let settings = Settings::new(CPUS, LIMIT, direct_map);
+    // SAFETY: OSTD maps all physical memory there from the start on, and adds what nobody uses,
+    // each frame once.
+    Frames(unsafe { GlobalFrames::new(settings, || Kernel) })
+};

@@ -13,21 +13,27 @@
 
 extern crate osdk_test_kernel;
 
+#[cfg(ktest)]
+extern crate alloc;
+
 mod frames;
 mod heap;
+#[cfg(ktest)]
+mod machine;
 #[cfg(ktest)]
 mod tests;
 
 use core::panic::PanicInfo;
 
-/// The runner asks for these two: which tests, and of which crates. All of them.
+/// The runner asks for these two: which tests, and of which crates.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub static KTEST_TEST_WHITELIST: Option<&[&str]> = None;
 /// See above.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
-pub static KTEST_CRATE_WHITELIST: Option<&[&str]> = None;
+pub static KTEST_CRATE_WHITELIST: Option<&[&str]> =
+    if cfg!(feature = "ours") { Some(&["freehold-ostd"]) } else { None };
 
 #[panic_handler]
 fn panic(info: &PanicInfo) -> ! {

@@ -1,84 +1,58 @@
-//! Whether a crate's tests notice when one line of it is wrong: the core's, the kernel's designs',
-//! or those of virtual memory.
+//! Whether the tests of a crate notice when one line of it is wrong: of the core, of the designs of
+//! the kernel, or of virtual memory. The lists have what no tool thinks of: orderings weakened, and
+//! checks, resets, fences and bounds left out.
 //!
 //! ```text
-//!  {"name", "file", "old", "new", "why"}    in mutants.json, classic.json, vm.json: an ordering weakened, a check, reset or bound left out
+//!  {"name", "file", "old", "new", "why"}    in mutants.json, classic.json, vm.json
 //!  {..., "within": TEXT}                    where the file has the old text more than once
 //!  {..., "first": "PROGRAM::TEST"}          what probably notices it soonest
 //!  {..., "survives": WHY}                   no test notices it, and why
 //! ```
 //!
-//! A mutant whose old text the sources do not have exactly once is an error: a list that nobody
-//! keeps true says nothing.
+//! The crates are checked out once more (`target/mutants/tree`), and there one mistake at a time is
+//! put in, built and tried: a minute each, and more where loom is asked. A list that does not fit
+//! the sources is an error: one that nobody keeps true says nothing.
 
 mod list;
-mod scratch;
-mod trial;
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode, Stdio};
 
 use clap::Parser;
 
-use list::{Mutant, Package};
-use scratch::Build;
+use list::{Mutant, Package, text_of};
 
-/// Whether a crate's tests notice when one line of it is wrong.
+/// Whether the tests of a crate notice when one line of it is wrong.
 #[derive(Parser)]
 #[command(after_help = "\
-Examples, in proofs/mutants:
-  cargo run -- --list                     what there is
-  cargo run -- --filter door-             all tests against some
-  cargo run -- --first                    against each only the test that it names first: minutes
-  cargo run -- --first --sample 12        and of all only twelve, which --seed picks
-  cargo run -- --package freehold-classic those of the kernel's designs
-  FREEHOLD_SECONDS=1 cargo run            long tests whole, as CI runs them
+Examples, in proofs:
+  cargo run -p mutants -- --list                what there is
+  cargo run -p mutants -- door-                 against each only the test that it names first
+  cargo run -p mutants -- --all door-           and where that passes all others
+  FREEHOLD_SECONDS=1 cargo run -p mutants       long tests whole, as CI runs them
 
 Exit status: 0 all were noticed, or are explained; 1 some were not; 2 nothing was run.")]
 struct Arguments {
+    /// Only mutants whose name or file contains one of these.
+    text: Vec<String>,
+
     /// The crate that is changed.
     #[arg(long, value_enum, default_value_t = Package::Freehold)]
     package: Package,
-
-    /// Only mutants whose name or file contains this.
-    #[arg(long, value_name = "TEXT")]
-    filter: Vec<String>,
 
     /// Print what mutants there are, and nothing else.
     #[arg(long)]
     list: bool,
 
-    /// Only that many of them, picked by the seed.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    sample: Option<u64>,
-
-    /// Which sample.
-    #[arg(long, value_name = "N", default_value_t = 0, requires = "sample")]
-    seed: u64,
-
-    /// Run these tests and no others: `lib`, `loom`, or a file in the crate's `tests`.
-    #[arg(long, value_name = "PROGRAM")]
-    by: Option<String>,
-
-    /// Run the test that each names first and no other: minutes instead of hours, and says nothing
-    /// of what that one misses.
+    /// Not only the test that each names first: all tests, loom's last.
     #[arg(long)]
-    first: bool,
-
-    /// Print the results as JSON, too.
-    #[arg(long)]
-    json: bool,
+    all: bool,
 }
 
 /// The repository.
 fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.ancestors().nth(2).unwrap_or(here).to_path_buf()
-}
-
-/// Where everything is built: `target` of the repository, unless the caller names another place.
-fn target() -> PathBuf {
-    root().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
 }
 
 fn main() -> ExitCode {
@@ -88,118 +62,143 @@ fn main() -> ExitCode {
     })
 }
 
-/// The distance between two mutants of a sample, and its first: at most `sample` of `all` are taken.
-fn stride(all: usize, sample: u64, seed: u64) -> (usize, usize) {
-    let step = all.div_ceil(usize::try_from(sample).unwrap_or(usize::MAX)).max(1);
-    (step, (seed % step as u64) as usize)
+/// What git says; the working tree with all that is changed in it is `git stash create`.
+fn git(arguments: &[&str]) -> Result<String, String> {
+    let output = Command::new("git").current_dir(root()).args(arguments).output();
+    let output = output.map_err(|error| format!("git cannot be run: {error}"))?;
+    if !output.status.success() {
+        let told = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("git {}: {told}", arguments.join(" ")));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// A checkout of the working tree as it is, in which mistakes are made.
+struct Tree {
+    folder: PathBuf,
+    package: Package,
+}
+
+impl Tree {
+    fn new(package: Package) -> Result<Self, String> {
+        let folder = root().join("target/mutants/tree");
+        let path = folder.display().to_string();
+        let changed = git(&["stash", "create"])?;
+        let commit = if changed.is_empty() { "HEAD".to_owned() } else { changed };
+        if folder.exists() {
+            git(&["worktree", "remove", "--force", &path])?;
+        }
+        // Of one whose folder somebody has deleted.
+        git(&["worktree", "prune"])?;
+        git(&["worktree", "add", "--detach", &path, &commit])?;
+        Ok(Self { folder, package })
+    }
+
+    /// Whether tests pass; a mistake that does not compile is an error.
+    fn passes(&self, program: &str, tests: &str) -> Result<bool, String> {
+        // CPU time would be fairer than the clock; nothing takes near as long as this.
+        let mut command = Command::new("timeout");
+        command.current_dir(&self.folder).args(["1800", "cargo", "test", "--quiet", "-p"]);
+        command.arg(self.package.name()).env_remove("RUSTFLAGS");
+        command.env(
+            "CARGO_TARGET_DIR",
+            root().join("target/mutants").join(match program {
+                "loom" => "loom",
+                _ => "ordinary",
+            }),
+        );
+        match program {
+            "lib" => command.arg("--lib"),
+            "suite" => command.args(["--test", "suite"]),
+            "loom" => {
+                command.args(["--lib", "--release"]);
+                // Loom itself is what takes long.
+                command.args(["--config", "profile.release.package.\"*\".opt-level=3"]);
+                command.env("RUSTFLAGS", "--cfg loom").env("LOOM_MAX_PREEMPTIONS", "3")
+            }
+            _ => command.args(["--lib", "--tests"]),
+        };
+        let mut build = Command::new(command.get_program());
+        build.current_dir(&self.folder).args(command.get_args()).arg("--no-run");
+        build.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let built = build.stdout(Stdio::null()).status();
+        if !built.is_ok_and(|status| status.success()) {
+            return Err(format!("{} does not compile", self.package.name()));
+        }
+        command.args(["--", tests]).stdout(Stdio::null()).stderr(Stdio::null());
+        let status = command.status().map_err(|error| format!("cargo cannot be run: {error}"))?;
+        Ok(status.success())
+    }
+
+    /// Which tests notice the mutant, if any do.
+    fn noticed(&self, mutant: &Mutant, all: bool) -> Result<Option<String>, String> {
+        let path = self.package.folder(&self.folder).join("src").join(&mutant.file);
+        let text = text_of(&path)?;
+        let put = |text: &str| {
+            std::fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))
+        };
+        put(&mutant.applied(&text)?)?;
+        let others: &[(&str, &str)] = if all { &[("all", ""), ("loom", "loom_")] } else { &[] };
+        let mut noticed = Ok(None);
+        for (program, tests) in mutant.first().into_iter().chain(others.iter().copied()) {
+            match self.passes(program, tests) {
+                Ok(true) => continue,
+                Ok(false) => noticed = Ok(Some(format!("{program}: {tests}"))),
+                Err(error) => noticed = Err(format!("{}: {error}", mutant.name)),
+            }
+            break;
+        }
+        put(&text)?;
+        noticed
+    }
 }
 
 /// Runs the job. Fails where a mutant survives and nothing says why.
 ///
 /// # Errors
 ///
-/// A list that does not fit the sources; tests that cannot be built, or that fail without a mutant.
+/// A list that does not fit the sources; mistakes that do not compile.
 fn run(arguments: &Arguments) -> Result<ExitCode, String> {
-    let package = arguments.package;
-    let mutants = list::read(&root(), package)?;
+    let mutants = list::read(&root(), arguments.package)?;
     let fits =
         |mutant: &Mutant, text: &String| mutant.name.contains(text) || mutant.file.contains(text);
-    let mut wanted: Vec<(usize, &Mutant)> = mutants
-        .iter()
-        .enumerate()
-        .filter(|(_, mutant)| {
-            arguments.filter.is_empty() || arguments.filter.iter().any(|text| fits(mutant, text))
-        })
-        .collect();
+    let is_wanted = |mutant: &&Mutant| {
+        arguments.text.is_empty() || arguments.text.iter().any(|text| fits(mutant, text))
+    };
+    let wanted: Vec<&Mutant> = mutants.iter().filter(is_wanted).collect();
     if wanted.is_empty() {
         return Err("there is no such mutant; --list names them all".into());
     }
-    if let Some(sample) = arguments.sample {
-        let (step, first) = stride(wanted.len(), sample, arguments.seed);
-        wanted = wanted.into_iter().skip(first).step_by(step).collect();
-    }
     if arguments.list {
-        wanted.iter().for_each(|(_, mutant)| {
-            println!("{:<42} {:<22} {}", mutant.name, mutant.file, mutant.why)
-        });
+        for mutant in wanted {
+            println!("{:<42} {:<22} {}", mutant.name, mutant.file, mutant.why);
+        }
         return Ok(ExitCode::SUCCESS);
     }
-    let scratch = scratch::Scratch::new(package, &mutants)?;
-    let mut programs = Vec::new();
-    for build in Build::ALL {
-        // Loom takes long to build, and of the first tests of a crate none may be loom's.
-        let named = wanted.iter().filter_map(|(_, mutant)| mutant.first());
-        let of_named = named.map(|(program, _)| Build::of(program)).any(|named| named == build);
-        let by = arguments.by.as_ref().is_none_or(|by| Build::of(by) == build);
-        if by && (of_named || !arguments.first) {
-            programs.extend(scratch.build(build)?);
-        }
+    let tree = Tree::new(arguments.package)?;
+    if let Some((program, tests)) = wanted.iter().find_map(|mutant| mutant.first())
+        && !tree.passes(program, tests)?
+    {
+        return Err(format!("{tests} fails without a mutant"));
     }
-    programs.retain(|program| arguments.by.as_ref().is_none_or(|by| program.name == *by));
-    let mut trials =
-        trial::Trials::new(&scratch, programs, arguments.by.is_some(), arguments.first);
-    let mut results = Vec::new();
-    for (number, mutant) in wanted {
-        let by = trials.noticed(number, mutant)?;
-        let word = match (&by, &mutant.survives) {
-            (Some(by), _) => format!("noticed   {by}"),
-            (None, Some(why)) => format!("survives  {why}"),
-            (None, None) => "SURVIVES".to_owned(),
-        };
-        let line = format!("{:<42} {word}", mutant.name);
-        if arguments.json {
-            eprintln!("{line}")
-        } else {
-            println!("{line}")
-        }
-        results.push((mutant, by));
-    }
-    Ok(print_results(&results, arguments.json))
-}
-
-/// The score, and whether every survivor is explained.
-fn print_results(results: &[(&Mutant, Option<String>)], json: bool) -> ExitCode {
-    let noticed = results.iter().filter(|(_, by)| by.is_some()).count();
-    let unexplained =
-        results.iter().filter(|(mutant, by)| by.is_none() && mutant.survives.is_none()).count();
-    if json {
-        let row = |(mutant, by): &(&Mutant, Option<String>)| {
-            serde_json::json!({
-                "name": mutant.name, "file": mutant.file, "why": mutant.why, "noticed": by.is_some(), "by": by,
-                "survives": mutant.survives,
-            })
-        };
-        let rows: Vec<_> = results.iter().map(row).collect();
-        println!(
-            "{:#}",
-            serde_json::json!({ "mutants": rows, "noticed": noticed, "unexplained": unexplained })
-        );
-    } else {
-        let survive = results.len() - noticed;
-        println!(
-            "{noticed} of {} noticed; {survive} survive, {unexplained} of them unexplained",
-            results.len()
-        );
-    }
-    if unexplained == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::stride;
-
-    #[test]
-    fn each_mutant_is_in_the_sample_of_some_seed() {
-        for (all, sample) in [(135, 12), (135, 135), (5, 12), (7, 1)] {
-            let (step, _) = stride(all, sample, 0);
-            let mut taken = vec![0; all];
-            for seed in 0..step as u64 {
-                let (step, first) = stride(all, sample, seed);
-                let picked: Vec<usize> = (0..all).skip(first).step_by(step).collect();
-                assert!(picked.len() as u64 <= sample && !picked.is_empty());
-                picked.into_iter().for_each(|at| taken[at] += 1);
+    let (mut noticed, mut unexplained) = (0, 0);
+    for mutant in &wanted {
+        let word = match (tree.noticed(mutant, arguments.all)?, &mutant.survives) {
+            (Some(by), _) => {
+                noticed += 1;
+                format!("noticed   {by}")
             }
-            assert_eq!(taken, vec![1; all], "{sample} of {all}");
-        }
+            (None, Some(why)) => format!("survives  {why}"),
+            (None, None) => {
+                unexplained += 1;
+                "SURVIVES".to_owned()
+            }
+        };
+        println!("{:<42} {word}", mutant.name);
     }
+    git(&["worktree", "remove", "--force", &tree.folder.display().to_string()])?;
+    let survive = wanted.len() - noticed;
+    let all = wanted.len();
+    println!("{noticed} of {all} noticed; {survive} survive, {unexplained} of them unexplained");
+    Ok(if unexplained == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

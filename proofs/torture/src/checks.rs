@@ -5,22 +5,19 @@ use std::sync::atomic::Ordering;
 
 use freehold::Migratetype;
 
-use super::Plant;
-use super::bounds::{broken, halved, limit, limit_alone};
-use super::call::Call;
-use super::tally::Tally;
+use super::clerk::Tally;
 use super::world::World;
 
 /// Waits until nobody calls, and checks every invariant and that all frames are somewhere.
 pub(super) fn pause(world: &World) {
     let _alone = world.gate.write().unwrap_or_else(PoisonError::into_inner);
     if let Err(violation) = world.freehold.validate() {
-        world.books.tell(format!("an invariant is broken: {violation}"));
+        world.ledger.tell(format!("an invariant is broken: {violation}"));
     }
     let (free, managed) = frames(world);
-    let owned = world.books.owned();
+    let owned = world.ledger.owned();
     if managed != world.frames() || free + owned != managed {
-        world.books.tell(format!(
+        world.ledger.tell(format!(
             "{free} free frames and {owned} in use are not the {managed} that there are"
         ));
     }
@@ -32,14 +29,14 @@ fn one_zone(world: &World, zone: usize) {
     let Some(stats) = world.freehold.zone_stats(zone) else { return };
     let marks = world.marks()[zone];
     if stats.watermarks != marks {
-        world.books.tell(format!(
+        world.ledger.tell(format!(
             "zone {zone} has the watermarks {:?}, but {marks:?} were set",
             stats.watermarks
         ));
     }
     let free: u64 = world.freehold.pageblocks(zone).map(|block| u64::from(block.free)).sum();
     if free != stats.free {
-        world.books.tell(format!(
+        world.ledger.tell(format!(
             "zone {zone} has {} free frames, its pageblocks have {free}",
             stats.free
         ));
@@ -48,7 +45,7 @@ fn one_zone(world: &World, zone: usize) {
     // A block more is made while there are less than 1 %.
     let most = world.zones[zone].frames() / 100 / 512 + 1;
     if reserved > most {
-        world.books.tell(format!(
+        world.ledger.tell(format!(
             "zone {zone} has {reserved} HIGHATOMIC blocks, and {most} are the most there may be"
         ));
     }
@@ -65,30 +62,30 @@ fn frames(world: &World) -> (u64, u64) {
 /// called.
 pub(super) fn end(world: &World, tally: &Tally) {
     if let Err(violation) = world.freehold.validate() {
-        world.books.tell(format!("in the end an invariant is broken: {violation}"));
+        world.ledger.tell(format!("in the end an invariant is broken: {violation}"));
     }
     world.freehold.drain_all();
     if let Err(violation) = world.freehold.validate() {
-        world.books.tell(format!("after draining an invariant is broken: {violation}"));
+        world.ledger.tell(format!("after draining an invariant is broken: {violation}"));
     }
     for zone in 0..world.freehold.zone_count() {
         let Some(stats) = world.freehold.zone_stats(zone) else { continue };
         if stats.free != stats.managed || stats.free_in_zone != stats.managed {
-            world.books.tell(format!(
+            world.ledger.tell(format!(
                 "zone {zone} has {} frames, but in the end {} are free, {} of them at home",
                 stats.managed, stats.free, stats.free_in_zone
             ));
         }
-        if stats.free_blocks != world.zones[zone].blocks() {
+        if stats.free_blocks != world.whole[zone] {
             world
-                .books
+                .ledger
                 .tell(format!("zone {zone}: {} blocks are whole in the end", stats.free_blocks));
         }
     }
     let (_, managed) = frames(world);
-    if managed != world.frames() || world.books.owned() != 0 {
-        let (there, owned) = (world.frames(), world.books.owned());
-        world.books.tell(format!(
+    if managed != world.frames() || world.ledger.owned() != 0 {
+        let (there, owned) = (world.frames(), world.ledger.owned());
+        world.ledger.tell(format!(
             "{managed} of {there} frames are there in the end, {owned} of them in use"
         ));
     }
@@ -99,35 +96,20 @@ fn counts(world: &World, tally: &Tally) {
     let totals = world.freehold.totals();
     let late = world.freehold.platform().late();
     if totals.late_double_frees != 0 || late != 0 {
-        world.books.tell(format!("{late} right frees were told as double ones"));
+        world.ledger.tell(format!("{late} right frees were told as double ones"));
     }
     let allocs = totals.cpus.total_allocs();
     if allocs > tally.allocs || allocs + tally.unseen < tally.allocs {
-        world.books.tell(format!(
+        world.ledger.tell(format!(
             "{} allocations were made, {} of which may not have been counted: {allocs} were",
             tally.allocs, tally.unseen
         ));
     }
     let frees = totals.cpus.local_frees + totals.cpus.remote_frees + totals.unattributed_frees;
     if !(tally.frees..=tally.frees + tally.trims).contains(&frees) {
-        world.books.tell(format!(
+        world.ledger.tell(format!(
             "{} frees and {} trims at most were made, {frees} counted",
             tally.frees, tally.trims
         ));
-    }
-}
-
-/// Every bound was kept.
-pub(super) fn bounds(world: &World, tally: &Tally, alone: bool) {
-    for call in Call::all() {
-        let Some(line) = tally.line(call) else { continue };
-        let limit = if alone { limit_alone(call) } else { limit(call) };
-        let limit = if world.plan.plant == Some(Plant::SmallBound) { halved(limit) } else { limit };
-        if let Some((what, cost, limit)) = broken(limit, line.most) {
-            let when = if alone { "alone, " } else { "" };
-            world.books.tell(format!(
-                "{call}: {when}{cost} {what}, and {limit} are the most there may be"
-            ));
-        }
     }
 }

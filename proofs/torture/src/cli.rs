@@ -1,158 +1,197 @@
-//! `freehold soak`: everything at once, for as long as one likes.
+//! The command line: a subcommand for each case.
 
-use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Args, CommandFactory, Parser};
-use freehold::FRAME_SIZE;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use serde_json::{Value, json};
 
-use crate::table::table;
-use crate::{LEAST, Map, Plan, Plant, run as soak};
-use freehold_labkit::cli::error::CliError;
-use freehold_labkit::cli::given::Shown;
-use freehold_labkit::cli::size::{Memory, parse_bytes, parse_memory, whole};
-use freehold_labkit::cli::{Outcome, exit_code, output, stop};
-use freehold_trials::progress;
+use crate::random::Random;
+use crate::world::LEAST;
+use crate::{Map, Plan, Plant, exact, mark, nofalse, stand, storm};
 
-// Paragraphs are one line each: clap breaks them where the terminal ends.
-const HELP: &str = "\
-Threads allocate and free in every way there is, through CPUs that they own or share, near the end of memory, while CPUs, memory and ranges come and go and threads are stopped in mid-call by signals. A separate ledger records the owner of every frame; from time to time all threads pause and every invariant is checked. At the end everything is freed and must be where it was.
-
-Printed for each kind of call: how long it took, and the most heavy barriers and turns of waits in one call, beside the most that one may have (docs/bounds.md); while one thread runs alone also its writes to memory that all CPUs of a zone write. More than one may have is a failure. So is a call that takes 20 s: what each thread was doing is printed then. Times are of this machine with all that runs on it; a call in which its thread was stopped is not among them.
-
-The same seed draws the same numbers; how threads meet is up to the system.
-
+/// Whether a Freehold allocator keeps its word.
+#[derive(Parser)]
+#[command(
+    version,
+    max_term_width = 100,
+    after_help = "\
 Examples:
-  freehold soak                                 a minute
-  freehold soak --minutes 60 --threads 32 --memory 1G
-  freehold soak --map sparse --aged             holes, four zones, scattered frames from the start
-  freehold soak --memory 1T --used 256M         the metadata of 1 TiB
-  freehold soak --seconds 10 --json
+  torture soak --minutes 60
+  torture soak --map random --seed 3            zones with holes
+  torture soak --memory 1T --used 256M          the metadata of 1 TiB
+  torture nofalse --order 3 --stops 300         with threads that are stopped for 300 us at most
+  torture exact --first 1 --seeds 2000
 
---json prints {\"ok\", \"troubles\": [...], \"stuck\": [...], \"rows\": [{\"call\", \"owner\", \"alone\", \"count\", \"refused\", \"p50_ns\", \"p99_ns\", \"p999_ns\", \"max_ns\", \"barriers\", \"barriers_bound\", ...}], ...}.
-
-Exit codes: 0 nothing was wrong; 1 something was; 2 wrong usage; 130 stopped by Ctrl-C, with what was done checked and printed.";
-
-/// Turns of the progress bar are seconds.
-const MINUTE: u64 = 60;
-
-/// Stress the allocator on many threads, and check every frame.
-#[derive(Parser, Debug)]
-#[command(name = "freehold-soak", bin_name = "freehold soak", version, max_term_width = 120)]
+Each prints what it found as JSON, `troubles` first of all.
+Exit status: 0 nothing was wrong, 1 something was, 2 wrong usage."
+)]
 struct Cli {
-    #[command(flatten)]
-    args: SoakArgs,
+    #[command(subcommand)]
+    case: Case,
 }
 
-/// The definition of the command line: what completions and manual pages are made from.
-#[must_use]
-pub fn command() -> clap::Command {
-    Cli::command()
+#[derive(Subcommand)]
+enum Case {
+    /// Every call at once on more threads than cores, each frame's owner in a ledger.
+    Soak(Soak),
+    /// Short storms on small random machines.
+    Mt {
+        /// The first seed.
+        #[arg(long, default_value_t = 1)]
+        first: u64,
+        /// Machines.
+        #[arg(long, default_value_t = 10)]
+        seeds: u64,
+        /// How long each storm takes.
+        #[arg(long, default_value_t = 300)]
+        millis: u64,
+        /// Threads are stopped for so many us at most; 0 for none.
+        #[arg(long, default_value_t = 0)]
+        stops: u64,
+    },
+    /// One thread on random machines: each answer is compared with a table of all frames.
+    Exact {
+        /// The first seed.
+        #[arg(long, default_value_t = 1)]
+        first: u64,
+        /// Machines.
+        #[arg(long, default_value_t = 40)]
+        seeds: u64,
+    },
+    /// There is always a free chunk: no request may fail.
+    Nofalse(nofalse::Arguments),
+    /// One thread stands still anywhere: the others get all but what it has, without waiting.
+    Stop {
+        #[arg(long, default_value_t = 5)]
+        seconds: u64,
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
+    /// How far below the min mark threads get together.
+    Mark(mark::Arguments),
 }
 
-/// Runs the command with these arguments, the first of which is its name.
-#[must_use]
-pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    exit_code(run(&Cli::parse_from(arguments).args))
-}
-
-#[derive(Args, Clone, PartialEq, Eq, Debug)]
-#[command(after_help = HELP)]
-struct SoakArgs {
-    /// How long in minutes, 1 to 100,000. Default: one.
-    #[arg(long, value_name = "N", value_parser = whole(1..=100_000u64))]
+#[derive(Args)]
+struct Soak {
+    #[arg(long, default_value_t = 60)]
+    seconds: u64,
+    /// Instead of seconds.
+    #[arg(long, conflicts_with = "seconds")]
     minutes: Option<u64>,
-
-    /// How long in seconds instead, 1 to 6,000,000.
-    #[arg(long, value_name = "N", conflicts_with = "minutes", value_parser = whole(1..=6_000_000u64))]
-    seconds: Option<u64>,
-
-    /// Threads, 2 to 1,024. Default: three for each core, 8 at least.
-    #[arg(short, long, value_name = "N", value_parser = whole(2..=1024u32))]
+    /// Default: three for each core, 8 at least.
+    #[arg(short, long, value_parser = clap::value_parser!(u32).range(2..=1024))]
     threads: Option<u32>,
-
-    /// Memory of the machine, 64M or more; with little of it there is never enough.
-    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = parse_machine)]
-    memory: Memory,
-
-    /// About the most of it that threads have at once. Default: all of it. Of a large machine of
-    /// which little is used, only the metadata of that part takes memory.
-    #[arg(long, value_name = "SIZE", value_parser = parse_memory)]
-    used: Option<Memory>,
-
-    /// Where the memory is: two zones in one piece each, or four zones with holes that share sections
-    /// (192M at least).
+    /// Memory of the machine, 64M or more, as 512M, 16G or 1T; with little of it there is never
+    /// enough.
+    #[arg(long, default_value = "256M", value_parser = machine)]
+    memory: u64,
+    /// About the most of it that threads have at once. Of a large machine of which little is used
+    /// only the metadata of that part takes memory.
+    #[arg(long, value_parser = frames)]
+    used: Option<u64>,
     #[arg(long, value_enum, default_value_t)]
     map: Map,
-
-    /// Begin with half of the memory in use, scattered over all blocks.
-    #[arg(long)]
-    aged: bool,
-
-    /// What random numbers are drawn from.
-    #[arg(long, value_name = "S", default_value_t = 1)]
+    #[arg(long, default_value_t = 1)]
     seed: u64,
-
     /// Stop no threads in mid-call.
     #[arg(long)]
     no_stops: bool,
-
-    #[command(flatten)]
-    shown: Shown,
-
     /// How many seconds a call may take.
-    #[arg(long, hide = true, value_name = "N", default_value_t = 20)]
+    #[arg(long, hide = true, default_value_t = 20)]
     patience: u64,
-
     /// Plant a fault, to see that it is noticed.
-    #[arg(long, hide = true, value_name = "FAULT")]
+    #[arg(long, hide = true)]
     plant: Option<Plant>,
 }
 
-/// The machine's memory.
-fn parse_machine(text: &str) -> Result<Memory, String> {
-    if parse_bytes(text)? < LEAST * FRAME_SIZE {
-        return Err(format!("{text} is too little: {}M is the least", (LEAST * FRAME_SIZE) >> 20));
-    }
-    parse_memory(text)
-}
-
-fn threads() -> u32 {
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
-    (3 * cores as u32).clamp(8, 1024)
-}
-
-fn run(args: &SoakArgs) -> Result<Outcome, CliError> {
-    let seconds = args.seconds.unwrap_or_else(|| args.minutes.unwrap_or(1) * MINUTE);
-    let plan = Plan {
-        time: Duration::from_secs(seconds),
-        threads: args.threads.unwrap_or_else(threads),
-        frames: args.memory.frames,
-        used: args.used.map_or(u64::MAX, |used| used.frames),
-        map: args.map,
-        aged: args.aged,
-        seed: args.seed,
-        stops: !args.no_stops,
-        patience: Duration::from_secs(args.patience),
-        plant: args.plant,
+/// Frames of so much memory.
+fn frames(text: &str) -> Result<u64, String> {
+    let (number, unit) = text.split_at(text.len() - text.len().min(1));
+    let shift = match unit {
+        "M" => 8,
+        "G" => 18,
+        "T" => 28,
+        _ => return Err("a number and M, G or T, as in 256M".to_owned()),
     };
-    let stop = stop::on_signals(true);
-    let bar = progress::steps("soaking", seconds, progress::TURNS, args.shown.no_progress);
-    let report = soak(plan, &stop, |time, calls| {
-        bar.set_position(time.as_secs());
-        bar.set_message(format!("{calls} calls"));
-    });
-    bar.finish_and_clear();
-    let report =
-        report.map_err(|error| CliError::new(format!("there is no such machine: {error}")))?;
-    // Before the table, whose last line is the verdict: it is what stays on the screen.
-    report.troubles.iter().chain(&report.stuck).for_each(|what| output::complain(what));
-    output::result(&args.shown.printed, &report, |style| table(&report, style))?;
-    // Relaxed: a flag that carries nothing.
-    Ok(match report.ok {
-        false => Outcome::NotWhole,
-        true if stop.load(std::sync::atomic::Ordering::Relaxed) => Outcome::Interrupted,
-        true => Outcome::Fine,
-    })
+    let number: u64 = number.parse().map_err(|_| format!("'{number}' is no number"))?;
+    number.checked_shl(shift).filter(|n| n >> shift == number).ok_or("too much".to_owned())
+}
+
+/// The memory of a machine.
+fn machine(text: &str) -> Result<u64, String> {
+    let enough = |n: &u64| *n >= LEAST;
+    frames(text)?.checked_add(0).filter(enough).ok_or(format!("{}M is the least", LEAST >> 8))
+}
+
+fn soak(given: &Soak) -> Value {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
+    let plan = Plan {
+        time: Duration::from_secs(given.minutes.map_or(given.seconds, |minutes| minutes * 60)),
+        threads: given.threads.unwrap_or((3 * cores as u32).clamp(8, 1024)),
+        frames: given.memory,
+        used: given.used.unwrap_or(u64::MAX),
+        map: given.map,
+        seed: given.seed,
+        stops: (!given.no_stops).then_some(Duration::from_millis(8)),
+        patience: Duration::from_secs(given.patience),
+        plant: given.plant,
+    };
+    told(storm::run(plan))
+}
+
+/// A machine that there cannot be is a trouble, too.
+fn told(result: Result<Value, freehold::ConfigError>) -> Value {
+    result.unwrap_or_else(|error| json!({ "troubles": [format!("no such machine: {error}")] }))
+}
+
+/// Storms on small machines; ends with the first one in which something is wrong.
+fn mt(first: u64, seeds: u64, millis: u64, stops: u64) -> Value {
+    let mut calls = 0;
+    for seed in first..first + seeds {
+        let plan = Plan {
+            time: Duration::from_millis(millis),
+            threads: 2 + Random::new(seed).below(5) as u32,
+            frames: 0,
+            used: u64::MAX,
+            map: Map::Random,
+            seed,
+            stops: (stops > 0).then_some(Duration::from_micros(stops)),
+            patience: Duration::from_secs(20),
+            plant: None,
+        };
+        let found = told(storm::run(plan));
+        calls += found["calls"].as_u64().unwrap_or_default();
+        if found["troubles"].as_array().is_none_or(|troubles| !troubles.is_empty()) {
+            return json!({ "troubles": found["troubles"], "seed": seed, "storm": found });
+        }
+    }
+    json!({ "troubles": [], "machines": seeds, "calls": calls })
+}
+
+/// Runs the case that the command line names, and prints what it found.
+pub(crate) fn run() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let found = match Cli::parse().case {
+        Case::Soak(given) => soak(&given),
+        Case::Mt { first, seeds, millis, stops } => mt(first, seeds, millis, stops),
+        Case::Exact { first, seeds } => exact::run(first, seeds),
+        Case::Nofalse(given) => nofalse::run(&given),
+        Case::Stop { seconds, seed } => stand::run(seconds, seed),
+        Case::Mark(given) => mark::run(&given),
+    };
+    let ok = found["troubles"].as_array().is_some_and(Vec::is_empty);
+    println!("{:#}", json!({ "command": format!("torture {}", words.join(" ")), "found": found }));
+    if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Through which door the threads of a case call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum By {
+    /// Each owns its CPU.
+    Own,
+    /// None does.
+    On,
+    /// Every other one does.
+    Mix,
 }

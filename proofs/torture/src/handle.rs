@@ -2,17 +2,17 @@
 
 use std::ops::Deref;
 
-use freehold::{AllocError, CpuId, Frames, Freehold, On, Owned};
+use freehold::{AllocError, CpuId, FrameRange, Frames, On, Owned};
 
-use super::call::Door;
-use super::host::Host;
+use super::bounds::Door;
+use super::platform::{Core, Threads};
 use super::world::World;
 
 pub(super) enum Handle {
-    Owned(Owned<'static, 'static, Host>),
-    On(On<'static, 'static, Host>),
+    Owned(Owned<'static, 'static, Threads>),
+    On(On<'static, 'static, Threads>),
     /// By the calls that name no CPU: the host says which one it is.
-    Here(&'static Freehold<'static, Host>, CpuId),
+    Here(&'static Core, CpuId),
 }
 
 impl Handle {
@@ -23,7 +23,7 @@ impl Handle {
 
     /// The way of the thread that runs on that CPU.
     pub(super) fn here(world: &'static World, cpu: u16) -> Self {
-        Self::Here(&world.freehold, CpuId::new(cpu))
+        Self::Here(world.freehold, CpuId::new(cpu))
     }
 
     pub(super) fn door(&self) -> Door {
@@ -33,7 +33,7 @@ impl Handle {
         }
     }
 
-    pub(super) fn owned(&self) -> Option<&Owned<'static, 'static, Host>> {
+    pub(super) fn owned(&self) -> Option<&Owned<'static, 'static, Threads>> {
         match self {
             Self::Owned(owned) => Some(owned),
             Self::On(_) | Self::Here(..) => None,
@@ -53,6 +53,14 @@ impl Handle {
             Self::Owned(owned) => owned.tick(),
             Self::On(on) => on.tick(),
             Self::Here(freehold, cpu) => freehold.on(*cpu).tick(),
+        }
+    }
+
+    pub(super) fn alloc_run(&self, count: u64) -> Result<FrameRange, AllocError> {
+        match self {
+            Self::Owned(owned) => owned.alloc_run(count),
+            Self::On(on) => on.alloc_run(count),
+            Self::Here(freehold, cpu) => freehold.on(*cpu).alloc_run(count),
         }
     }
 

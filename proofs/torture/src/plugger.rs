@@ -3,12 +3,14 @@
 use std::sync::PoisonError;
 use std::time::Duration;
 
-use freehold::{AllocError, ConfigError, CpuId, FrameRange, HotplugError, Pfn};
+use freehold::{AllocError, ConfigError, CpuId, FrameRange, HotplugError};
 
-use super::call::Kind;
+use super::bounds::Kind;
 use super::clerk::Clerk;
+use super::ledger::Chunk;
+use super::platform::Core;
 use super::world::World;
-use freehold_trials::random::Random;
+use crate::random::Random;
 
 pub(super) struct Plugger {
     pub(super) clerk: Clerk,
@@ -59,7 +61,7 @@ impl Plugger {
             .ask(Kind::CpuOffline, cpu, 0, || world.freehold.cpu_offline(CpuId::new(cpu)))
         {
             Ok(()) | Err(AllocError::CpuOwned { .. } | AllocError::CpuOffline { .. }) => {}
-            Err(error) => world.books.tell(format!("cpu_offline: {error}")),
+            Err(error) => world.ledger.tell(format!("cpu_offline: {error}")),
         }
     }
 
@@ -68,29 +70,45 @@ impl Plugger {
         if let Err(error) =
             self.clerk.ask(Kind::CpuOnline, cpu, 0, || world.freehold.cpu_online(CpuId::new(cpu)))
         {
-            world.books.tell(format!("cpu_online: {error}"));
+            world.ledger.tell(format!("cpu_online: {error}"));
         }
     }
 
     fn change_memory(&mut self) {
         let world = self.clerk.world;
-        let zone = self.random.below(world.zones.len() as u64) as usize;
-        let piece = world.removable(zone, self.random.below(16) as usize);
-        let blocks = 1 + self.random.below(2);
-        let Some(places) = (piece.len() / 512).checked_sub(blocks).filter(|&n| n != 0) else {
-            return;
-        };
-        let start = piece.start.get() + self.random.below(places) * 512;
-        let range = FrameRange { start: Pfn::new(start), end: Pfn::new(start + blocks * 512) };
+        let range = world.some_blocks(&mut self.random);
+        let start = range.start.get();
         match self.clerk.ask(Kind::RemoveMemory, 0, start, || world.freehold.remove_memory(range)) {
             Ok(()) => {}
-            Err(HotplugError::Busy { .. }) => return,
-            Err(error) => return world.books.tell(format!("remove_memory: {error}")),
+            // In use, or in pieces.
+            Err(HotplugError::Busy { .. } | HotplugError::Absent { .. } | HotplugError::NoRoom) => {
+                return;
+            }
+            Err(error) => return world.ledger.tell(format!("remove_memory: {error}")),
         }
-        if let Err(error) =
-            self.clerk.ask(Kind::AddMemory, 0, start, || world.freehold.add_memory(range))
-        {
-            world.books.tell(format!("add_memory: {error}"));
+        // It comes back free, or in use: for any thread to free.
+        let in_use = self.random.below(4) == 0;
+        let (kind, add) = if in_use {
+            (Kind::AddMemoryInUse, Core::add_memory_in_use as fn(&Core, FrameRange) -> _)
+        } else {
+            (Kind::AddMemory, Core::add_memory as fn(&Core, FrameRange) -> _)
+        };
+        let chunk = Chunk::new(range.start, range.len());
+        if in_use {
+            world.ledger.take(chunk, self.clerk.name());
+        }
+        loop {
+            match self.clerk.ask(kind, 0, start, || add(world.freehold, range)) {
+                Ok(()) => break,
+                // Somebody isolates its neighbours just now.
+                Err(HotplugError::Busy { .. }) => std::thread::yield_now(),
+                Err(error) => {
+                    return world.ledger.tell(format!("{}: {error}", kind.name()));
+                }
+            }
+        }
+        if in_use {
+            world.pool().push((chunk, self.clerk.name()));
         }
     }
 
@@ -113,12 +131,12 @@ impl Plugger {
             let result =
                 self.clerk.ask(Kind::SetWatermarks, 0, zone as u64, set([high + 1, high, high]));
             if result != Err(ConfigError::Watermarks) {
-                world.books.tell(format!("set_watermarks, of marks that do not rise: {result:?}"));
+                world.ledger.tell(format!("set_watermarks, of marks that do not rise: {result:?}"));
             }
         }
         match self.clerk.ask(Kind::SetWatermarks, 0, zone as u64, set([min, low, high])) {
             Ok(()) => marks[zone] = [min, low, high],
-            Err(error) => world.books.tell(format!("set_watermarks: {error}")),
+            Err(error) => world.ledger.tell(format!("set_watermarks: {error}")),
         }
     }
 

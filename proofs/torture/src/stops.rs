@@ -1,116 +1,128 @@
-//! Threads that are stopped in mid-call: a signal comes, and its handler sleeps.
+//! Threads that are stopped in mid-call: a signal comes, and its handler sleeps, or stands until it
+//! is let go.
 //!
-//! Whoever the thread kept out, by a lock or by being inside a CPU's state, waits that long.
-//! Nothing else may: a free that waits then is noticed by its count of waits, and whoever is kept
-//! out for good by the watchdog.
+//! A thread that this one keeps out, by a lock or by being inside the state of a CPU, waits that
+//! long. Nothing else may: a free that waits then is noticed by its count of waits, and a thread
+//! that is kept out for good by the watchdog.
 
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
-use super::report::Stops;
-use super::watch::Post;
-use super::world::World;
-use freehold_trials::random::Random;
+use crate::random::Random;
 
-/// How long the handler sleeps, in ns.
-static NAP: AtomicI64 = AtomicI64::new(0);
-/// Handlers that have begun.
-static BEGUN: AtomicU64 = AtomicU64::new(0);
-/// Handlers that have ended.
-static ENDED: AtomicU64 = AtomicU64::new(0);
+/// The longest sleep of a handler, in ns.
+static LONGEST: AtomicU64 = AtomicU64::new(0);
+/// Handlers stand for as long as this is set.
+static HOLD: AtomicBool = AtomicBool::new(false);
+/// A handler stands.
+static STANDS: AtomicBool = AtomicBool::new(false);
+/// Threads that may be stopped, by the numbers that the system has for them.
+static THREADS: Mutex<Vec<i32>> = Mutex::new(Vec::new());
 
 const SIGNAL: libc::c_int = libc::SIGUSR1;
-/// How long a signal may take to arrive.
-const ARRIVAL: Duration = Duration::from_millis(200);
 
-extern "C" fn nap(_: libc::c_int) {
-    BEGUN.fetch_add(1, Ordering::AcqRel);
-    let time = libc::timespec { tv_sec: 0, tv_nsec: NAP.load(Ordering::Acquire) as _ };
-    // SAFETY: both pointers are as nanosleep wants them, and it may be called in a handler. It
-    // changes errno, which is put back for whom was interrupted.
-    unsafe {
-        let errno = *libc::__errno_location();
-        libc::nanosleep(&time, null_mut());
-        *libc::__errno_location() = errno;
-    }
-    ENDED.fetch_add(1, Ordering::AcqRel);
+fn sleep(ns: u64) {
+    let time = libc::timespec { tv_sec: 0, tv_nsec: ns as _ };
+    // SAFETY: both pointers are as nanosleep wants them, and it may be called in a handler.
+    unsafe { libc::nanosleep(&time, null_mut()) };
 }
 
-fn install() -> bool {
+extern "C" fn stopped(_: libc::c_int) {
+    // SAFETY: each thread has its own errno. It is put back for the code that was interrupted.
+    let errno = unsafe { *libc::__errno_location() };
+    if HOLD.load(Ordering::SeqCst) {
+        STANDS.store(true, Ordering::SeqCst);
+        while HOLD.load(Ordering::SeqCst) {
+            sleep(50_000);
+        }
+        STANDS.store(false, Ordering::SeqCst);
+    } else {
+        let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: `now` is writable, and the call may be made in a handler.
+        unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+        // The last digits of the clock are as good as random.
+        let drawn = (now.tv_nsec as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
+        sleep(drawn % (LONGEST.load(Ordering::Relaxed) + 1));
+    }
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+/// Sets the handler up.
+pub(crate) fn install() {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: a zeroed sigaction is one without flags, with an empty mask; `nap` is a handler that
-    // takes the signal's number, and calls only what a handler may call.
-    unsafe {
+    // SAFETY: a zeroed sigaction is one without flags, with an empty mask; `stopped` is a handler
+    // that takes the number of the signal, and calls only what a handler may call.
+    let done = unsafe {
         let action = action.assume_init_mut();
-        action.sa_sigaction = nap as extern "C" fn(libc::c_int) as usize;
+        action.sa_sigaction = stopped as extern "C" fn(libc::c_int) as usize;
         action.sa_flags = libc::SA_RESTART;
-        libc::sigaction(SIGNAL, action, null_mut()) == 0
-    }
+        libc::sigaction(SIGNAL, action, null_mut())
+    };
+    assert_eq!(done, 0, "sigaction(2)");
 }
 
-/// The system's number of this thread.
-pub(super) fn this_thread() -> u64 {
-    rustix::thread::gettid().as_raw_nonzero().get() as u64
+fn threads() -> MutexGuard<'static, Vec<i32>> {
+    THREADS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn send(thread: u64) -> bool {
+/// Runs `f` while this thread may be stopped.
+pub(crate) fn stoppable<T>(f: impl FnOnce() -> T) -> T {
+    let this = rustix::thread::gettid().as_raw_nonzero().get();
+    threads().push(this);
+    let result = f();
+    threads().retain(|&thread| thread != this);
+    result
+}
+
+fn send(thread: i32) -> bool {
     // SAFETY: tgkill takes no pointers. A thread that has ended meanwhile is refused; the handler
     // is there for all others.
-    let sent =
-        unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread as libc::pid_t, SIGNAL) };
-    sent == 0
+    unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, SIGNAL) == 0 }
 }
 
-/// Stops random threads until the world ends; returns how often, and how often in mid-call.
-pub(super) fn stop_threads(world: &'static World) -> Stops {
-    if !install() {
-        world.books.tell("threads cannot be stopped: sigaction(2) failed".to_owned());
-        return Stops::default();
-    }
-    let mut random = Random::new(world.plan.seed ^ 0x5709);
-    let mut stops = Stops::default();
-    while !world.is_over() {
-        std::thread::sleep(Duration::from_micros(500 + random.below(8000)));
-        let post = &world.posts[random.below(world.posts.len() as u64) as usize];
-        if let Some(was_in_call) = stop(post, &mut random) {
-            stops.threads += 1;
-            stops.in_call += u64::from(was_in_call);
+/// Stops random threads until `over`, each for `longest` at most; how often that was.
+pub(crate) fn stop_threads(
+    longest: Duration,
+    over: impl Fn() -> bool + Send + 'static,
+) -> JoinHandle<u64> {
+    LONGEST.store(longest.as_nanos() as u64, Ordering::Relaxed);
+    install();
+    std::thread::spawn(move || {
+        let (mut random, mut stops) = (Random::new(12_345), 0);
+        while !over() {
+            let thread = {
+                let all = threads();
+                (!all.is_empty()).then(|| random.pick(&all))
+            };
+            stops += u64::from(thread.is_some_and(send));
+            // Pauses as long as the stops: half of the time nobody stands still.
+            let pause = random.below(LONGEST.load(Ordering::Relaxed) / 1_000 + 1);
+            std::thread::sleep(Duration::from_micros(pause));
         }
-    }
-    stops
+        stops
+    })
 }
 
-/// Stops one thread for some ms; whether it was in a call, if it could be stopped.
-fn stop(post: &Post, random: &mut Random) -> Option<bool> {
-    let thread = post.thread.load(Ordering::Acquire);
-    if thread == 0 {
-        return None;
+/// Stops the only thread that may be stopped wherever it is, calls `f`, and lets it go on.
+///
+/// # Panics
+///
+/// There is no such thread.
+pub(crate) fn while_it_stands<T>(f: impl FnOnce() -> T) -> T {
+    HOLD.store(true, Ordering::SeqCst);
+    assert!(send(threads()[0]), "the thread is there");
+    while !STANDS.load(Ordering::SeqCst) {
+        std::thread::yield_now();
     }
-    // Now and then for longer than the system's own turns.
-    let ms = if random.below(20) == 0 { 60 } else { 1 + random.below(6) };
-    NAP.store(ms as i64 * 1_000_000, Ordering::Release);
-    let (begun, ended) = (BEGUN.load(Ordering::Acquire), ENDED.load(Ordering::Acquire));
-    // Before the signal: a call during which this changes is not timed.
-    post.stops.fetch_add(1, Ordering::AcqRel);
-    if !send(thread) || !until(|| BEGUN.load(Ordering::Acquire) > begun) {
-        return None;
+    let result = f();
+    HOLD.store(false, Ordering::SeqCst);
+    while STANDS.load(Ordering::SeqCst) {
+        std::thread::yield_now();
     }
-    // It stands still now, wherever it is.
-    let in_call = post.call().is_some();
-    until(|| ENDED.load(Ordering::Acquire) > ended);
-    Some(in_call)
-}
-
-/// Waits for a handler; not for ever, since the thread may have ended.
-fn until(condition: impl Fn() -> bool) -> bool {
-    let begun = Instant::now();
-    while !condition() {
-        if begun.elapsed() > ARRIVAL {
-            return false;
-        }
-        std::thread::sleep(Duration::from_micros(100));
-    }
-    true
+    result
 }

@@ -1,25 +1,28 @@
-//! A soak from its beginning to its end.
+//! A storm from its beginning to its end, and the watchdog beside it.
+//!
+//! ```text
+//! alone   one thread makes every call, waiting for no other: shared writes are counted
+//! storm   all threads; CPUs, memory and ranges come and go; threads are stopped in mid-call
+//!         now and then all pause: every invariant is checked, and free and owned frames add up
+//! end     everything is freed, the CPUs are drained, and all memory must be where it was
+//! ```
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use freehold::ConfigError;
+use freehold::{ConfigError, Platform};
+use serde_json::{Value, json};
 
-use super::cores::Cores;
+use super::clerk::{Post, Tally};
 use super::plugger::Plugger;
-use super::report::{Report, Stops};
-use super::tally::Tally;
-use super::watch::{Watchdog, tell_all};
 use super::worker::Worker;
 use super::world::World;
-use super::{Plan, aged, checks, stops};
+use super::{Plan, checks, stops};
 
 /// How often the watchdog looks.
-const TURN: Duration = Duration::from_millis(50);
-/// Long enough for a waiting thread to take a turn.
-const A_WHILE: Duration = Duration::from_secs(1);
+const TURN: Duration = Duration::from_millis(20);
 /// How often everybody pauses for a check.
 const PAUSE: Duration = Duration::from_millis(1500);
 /// The share of the time in which one thread runs alone.
@@ -31,116 +34,108 @@ const ALONE_ROUNDS: u32 = 12;
 const ALONE_TIDE: u64 = 16;
 const ALONE_EMPTY: u64 = 7;
 
-/// What the threads have to tell in the end.
-#[derive(Default)]
-struct Told {
-    calls: Tally,
-    stops: Stops,
-    /// How often everybody has paused.
-    pauses: u64,
-}
-
-impl Told {
-    fn of_calls(calls: Tally) -> Self {
-        Self { calls, ..Self::default() }
-    }
-
-    fn add(&mut self, other: &Self) {
-        self.calls.add(&other.calls);
-        self.stops.threads += other.stops.threads;
-        self.stops.in_call += other.stops.in_call;
-        self.pauses += other.pauses;
-    }
-}
-
-/// Runs a soak; `progress` is told how long it has run and how many calls have been made.
-///
-/// A thread whose call does not end cannot be got rid of: after a run that ended so the program
-/// should, too.
+/// Runs a storm; what came of it. A thread whose call does not end cannot be got rid of: after a
+/// run that ended so the program should, too.
 ///
 /// # Errors
 ///
-/// Where there is no such machine.
-pub fn run(
-    plan: Plan,
-    stop: &AtomicBool,
-    mut progress: impl FnMut(Duration, u64),
-) -> Result<Report, ConfigError> {
+/// There is no such machine.
+pub(crate) fn run(plan: Plan) -> Result<Value, ConfigError> {
     let world = World::build(plan)?;
-    let aged = aged::age(world);
+    let mut all = Tally::default();
     let begun = Instant::now();
-    let mut watchdog = Watchdog::new(world.posts.len(), TURN, world.plan.patience);
-    let mut stuck = Vec::new();
-    let cores = Cores::new();
-    let mut look = |stuck: &mut Vec<String>| {
-        std::thread::sleep(TURN);
-        if watchdog.is_waiting() {
-            cores.pass(|| ());
-        }
-        if let Some(what) = watchdog.look(&world.posts) {
-            stuck.push(what);
-            stuck.extend(tell_all(&world.posts, || std::thread::sleep(A_WHILE)));
-        }
-        progress(begun.elapsed(), watchdog.calls);
-        stuck.is_empty()
-    };
-
     let until = begun + world.plan.time / ALONE;
     let alone = vec![std::thread::spawn(move || alone(world, until))];
-    let alone = wait(world, alone, || look(&mut stuck), || false).calls;
-    checks::bounds(world, &alone, true);
-
-    let mut storm = Told::default();
-    if stuck.is_empty() && !world.books.is_trouble() {
-        let time_is_up = || begun.elapsed() >= world.plan.time || stop.load(Ordering::Relaxed);
-        storm = wait(world, spawn_all(world), || look(&mut stuck), time_is_up);
-    }
-    let Told { calls: storm, stops, pauses } = storm;
-    if stuck.is_empty() {
-        checks::bounds(world, &storm, false);
-        let mut all = storm.clone();
-        all.add(&alone);
-        all.add(&aged);
-        // After a fault what is left over has been told already.
-        if !world.books.is_trouble() {
-            free_pool(world, &mut all);
-            checks::end(world, &all);
+    let mut stuck = wait(world, alone, &mut all, || false);
+    let (mut stopped, mut pauses) = (0, 0);
+    if stuck.is_empty() && !world.is_over() {
+        let longest = world.plan.stops;
+        let stopper = longest.map(|longest| stops::stop_threads(longest, || world_is_over(world)));
+        let pausing = std::thread::spawn(move || pauses_of(world));
+        stuck = wait(world, spawn_all(world), &mut all, || begun.elapsed() >= world.plan.time);
+        world.end.store(true, Ordering::Release);
+        if stuck.is_empty() {
+            stopped = stopper.map_or(0, |stopper| stopper.join().unwrap_or_default());
+            pauses = pausing.join().unwrap_or_default();
         }
     }
-    Ok(Report::new(world, (&alone, &storm), (stops, pauses), stuck, begun.elapsed()))
+    // After a fault what is left over has been told already.
+    if stuck.is_empty() && !world.ledger.is_trouble() {
+        free_pool(world, &mut all);
+        checks::end(world, &all);
+    }
+    let troubles: Vec<String> = world.ledger.troubles().into_iter().chain(stuck).collect();
+    let platform = world.freehold.platform();
+    Ok(json!({
+        "troubles": troubles,
+        "threads": world.plan.threads,
+        "cpus": world.cpus(),
+        "zones": world.zones.len(),
+        "memory_frames": world.frames(),
+        "heavy_barrier": platform.has_heavy_barrier(),
+        "seconds": begun.elapsed().as_secs_f64().round(),
+        "calls": all.kinds.values().map(|(made, _)| made).sum::<u64>(),
+        "made_and_refused": all.kinds,
+        "recalls": world.freehold.totals().cpus.recalls,
+        "high_atomic_blocks": world.high_atomic.load(Ordering::Relaxed),
+        "pressures": platform.pressures(),
+        "stops": stopped,
+        "pauses": pauses,
+    }))
 }
 
-/// Waits for all threads, and tells them when it is over; leaves them behind where one of them is
-/// stuck.
+fn world_is_over(world: &'static World) -> bool {
+    world.is_over()
+}
+
+/// Waits for all threads, and tells them when it is over. Where a call takes too long, or nobody
+/// makes one, it returns what each thread was doing, and leaves them behind.
 fn wait(
     world: &'static World,
-    threads: Vec<JoinHandle<Told>>,
-    mut look: impl FnMut() -> bool,
+    threads: Vec<JoinHandle<Tally>>,
+    all: &mut Tally,
     time_is_up: impl Fn() -> bool,
-) -> Told {
-    let mut told = Told::default();
+) -> Vec<String> {
+    let calls = |post: &Post| post.calls.load(Ordering::Acquire);
+    let mut seen = vec![(0, Instant::now()); world.posts.len()];
+    let mut any = (0, Instant::now());
     while !threads.iter().all(JoinHandle::is_finished) {
-        if time_is_up() || threads.iter().any(JoinHandle::is_finished) && world.books.is_trouble() {
+        if time_is_up() || threads.iter().any(JoinHandle::is_finished) && world.ledger.is_trouble()
+        {
             world.end.store(true, Ordering::Release);
         }
-        if !look() {
+        std::thread::sleep(TURN);
+        let now = Instant::now();
+        let mut is_stuck = false;
+        for (post, (before, since)) in world.posts.iter().zip(&mut seen) {
+            if post.call().is_none() || calls(post) != *before {
+                (*before, *since) = (calls(post), now);
+            }
+            is_stuck |= *since + world.plan.patience < now;
+        }
+        let sum = world.posts.iter().map(calls).sum();
+        if sum != any.0 {
+            any = (sum, now);
+        }
+        if is_stuck || any.1 + world.plan.patience < now {
             world.end.store(true, Ordering::Release);
-            return told;
+            let doing = world.posts.iter().enumerate().map(|(number, post)| post.tell(number));
+            let first = "a call does not end, or no thread gets on".to_owned();
+            return std::iter::once(first).chain(doing).collect();
         }
     }
     for thread in threads {
         match thread.join() {
-            Ok(one) => told.add(&one),
+            Ok(tally) => all.add(&tally),
             // What it says has been printed already.
-            Err(_) => world.books.tell("a thread has panicked".to_owned()),
+            Err(_) => world.ledger.tell("a thread has panicked".to_owned()),
         }
     }
-    told
+    Vec::new()
 }
 
-/// One thread makes every call. The time says only when it ends: the same seed makes the same
-/// calls.
-fn alone(world: &'static World, until: Instant) -> Told {
+/// One thread makes every call. Time says only when it ends: a seed always makes the same calls.
+fn alone(world: &'static World, until: Instant) -> Tally {
     let mut worker = Worker::new(world, 0, true);
     let mut plugger = Plugger::new(world, true);
     let over = || Instant::now() >= until || world.is_over();
@@ -159,46 +154,32 @@ fn alone(world: &'static World, until: Instant) -> Told {
     plugger.run(|| true);
     let mut tally = worker.clerk.tally;
     tally.add(&plugger.clerk.tally);
-    Told::of_calls(tally)
+    tally
 }
 
-fn spawn_all(world: &'static World) -> Vec<JoinHandle<Told>> {
+fn spawn_all(world: &'static World) -> Vec<JoinHandle<Tally>> {
     let mut threads: Vec<_> = (0..world.plan.threads)
         .map(|number| {
             std::thread::spawn(move || {
                 let mut worker = Worker::new(world, number, false);
-                at_post(world, number, || {
+                stops::stoppable(|| {
                     worker.run(|| world.is_over());
                     worker.free_all();
                 });
-                Told::of_calls(worker.clerk.tally)
+                worker.clerk.tally
             })
         })
         .collect();
     threads.push(std::thread::spawn(move || {
         let mut plugger = Plugger::new(world, false);
-        at_post(world, world.plan.threads, || plugger.run(|| world.is_over()));
-        Told::of_calls(plugger.clerk.tally)
+        stops::stoppable(|| plugger.run(|| world.is_over()));
+        plugger.clerk.tally
     }));
-    threads.push(std::thread::spawn(move || pauses(world)));
-    if world.plan.stops {
-        threads.push(std::thread::spawn(move || Told {
-            stops: stops::stop_threads(world),
-            ..Told::default()
-        }));
-    }
     threads
 }
 
-/// Runs `f` while this thread may be stopped.
-fn at_post(world: &World, number: u32, f: impl FnOnce()) {
-    let thread = &world.posts[number as usize].thread;
-    thread.store(stops::this_thread(), Ordering::Release);
-    f();
-    thread.store(0, Ordering::Release);
-}
-
-fn pauses(world: &'static World) -> Told {
+/// Sets the tide, and has everybody pause for checks; how often.
+fn pauses_of(world: &'static World) -> u64 {
     let begun = Instant::now();
     let (mut n, mut last) = (0, begun);
     while !world.is_over() {
@@ -210,16 +191,18 @@ fn pauses(world: &'static World) -> Told {
             last = Instant::now();
         }
     }
-    Told { pauses: n, ..Told::default() }
+    n
 }
 
 /// What threads have left for others to free.
 fn free_pool(world: &'static World, tally: &mut Tally) {
     for (chunk, from) in world.pool().drain(..) {
-        world.books.give(chunk, from);
+        world.ledger.give(chunk, from);
         match world.freehold.on(freehold::CpuId::new(0)).free_range(chunk.range()) {
             Ok(()) => tally.frees += 1,
-            Err(error) => world.books.tell(format!("a right free in the end was refused: {error}")),
+            Err(error) => {
+                world.ledger.tell(format!("a right free in the end was refused: {error}"))
+            }
         }
     }
 }

@@ -8,15 +8,14 @@ use freehold::{
     AllocError, AllocFlags, CpuId, FrameRange, Migratetype, NodeId, Order, Pfn, Request,
 };
 
-use super::Plant;
-use super::books::Chunk;
-use super::bounds::{BULK, RANGE};
-use super::call::{Door, Kind, alloc_of};
+use super::bounds::{BULK, Door, Kind, RANGE, alloc_of};
 use super::clerk::Clerk;
 use super::handle::Handle;
-use super::host;
+use super::ledger::Chunk;
+use super::platform;
 use super::world::World;
-use freehold_trials::random::Random;
+use super::{Map, Plant};
+use crate::random::Random;
 
 /// Steps between two looks whether everybody is to pause.
 const STEPS: u32 = 64;
@@ -51,9 +50,7 @@ impl Worker {
         Self {
             clerk: Clerk::new(world, number, alone),
             handle: Handle::on(world, 0),
-            random: Random::new(
-                world.plan.seed.wrapping_mul(0x9e37_79b9).wrapping_add(u64::from(number) * 77 + 1),
-            ),
+            random: Random::new(world.plan.seed << 20 | u64::from(number)),
             held: Vec::new(),
             frames: 0,
             target: world.share() / 2,
@@ -66,7 +63,7 @@ impl Worker {
         let world = self.clerk.world;
         let mut rounds = 0;
         // On a machine with more to do than this the time may be up before there was any.
-        while !over() || rounds < LEAST && !world.books.is_trouble() {
+        while !over() || rounds < LEAST && !world.ledger.is_trouble() {
             rounds += 1;
             let _calling = world.gate.read().unwrap_or_else(PoisonError::into_inner);
             self.begin_round();
@@ -119,7 +116,7 @@ impl Worker {
             });
         }
         let Some((cpu, own)) = to else { return };
-        host::run_on(CpuId::new(cpu));
+        platform::run_on(CpuId::new(cpu));
         self.handle = if self.random.below(4) == 0 {
             Handle::here(world, cpu)
         } else {
@@ -129,7 +126,7 @@ impl Worker {
             match self.clerk.ask(Kind::Own, cpu, 0, || world.freehold.own(CpuId::new(cpu))) {
                 Ok(owned) => self.handle = Handle::Owned(owned),
                 Err(AllocError::CpuOwned { .. } | AllocError::CpuOffline { .. }) => {}
-                Err(error) => world.books.tell(format!("own: {error}")),
+                Err(error) => world.ledger.tell(format!("own: {error}")),
             }
         }
     }
@@ -143,6 +140,8 @@ impl Worker {
             29..31 => self.range(),
             31 if self.random.below(8) == 0 => self.drain(),
             32..34 => self.look(),
+            34..36 => self.take_free(),
+            36 => self.isolate(),
             _ if self.frames < self.target => self.alloc_some(),
             _ => self.free_some(),
         }
@@ -159,7 +158,7 @@ impl Worker {
     }
 
     fn keep(&mut self, chunk: Chunk) {
-        self.clerk.world.books.take(chunk, self.clerk.name());
+        self.clerk.world.ledger.take(chunk, self.clerk.name());
         self.frames += chunk.frames;
         self.held.push(chunk);
     }
@@ -207,6 +206,7 @@ impl Worker {
                 self.alloc(alloc_of(order), order, request.flags(flags | allowed));
             }
             15..19 if order <= 5 && self.alloc_in_hand(order, kind) => {}
+            19..21 => self.alloc_line(),
             _ => {
                 self.alloc(alloc_of(order), order, request);
             }
@@ -241,9 +241,34 @@ impl Worker {
             }
             Err(AllocError::NoMemory { .. } | AllocError::CpuOffline { .. }) => {}
             Err(AllocError::WouldBlock) if may_block => {}
-            Err(error) => self.clerk.world.books.tell(format!("{}: {error}", kind.name())),
+            Err(error) => self.clerk.world.ledger.tell(format!("{}: {error}", kind.name())),
         }
         false
+    }
+
+    /// Frames side by side, of any number.
+    fn alloc_line(&mut self) {
+        let most = self.random.pick(&[5, 60, 300, RANGE]);
+        let count = 1 + self.random.below(most);
+        if let Some(owned) = self.handle.owned().filter(|_| self.random.percent(50)) {
+            let call = (Kind::AllocAtHand, Door::Owner);
+            let found = self
+                .clerk
+                .call(call, owned.cpu().get(), count, || owned.alloc_run_at_hand(count).ok_or(()));
+            if let Ok(pfn) = found {
+                self.clerk.tally.allocs += 1;
+                self.keep(Chunk::new(pfn, count));
+                return;
+            }
+        }
+        match self.on_cpu(Kind::AllocLine, count, |cpu| cpu.alloc_run(count)) {
+            Ok(run) => {
+                self.clerk.tally.allocs += 1;
+                self.keep(Chunk::new(run.start, run.len()));
+            }
+            Err(AllocError::NoMemory { .. } | AllocError::CpuOffline { .. }) => {}
+            Err(error) => self.clerk.world.ledger.tell(format!("alloc_run: {error}")),
+        }
     }
 
     fn alloc_bulk(&mut self, request: Request) {
@@ -255,7 +280,7 @@ impl Worker {
                 out[..got].iter().for_each(|&pfn| self.keep(Chunk::new(pfn, 1)));
             }
             Err(AllocError::NoMemory { .. } | AllocError::CpuOffline { .. }) => {}
-            Err(error) => self.clerk.world.books.tell(format!("alloc_bulk: {error}")),
+            Err(error) => self.clerk.world.ledger.tell(format!("alloc_bulk: {error}")),
         }
     }
 
@@ -275,7 +300,8 @@ impl Worker {
             asked += 1;
             patient
         };
-        let len = 1 + self.random.below(RANGE);
+        let zone = self.random.pick(&world.zones.iter().map(|z| z.span).collect::<Vec<_>>());
+        let len = 1 + self.random.below(RANGE.min(zone.len() - 1));
         if self.random.below(8) == 0 {
             let align = order_of(self.random.below(10) as u8);
             let (kind, found) = if self.random.below(2) == 0 {
@@ -288,11 +314,10 @@ impl Worker {
             match found {
                 Ok(range) => self.keep(Chunk::new(range.start, range.len())),
                 Err(AllocError::NoMemory { .. }) => {}
-                Err(error) => world.books.tell(format!("{}: {error}", kind.name())),
+                Err(error) => world.ledger.tell(format!("{}: {error}", kind.name())),
             }
             return;
         }
-        let zone = world.zones[self.random.below(world.zones.len() as u64) as usize].span;
         let start = Pfn::new(zone.start.get() + self.random.below(zone.len() - len));
         let chunk = Chunk::new(start, len);
         match self.clerk.ask(Kind::ContigRange, cpu, start.get(), || {
@@ -301,7 +326,44 @@ impl Worker {
             Ok(()) => self.keep(chunk),
             // Somebody has it, or it is away just now.
             Err(AllocError::Busy { .. } | AllocError::BadRange { .. }) => {}
-            Err(error) => world.books.tell(format!("alloc_contig_range: {error}")),
+            Err(error) => world.ledger.tell(format!("alloc_contig_range: {error}")),
+        }
+    }
+
+    /// Whatever is free of a part of a block.
+    fn take_free(&mut self) {
+        let world = self.clerk.world;
+        let zone = self.random.pick(&world.zones.iter().map(|z| z.span).collect::<Vec<_>>());
+        let block = zone.start.get() + self.random.below(zone.len() / 512) * 512;
+        let first = self.random.below(300);
+        let asked = FrameRange {
+            start: Pfn::new(block + first),
+            end: Pfn::new(block + first + 1 + self.random.below(200)),
+        };
+        let cpu = self.handle.cpu().get();
+        let taken = self.clerk.ask(Kind::TakeFree, cpu, block, || world.freehold.take_free(asked));
+        let Ok(words) = taken else { return };
+        for pfn in (0..512).filter(|n| words[n / 64] >> (n % 64) & 1 == 1) {
+            let pfn = Pfn::new(block + pfn as u64);
+            if !asked.contains(pfn) {
+                world.ledger.tell(format!("take_free of {asked} took {pfn}"));
+            }
+            self.keep(Chunk::new(pfn, 1));
+        }
+    }
+
+    /// Keeps a range of blocks from everybody for a moment.
+    fn isolate(&mut self) {
+        let (world, cpu) = (self.clerk.world, self.handle.cpu().get());
+        let zone = self.random.pick(&world.zones.iter().map(|z| z.span).collect::<Vec<_>>());
+        let start = zone.start.get() + self.random.below(zone.len());
+        let range = Chunk { start, frames: 1 + self.random.below(900) }.range();
+        if self.clerk.ask(Kind::Isolate, cpu, start, || world.freehold.isolate(range)).is_ok() {
+            std::thread::yield_now();
+            let _ = self.clerk.ask(Kind::Restore, cpu, start, || {
+                world.freehold.restore(range);
+                Ok::<(), ()>(())
+            });
         }
     }
 
@@ -313,7 +375,7 @@ impl Worker {
             self.on_cpu(Kind::Flush, 0, Handle::flush)
         };
         if let Err(error) = result.or_else(unless_offline) {
-            self.clerk.world.books.tell(format!("tick or flush: {error}"));
+            self.clerk.world.ledger.tell(format!("tick or flush: {error}"));
         }
     }
 
@@ -329,8 +391,8 @@ impl Worker {
     fn look(&mut self) {
         let (world, cpu) = (self.clerk.world, self.handle.cpu());
         let zone = self.random.below(world.zones.len() as u64) as usize;
-        let (fh, about) = (&world.freehold, zone as u64);
-        let sound = match self.random.below(5) {
+        let (fh, about) = (world.freehold, zone as u64);
+        let sound = match self.random.below(8) {
             0 => self.clerk.ask(Kind::Totals, cpu.get(), about, || {
                 // No count becomes less.
                 let before = fh.totals().shared_writes;
@@ -348,13 +410,33 @@ impl Worker {
                 let full = fh.pageblocks(zone).all(|block| block.free <= block.frames);
                 full.then_some(()).ok_or("a pageblock has more free frames than frames")
             }),
-            // At least a piece of memory is always there.
+            4 => self.clerk.ask(Kind::Reserve, cpu.get(), about, || {
+                let _ = fh.may_have_free(zone, order_of(3), AllocFlags::empty());
+                fh.reserve(zone).map(|_| ()).ok_or("no reserve of a zone")
+            }),
+            5 => self.clerk.ask(Kind::GiveUpReserve, cpu.get(), about, || {
+                let _ = fh.give_up_reserve(zone, Migratetype::Movable);
+                Ok(())
+            }),
+            6 => self.clerk.ask(Kind::CheckFree, cpu.get(), about, || {
+                // No memory is there.
+                let nothing = FrameRange { start: Pfn::new(0), end: Pfn::new(1) };
+                match fh.on(cpu).check_free(nothing) {
+                    Ok(()) if !world.span().contains(nothing.start) => {
+                        Err("a free of nothing is right")
+                    }
+                    _ => Ok(()),
+                }
+            }),
+            // A zone of few blocks may be away just now.
             _ => self.clerk.ask(Kind::LargestOrder, cpu.get(), about, || {
-                fh.largest_possible_order(zone).map(|_| ()).ok_or("a zone without memory")
+                let order = fh.largest_possible_order(zone);
+                let may_be_empty = world.plan.map == Map::Random;
+                order.map(|_| ()).or(may_be_empty.then_some(())).ok_or("a zone without memory")
             }),
         };
         if let Err(what) = sound {
-            world.books.tell(format!("a look: {what}"));
+            world.ledger.tell(format!("a look: {what}"));
         }
     }
 
@@ -404,7 +486,7 @@ impl Worker {
         let Some(chunk) = self.draw() else { return };
         let (world, range) = (self.clerk.world, chunk.range());
         match plant {
-            // It stays in the books, and is handed out to somebody else.
+            // It stays in the ledger, and is handed out to somebody else.
             Plant::UseAfterFree => {
                 let _ = world.freehold.on(CpuId::new(0)).free_range(range);
             }
@@ -412,11 +494,11 @@ impl Worker {
                 self.free(chunk);
                 let on = world.freehold.on(CpuId::new(0));
                 if let Err(error) = on.free_range(range) {
-                    world.books.tell(format!("a free was refused: {error}"));
+                    world.ledger.tell(format!("a free was refused: {error}"));
                 }
             }
             Plant::WrongOwner => {
-                world.books.pass(chunk, self.clerk.name(), self.clerk.name() + 1);
+                world.ledger.pass(chunk, self.clerk.name(), self.clerk.name() + 1);
                 self.free(chunk);
             }
             Plant::Leak => {}

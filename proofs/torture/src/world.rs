@@ -1,19 +1,20 @@
-//! The machine that is soaked, and all that the threads share.
+//! The machine of a storm, and all that the threads share.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
-use freehold::{Config, ConfigError, FrameRange, Freehold, NodeId, Pfn, Watermarks, ZoneConfig};
+use freehold::{Config, ConfigError, FrameRange, NodeId, Pfn, Watermarks, ZoneConfig};
 
-use super::Plan;
-use super::books::{Books, Chunk};
-use super::host::Host;
-use super::map::{self, Zone};
-use super::watch::Post;
+use super::clerk::Post;
+use super::ledger::{Chunk, Ledger};
+use super::machine::{Zone, range, zones};
+use super::platform::{self, Core};
+use super::{Map, Plan};
+use crate::random::Random;
 
-const CMA_BLOCKS: u64 = 4;
-/// Of these some stay: what comes back after it was removed is ordinary memory.
-const CMA_STAYS: u64 = 2;
+/// Blocks at the end of a zone that stay, CMA among them: what comes back after it was removed is
+/// ordinary memory.
+const STAYS: u64 = 2;
 /// The least memory of a machine: two zones with room for CMA, for what is removed and for the
 /// largest chunks.
 pub(crate) const LEAST: u64 = 64 << 8;
@@ -21,8 +22,8 @@ pub(crate) const LEAST: u64 = 64 << 8;
 /// See the module's documentation. It lives as long as the program: a thread that is stuck cannot
 /// be got rid of.
 pub(super) struct World {
-    pub(super) freehold: Freehold<'static, Host>,
-    pub(super) books: Books,
+    pub(super) freehold: &'static Core,
+    pub(super) ledger: Ledger,
     pub(super) plan: Plan,
     /// One for each thread that calls; behind them, one for the thread that plugs CPUs and memory.
     pub(super) posts: Vec<Post>,
@@ -34,6 +35,8 @@ pub(super) struct World {
     /// It is over: free what you have.
     pub(super) end: AtomicBool,
     pub(super) zones: Vec<Zone>,
+    /// Of each zone the blocks that were whole at first.
+    pub(super) whole: Vec<u64>,
     /// Each zone's watermarks; whoever holds this sets them.
     pub(super) marks: Mutex<Vec<[u64; 3]>>,
     /// Nobody has much just now: blocks become whole, and memory can go.
@@ -43,31 +46,40 @@ pub(super) struct World {
 }
 
 impl World {
-    /// Zones on two nodes in turn. The first one is large, since a zone keeps a HIGHATOMIC block only
-    /// where that is no more than 1 % of it; the last one has CMA blocks, at its end.
+    /// Zones on two nodes in turn.
     pub(super) fn build(plan: Plan) -> Result<&'static Self, ConfigError> {
-        // Whole blocks in each zone.
-        let zones = map::zones(plan.map, plan.frames.max(LEAST));
-        let cpus = plan.threads.clamp(2, 1 << 12) as u16;
+        let zones = zones(plan.map, plan.frames.max(LEAST), plan.seed);
+        let mut random = Random::new(plan.seed);
+        let small = plan.map == Map::Random;
+        let cpus = if small {
+            random.pick(&[2, 3, 4, 8, 40])
+        } else {
+            plan.threads.clamp(2, 1 << 12) as u16
+        };
         let nodes: Vec<NodeId> = (0..cpus).map(|cpu| NodeId::new((cpu % 2) as u8)).collect();
         let last = zones.len() - 1;
         let end = zones[last].span.end;
-        let cma = [FrameRange { start: Pfn::new(end.get() - CMA_BLOCKS * 512), end }];
         let configs: Vec<ZoneConfig<'_>> = zones
             .iter()
             .enumerate()
             .map(|(n, zone)| ZoneConfig {
                 node: NodeId::new((n % 2) as u8),
-                cma: if n == last { &cma } else { &[] },
+                span: zone.span,
+                cma: &zone.cma,
                 watermarks: Watermarks::None,
                 ..ZoneConfig::new(&zone.pieces)
             })
             .collect();
-        let config = Config { cpu_nodes: &nodes, extra_ranges: 8, ..Config::new(cpus, &configs) };
-        let freehold = Freehold::leaked(&config, Host::new())?;
+        let config = Config { cpu_nodes: &nodes, extra_ranges: 20, ..Config::new(cpus, &configs) };
+        let freehold = platform::core(&config, !(small && random.percent(40)))?;
+        if small && random.percent(20) {
+            freehold.leave_reserve_to_host(last)?;
+        }
+        let whole = |zone| freehold.zone_stats(zone).map_or(0, |stats| stats.free_blocks);
         let world = Self {
             freehold,
-            books: Books::new(zones[0].span.start.get(), end.get()),
+            whole: (0..zones.len()).map(whole).collect(),
+            ledger: Ledger::new(zones[0].span.start.get(), end.get()),
             posts: (0..=plan.threads).map(|_| Post::default()).collect(),
             plan,
             pool: Mutex::new(Vec::new()),
@@ -97,13 +109,12 @@ impl World {
         FrameRange { start: self.zones[0].span.start, end: last }
     }
 
-    /// The whole blocks of a piece of a zone that may go: all but some of the CMA blocks.
-    pub(super) fn removable(&self, zone: usize, piece: usize) -> FrameRange {
-        let pieces = &self.zones[zone].pieces;
-        let all = Zone::whole(&pieces[piece % pieces.len()]);
-        let has_cma = zone + 1 == self.zones.len() && all.end == self.zones[zone].span.end;
-        let stays = if has_cma { CMA_STAYS * 512 } else { 0 };
-        FrameRange { start: all.start, end: Pfn::new(all.end.get() - stays) }
+    /// Blocks of a zone that may go, if they are all there.
+    pub(super) fn some_blocks(&self, random: &mut Random) -> FrameRange {
+        let span = self.zones[random.below(self.zones.len() as u64) as usize].span;
+        let blocks = 1 + random.below(2);
+        let first = random.below((span.len() / 512).saturating_sub(STAYS + blocks) + 1);
+        range(span.start.get() + first * 512, blocks * 512)
     }
 
     /// The watermarks; their holder may set a zone's meanwhile.
@@ -123,7 +134,7 @@ impl World {
 
     /// Whether to stop: it is over, or something is wrong.
     pub(super) fn is_over(&self) -> bool {
-        self.end.load(Ordering::Acquire) || self.books.is_trouble()
+        self.end.load(Ordering::Acquire) || self.ledger.is_trouble()
     }
 
     /// Sets the tide by what has passed: it is low for a quarter of the time.

@@ -1,122 +1,101 @@
-//! `freehold soak` as a user runs it, and each fault that it must notice.
+//! The cases as a user runs them, and each fault that a storm must notice.
 
-use assert_cmd::Command;
-use predicates::function::function;
-use predicates::prelude::PredicateBooleanExt;
-use predicates::str::{contains, ends_with};
+use std::process::{Command, Output};
+
 use serde_json::Value;
 
-fn soak(args: &[&str]) -> Command {
-    let mut command = Command::cargo_bin("freehold-soak").unwrap();
-    command.arg("--no-progress").args(args);
-    command
+fn torture(words: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_torture"));
+    command.args(words.split_whitespace()).output().expect("it is built")
+}
+
+/// What a run printed.
+fn told(output: &Output) -> Value {
+    let text = String::from_utf8_lossy(&output.stdout);
+    let document: Value = serde_json::from_str(&text).unwrap_or_else(|error| {
+        panic!("{error}: {text}{}", String::from_utf8_lossy(&output.stderr))
+    });
+    document["found"].clone()
+}
+
+/// What a run found, in which nothing may be wrong.
+fn fine(words: &str) -> Value {
+    let output = torture(words);
+    let found = told(&output);
+    assert!(output.status.success() && found["troubles"] == serde_json::json!([]), "{found:#}");
+    found
 }
 
 #[test]
 fn two_seconds_of_everything_find_nothing_wrong() {
-    let output =
-        soak(&["--seconds", "2", "--threads", "8", "--memory", "64M", "--seed", "7", "--json"])
-            .assert()
-            .success()
-            .get_output()
-            .stdout
-            .clone();
-    let document: Value = serde_json::from_slice(&output).unwrap();
-    assert_eq!((document["ok"].as_bool(), document["seed"].as_u64()), (Some(true), Some(7)));
-    assert_eq!((document["threads"].as_u64(), document["cpus"].as_u64()), (Some(8), Some(8)));
-    let rows = document["rows"].as_array().unwrap();
+    let found = fine("soak --seconds 2 --threads 8 --memory 64M --seed 7");
+    assert_eq!((found["threads"].as_u64(), found["cpus"].as_u64()), (Some(8), Some(8)));
     let calls = [
         "alloc, order 0",
         "alloc, HIGH_ATOMIC",
         "alloc_in_hand",
         "alloc_bulk",
+        "alloc_run",
         "free, order 0",
         "free_in_hand",
         "free_range_with",
         "free_bulk",
+        "take_free",
+        "isolate",
         "cpu_offline",
         "own",
         "set_watermarks",
         "zone_stats",
     ];
     for call in calls {
-        let row = rows.iter().find(|row| row["call"] == call && row["alone"] == false);
-        let row = row.unwrap_or_else(|| panic!("no {call}"));
-        assert!(
-            row["count"].as_u64().unwrap() > 0 && row["max_ns"].as_u64() >= row["p50_ns"].as_u64(),
-            "{call}"
-        );
+        assert!(found["made_and_refused"][call][0].as_u64() > Some(0), "no {call}: {found:#}");
     }
-    // Bounds are beside what was seen, and frees wait for nobody.
-    let frees = rows.iter().filter(|row| row["call"].as_str().unwrap().starts_with("free"));
-    for row in frees {
-        assert_eq!(
-            (row["barriers"].as_u64(), row["barriers_bound"].as_u64()),
-            (Some(0), Some(0)),
-            "{row}"
-        );
-        assert_eq!(
-            (row["waits"].as_u64(), row["waits_bound"].as_u64()),
-            (Some(0), Some(0)),
-            "{row}"
-        );
-    }
-    // What all CPUs share is written, but not by what comes from the hand.
-    let writes = |row: &&Value| row["alone"] == true && row["shared_writes"].as_u64() > Some(0);
-    let (written, hand) =
-        (rows.iter().filter(writes), |row: &Value| row["call"] == "alloc_in_hand");
-    assert!(written.clone().count() > 0 && !written.into_iter().any(hand));
-    assert!(document["pressures"].as_u64() > Some(0));
-    assert!(document["stops"]["threads"].is_u64());
+    assert!(found["pressures"].as_u64() > Some(0) && found["stops"].as_u64() > Some(0));
 }
 
-/// Holes within blocks and of whole sections, four zones that share sections, half of it in use.
+/// Holes within blocks and between them, zones that share sections.
 #[test]
-fn two_seconds_on_a_sparse_aged_machine_find_nothing_wrong() {
-    let args = ["--seconds", "2", "--threads", "8", "--map", "sparse", "--aged", "--json"];
-    let output = soak(&args).assert().success().get_output().stdout.clone();
-    let document: Value = serde_json::from_slice(&output).unwrap();
-    assert_eq!((document["ok"].as_bool(), document["zones"].as_u64()), (Some(true), Some(4)));
-    assert_eq!(
-        (document["map"].as_str(), document["aged"].as_bool()),
-        (Some("sparse"), Some(true))
-    );
+fn two_seconds_on_a_machine_with_holes_find_nothing_wrong() {
+    let found = fine("soak --seconds 2 --threads 8 --map random --seed 3");
+    assert!(found["zones"].as_u64() > Some(1));
 }
 
-/// Of the machine's frames few are used at once, anywhere in it.
+/// Of the frames of the machine few are used at once, anywhere in it.
 #[test]
 fn two_seconds_on_a_machine_of_a_tebibyte_find_nothing_wrong() {
-    let args = ["--seconds", "2", "--threads", "8", "--memory", "1T", "--used", "64M", "--json"];
-    let output = soak(&args).assert().success().get_output().stdout.clone();
-    let document: Value = serde_json::from_slice(&output).unwrap();
-    assert_eq!(document["ok"].as_bool(), Some(true));
-    let bytes = ["memory_bytes", "used_bytes"].map(|key| document[key].as_u64());
-    assert_eq!(bytes, [Some(1 << 40), Some(64 << 20)]);
+    let found = fine("soak --seconds 2 --threads 8 --memory 1T --used 64M");
+    assert_eq!(found["memory_frames"].as_u64(), Some(1 << 28));
 }
 
 #[test]
-fn the_table_says_what_was_made_and_that_nothing_was_wrong() {
-    // Narrower than the table: neither a name nor a number is broken.
-    soak(&["--seconds", "1", "--no-stops"])
-        .env("COLUMNS", "40")
-        .assert()
-        .success()
-        .stdout(contains("\n alloc, orders 1 to 5 (owner) "))
-        .stdout(contains("alloc_contig_free"))
-        .stdout(contains("HIGHATOMIC"))
-        .stdout(function(|text: &str| {
-            // What stands below the table is no table: it fits the least width.
-            text.lines()
-                .rev()
-                .take_while(|line| !line.contains('─'))
-                .all(|line| line.chars().count() <= 60)
-        }))
-        .stdout(contains("one thread alone"))
-        .stdout(ends_with("verdict: nothing was wrong\n"));
+fn short_storms_on_small_machines_find_nothing_wrong() {
+    assert!(fine("mt --seeds 4 --millis 100 --stops 300")["calls"].as_u64() > Some(1000));
 }
 
 #[test]
-#[ignore = "long: cargo test --test suite -- --ignored, in proofs/torture"]
+fn each_answer_is_right_on_random_machines() {
+    let found = fine("exact --seeds 12");
+    assert!(found["searched"].as_u64() > Some(100), "{found:#}");
+}
+
+#[test]
+fn no_request_fails_where_free_frames_are_scattered() {
+    assert!(fine("nofalse --seconds 1 --scatter")["succeeded"].as_u64() > Some(1000));
+    assert!(fine("nofalse --seconds 1 --scatter --order 3 --by mix --stops 300").is_object());
+}
+
+#[test]
+fn a_thread_that_stands_still_hides_a_block_at_most() {
+    assert!(fine("stop --seconds 2")["stops"].as_u64() > Some(5));
+}
+
+#[test]
+fn threads_stay_near_the_min_mark() {
+    assert!(fine("mark --rounds 3")["lowest_left_free"].as_u64() > Some(0));
+}
+
+#[test]
+#[ignore = "long: cargo test -p torture -- --ignored"]
 fn each_planted_fault_is_noticed() {
     let faults = [
         ("use-after-free", "has it"),
@@ -126,40 +105,27 @@ fn each_planted_fault_is_noticed() {
         ("small-bound", "are the most there may be"),
     ];
     for (fault, said) in faults {
-        soak(&["--seconds", "3", "--memory", "64M", "--plant", fault])
-            .assert()
-            .code(1)
-            .stderr(contains(said))
-            // The verdict comes last.
-            .stdout(contains("printed above the table\n").and(ends_with("table\n")));
+        let output = torture(&format!("soak --seconds 3 --memory 64M --plant {fault}"));
+        let troubles = told(&output)["troubles"].to_string();
+        assert_eq!(output.status.code(), Some(1), "{fault}");
+        assert!(troubles.contains(said), "{fault}: {troubles}");
     }
 }
 
-/// The planted stall is in the first thread, and is no wait.
-fn is_stalled(told: &str) -> bool {
-    let mut first = told.lines().filter(|line| line.contains("thread 0: in flush"));
-    first.any(|line| line.ends_with("; waits for nobody"))
-}
-
 #[test]
-#[ignore = "long: cargo test --test suite -- --ignored, in proofs/torture"]
+#[ignore = "long: cargo test -p torture -- --ignored"]
 fn a_call_that_does_not_end_is_told_with_what_every_thread_was_doing() {
-    soak(&["--seconds", "2", "--memory", "64M", "--patience", "5", "--plant", "stall"])
-        .assert()
-        .code(1)
-        .stderr(contains("does not end").or(contains("no thread gets on")))
-        .stderr(function(is_stalled))
-        .stderr(contains("thread 1: in"));
+    let output = torture("soak --seconds 2 --memory 64M --patience 5 --plant stall");
+    let troubles = told(&output)["troubles"].to_string();
+    assert_eq!(output.status.code(), Some(1));
+    for said in ["a call does not end", "thread 0: in flush", "thread 1: in"] {
+        assert!(troubles.contains(said), "{troubles}");
+    }
 }
 
 #[test]
 fn mistakes_are_named() {
-    soak(&["--seconds", "1", "--minutes", "1"]).assert().code(2);
-    soak(&["--plant", "nothing"])
-        .assert()
-        .code(2)
-        .stderr(contains("'nothing'").and(contains("small-bound")));
-    for little in ["1M", "63M"] {
-        soak(&["--memory", little]).assert().code(2).stderr(contains("64M is the least"));
+    for words in ["soak --seconds 1 --minutes 1", "soak --plant nothing", "soak --memory 63M"] {
+        assert_eq!(torture(words).status.code(), Some(2), "{words}");
     }
 }

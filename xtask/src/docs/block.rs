@@ -70,39 +70,6 @@ pub(super) fn whole(output: &str) -> String {
     format!("{}\n", lines.join("\n"))
 }
 
-/// The lines of an output that `block` has, in their order: each is the next one that says the same
-/// but for numbers.
-pub(super) fn part(block: &str, output: &str) -> Result<String, String> {
-    let mut lines = output.lines();
-    let mut new = String::new();
-    for line in block.lines() {
-        let wanted = said(line);
-        let found = lines.find(|line| said(line) == wanted);
-        let found = found.ok_or_else(|| {
-            format!("the command prints no line (any more, or not here) like: {line}")
-        })?;
-        new.push_str(found.trim_end());
-        new.push('\n');
-    }
-    Ok(new)
-}
-
-/// What a line is about: of a row of a table its name, of any other its words without numbers.
-fn said(line: &str) -> String {
-    let line = line.trim();
-    if line.starts_with(['─', '═']) {
-        return line.chars().take(1).collect();
-    }
-    let name = line.split("  ").next().unwrap_or_default();
-    let name = if name.len() < line.len() { name } else { line };
-    let number = |word: &&str| word.chars().any(|letter| letter.is_ascii_digit());
-    // Names of engines are words with digits.
-    if name.len() < line.len() && !line.starts_with(|letter: char| letter.is_ascii_digit()) {
-        return name.to_owned();
-    }
-    line.split_whitespace().filter(|word| !number(word)).collect::<Vec<_>>().join(" ")
-}
-
 /// Numbers of two digits and more in a table that an output does not have.
 pub(super) fn numbers_missing(table: &str, output: &str) -> Vec<String> {
     let numbers = |text: &str| -> Vec<String> {
@@ -169,19 +136,5 @@ mod tests {
             numbers_missing("| of 99 | **1,234**, 77 | 5 |\n| b | .5 | 0.5 |\n", output).is_empty()
         );
         assert_eq!(numbers_missing("| a | 1,235 | 78 |\n", output), ["1235", "78"]);
-    }
-
-    #[test]
-    fn part_of_an_output_is_found_though_its_numbers_changed() {
-        let output = "trace (Parquet)\n  230 events over 5 ms\n           5.17   vanilla\n  work      1,000   2 (+3%)\n  longest      9         7\n";
-        let block = "  231 events over 6 ms\n           5.17   vanilla\n  longest   8   8\n";
-        let new = part(block, output).unwrap();
-        assert_eq!(
-            new,
-            "  230 events over 5 ms\n           5.17   vanilla\n  longest      9         7\n"
-        );
-        assert!(part("  shortest   1\n", output).is_err());
-        // Not in this order.
-        assert!(part("  longest  1\n  work   1\n", output).is_err());
     }
 }

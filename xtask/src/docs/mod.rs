@@ -4,13 +4,11 @@
 //!
 //! ```text
 //!  {"file", "after", "command"}              the fenced block after the line with that text is what the command prints
-//!  {..., "part": true}                       the block has some of the lines, in their order
 //!  {..., "rows": ["| {trace/name} | ..."]}   the table's rows are made from the command's JSON (see `render`)
 //!  {..., "rows": [...], "first": 12}         the same of the first so many items
 //!  {..., "rows": [...], "best": ["", "less"]}   the best number of a column is bold
 //!  {"file", "says", "command"}               the document says that, with figures over all items in the holes (see `render`)
 //!  {..., "numbers": true}                    every number of the table behind that line is one that the command prints
-//!  {"file", "says", "command", "callgrind"}  the instructions in the holes are those counted, within 2 % (see `callgrind`)
 //!  {..., "slow": true}                       only with --all: takes minutes
 //!  {..., "pictures": [...]}                  pictures of the table as it stands there (see `picture`)
 //!  {"command": "... --picture FILE"}         the picture in FILE is the one that the command draws
@@ -20,17 +18,14 @@
 //! the recordings are left out, loudly, where those are not.
 
 mod block;
-mod callgrind;
 mod draw;
-#[cfg(test)]
-mod names;
 mod picture;
 mod render;
 // The laboratory's, without the laboratory: this program is built before it.
-#[path = "../../../crates/freehold-labkit/src/report/series.rs"]
+#[path = "../../../crates/freehold-lab/src/tables/series.rs"]
 #[allow(dead_code, unreachable_pub)]
 mod series;
-#[path = "../../../crates/freehold-simulate/src/svg.rs"]
+#[path = "../../../crates/freehold-lab/src/simulate/svg.rs"]
 #[allow(dead_code)]
 mod svg;
 
@@ -43,8 +38,7 @@ use std::time::Instant;
 use clap::Args;
 use serde::Deserialize;
 
-use crate::build::{self, root};
-use crate::dist::PROGRAMS;
+use crate::build::{root, target};
 
 /// Whether README and docs say what the commands print.
 #[derive(Args)]
@@ -82,8 +76,6 @@ struct Entry {
     says: Option<String>,
     command: String,
     #[serde(default)]
-    part: bool,
-    #[serde(default)]
     rows: Vec<String>,
     /// Of how many items there are rows; of all, where it does not say.
     first: Option<usize>,
@@ -92,8 +84,6 @@ struct Entry {
     best: Vec<String>,
     #[serde(default)]
     numbers: bool,
-    /// What counts the figures that the document says.
-    callgrind: Option<callgrind::Callgrind>,
     #[serde(default)]
     slow: bool,
     #[serde(default)]
@@ -166,20 +156,12 @@ fn one(
     let drawing = Drawing::of(&mut command, root)?;
     let path = root.join(&entry.file);
     let text = read(&path)?;
-    if entry.callgrind.is_some() && !callgrind::Callgrind::is_there() {
-        println!("SKIPPED, there is no valgrind: {name}");
-        tally.skipped += 1;
-        return Ok(());
-    }
     let output = runner.output(&command)?;
     if let Some(drawing) = drawing {
         drawing.compare(arguments.write, tally)?;
     }
     if let Some(says) = &entry.says {
-        let different = match &entry.callgrind {
-            Some(callgrind) => callgrind.differences(&runner.target, &text, says),
-            None => unsaid(says, &text, &output, entry),
-        };
+        let different = unsaid(says, &text, &output, entry);
         let different = different.map_err(|error| format!("{name}: {error}"))?;
         tally.right += usize::from(different.is_empty());
         tally.by_hand += usize::from(!different.is_empty());
@@ -252,12 +234,7 @@ fn pictures(
 fn expected(entry: &Entry, text: &str, output: &str) -> Result<String, String> {
     if entry.rows.is_empty() {
         let block = block::fenced(text, &entry.after)?;
-        let new = if entry.part {
-            block::part(&text[block.clone()], output)?
-        } else {
-            block::whole(output)
-        };
-        return Ok(block::replaced(text, block, &new));
+        return Ok(block::replaced(text, block, &block::whole(output)));
     }
     let document = json(output)?;
     let block = block::table(text, &entry.after)?;
@@ -319,8 +296,6 @@ fn read(path: &Path) -> Result<String, String> {
 /// Runs commands, each once.
 struct Runner {
     root: PathBuf,
-    /// Where cargo builds.
-    target: PathBuf,
     freehold: PathBuf,
     outputs: BTreeMap<Vec<String>, String>,
 }
@@ -331,18 +306,13 @@ impl Runner {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut build = Command::new(&cargo);
         build.current_dir(root).args(["build", "--quiet", "--release"]);
-        build.args(PROGRAMS.iter().flat_map(|package| ["-p", package]));
+        build.args(["-p", "freehold-lab", "--features", "full"]);
         let built = build.status();
         if !built.is_ok_and(|status| status.success()) {
             return Err("the freehold command cannot be built".into());
         }
-        let target = build::target();
-        Ok(Self {
-            root: root.to_owned(),
-            freehold: target.join("release/freehold"),
-            target,
-            outputs: BTreeMap::new(),
-        })
+        let freehold = target().join("release/freehold");
+        Ok(Self { root: root.to_owned(), freehold, outputs: BTreeMap::new() })
     }
 
     /// A command's words, with the recordings in place of `{traces}` and of `{traces/NAME}`; `None`

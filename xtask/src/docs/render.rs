@@ -2,9 +2,8 @@
 //!
 //! A template is filled once for each trace of a replay, for each workload, number of CPUs and
 //! nodes of a simulation, for each benchmark of `bench` (whose exact figures are the engines'
-//! values), for each machine of `bench fragmentation` (`{memory}`: how much), whose figures are the
-//! mean of its seeds, or for each row of its comparison, worst first (`{not_below/9}` of `{of}`: the
-//! tallies, the same for every row):
+//! values), or for each row of the comparison of `contiguity`, worst first (`{memory}`: how much;
+//! `{not_below/9}` of `{of}`: the tallies, alike for every row):
 //!
 //! ```text
 //!  {trace/name}                         a value of the item
@@ -12,7 +11,8 @@
 //!  {6.18@trace/refilled_frames/kernel}  of the engine with those starting lists (replay fidelity)
 //!  {vanilla/wait/256}                   of its CPUs' time, what 256 wait for the zone lock (a replay's answer)
 //!  {A ÷ B}  how often B goes into A; in what a document says, from the least to the greatest of all items
-//!  {...:%}  a share as per cent         {...:.4}, {...:.3}  so many decimals without the leading 0       {...:0.3}, {...:0.2}  with it   {...:+}  a signed per cent   {...:+.3}  signed, without the 0
+//!  {...:%}  a share as per cent         {...:.4}, {...:.3}  so many decimals without the leading 0
+//!  {...:0.3}, {...:0.2}  with it        {...:+}  a signed per cent   {...:+.3}  signed, without the 0
 //!  {...:M}  in millions
 //! ```
 
@@ -113,9 +113,6 @@ fn items(document: &Value) -> Vec<Value> {
     if let Some(rows) = document["comparison"]["rows"].as_array() {
         return compared(rows, &document["comparison"]["tallies"]);
     }
-    if let Some(cells) = document["cells"].as_array() {
-        return machines(cells);
-    }
     let Some(rows) = document["rows"].as_array() else {
         return vec![with_waits(document.clone())];
     };
@@ -182,56 +179,6 @@ fn compared(rows: &[Value], tallies: &Value) -> Vec<Value> {
         item
     };
     rows.iter().map(with_tallies).collect()
-}
-
-/// Cells of one machine, in the order in which machines come, each engine's figures as the mean of
-/// its seeds.
-fn machines(cells: &[Value]) -> Vec<Value> {
-    let keys = ["cpus", "memory_mib", "used_percent", "order"];
-    let place = |cell: &Value| keys.map(|key| cell[key].clone());
-    let mut places: Vec<[Value; 4]> = Vec::new();
-    for cell in cells {
-        if !places.contains(&place(cell)) {
-            places.push(place(cell));
-        }
-    }
-    let item = |at: &[Value; 4]| {
-        let here: Vec<&Value> = cells.iter().filter(|cell| place(cell) == *at).collect();
-        let mut names: Vec<&Value> = Vec::new();
-        here.iter().for_each(|cell| {
-            if !names.contains(&&cell["engine"]) {
-                names.push(&cell["engine"])
-            }
-        });
-        let engines = names.into_iter().map(|name| {
-            let seeds: Vec<&Value> =
-                here.iter().copied().filter(|cell| cell["engine"] == *name).collect();
-            mean(&seeds)
-        });
-        let mut item: Map<String, Value> =
-            keys.iter().zip(at).map(|(&key, value)| (key.into(), value.clone())).collect();
-        item.insert("memory".into(), amount(at[1].as_u64().unwrap_or_default()).into());
-        item.insert("engines".into(), engines.collect());
-        Value::Object(item)
-    };
-    places.iter().map(item).collect()
-}
-
-/// One document of several: the mean of every number; what is not a number is the first's.
-fn mean(all: &[&Value]) -> Value {
-    match all.first() {
-        Some(Value::Object(first)) => first
-            .keys()
-            .map(|key| {
-                (key.clone(), mean(&all.iter().map(|one| &one[key.as_str()]).collect::<Vec<_>>()))
-            })
-            .collect::<Map<_, _>>()
-            .into(),
-        Some(Value::Number(_)) if all.iter().any(|one| **one != *all[0]) => {
-            (all.iter().filter_map(|one| one.as_f64()).sum::<f64>() / all.len() as f64).into()
-        }
-        first => first.map_or(Value::Null, |first| (*first).clone()),
-    }
 }
 
 fn amount(mib: u64) -> String {
@@ -418,21 +365,6 @@ mod tests {
         let sentence = |template: &str| said(&both, template);
         assert_eq!(sentence("{a/n ÷ b/n} times, {b/n}").unwrap(), "1.6 to 9,000 times, 1,000");
         assert!(sentence("{c/n}").is_err());
-    }
-
-    #[test]
-    fn a_row_for_each_machine_with_the_mean_of_the_seeds() {
-        let cell = |mib: u64, seed: u64, index: f64, failures: u64| {
-            json!({"cpus": 2, "memory_mib": mib, "used_percent": null, "order": null, "seed": seed, "engine": "freehold",
-                "unusable": {"3": index}, "order9_failures": failures})
-        };
-        let grid =
-            json!({"cells": [cell(16, 1, 0.25, 7), cell(1536, 1, 1.0, 0), cell(16, 2, 0.75, 7)]});
-        let template = "| {cpus}, {memory} | {freehold/unusable/3:.3} | {freehold/unusable/3:0.2} | {freehold/order9_failures} |";
-        assert_eq!(
-            rows(&grid, &[template.into()], None).unwrap(),
-            "| 2, 16 MiB | .500 | 0.50 | 7 |\n| 2, 1.5 GiB | 1.000 | 1.00 | 0 |\n"
-        );
     }
 
     #[test]

@@ -10,7 +10,6 @@ mod guest;
 mod header;
 mod module;
 mod packages;
-mod report;
 mod tools;
 
 use std::path::PathBuf;
@@ -20,8 +19,7 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum};
 
 use crate::build;
-use crate::qemu::{self, Accelerator, End, Machine};
-use crate::run::{Kvm, Threads};
+use crate::qemu::{self, Accelerator, End, Kvm, Machine, Threads};
 
 /// Why nothing was run.
 #[derive(Debug)]
@@ -64,9 +62,9 @@ enum Plant {
     Lose,
     /// Somebody writes to a frame that is another's.
     Scribble,
-    /// Pages are not cleared before a process gets them; for --faults and --anonymous.
+    /// Pages are not cleared before a process gets them; for --anonymous.
     Dirty,
-    /// A frame is kept when its mapping goes; for --faults and --anonymous.
+    /// A frame is kept when its mapping goes; for --anonymous.
     Keep,
 }
 
@@ -75,11 +73,8 @@ enum Plant {
 Examples:
   cargo xtask linux                             the self-test, a million operations on 2 CPUs
   cargo xtask linux --cpus 4 --ops 100000000    on 4 CPUs, for long
-  cargo xtask linux --faults 10000000           page faults by many threads, and what they cost
   cargo xtask linux --anonymous                 ordinary memory of processes and compilers, from the module
   cargo xtask linux --plant twice               a defect, on purpose: must fail
-  cargo xtask linux --bench                     beside the kernel's own allocator, by time
-  cargo xtask linux --bench 3 --instructions    the same, by instructions
   cargo xtask linux --built all --instructions  of an allocation and its free, in each kernel
   cargo xtask linux --built all --boots 5       kernels compiled here: as it is, the pcp-buddy RFC's, Freehold's
   cargo xtask linux --built all --cpus 2,4,8    with so many CPUs each
@@ -107,7 +102,7 @@ pub(crate) struct Arguments {
     /// Compile that kernel instead (170 MB to download once, some minutes), and count what its own
     /// page allocator does under some loads.
     #[arg(long, value_enum, value_name = "KERNEL",
-        conflicts_with_all = ["kernel", "ops", "bench", "faults", "anonymous"])]
+        conflicts_with_all = ["kernel", "ops", "anonymous"])]
     built: Option<built::Built>,
     /// What those kernels check of themselves: compiled anew for it, once, and several times as slow.
     #[arg(long, value_enum, value_name = "CHECK", value_delimiter = ',', requires = "built")]
@@ -134,23 +129,15 @@ pub(crate) struct Arguments {
     /// for.
     #[arg(long, value_name = "N")]
     ops: Option<u64>,
-    /// Run the benchmark beside the kernel's own allocator, that many rounds of it.
-    #[arg(long, value_name = "ROUNDS", num_args = 0..=1, default_missing_value = "7",
-        value_parser = clap::value_parser!(u32).range(1..=31))]
-    bench: Option<u32>,
-    /// Fault pages of /dev/freehold in, at least that many by many threads, and time faults beside
-    /// anonymous memory.
-    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "100000")]
-    faults: Option<u64>,
     /// Serve ordinary anonymous memory of a tree of processes, at least that many pages, and of
     /// compilers; 6.1 and 7.3.
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "100000")]
     anonymous: Option<u64>,
     /// Count instructions instead of time, on one CPU: the same every time, on any machine.
-    #[arg(long, conflicts_with = "kvm")]
+    #[arg(long, requires = "built", conflicts_with = "kvm")]
     instructions: bool,
-    /// Print what was measured as JSON.
-    #[arg(long)]
+    /// Print what was counted as JSON.
+    #[arg(long, requires = "built")]
     json: bool,
     /// Build a defect in, to see it found: in the module twice, lose, scribble, dirty or keep; with
     /// --built freehold what its kernel shall do without, by a name of os/linux/built/plants.json.
@@ -162,8 +149,8 @@ pub(crate) struct Arguments {
     /// On how many threads CPUs run where the hardware does not.
     #[arg(long, value_enum, default_value_t = Threads::Auto)]
     threads: Threads,
-    /// Seconds after which the machine is stopped; 300, and more for more operations, faults and
-    /// pages, and compilers.
+    /// Seconds after which the machine is stopped; 300, and more for more operations and pages,
+    /// and compilers.
     #[arg(long, value_name = "SECONDS")]
     timeout: Option<u64>,
     /// QEMU, where it is not the one in PATH.
@@ -176,14 +163,11 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     fn words(&self) -> Vec<String> {
-        let other = self.bench.is_some() || self.faults.is_some() || self.anonymous.is_some();
+        let other = self.anonymous.is_some();
         let ops = self.ops.unwrap_or(if other { 0 } else { 1_000_000 });
         let blocks = self.memory() / 8;
         let mut words = vec![format!("fh.blocks={blocks}"), format!("fh.ops={ops}")];
-        // What is measured is measured without.
-        words.extend((!other && !self.instructions).then(|| guest::DEBUGGING.to_owned()));
-        words.extend(self.bench.map(|rounds| format!("fh.bench={rounds}")));
-        words.extend(self.faults.map(|faults| format!("fh.faults={faults}")));
+        words.extend((!other).then(|| guest::DEBUGGING.to_owned()));
         words.extend(self.anonymous.map(|pages| format!("fh.anonymous={pages}")));
         words.extend(self.plant.as_ref().map(|plant| format!("fh.plant={plant}")));
         words
@@ -197,7 +181,7 @@ impl Arguments {
     /// 3,000 pages in.
     fn limit(&self) -> u64 {
         let more = self.ops.unwrap_or(0) / 10_000;
-        let pages = self.faults.unwrap_or(0).saturating_add(self.anonymous.unwrap_or(0)) / 1_000;
+        let pages = self.anonymous.unwrap_or(0) / 1_000;
         // Compilers take minutes where the machine is busy.
         let compilers = if self.anonymous.is_some() { 900 } else { 0 };
         self.timeout.unwrap_or(more.saturating_add(pages).saturating_add(300 + compilers))
@@ -261,18 +245,11 @@ fn boot(arguments: &Arguments) -> Result<End, Trouble> {
         extra: vec!["-initrd".into(), guest.archive.clone().into()],
     };
     let kvm = match arguments.kvm {
-        _ if arguments.instructions => false,
         Kvm::On => true,
         Kvm::Off => false,
         Kvm::Auto => guest::kvm_works(&folder, &machine, &guest),
     };
-    if arguments.instructions {
-        machine.accelerator = Accelerator::TcgSingle;
-        // One instruction takes a nanosecond of the guest's time.
-        machine.extra.extend(["-icount".into(), "shift=0,sleep=off".into()]);
-        // More of them would take turns, by the clock of the machine outside.
-        machine.cpus = 1;
-    } else if !kvm {
+    if !kvm {
         machine.accelerator = arguments.threads.accelerator(cpus);
     }
     let line = guest::command_line(&arguments.words());
@@ -281,25 +258,13 @@ fn boot(arguments: &Arguments) -> Result<End, Trouble> {
     }
     let how = machine.accelerator.describe();
     eprintln!("Linux {}, {} CPUs, {}, {how}", kernel.release, machine.cpus, machine.memory);
-    let (verbose, json) = (arguments.verbose, arguments.json);
+    let verbose = arguments.verbose;
     let started = Instant::now();
     let limit = Duration::from_secs(arguments.limit());
-    let shown = move |line: &str| match line {
-        _ if report::is_result(line) => false,
-        _ if line.starts_with("stat: ") => verbose,
-        _ => !json,
-    };
-    let (end, lines) =
-        guest::boot(&machine, &guest, &line, limit, shown).map_err(Trouble::Wrong)?;
+    let shown = move |line: &str| verbose || !line.starts_with("stat: ");
+    let (end, _) = guest::boot(&machine, &guest, &line, limit, shown).map_err(Trouble::Wrong)?;
     let seconds = started.elapsed().as_secs_f64();
     tell(&end, seconds);
-    let results = report::results(&lines);
-    let unit = if arguments.instructions { "instructions" } else { "ns" };
-    if json {
-        println!("{}", report::json(&results, unit, &kernel.release, how, machine.cpus, &lines)?);
-    } else {
-        print!("{}", report::table(&results, unit));
-    }
     Ok(end)
 }
 
@@ -344,9 +309,6 @@ mod tests {
             words(&["--ops", "5", "--memory", "512", "--plant", "lose"]),
             format!("fh.blocks=64 fh.ops=5 {debugging} fh.plant=lose")
         );
-        assert_eq!(words(&["--ops", "5", "--bench", "3"]), "fh.blocks=128 fh.ops=5 fh.bench=3");
-        assert_eq!(words(&["--bench", "--json"]), "fh.blocks=128 fh.ops=0 fh.bench=7");
-        assert_eq!(words(&["--faults", "9"]), "fh.blocks=128 fh.ops=0 fh.faults=9");
         assert_eq!(words(&["--anonymous"]), "fh.blocks=128 fh.ops=0 fh.anonymous=100000");
         let limit = |words: &[&str]| {
             Command::try_parse_from([&["linux"], words].concat()).unwrap().arguments.limit()
@@ -354,7 +316,7 @@ mod tests {
         assert_eq!(limit(&[]), 300);
         assert_eq!(limit(&["--anonymous", "1000"]), 1201);
         assert_eq!(limit(&["--ops", "100000000"]), 10_300);
-        assert_eq!(limit(&["--faults", "10000000"]), 10_300);
+        assert_eq!(limit(&["--anonymous", "10000000"]), 11_200);
         assert_eq!(limit(&["--ops", "100000000", "--timeout", "7"]), 7);
         assert!(guest::command_line(&["fh.x=1".to_owned()]).ends_with(" init_on_alloc=0 fh.x=1"));
     }

@@ -6,7 +6,7 @@ mod common;
 mod examples;
 mod extend;
 mod handles;
-#[path = "../../../freehold-testkit/src/length.rs"]
+#[path = "../../../freehold-lab/tests/suite/common/length.rs"]
 #[allow(unreachable_pub)]
 mod length;
 mod lengths;

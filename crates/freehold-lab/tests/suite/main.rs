@@ -1,16 +1,11 @@
-//! Tests of the `freehold` command and of replays. One program, since each takes seconds to link.
+//! Tests of the `freehold` command and of what is behind it, a folder a command. One program, since
+//! each takes seconds to link: `cargo test -p freehold-lab --test suite look::` for one command's.
 
-mod cli_errors;
-mod cli_output;
-mod command;
-mod differential;
-mod differential_support;
-mod machines;
-mod random_machines;
-mod record;
-mod recorded_machine;
-mod replay_rules;
-mod replay_targets;
-mod replay_whole;
-mod tables;
-mod tools;
+mod bench;
+mod common;
+mod contiguity;
+mod fidelity;
+mod look;
+mod replay;
+mod report;
+mod simulate;

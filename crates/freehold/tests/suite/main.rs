@@ -17,7 +17,7 @@ mod embedding;
 mod features;
 mod histories;
 mod last_resort;
-#[path = "../../../freehold-testkit/src/length.rs"]
+#[path = "../../../freehold-lab/tests/suite/common/length.rs"]
 #[allow(unreachable_pub)]
 mod length;
 mod misuse;

@@ -3,10 +3,9 @@
 use freehold::{FreeError, Pfn};
 
 use super::Worker;
-use crate::books::Chunk;
-use crate::bounds::BULK;
-use crate::call::{Door, Kind, free_of};
+use crate::bounds::{BULK, Door, Kind, free_of};
 use crate::handle::Handle;
+use crate::ledger::Chunk;
 
 impl Worker {
     /// Frees what another thread has allocated.
@@ -18,7 +17,7 @@ impl Worker {
             if n == 0 { None } else { Some(pool.swap_remove(self.random.below(n) as usize)) }
         };
         let Some((chunk, from)) = chunk else { return };
-        world.books.pass(chunk, from, self.clerk.name());
+        world.ledger.pass(chunk, from, self.clerk.name());
         self.free(chunk);
     }
 
@@ -57,7 +56,7 @@ impl Worker {
         let order = chunk.order().filter(|order| order.get() <= 5);
         let Some((order, owned)) = order.zip(self.handle.owned()) else { return self.free(chunk) };
         let world = self.clerk.world;
-        world.books.give(chunk, self.clerk.name());
+        world.ledger.give(chunk, self.clerk.name());
         let call = (Kind::FreeInHand, Door::Owner);
         let freed = self.clerk.call(call, owned.cpu().get(), chunk.start, || {
             owned.free_in_hand(chunk.range().start, order).then_some(()).ok_or(())
@@ -66,7 +65,7 @@ impl Worker {
             self.clerk.tally.frees += 1;
             return;
         }
-        world.books.take(chunk, self.clerk.name());
+        world.ledger.take(chunk, self.clerk.name());
         self.free(chunk);
     }
 
@@ -83,7 +82,7 @@ impl Worker {
                 kept += run.frames;
                 self.held.push(run);
             } else {
-                self.clerk.world.books.give(run, self.clerk.name());
+                self.clerk.world.ledger.give(run, self.clerk.name());
             }
         }
         let result = self.on_cpu(Kind::FreeRangeWith, chunk.start, |cpu| {
@@ -98,7 +97,7 @@ impl Worker {
                 self.clerk.tally.frees += freed().count() as u64
             }
             Ok(n) => {
-                self.clerk.world.books.tell(format!("free_range_with kept {n} frames of {kept}"))
+                self.clerk.world.ledger.tell(format!("free_range_with kept {n} frames of {kept}"))
             }
             // The runs before the one that was refused are free; that one ends where it had asked,
             // or a frame before.
@@ -107,19 +106,21 @@ impl Worker {
                     |run: &Chunk| run.start + run.frames < asked - u64::from(stay(asked - 1));
                 self.clerk.tally.frees += freed().filter(done).count() as u64;
                 for run in freed().filter(|run| !done(run)) {
-                    self.clerk.world.books.take(run, self.clerk.name());
+                    self.clerk.world.ledger.take(run, self.clerk.name());
                     self.free(run);
                 }
             }
-            Err(error) => {
-                self.clerk.world.books.tell(format!("a right free_range_with was refused: {error}"))
-            }
+            Err(error) => self
+                .clerk
+                .world
+                .ledger
+                .tell(format!("a right free_range_with was refused: {error}")),
         }
     }
 
     /// Frees a chunk, in a way that suits it.
     pub(super) fn free(&mut self, chunk: Chunk) {
-        self.clerk.world.books.give(chunk, self.clerk.name());
+        self.clerk.world.ledger.give(chunk, self.clerk.name());
         let range = chunk.range();
         let start = range.start;
         let by_range = self.random.below(6) == 0;
@@ -135,9 +136,11 @@ impl Worker {
         };
         match result {
             Ok(()) => self.clerk.tally.frees += 1,
-            Err(error) => {
-                self.clerk.world.books.tell(format!("a right {} was refused: {error}", kind.name()))
-            }
+            Err(error) => self
+                .clerk
+                .world
+                .ledger
+                .tell(format!("a right {} was refused: {error}", kind.name())),
         }
     }
 
@@ -151,7 +154,7 @@ impl Worker {
                 self.frames += chunk.frames;
                 break;
             }
-            self.clerk.world.books.give(chunk, self.clerk.name());
+            self.clerk.world.ledger.give(chunk, self.clerk.name());
             frames.extend((chunk.start..chunk.start + chunk.frames).map(Pfn::new));
         }
         let Some(first) = frames.first().map(|pfn| pfn.get()) else { return };
@@ -161,7 +164,7 @@ impl Worker {
         match result {
             Ok(()) => self.clerk.tally.frees += frames.len() as u64,
             Err(error) => {
-                self.clerk.world.books.tell(format!("a right free_bulk was refused: {error}"))
+                self.clerk.world.ledger.tell(format!("a right free_bulk was refused: {error}"))
             }
         }
     }

@@ -22,8 +22,7 @@ use self::plant::Plant;
 use super::guest::Guest;
 use super::{Arguments, Trouble};
 use crate::build;
-use crate::qemu::{self, Accelerator, End, Machine};
-use crate::run::Kvm;
+use crate::qemu::{self, Accelerator, End, Kvm, Machine};
 
 /// Whose page allocator a kernel has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

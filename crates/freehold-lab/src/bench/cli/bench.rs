@@ -1,0 +1,204 @@
+//! `freehold bench`: what an allocation and a free cost.
+
+use std::str::FromStr;
+
+use clap::Args;
+
+use crate::bench::metric::THREADS;
+use crate::bench::{BenchEngine, Kind, Plan, Report, Row, Scale, listing, table};
+use crate::cli::error::CliError;
+use crate::cli::given::Shown;
+use crate::cli::size::whole;
+use crate::cli::{Outcome, given, output, stop};
+use crate::engines::EngineError;
+use crate::trials::progress;
+
+// Paragraphs are one line each: clap breaks them where the terminal ends.
+const HELP: &str = "\
+What each benchmark and metric means and where it comes from: freehold bench --list.
+
+All engines run the same loops, compiled for each of them; nothing is called through a table in a timed loop. \
+Engines take turns within a run; a figure is the median of the runs, with the farthest of them as \u{b1}. Threads stay \
+on one CPU each. One uncontended atomic read-modify-write (RMW) and the hand-over of a cache line to the other core \
+are measured in the same run: compare machines by them, not by nanoseconds. What one thread does is timed in samples of \
+some 200 us, of which only those count in which the core was ours: a probe of independent adds before and after each tells a \
+neighbour on the core's other hardware thread. What can be counted is counted exactly \
+(zone-lock acquisitions and work, different frames), most of it once, on one thread that plays all CPUs.
+
+The first engine is the baseline. A star stands beside a difference that is significant at 5 % by the two-sided \
+Mann-Whitney U test of the runs; 3 runs of each cannot be, 4 can. One comparison of equals in twenty gets a star.
+
+Examples:
+  freehold bench                                everything, the default engines
+  freehold bench --quick pair bulk              two of them, in a few seconds
+  freehold bench -e vanilla -e vanilla,-least-drain near-mark
+                                                what one patch is worth
+  freehold bench used near-mark near-mark-1024  machines that have run for a while, and full ones
+  freehold bench -e freehold -e mimalloc pair   peers; most need a build with --features peers,
+                                                llfree and dpdk one with features of these names
+  freehold bench -e help                        the engines that can be named
+  freehold bench -e freehold -e mimalloc -e jemalloc arena
+                                                frames as memory, beside malloc families
+  freehold contiguity --help                    counts of contiguity on machines of 2 to 1,024 CPUs
+  freehold bench --json | jq '.rows[] | select(.benchmark == \"pair\")'
+
+--json prints {\"yardstick\": {\"rmw_ns\", \"handover_ns\", \"ring_alone_ns\"}, \"test\": {\"name\", \"level\"}, \
+\"cpus\", \"pinned\", \"barrier\", \"interrupted\", \"left_out\", \"unavailable\", \"unsuited\": \
+[{\"benchmark\", \"engine\", \"reason\"}], \"rows\": [{\"benchmark\", \"engine\", \"metric\", \"unit\", \"median\", \
+\"min\", \"max\", \"values\": each run, \"runs\", \"exact\": counted on one thread, \"samples_shared\": the share of samples \
+that were not counted since the core was not ours, null where nothing is sampled, \"better\": \"less\", \"more\" or \"neither\"}]}; rows of engines but the first also have \
+\"baseline\", \"percent\" (how much more than the baseline, negative for less), \"p\" and \"significant\"; rows that \
+are a percentile of many samples have \"histogram\": [[value, count], ...].
+
+Ctrl-C ends after the engine under way and prints what there is (exit code 130).";
+
+/// Engines unless told otherwise. The first is the one that the others are compared with.
+const DEFAULT: [&str; 4] = ["freehold", "vanilla", "pcp-buddy-fixed", "buddy_system_allocator"];
+/// Runs unless told otherwise.
+const RUNS: usize = 7;
+/// With --quick: the fewest that can be significant.
+const QUICK_RUNS: usize = 4;
+
+#[derive(Args, Clone, PartialEq, Eq, Debug)]
+#[command(after_help = HELP, after_long_help = long_help())]
+pub(crate) struct BenchArgs {
+    /// Benchmarks to run; --list describes them. Default: all.
+    #[arg(value_name = "NAME")]
+    benchmarks: Vec<Kind>,
+
+    /// An engine to measure: freehold, buddy_system_allocator (behind its spin lock), a peer
+    /// (bitmap-allocator, mimalloc, jemalloc, snmalloc: they need a build with --features peers;
+    /// llfree and dpdk need features of these names), or a kernel's design with changes to switch on
+    /// (+) or off (-); `-e help` lists all. May be given several times; the others are compared with
+    /// the first.
+    /// Default: freehold, vanilla, pcp-buddy-fixed and buddy_system_allocator.
+    #[arg(short, long = "engine", value_name = "NAME[,±SWITCH]...")]
+    engines: Vec<Wanted>,
+
+    /// Runs of each, 1 to 100. Default: 7; with --quick 4.
+    #[arg(short, long, value_name = "N", value_parser = whole(1..=100u16))]
+    runs: Option<u16>,
+
+    /// Repeat less within a run, and run less often: a minute or two in all.
+    #[arg(long)]
+    quick: bool,
+
+    /// Print the benchmarks and what each measures, and measure nothing.
+    #[arg(long)]
+    list: bool,
+
+    #[command(flatten)]
+    shown: Shown,
+}
+
+/// What can be written after `--engine`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Wanted {
+    Engine(BenchEngine),
+    /// A list of them.
+    Help,
+}
+
+impl FromStr for Wanted {
+    type Err = EngineError;
+
+    fn from_str(text: &str) -> Result<Self, EngineError> {
+        if text == "help" { Ok(Self::Help) } else { text.parse().map(Self::Engine) }
+    }
+}
+
+pub(crate) fn run(args: &BenchArgs) -> Result<Outcome, CliError> {
+    if args.engines.contains(&Wanted::Help) {
+        output::print(&listing::engines(output::style(&args.shown.printed)))?;
+        return Ok(Outcome::Fine);
+    }
+    let mut benchmarks: Vec<Kind> = Kind::ALL.to_vec();
+    if !args.benchmarks.is_empty() {
+        benchmarks.retain(|kind| args.benchmarks.contains(kind));
+    }
+    if args.list {
+        output::result(&args.shown.printed, &listing::entries(&benchmarks), |style| {
+            listing::catalogue(&benchmarks, style)
+        })?;
+        return Ok(Outcome::Fine);
+    }
+    let scale = if args.quick { Scale::QUICK } else { Scale::FULL };
+    let runs = args.runs.map_or(if args.quick { QUICK_RUNS } else { RUNS }, usize::from);
+    let plan = Plan { benchmarks, engines: engines(args)?, runs, scale };
+
+    let stop = stop::on_signals(true);
+    let turns = (plan.benchmarks.len() * plan.runs) as u64;
+    let bar = progress::steps("measuring", turns, progress::TURNS, args.shown.no_progress);
+    let report = crate::bench::run(&plan, &stop, |kind, run, engine| {
+        // Drawn here and nowhere else: a bar with a thread of its own would take the core that is
+        // measured.
+        bar.set_message(format!("{kind}: {engine}"));
+        let before = plan.benchmarks.iter().position(|&known| known == kind).unwrap_or(0);
+        bar.set_position((before * runs + run) as u64);
+    })
+    .map_err(CliError::new)?;
+    bar.finish_and_clear();
+
+    notes(&report);
+    if report.interrupted {
+        output::complain("interrupted: what follows is what was done until then");
+    }
+    output::result(&args.shown.printed, &report, |style| {
+        if report.rows.is_empty() { String::new() } else { table::render(&report, style) }
+    })?;
+    Ok(if report.interrupted { Outcome::Interrupted } else { Outcome::Fine })
+}
+
+/// Says on standard error what the figures lack.
+fn notes(report: &Report) {
+    for kind in &report.left_out {
+        output::complain(&format!(
+            "warning: {kind} left out: it needs two CPUs, and this process may use only one"
+        ));
+    }
+    let names_of = |is: &dyn Fn(&Row) -> bool| {
+        let mut names: Vec<_> =
+            report.rows.iter().filter(|row| is(row)).map(|row| row.benchmark).collect();
+        names.dedup();
+        names.join(", ")
+    };
+    let lacks = |row: &Row| row.metric == THREADS && lacks_cpus(row);
+    if let Some(row) = report.rows.iter().find(|row| lacks(row)) {
+        output::complain(&format!(
+            "note: {} ran {:.0} threads: this process may use no more CPUs",
+            names_of(&lacks),
+            row.median
+        ));
+    }
+    for what in &report.unavailable {
+        output::complain(&format!("warning: {what}"));
+    }
+}
+
+/// Whether a benchmark ran fewer threads than it is meant to.
+fn lacks_cpus(row: &Row) -> bool {
+    let kind = Kind::ALL.into_iter().find(|kind| kind.name() == row.benchmark);
+    kind.is_some_and(|kind| row.median < f64::from(kind.about().threads))
+}
+
+/// What `--help` adds to `-h`: every benchmark and where it comes from. Paragraphs are one line
+/// each, as above.
+fn long_help() -> String {
+    let sources = Kind::ALL.iter().map(|kind| format!("  {kind}: {}.\n", kind.about().source));
+    format!("{HELP}\n\nBenchmarks and their sources:\n{}", sources.collect::<String>())
+}
+
+fn engines(args: &BenchArgs) -> Result<Vec<BenchEngine>, CliError> {
+    let named = args.engines.iter().filter_map(|wanted| match wanted {
+        Wanted::Engine(engine) => Some(engine.clone()),
+        Wanted::Help => None,
+    });
+    let engines = given::engines(&named.collect::<Vec<_>>(), &DEFAULT)?;
+    for engine in &engines {
+        if let BenchEngine::Peer(peer) = engine {
+            let needs = peer.needs().map(|needs| CliError::new(needs).hint(peer.build()));
+            needs.map_or(Ok(()), Err)?;
+        }
+    }
+    Ok(engines)
+}

@@ -1,0 +1,95 @@
+//! Malloc families, for blocks of pages: called directly, never installed as this program's
+//! allocator.
+//!
+//! A user who wants buffers of pages from a malloc asks for 4 KiB << order bytes aligned to 4 KiB
+//! (`posix_memalign`), as `bench arena` does. Alignment to the block's whole size is what frames
+//! have by themselves; to ask a malloc for that would be to measure its padding. What comes back is
+//! an address; its number in units of 4 KiB stands for the frame. Their memory is theirs: they map
+//! it, fault it in, write their own lists into it and give it back when they like, which is what
+//! their users get.
+
+use std::alloc::{GlobalAlloc, Layout};
+
+use freehold::{CpuId, Order, Pfn};
+
+use crate::bench::calls::{Calls, Machine, Refused};
+use crate::bench::mapping::PAGE as FRAME;
+
+#[derive(Clone, Copy, Debug)]
+pub struct HeapMachine<A> {
+    heap: A,
+}
+
+impl<A> HeapMachine<A> {
+    pub fn new(heap: A) -> Self {
+        Self { heap }
+    }
+}
+
+impl<A: GlobalAlloc + Sync> Machine for HeapMachine<A> {
+    type Cpu<'a>
+        = HeapCpu<'a, A>
+    where
+        A: 'a;
+
+    /// Any thread: they keep their own lists by thread.
+    fn cpu(&self, _: CpuId) -> Result<HeapCpu<'_, A>, Refused> {
+        Ok(HeapCpu { heap: &self.heap })
+    }
+
+    fn is_memory(&self) -> bool {
+        true
+    }
+}
+
+#[derive(Debug)]
+pub struct HeapCpu<'a, A> {
+    heap: &'a A,
+}
+
+/// A block of that order, aligned to a page. Orders are at most 18: 1 GiB.
+#[inline(always)]
+fn layout(order: Order) -> Result<Layout, Refused> {
+    Layout::from_size_align(FRAME << order.get(), FRAME).map_err(|_| Refused::NoMemory)
+}
+
+impl<A: GlobalAlloc + Sync> Calls for HeapCpu<'_, A> {
+    #[inline(always)]
+    fn alloc(&mut self, order: Order) -> Result<Pfn, Refused> {
+        // SAFETY: the size is not 0.
+        let block = unsafe { self.heap.alloc(layout(order)?) };
+        if block.is_null() {
+            return Err(Refused::NoMemory);
+        }
+        Ok(Pfn::new((block.expose_provenance() / FRAME) as u64))
+    }
+
+    #[inline(always)]
+    fn free(&mut self, pfn: Pfn, order: Order) -> Result<(), Refused> {
+        let block = std::ptr::with_exposed_provenance_mut(pfn.get() as usize * FRAME);
+        // SAFETY: benchmarks free only what they were given, once and with the order they asked
+        // for; the warm-up, which stamps every frame, has run the same loops.
+        unsafe { self.heap.dealloc(block, layout(order)?) };
+        Ok(())
+    }
+
+    fn split(&mut self, _: Pfn, _: Order) -> Result<(), Refused> {
+        Err(Refused::NoSuchCall)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_aligned_to_a_page_whatever_their_size() {
+        for order in [0, 1, 9] {
+            assert_eq!(
+                layout(Order::new(order).unwrap()).map(|layout| layout.align()),
+                Ok(FRAME),
+                "{order}"
+            );
+        }
+    }
+}

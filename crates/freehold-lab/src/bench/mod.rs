@@ -1,0 +1,66 @@
+//! What an allocation and a free cost: several engines side by side, in one run.
+//!
+//! ```text
+//!  kind        the benchmarks; metric      calls      what a loop asks of an engine (static dispatch)
+//!  scale       how much a run does         engines/   the engines behind those calls
+//!  runner      what is measured, in what   mapping    memory from the system
+//!              order, who takes turns      result     medians, and the JSON
+//!  loops       one thread's loops          table      the table
+//!  steady      its loops that hold memory  yardstick  what atomics and cache lines cost here
+//!  threads     several threads' loops      sampler    which samples count; probe: is the core ours
+//!  workloads/  the benchmarks themselves   memory/    arena, lazyfree
+//!  contiguity/, calibrate, validate        the commands of these names
+//! ```
+//!
+//! # How far the figures can be trusted
+//!
+//! * Every engine runs the same generic loops, compiled for it ([`calls`] says why). Every result
+//!   is checked and every frame number used ([`loops`] says how).
+//! * Within a run the engines take turns, A B C A B C, so that disturbances hit all of them. A
+//!   figure is the median of the runs, with the least and the greatest beside it.
+//! * Before the first run each engine goes through a warm-up with every frame stamped
+//!   ([`engines::Stamped`]); an engine that hands out a frame twice, or loses one, gets no figure.
+//!   Each run begins with the CPUs' own stocks drained.
+//! * Each thread stays on one CPU. Benchmarks of one thread are timed by that thread's CPU clock,
+//!   the others by the wall clock ([`clock`]).
+//! * Benchmarks of one thread are timed in samples of some 200 us. A sample counts only if the core
+//!   was ours alone ([`sampler`]).
+//! * No timed loop touches the memory of a frame, but in [`memory`].
+//! * Counts (zone-lock acquisitions, different frames) come from one thread where possible: exact,
+//!   and equal in every run ([`workloads::counting`]).
+//! * A statistical test decides whether an engine differs from the first
+//!   ([`crate::trials::significance`]).
+//! * Each run also measures an atomic read-modify-write and the hand-over of a cache line
+//!   ([`yardstick`]), as units for comparing machines.
+
+mod calibrate;
+pub mod calls;
+pub(crate) mod cli;
+pub mod clock;
+pub mod engines;
+pub mod figures;
+mod kind;
+pub mod listing;
+pub mod loops;
+mod mapping;
+pub mod memory;
+pub mod metric;
+mod probe;
+mod real;
+pub mod result;
+mod ring;
+pub mod runner;
+pub mod sampler;
+mod scale;
+pub mod steady;
+pub mod table;
+pub mod threads;
+mod validate;
+pub mod workloads;
+pub mod yardstick;
+
+pub use engines::BenchEngine;
+pub use kind::Kind;
+pub use result::{Report, Row, Spread};
+pub use runner::{Plan, run};
+pub use scale::Scale;

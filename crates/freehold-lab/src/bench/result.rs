@@ -1,0 +1,233 @@
+//! Figures of several runs, and what `--json` prints of them.
+
+use std::collections::BTreeMap;
+
+use serde::{Serialize, Serializer};
+
+use super::kind::Kind;
+use super::metric::{About, Metric};
+use super::sampler::ENOUGH;
+use crate::one_line::one_line;
+use crate::tables::better::Better;
+use crate::trials::significance;
+
+/// Figures of the runs so far, of one thing, rising.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Spread {
+    sorted: Vec<f64>,
+}
+
+impl Spread {
+    pub fn add(&mut self, figure: f64) {
+        let at = self.sorted.partition_point(|other| other.total_cmp(&figure).is_lt());
+        self.sorted.insert(at, figure);
+    }
+
+    pub fn runs(&self) -> usize {
+        self.sorted.len()
+    }
+
+    /// The middle one, or the mean of the two in the middle; `None` before the first run.
+    pub fn median(&self) -> Option<f64> {
+        let upper = *self.sorted.get(self.sorted.len() / 2)?;
+        let lower = *self.sorted.get(self.sorted.len().saturating_sub(1) / 2)?;
+        Some(f64::midpoint(lower, upper))
+    }
+
+    pub fn min(&self) -> Option<f64> {
+        self.sorted.first().copied()
+    }
+
+    pub fn max(&self) -> Option<f64> {
+        self.sorted.last().copied()
+    }
+
+    pub fn sorted(&self) -> &[f64] {
+        &self.sorted
+    }
+}
+
+/// What is printed of one: the median.
+impl Serialize for Spread {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.median().serialize(serializer)
+    }
+}
+
+/// What the machine itself costs, in nanoseconds.
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+pub struct Yardstick {
+    /// One uncontended atomic read-modify-write.
+    #[serde(rename = "rmw_ns")]
+    pub rmw: Spread,
+    /// Handing a cache line to the other core; nothing where there is one CPU.
+    #[serde(rename = "handover_ns")]
+    pub handover: Spread,
+    /// A frame through the ring of `producer-consumer` without an engine; nothing where that was
+    /// not run.
+    #[serde(rename = "ring_alone_ns")]
+    pub ring_alone: Spread,
+}
+
+/// A metric of a benchmark, for one engine.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Row {
+    pub benchmark: &'static str,
+    pub engine: String,
+    pub metric: &'static str,
+    pub unit: &'static str,
+    pub median: f64,
+    pub min: f64,
+    pub max: f64,
+    /// Each of them, rising: what a comparison with another result is tested by. Nothing where
+    /// there is one.
+    #[serde(skip_serializing_if = "<[f64]>::is_empty", serialize_with = "one_line")]
+    pub values: Vec<f64>,
+    /// 1 of what is counted once because each run would count the same.
+    pub runs: usize,
+    /// Whether it was counted on one thread, so that every run would say the same; what threads do
+    /// at the same time is counted, too, and is not.
+    pub exact: bool,
+    /// The share of samples that were not counted, since the core was not ours
+    /// ([`sampler`](super::sampler)); nothing where the metric is not sampled, or this processor
+    /// has no probe.
+    pub samples_shared: Option<f64>,
+    pub better: Better,
+    /// How it compares with the first engine; nothing for the first engine itself, and where that
+    /// has no figure.
+    #[serde(flatten)]
+    pub comparison: Option<Comparison>,
+    /// Every sample of all runs as value and count, rising, where the metric is a percentile of
+    /// many.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub histogram: Option<Vec<(u64, u64)>>,
+}
+
+impl Row {
+    /// Whether so few samples were left that all of them count.
+    pub(super) fn mostly_shared(&self) -> bool {
+        self.samples_shared.is_some_and(|shared| 1.0 - shared < ENOUGH)
+    }
+
+    /// Of an engine's runs, beside those of the first engine; `None` before the first run.
+    pub fn new(
+        kind: Kind,
+        metric: &Metric,
+        engine: &str,
+        runs: &Spread,
+        baseline: Option<(&str, &Spread)>,
+    ) -> Option<Self> {
+        Some(Self {
+            benchmark: kind.name(),
+            engine: engine.to_owned(),
+            metric: metric.name,
+            unit: metric.unit,
+            median: runs.median()?,
+            min: runs.min()?,
+            max: runs.max()?,
+            values: if runs.runs() > 1 { runs.sorted().to_vec() } else { Vec::new() },
+            runs: runs.runs(),
+            exact: false,
+            samples_shared: None,
+            better: metric.better(),
+            comparison: baseline.and_then(|(name, base)| Comparison::of(runs, name, base)),
+            histogram: None,
+        })
+    }
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Comparison {
+    pub baseline: String,
+    /// How much more than its median, in percent; negative for less. Nothing where that is 0.
+    pub percent: Option<f64>,
+    /// Probability of a difference as clear as this one between runs of the same engine.
+    pub p: f64,
+    /// Whether `p` is below [`significance::LEVEL`].
+    pub significant: bool,
+}
+
+impl Comparison {
+    /// Of one engine's runs with the first's.
+    pub fn of(spread: &Spread, baseline: &str, base: &Spread) -> Option<Self> {
+        let p = significance::p_value(base.sorted(), spread.sorted())?;
+        let (from, to) = (base.median()?, spread.median()?);
+        let percent = (from != 0.0).then(|| (to - from) / from * 100.0);
+        Some(Self {
+            baseline: baseline.to_owned(),
+            percent,
+            p,
+            significant: p < significance::LEVEL,
+        })
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Test {
+    pub name: &'static str,
+    pub level: f64,
+}
+
+impl Default for Test {
+    fn default() -> Self {
+        Self { name: significance::NAME, level: significance::LEVEL }
+    }
+}
+
+/// A benchmark that an engine was not measured in.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Unsuited {
+    pub benchmark: &'static str,
+    pub engine: String,
+    pub reason: &'static str,
+}
+
+/// All that a run of the benchmarks found, and what `--json` prints of it.
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+pub struct Report {
+    /// In what to read the rows.
+    pub yardstick: Yardstick,
+    /// How differences were told from chance.
+    pub test: Test,
+    /// The CPUs that the threads stayed on, as the system numbers them.
+    #[serde(serialize_with = "one_line")]
+    pub cpus: Vec<usize>,
+    /// Whether the system let them.
+    pub pinned: bool,
+    /// Whether the system has `membarrier(2)`: without it Freehold's owners take an ordinary lock.
+    pub barrier: bool,
+    pub interrupted: bool,
+    /// Benchmarks left out because they need more CPUs than there are.
+    pub left_out: Vec<&'static str>,
+    /// What else was left out because the system does not offer it, and why.
+    pub unavailable: Vec<String>,
+    pub unsuited: Vec<Unsuited>,
+    /// What each benchmark is, as `--list` says it.
+    pub benchmarks: BTreeMap<&'static str, &'static About>,
+    /// The figures: by benchmark, then metric, then engine.
+    pub rows: Vec<Row>,
+}
+
+impl Report {
+    pub fn row(&self, benchmark: &str, metric: &str, engine: &str) -> Option<&Row> {
+        self.rows
+            .iter()
+            .find(|row| row.benchmark == benchmark && row.metric == metric && row.engine == engine)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians() {
+        let mut spread = Spread::default();
+        assert_eq!((spread.median(), spread.min(), spread.max()), (None, None, None));
+        for (figure, median) in [(3.0, 3.0), (1.0, 2.0), (10.0, 3.0), (2.0, 2.5)] {
+            spread.add(figure);
+            assert_eq!(spread.median(), Some(median));
+        }
+        assert_eq!((spread.min(), spread.max(), spread.runs()), (Some(1.0), Some(10.0), 4));
+    }
+}

@@ -1,0 +1,68 @@
+//! How much is done in a run: what published figures are of, and less.
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Scale {
+    pub(super) pairs: u64,
+    pub(super) block_pairs: u64,
+    pub(super) frames: usize,
+    /// Of `producer-consumer`, 64 frames each.
+    pub(super) messages: u64,
+    pub(super) remote: usize,
+    pub(super) yardstick: u64,
+    pub(super) avalanches: u64,
+    /// Pairs of each depth of `depth` and of each order of `orders`; steps of each of `used`.
+    pub(super) steady_pairs: u64,
+    /// Steps of `churn` and `near-mark`.
+    pub(super) churn_steps: u64,
+    pub(super) mixed_steps: u64,
+    /// Allocations of each thread of `tails`.
+    pub(super) tail_allocs: u64,
+    /// Pairs of `arena`.
+    pub(super) arena_pairs: u64,
+}
+
+impl Scale {
+    /// What published figures are of.
+    pub const FULL: Self = Self {
+        pairs: 1_000_000,
+        block_pairs: 200_000,
+        frames: 262_144,
+        messages: 20_000,
+        remote: 960 * 512,
+        yardstick: 500_000,
+        avalanches: 8,
+        steady_pairs: 400_000,
+        churn_steps: 1_000_000,
+        mixed_steps: 300_000,
+        tail_allocs: 400_000,
+        arena_pairs: 2_000_000,
+    };
+
+    /// As many frames, but what repeats itself repeats itself less.
+    pub const QUICK: Self = Self {
+        pairs: 200_000,
+        block_pairs: 50_000,
+        messages: 5_000,
+        yardstick: 200_000,
+        avalanches: 2,
+        steady_pairs: 40_000,
+        churn_steps: 100_000,
+        mixed_steps: 30_000,
+        tail_allocs: 50_000,
+        arena_pairs: 200_000,
+        ..Self::FULL
+    };
+
+    /// For the warm-up: every frame is used once, which is what matters.
+    pub(super) const WARM_UP: Self = Self {
+        pairs: 20_000,
+        block_pairs: 2_000,
+        messages: 2_000,
+        avalanches: 1,
+        steady_pairs: 4_000,
+        churn_steps: 10_000,
+        mixed_steps: 4_000,
+        tail_allocs: 10_000,
+        ..Self::QUICK
+    };
+}

@@ -1,0 +1,79 @@
+//! `pair`, `bulk`, `random-free`, `remote-free`: loops of [`loops`] and [`threads`], and nothing
+//! besides.
+
+use super::Run;
+use crate::bench::calls::{Machine, Refused};
+use crate::bench::figures::Figures;
+use crate::bench::kind::Kind;
+use crate::bench::metric::{About, ns, with_locks};
+use crate::bench::{loops, threads};
+
+pub const PAIR: About = About {
+    what: "One thread allocates a chunk and frees it, over and over.",
+    source: "the repeat test of LLFree's authors (USENIX ATC 2023); page_alloc micro-benchmarks of \
+             the kernel",
+    metrics: with_locks![
+        ns("ns_per_pair_order0", "an allocation and its free, single frames"),
+        ns("ns_per_pair_order9", "an allocation and its free, 2 MiB blocks"),
+    ],
+    ..About::ONE_THREAD
+};
+
+pub const BULK: About = About {
+    what: "One thread allocates 262,144 single frames (1 GiB) and frees them all.",
+    source: "the bulk test of LLFree's authors (USENIX ATC 2023); the bulk calls are the kernel's \
+             alloc_pages_bulk and free_pages_bulk and DPDK's mempool calls",
+    metrics: with_locks![
+        ns("ns_per_alloc", "a frame, allocated one by one"),
+        ns("ns_per_free", "a frame, freed one by one in the order of allocation"),
+        ns("ns_per_free_reversed", "a frame, freed one by one in the reverse order"),
+        ns("ns_per_frame_bulk_alloc", "a frame, allocated 64 a call"),
+        ns("ns_per_frame_bulk_free", "a frame, freed 64 a call in the order of allocation"),
+    ],
+    ..About::ONE_THREAD
+};
+
+pub const RANDOM_FREE: About = About {
+    what: "One thread frees 262,144 single frames (1 GiB) in random order; their allocation is not \
+           timed.",
+    source: "the random test of LLFree's authors (USENIX ATC 2023)",
+    metrics: with_locks![ns("ns_per_free", "a frame, freed one by one in random order")],
+    ..About::ONE_THREAD
+};
+
+pub const REMOTE_FREE: About = About {
+    what: "A CPU allocates the frames of 960 blocks (491,520 single frames) and rests; another CPU \
+           frees them all. The frees are timed.",
+    source: "exit of a process on another CPU; larson and xmalloc-test of malloc families",
+    threads: 2,
+    fewest_threads: 2,
+    metrics: with_locks![
+        ns("ns_per_free_sequential", "a frame, freed in rising order of addresses"),
+        ns("ns_per_free_scattered", "a frame, freed in random order"),
+        ns("ns_per_free_scattered_bulk", "the same 64 a call"),
+    ],
+};
+
+/// Each part begins with nothing in the CPUs' stocks.
+pub(super) fn measure<M: Machine>(
+    machine: &M,
+    kind: Kind,
+    run: &Run<'_>,
+) -> Result<Figures, Refused> {
+    let (scale, cpus) = (run.scale, run.cpus);
+    // Each run another order, the same for every engine.
+    let seed = 0x9e37_79b9_7f4a_7c15 ^ (run.number + 1);
+    let drained = || run.drained(machine);
+    let remote =
+        |scattered, bulk| threads::remote_free(drained(), cpus, scale.remote, scattered, bulk);
+    let sampled = match kind {
+        Kind::Pair => vec![
+            loops::pair::<_, 0>(drained(), scale.pairs)?,
+            loops::pair::<_, 9>(drained(), scale.block_pairs)?,
+        ],
+        Kind::Bulk => loops::bulk(drained(), scale.frames)?.to_vec(),
+        Kind::RandomFree => vec![loops::random_free(drained(), scale.frames, seed)?],
+        _ => vec![remote(None, false)?, remote(Some(seed), false)?, remote(Some(seed), true)?],
+    };
+    Ok(Figures::default().with_all_sampled(kind.metrics(), sampled))
+}

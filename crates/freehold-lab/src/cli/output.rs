@@ -1,0 +1,71 @@
+//! Standard output and standard error: never a panic when the other end is closed, colours only for
+//! people.
+
+use std::fmt::Display;
+use std::io::{self, IsTerminal, Write};
+
+use serde::Serialize;
+
+use super::error::CliError;
+use super::given::Printed;
+use crate::tables::table::{Columns, Style};
+
+/// Columns to use where standard output is no terminal and `COLUMNS` is not set.
+const DEFAULT_WIDTH: u16 = 120;
+/// Tables are not made narrower or wider than this, whatever the terminal.
+const WIDTHS: std::ops::RangeInclusive<u16> = 60..=160;
+
+/// Writes to standard output.
+pub fn print(text: &str) -> Result<(), CliError> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .map_err(|error| CliError::of_output(&error))
+}
+
+/// Writes a JSON document to standard output.
+pub fn print_json(document: &impl Serialize) -> Result<(), CliError> {
+    let mut text = serde_json::to_string_pretty(document)?;
+    text.push('\n');
+    print(&text)
+}
+
+/// Writes a result to standard output: as JSON where that was asked for, for people otherwise.
+pub fn result(
+    printed: &Printed,
+    document: &impl Serialize,
+    text: impl FnOnce(Style) -> String,
+) -> Result<(), CliError> {
+    if printed.json { print_json(document) } else { print(&text(style(printed))) }
+}
+
+/// Writes a line to standard error; nobody can be told where that fails.
+pub fn complain(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "freehold: {text}");
+}
+
+/// Writes an error to standard error.
+pub fn error(what: impl Display) {
+    complain(&format!("error: {what}"));
+}
+
+/// The style of tables on standard output.
+pub fn style(printed: &Printed) -> Style<'_> {
+    let terminal = io::stdout().is_terminal();
+    let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    let width = terminal
+        .then(|| terminal_size::terminal_size().map(|(width, _)| width.0))
+        .flatten()
+        .or(columns)
+        .unwrap_or(DEFAULT_WIDTH)
+        .clamp(*WIDTHS.start(), *WIDTHS.end());
+    // https://no-color.org: any value but an empty one.
+    let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
+        || std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    let columns = match &printed.columns[..] {
+        _ if printed.wide => Columns::All,
+        [] => Columns::Fit,
+        names => Columns::Named(names),
+    };
+    Style { width, color: terminal && !plain, columns }
+}

@@ -1,0 +1,64 @@
+//! A progress bar on standard error, for people only: none where standard error is no terminal.
+
+use std::io::{self, IsTerminal};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+
+use crate::tables::number::per_second;
+
+/// A bar of that template; hidden if `quiet` or nobody watches.
+pub fn bar(what: &str, length: Option<u64>, template: &str, quiet: bool) -> ProgressBar {
+    if quiet || !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::with_draw_target(length, ProgressDrawTarget::stderr_with_hz(10));
+    let style =
+        ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    let rate = |state: &ProgressState, text: &mut dyn std::fmt::Write| {
+        // A bar that cannot be written is nobody's loss.
+        let _ = text.write_str(&per_second(state.per_sec()));
+    };
+    bar.set_style(style.with_key("rate", rate).progress_chars("=> "));
+    bar.set_prefix(what.to_owned());
+    bar
+}
+
+/// Progress of one pass over one trace.
+pub struct Progress {
+    bar: ProgressBar,
+}
+
+impl Progress {
+    /// A bar for the pass `what`. `events` is how many will come, if known.
+    pub fn new(what: &str, events: Option<u64>, quiet: bool) -> Self {
+        let template = if events.is_some() {
+            "{prefix} [{bar:30}] {human_pos}/{human_len} events, {rate}, {eta} left"
+        } else {
+            "{prefix} {spinner} {human_pos} events, {rate}, {msg}"
+        };
+        let bar = bar(what, events, template, quiet);
+        // Below a second nothing is worth drawing; the bar appears with the first update after
+        // that.
+        bar.enable_steady_tick(Duration::from_millis(200));
+        Self { bar }
+    }
+
+    /// So many events are done; the reader's own progress says how far that is where their number
+    /// is not known.
+    pub fn update(&self, events: u64, (done, total): (u64, u64)) {
+        if self.bar.is_hidden() {
+            return;
+        }
+        if self.bar.length().is_none() && total > 0 {
+            self.bar.set_message(format!("{}% read", done.min(total) * 100 / total));
+        }
+        self.bar.set_position(events);
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}

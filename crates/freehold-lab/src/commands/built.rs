@@ -1,0 +1,63 @@
+//! Commands behind features: each as it is where it is built in, and otherwise one that says how to
+//! get it.
+
+use std::ffi::OsString;
+
+use clap::Args;
+
+use crate::cli::Outcome;
+use crate::cli::error::CliError;
+
+#[cfg(feature = "bench")]
+pub(super) use crate::bench::cli::{BenchArgs, CalibrateArgs, bench, calibrate};
+#[cfg(not(feature = "bench"))]
+pub(super) use {
+    Missing as BenchArgs, Missing as CalibrateArgs, missing as bench, missing as calibrate,
+};
+
+#[cfg(feature = "contiguity")]
+pub(super) use crate::contiguity::cli::{ContiguityArgs, run as contiguity};
+#[cfg(not(feature = "contiguity"))]
+pub(super) use {Missing as ContiguityArgs, missing as contiguity};
+
+#[cfg(feature = "fidelity")]
+pub(super) use crate::fidelity::{FidelityArgs, run as fidelity};
+#[cfg(not(feature = "fidelity"))]
+pub(super) use {Missing as FidelityArgs, missing as fidelity};
+
+#[cfg(feature = "look")]
+pub(super) use crate::look::{LookArgs, run as look};
+#[cfg(not(feature = "look"))]
+pub(super) use {Missing as LookArgs, missing as look};
+
+#[cfg(feature = "report")]
+pub(super) use crate::{
+    compare::{CompareArgs, run as compare},
+    report::{ReportArgs, run as report},
+};
+#[cfg(not(feature = "report"))]
+pub(super) use {
+    Missing as CompareArgs, Missing as ReportArgs, missing as compare, missing as report,
+};
+
+#[cfg(feature = "simulate")]
+pub(super) use crate::simulate::{SimulateArgs, run as simulate};
+#[cfg(not(feature = "simulate"))]
+pub(super) use {Missing as SimulateArgs, missing as simulate};
+
+/// Any arguments, of a command that is not built in.
+#[derive(Args, Clone, PartialEq, Debug, Default)]
+#[command(disable_help_flag = true)]
+pub(crate) struct Missing {
+    #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    _arguments: Vec<OsString>,
+}
+
+/// Says how to install all commands.
+#[allow(dead_code)] // With all features nothing is missing.
+pub(super) fn missing(_: &Missing) -> Result<Outcome, CliError> {
+    Err(CliError::new("this freehold was built without that command").hint(
+        "in Freehold's sources, to install all of them: \
+         cargo install --path crates/freehold-lab --features full",
+    ))
+}

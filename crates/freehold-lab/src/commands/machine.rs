@@ -1,0 +1,362 @@
+//! The machine that a replay is on: the recorded one where its description lies beside the trace.
+
+use freehold::{FrameRange, Migratetype, Order};
+use freehold_trace::buddyinfo::{BlockType, parse_buddyinfo, parse_pagetypeinfo};
+use freehold_trace::kernel::Kernel;
+use freehold_trace::machine::{Machine as Described, ZoneState};
+use freehold_trace::ticks::{self, Tick};
+use freehold_trace::{EventKind, zoneinfo};
+
+use super::passes;
+use super::replay_args::{Common, Machine, MachineArgs};
+use crate::cli::error::CliError;
+use crate::cli::input::TraceFile;
+use crate::cli::output;
+use crate::cli::size::Memory;
+use crate::engines::{MachineConfig, RecordedZone};
+use crate::replay::account::Account;
+use crate::replay::fill::{Contents, Layout};
+use crate::replay::{Beginning, Origin, SourceError, Survey, Trace, sizing};
+
+/// When the periodic work ran, if that was recorded. A recorder of before wrote a file without times
+/// also where the kernel could not say.
+fn recorded_ticks(trace: &TraceFile) -> Result<Option<Vec<Tick>>, CliError> {
+    let Some((shown, ticks)) = trace.state(ticks::KIND, ticks::parse)? else { return Ok(None) };
+    if !ticks.is_empty() || trace.kernel().is_some_and(Kernel::filters_by_function) {
+        return Ok(Some(ticks));
+    }
+    output::complain(&format!(
+        "warning: {shown} has no times, and its kernel could not say any (Linux 6.6 can; --kernel names \
+         it): the once-a-second work on the CPUs' lists is taken to run once a second on every CPU"
+    ));
+    Ok(None)
+}
+
+/// The zones of the machine that a trace was recorded on, and what was in them.
+pub struct Recorded {
+    pub zones: Vec<RecordedZone>,
+    contents: Vec<Contents>,
+    /// What the files say of each.
+    pub accounts: Vec<Account>,
+    /// When the periodic work ran, if that was recorded.
+    pub ticks: Option<Vec<Tick>>,
+    /// What the zones were read from.
+    pub shown: String,
+}
+
+impl Recorded {
+    /// Reads the descriptions beside a trace; `None` without a zoneinfo.
+    pub fn beside(args: &Common, trace: &TraceFile) -> Result<Option<Self>, CliError> {
+        let found = match &args.zoneinfo {
+            Some(path) => Some((path.display().to_string(), zoneinfo::read(path)?)),
+            None => trace.state("zoneinfo", zoneinfo::parse)?,
+        };
+        let Some((shown, zones)) = found else { return Ok(None) };
+        let buddies = trace.state("buddyinfo", parse_buddyinfo)?.map(|(_, zones)| zones);
+        let types = trace.state("pagetypeinfo", parse_pagetypeinfo)?.map(|(_, types)| types);
+        let page_size = args.page_size.or_else(|| trace.page_size());
+        let described = Described::new(zones, buddies.as_deref(), types.as_ref(), page_size)
+            .map_err(|error| {
+                CliError::new(format!("{shown}: {error}")).hint(
+                    "copy zoneinfo, buddyinfo and pagetypeinfo one after the other on the machine \
+                         that was recorded; --machine SIZE replays without them",
+                )
+            })?;
+        let (mut zones, mut all, mut accounts) = (Vec::new(), Vec::new(), Vec::new());
+        for zone in &described.zones {
+            let mut contents = contents(&described, zone);
+            let of = RecordedZone { info: zone.info.clone(), lists: Vec::new() };
+            let range = cma_of(&of);
+            if range.is_some() && zone.types.is_empty() {
+                // No file tells CMA's free chunks from the others: as full as the rest, unless
+                // zoneinfo counts them.
+                contents.set_cma(range, of.info.managed);
+            }
+            contents.cma = range;
+            zones.push(of);
+            all.push(contents);
+            accounts.push(account(&described, zone));
+        }
+        let ticks = recorded_ticks(trace)?;
+        Ok(Some(Self { zones, contents: all, accounts, ticks, shown }))
+    }
+
+    /// Refuses a machine that is not the recorded one.
+    pub fn compare(
+        &self,
+        zone: usize,
+        trace: &TraceFile,
+        layout: &Layout,
+        machine: &MachineConfig,
+    ) -> Result<(), CliError> {
+        let account = &self.accounts[zone];
+        let differences =
+            account.differences(layout, machine.cma().iter().map(FrameRange::len).sum());
+        let Some(worst) = differences.iter().find(|difference| difference.is_too_large) else {
+            return Ok(());
+        };
+        let (trace, zone) = (trace.shown(), &account.zone);
+        Err(CliError::new(format!("{trace}: zone {zone} cannot be built as recorded: {worst}")).hint(
+            "compare buddyinfo and pagetypeinfo beside the trace with its zoneinfo; --machine pristine \
+             replays on that zone with all of it free, --machine SIZE on a machine of that size",
+        ))
+    }
+
+    /// Makes that share of a zone's memory CMA, whatever it had.
+    fn set_cma(&mut self, index: usize, share: f64, origin: Origin) -> Result<(), CliError> {
+        let (zone, contents) = (&mut self.zones[index], &mut self.contents[index]);
+        let managed = zone.info.managed;
+        let (frames, most) = (sizing::cma_frames(managed, share), contents.most_cma(managed));
+        if frames > most && origin == Origin::Recorded {
+            let percent = most * 100 / managed.max(1);
+            let others = "pageblocks of other types are as recorded";
+            let wanted = share * 100.0;
+            return Err(CliError::new(format!(
+                "{wanted} % of zone {} cannot be CMA: {others}",
+                zone.info.name
+            ))
+            .hint(format!(
+                "up to {percent} % can; with --machine pristine or --machine SIZE up to 90 %"
+            )));
+        }
+        zone.info.cma = frames;
+        contents.set_cma(cma_of(zone), managed);
+        (self.accounts[index].cma, self.accounts[index].cma_of_unknown_size) = (None, 0);
+        Ok(())
+    }
+
+    /// The state of one zone's memory.
+    pub fn layout(&self, zone: usize) -> Layout {
+        // The last region, which the zone may only have a part of, is built whole.
+        let frames = MachineConfig::of_zone(&self.zones[zone], 1).memory_frames;
+        Layout::new(&self.contents[zone], frames)
+    }
+
+    /// What was free and in use of one zone, in a machine of that zone alone.
+    fn beginning(&self, zone: usize, origin: Origin) -> Beginning {
+        let layout = (origin == Origin::Recorded).then(|| self.layout(zone));
+        let account = Some(self.accounts[zone].clone());
+        Beginning { origin, layout, account, ticks: self.ticks.clone(), ..Beginning::default() }
+    }
+}
+
+/// Where the CMA of a zone is in a replay.
+fn cma_of(zone: &RecordedZone) -> Option<FrameRange> {
+    MachineConfig::of_zone(zone, 1).cma().pop()
+}
+
+/// What a replay is on, before the trace has been read.
+pub enum Choice {
+    /// A zone of the recorded machine; whether with what was in it.
+    Recorded(Recorded, Origin),
+    /// A machine without a history.
+    Sized(Option<Memory>),
+}
+
+/// Decides by the arguments and what lies beside the trace.
+pub fn choose(
+    common: &Common,
+    machine: &MachineArgs,
+    trace: &TraceFile,
+) -> Result<Choice, CliError> {
+    let wanted = machine.machine;
+    if let Some(Machine::Memory(memory)) = wanted {
+        return Ok(Choice::Sized(Some(memory)));
+    }
+    let origin =
+        if wanted == Some(Machine::Pristine) { Origin::Pristine } else { Origin::Recorded };
+    match Recorded::beside(common, trace)? {
+        Some(recorded) => Ok(Choice::Recorded(recorded, origin)),
+        None if wanted.is_some() => Err(no_zoneinfo(trace)),
+        None => Ok(Choice::Sized(None)),
+    }
+}
+
+pub fn no_zoneinfo(trace: &TraceFile) -> CliError {
+    CliError::new(format!("{}: there is no zoneinfo beside it", trace.shown()))
+        .hint("copy /proc/zoneinfo to NAME.zoneinfo.before.txt when recording, or name one with --zoneinfo FILE")
+}
+
+impl Choice {
+    /// Whether frames that the trace frees without having allocated them are there from the
+    /// beginning.
+    pub fn is_filled(&self) -> bool {
+        matches!(self, Self::Recorded(_, Origin::Recorded))
+    }
+
+    /// The machine, and the state it begins in.
+    pub fn machine(
+        self,
+        common: &Common,
+        wanted: &MachineArgs,
+        trace: &TraceFile,
+        survey: &Survey,
+    ) -> Result<(MachineConfig, Beginning), CliError> {
+        let cpus = passes::cpus(common, survey)?;
+        match self {
+            Self::Recorded(mut recorded, origin) => {
+                let zone = busiest_zone(trace, &recorded.zones)?.ok_or_else(|| {
+                    CliError::new(format!("{}: its frames lie in no zone of {}", trace.shown(), recorded.shown))
+                        .hint("name the zoneinfo of the machine that recorded it with --zoneinfo, or a --machine SIZE")
+                })?;
+                wanted.cma.map_or(Ok(()), |share| recorded.set_cma(zone, share, origin))?;
+                let machine = MachineConfig::of_zone(&recorded.zones[zone], cpus);
+                let cma = machine.cma();
+                let beginning = recorded.beginning(zone, origin);
+                if let Some(layout) = &beginning.layout {
+                    recorded.compare(zone, trace, layout, &machine)?;
+                }
+                Ok((machine, Beginning { cma, ..beginning }))
+            }
+            Self::Sized(memory) => {
+                let frames = memory.map(|memory| memory.frames);
+                let origin = if memory.is_some() { Origin::Given } else { Origin::Assumed };
+                let machine = sizing::machine(survey, wanted.warm, frames, cpus);
+                let cma_frames =
+                    wanted.cma.map_or(0, |share| sizing::cma_frames(machine.memory_frames, share));
+                let machine = MachineConfig { cma_frames, ..machine };
+                Ok((
+                    machine.clone(),
+                    Beginning { origin, cma: machine.cma(), ..Beginning::default() },
+                ))
+            }
+        }
+    }
+}
+
+/// The zone that most of the first allocations lie in, as a position in `zones`; `None` if none
+/// does.
+fn busiest_zone(trace: &dyn Trace, zones: &[RecordedZone]) -> Result<Option<usize>, SourceError> {
+    let mut frames = vec![0u64; zones.len()];
+    let mut reader = trace.open()?;
+    let mut events = Vec::new();
+    while frames.iter().all(|&frames| frames == 0) && reader.next_batch(&mut events)? {
+        for event in &events {
+            let (EventKind::Alloc { pfn: Some(pfn), order, .. } | EventKind::Free { pfn, order }) =
+                event.kind
+            else {
+                continue;
+            };
+            if let Some(zone) = zones.iter().position(|zone| zone.contains(pfn)) {
+                frames[zone] += order.frames();
+            }
+        }
+    }
+    Ok((0..zones.len()).max_by_key(|&zone| frames[zone]).filter(|&zone| frames[zone] > 0))
+}
+
+/// What the files say of a zone.
+fn account(machine: &Described, zone: &ZoneState) -> Account {
+    let blocks = |of| zone.of(of).map_or(0, |of| of.blocks) * machine.pageblock_order.frames();
+    Account {
+        zone: zone.info.name.clone(),
+        page_size: machine.page_size.bytes,
+        pageblock_order: machine.pageblock_order.get(),
+        max_order: machine.max_order.get(),
+        managed: zone.info.managed,
+        free: zone.free(),
+        isolated: zone.free_of(Migratetype::Isolate),
+        held: zone.held(),
+        cma: Some(zone.info.cma),
+        cma_of_unknown_size: zone.cma().map_or(zone.info.free_cma.unwrap_or(0), |_| 0),
+        blocks: [Migratetype::Unmovable, Migratetype::Movable, Migratetype::Reclaimable]
+            .map(blocks),
+    }
+}
+
+/// What was free in a zone, by the best description there is.
+///
+/// * HighAtomic's and Reserve's free chunks are put among the movable ones, where their blocks are:
+///   every type may have them in the end. Isolated ones stay in use.
+/// * Chunks above order 10 are as many of order 10.
+/// * pagetypeinfo may be of a moment after buddyinfo, and stops counting a list at 100,000: what
+///   buddyinfo has more or less of an order is movable, as most memory is.
+fn contents(machine: &Described, zone: &ZoneState) -> Contents {
+    let movable = Migratetype::Movable.index();
+    let mut contents = Contents { held: zone.held(), ..Contents::default() };
+    let mut counted = folded(&zone.chunks);
+    if zone.chunks.is_empty() {
+        // Of no order that is known: as large as can be, and what is left over in smaller chunks.
+        counted = std::array::from_fn(|order| zone.info.free >> order & 1);
+        counted[Order::LINUX_MAX.index()] = zone.info.free / Order::LINUX_MAX.frames();
+    }
+    for of in &zone.types {
+        let list = match of.of {
+            BlockType::Of(Migratetype::Isolate) => None,
+            BlockType::Of(Migratetype::Cma) => Some(&mut contents.free_cma),
+            BlockType::Of(Migratetype::HighAtomic) | BlockType::Reserve => {
+                Some(&mut contents.free[movable])
+            }
+            BlockType::Of(other) => contents.free.get_mut(other.index()),
+        };
+        let chunks = folded(&of.chunks);
+        match list {
+            Some(free) => free.iter_mut().zip(chunks).for_each(|(sum, n)| *sum += n),
+            None => {
+                counted.iter_mut().zip(chunks).for_each(|(all, n)| *all = all.saturating_sub(n))
+            }
+        }
+        // In blocks of order 9, of which a region has two.
+        let (order, own) = (machine.pageblock_order.get(), Order::PAGEBLOCK.get());
+        if let BlockType::Of(of_type) = of.of
+            && let Some(blocks) = contents.blocks.get_mut(of_type.index())
+        {
+            *blocks = if order >= own {
+                of.blocks << (order - own)
+            } else {
+                of.blocks.div_ceil(1 << (own - order))
+            };
+        }
+    }
+    settle(&mut contents, &counted);
+    contents
+}
+
+/// Makes the chunks of all types together as many of each order as were counted.
+fn settle(contents: &mut Contents, counted: &[u64]) {
+    for (order, &counted) in counted.iter().enumerate() {
+        let Contents { free: [unmovable, movable, reclaimable], free_cma, .. } = contents;
+        let known = unmovable[order] + movable[order] + reclaimable[order] + free_cma[order];
+        movable[order] += counted.saturating_sub(known);
+        let mut too_many = known.saturating_sub(counted);
+        for list in [movable, unmovable, reclaimable, free_cma] {
+            let less = list[order].min(too_many);
+            list[order] -= less;
+            too_many -= less;
+        }
+    }
+}
+
+/// Chunks by order, those above order 10 as so many of order 10.
+fn folded(chunks: &[u64]) -> [u64; Order::LINUX_MAX.index() + 1] {
+    let mut folded = [0; Order::LINUX_MAX.index() + 1];
+    for (order, n) in chunks.iter().enumerate() {
+        let at = order.min(Order::LINUX_MAX.index());
+        folded[at] += n.saturating_mul(1 << (order - at));
+    }
+    folded
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn a_file_without_times_is_none_of_a_kernel_that_could_not_say_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let trace = folder.path().join("t.parquet");
+        let recorded = "../../data/recorded/ticks/sort.parquet";
+        std::fs::copy(Path::new(env!("CARGO_MANIFEST_DIR")).join(recorded), &trace).unwrap();
+        let ticks = |text: &str, kernel: &str| {
+            std::fs::write(folder.path().join("t.ticks.txt"), text).unwrap();
+            let trace = TraceFile::named(&trace, false, Kernel::parse(kernel)).unwrap();
+            recorded_ticks(&trace).unwrap().map(|ticks| ticks.len())
+        };
+        let head = freehold_trace::ticks::written(&[]);
+        assert_eq!(ticks(&head, "6.1"), None);
+        assert_eq!(ticks(&head, "6.6"), Some(0), "it could, and there was none");
+        assert_eq!(ticks(&format!("{head}5 0\n"), "6.1"), Some(1));
+    }
+}

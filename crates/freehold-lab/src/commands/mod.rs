@@ -1,0 +1,184 @@
+//! The command line of `freehold`.
+//!
+//! ```text
+//!  replay ── replay_args, chosen, machine, passes, notes, sample: traces through engines
+//!  record    a trace of the running kernel
+//!  engines   the names of designs and switches
+//!  built     the commands of other modules, where their features are built in
+//! ```
+//!
+//! Results go to standard output and everything else (progress, warnings, errors) to standard
+//! error, so that `--json` is always one valid document. Exit codes: 0 fine; 1 an engine lost
+//! frames or failed its checks; 2 wrong usage or input that cannot be read; 130 stopped by the
+//! user.
+
+mod built;
+pub mod chosen;
+mod engines;
+pub mod machine;
+mod notes;
+pub mod passes;
+mod record;
+pub mod replay;
+pub mod replay_args;
+mod sample;
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+use crate::cli::exit_code;
+
+const EXAMPLES: &str = "\
+Examples:
+  freehold                                      the built-in recording, five designs
+  freehold trace.parquet                        replay a trace of your own
+  freehold replay --json *.parquet              several traces, as JSON
+  freehold replay -e vanilla -e pcp-buddy-fixed,-merge trace.txt.gz
+                                                two engines, one without a change
+  freehold replay --memory 1G trace.parquet     on a machine short of memory
+  freehold bench --quick                        what allocations and frees cost
+  freehold contiguity                           what engines do to contiguity
+  freehold report -o report.html *.json         one page of all these results
+  freehold compare --worse 2 main.json now.json exit code 1 if a figure is over 2 % worse
+  freehold simulate -w kernel-build-like --cpus 1,32,1024
+                                                on simulated machines
+  freehold look                                 how fragmented memory is
+  freehold engines                              what can be named after --engine
+
+A trace is Parquet, or the text of tracefs, `trace-cmd report`, `perf script` or bpftrace (docs/recording.md has the \
+script), plain or compressed with gzip or zstd; '-' reads standard input. To record one, as root:
+  freehold record -o trace.parquet -- make
+
+A build without features has replay, record and engines; the others say how to install them.
+
+Exit codes: 0 fine; 1 an engine lost frames or failed its checks, or compare --worse found something worse; 2 wrong usage \
+or unreadable input; 130 stopped by Ctrl-C.";
+
+/// Replays traces of a kernel's page allocator through several designs, and says which is best at
+/// what, and whether the zone lock is a problem.
+#[derive(Parser, Debug)]
+#[command(
+    name = "freehold", version, after_help = EXAMPLES, max_term_width = 120,
+    override_usage = "freehold [TRACE]...\n       freehold <COMMAND> [OPTIONS] [ARGUMENTS]..."
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Replay traces through engines and print a comparison.
+    Replay(Box<replay_args::ReplayArgs>),
+    /// Record a trace of the running kernel (root).
+    Record(record::RecordArgs),
+    /// List the engines and switches that can be named.
+    Engines(engines::EnginesArgs),
+    /// Show how fragmented a machine's memory is, without a trace.
+    Look(built::LookArgs),
+    /// Measure what allocations and frees cost, engines side by side.
+    Bench(built::BenchArgs),
+    /// Count what engines do to contiguity, over machines of many shapes.
+    Contiguity(built::ContiguityArgs),
+    /// Measure the constants of the simulation's cost model on this machine.
+    Calibrate(built::CalibrateArgs),
+    /// Simulate engines on 1 to 1,024 CPUs.
+    Simulate(built::SimulateArgs),
+    /// Make one HTML page of what other commands printed with --json.
+    Report(built::ReportArgs),
+    /// Compare two results that one of the commands printed with --json.
+    Compare(built::CompareArgs),
+}
+
+/// The other ways to replay.
+#[derive(Subcommand, Clone, PartialEq, Debug)]
+pub(crate) enum Mode {
+    /// Compare refills and drains of the recording kernel's engine (or those given) with what that
+    /// kernel itself counted in the trace.
+    Fidelity(Box<built::FidelityArgs>),
+}
+
+/// The definition of the command line: what completions and manual pages are made from.
+#[must_use]
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+/// Runs the command with these arguments, the first of which is its name.
+#[must_use]
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let cli = Cli::parse_from(with_replay(arguments.into_iter().collect()));
+    exit_code(match &cli.command {
+        None => replay::run(&replay_args::ReplayArgs::default()),
+        Some(Command::Replay(args)) => match &args.mode {
+            Some(Mode::Fidelity(args)) => built::fidelity(args),
+            None => replay::run(args),
+        },
+        Some(Command::Record(args)) => record::run(args),
+        Some(Command::Engines(args)) => engines::run(args),
+        Some(Command::Look(args)) => built::look(args),
+        Some(Command::Bench(args)) => built::bench(args),
+        Some(Command::Contiguity(args)) => built::contiguity(args),
+        Some(Command::Calibrate(args)) => built::calibrate(args),
+        Some(Command::Simulate(args)) => built::simulate(args),
+        Some(Command::Report(args)) => built::report(args),
+        Some(Command::Compare(args)) => built::compare(args),
+    })
+}
+
+/// The command line with `replay` put in where the first argument is a file, `freehold
+/// trace.parquet`, or an option that is not the command's own, `freehold --json`. What is neither a
+/// command nor looks like a file is left for clap to complain about.
+fn with_replay(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    let is_of_replay = |argument: &OsString| {
+        let text = argument.to_string_lossy();
+        if text.starts_with('-') && text != "-" {
+            return !["-h", "--help", "-V", "--version"].contains(&&*text);
+        }
+        let known = command().find_subcommand(&*text).is_some() || text == "help";
+        let path = Path::new(argument);
+        !known && (text == "-" || path.extension().is_some() || path.exists())
+    };
+    if arguments.get(1).is_some_and(is_of_replay) {
+        arguments.insert(1, OsString::from("replay"));
+    }
+    arguments
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn no_subcommand_and_an_empty_replay_are_the_same() {
+        let cli = Cli::parse_from(["freehold", "replay"]);
+        let Some(Command::Replay(args)) = cli.command else { panic!("replay is a subcommand") };
+        assert_eq!(*args, replay_args::ReplayArgs::default());
+    }
+
+    fn replayed(arguments: &[&str]) -> Vec<String> {
+        let all = [&["freehold"], arguments].concat();
+        let all = with_replay(all.into_iter().map(OsString::from).collect());
+        all.into_iter().skip(1).map(|argument| argument.into_string().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_bare_file_or_option_is_replayed_and_nothing_else() {
+        assert_eq!(replayed(&["a.parquet", "--warm"]), ["replay", "a.parquet", "--warm"]);
+        assert_eq!(replayed(&["-"]), ["replay", "-"]);
+        assert_eq!(replayed(&["--json", "a.parquet"]), ["replay", "--json", "a.parquet"]);
+        assert_eq!(replayed(&["src"]), ["replay", "src"], "it is there");
+        for other in ["replay", "bench", "help", "relpay", "--version", "-h"] {
+            assert_eq!(replayed(&[other]), [other]);
+        }
+        assert!(replayed(&[]).is_empty());
+    }
+}

@@ -1,0 +1,400 @@
+//! `freehold record`: a trace of the running kernel, with what a replay needs beside it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use freehold_trace::Source;
+use freehold_trace::record::{
+    self, About, FILE_BYTES_PER_EVENT, Instance, Rate, RecordError, Tracefs,
+};
+use serde_json::json;
+
+use crate::cli::error::CliError;
+use crate::cli::given::Shown;
+use crate::cli::progress::Progress;
+use crate::cli::size::parse_bytes;
+use crate::cli::target::Target;
+use crate::cli::{Outcome, output, stop};
+use crate::tables::number::{counted, memory_of};
+use crate::tables::thousands as count;
+
+const EXAMPLES: &str = "\
+Records the events kmem:mm_page_* through a tracefs instance of its own, so that other tracing goes on undisturbed. Beside \
+the trace it writes copies of /proc/zoneinfo, buddyinfo and pagetypeinfo (NAME.zoneinfo.before.txt and so on) and when \
+the once-a-second work on each CPU's lists ran (NAME.ticks.txt; Linux 6.6 or later); replays read them. Needs root.
+
+Everything stays in the kernel's buffers until the end, so that the recorder does not record itself. What does not fit is \
+lost, and a trace with holes is not written unless --allow-lost says so.
+
+--json prints {\"trace\", \"events\", \"event_counts\": alloc, free, free_batched, pcpu_drain, extfrag, zone_locked, \
+\"lost_events\", \"seconds\", \"bytes\", \"beside\": [files]}.
+
+Examples:
+  freehold record -o make.parquet -- make -j2          while a command runs
+  freehold record -o idle.parquet --duration 10s       for a time
+  freehold record -o big.parquet --buffer 512M -- ./workload
+  freehold record --drain -o make.parquet -- make -j2  from empty lists: nothing is to be guessed
+  freehold replay make.parquet && freehold replay fidelity make.parquet
+
+Exit codes: 0 written; 2 nothing written; 130 stopped by Ctrl-C, SIGTERM or SIGHUP, with what there \
+was written. The command's own exit code is told on standard error, and changes none of these.";
+
+/// Record a trace of the running kernel (root).
+#[derive(Args, Debug)]
+#[command(
+    after_help = EXAMPLES,
+    override_usage = "freehold record [OPTIONS] --output <FILE> -- <COMMAND>...\n       \
+                      freehold record [OPTIONS] --output <FILE> --duration <TIME>"
+)]
+#[command(group = clap::ArgGroup::new("what").args(["duration", "command"]).required(true).multiple(true))]
+pub(super) struct RecordArgs {
+    /// The trace to write (Parquet).
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+
+    /// How long: a number with ms, s or m, 1ms to a day (1440m).
+    #[arg(short, long, value_name = "TIME", value_parser = parse_time)]
+    duration: Option<Duration>,
+
+    /// Ring buffer for each CPU: a number with K, M or G, 16K to 16G.
+    #[arg(short, long, value_name = "SIZE", default_value = "64M", value_parser = parse_buffer)]
+    buffer: u64,
+
+    /// Write the trace even if events were lost; it says how many.
+    #[arg(long)]
+    allow_lost: bool,
+
+    /// Empty the CPUs' lists first (less than four batches stay on each), so that a replay need not
+    /// guess on which lists frames lay, which zoneinfo does not say. Lowers
+    /// vm.percpu_pagelist_high_fraction for a moment while every CPU frees some pages.
+    #[arg(long)]
+    drain: bool,
+
+    /// Replace the trace if it is there already.
+    #[arg(long)]
+    force: bool,
+
+    /// Where tracefs is mounted. Default: /sys/kernel/tracing, or /sys/kernel/debug/tracing.
+    #[arg(long, value_name = "DIR")]
+    tracefs: Option<PathBuf>,
+
+    #[command(flatten)]
+    shown: Shown,
+
+    /// The command to record, and its arguments. Recording ends with it, or after --duration.
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+/// How long to watch the machine for the estimate.
+const SAMPLE: Duration = Duration::from_millis(300);
+/// How often to look whether the end has come.
+const TURN: Duration = Duration::from_millis(20);
+
+pub(super) fn run(args: &RecordArgs) -> Result<Outcome, CliError> {
+    if args.output.exists() && !args.force {
+        return Err(
+            CliError::new(format!("{} exists", args.output.display())).hint("--force replaces it")
+        );
+    }
+    Target::TRACE.check(Some(&args.output))?;
+    let tracefs = Tracefs::find(args.tracefs.as_deref()).map_err(cli_error)?;
+    for instance in tracefs.left_behind() {
+        let path = instance.display();
+        output::complain(&format!(
+            "warning: a recorder that was killed left {path} behind, with its events on; rmdir {path} removes it"
+        ));
+    }
+    // Before there is anything to leave behind.
+    let stop = stop::on_signals(false);
+    let instance = tracefs.instance(args.buffer.div_ceil(1024)).map_err(cli_error)?;
+    if !instance.records_ticks() {
+        output::complain(
+            "warning: this kernel cannot say when the once-a-second work on the CPUs' lists runs (Linux 6.6 \
+             can): a replay will take it to run once a second on every CPU",
+        );
+    }
+    announce(args, &instance)?;
+    if args.drain {
+        drain()?;
+    }
+    // What happens between the description and the first row is unknown to a replay; what is in
+    // both is counted twice. The files take a while to read, and zoneinfo, which has the lists, is
+    // the first of them: so the recording begins before.
+    let begun = Instant::now();
+    instance.start().map_err(cli_error)?;
+    let mut beside = record::describe_memory(&args.output, "before").map_err(cli_error)?;
+    say_what_is_missing(&beside);
+    let ended = wait(args, &stop);
+    let recorded = finish(args, &instance, begun, ended, &mut beside);
+    if recorded.is_err() {
+        // A description of no trace is not left.
+        beside.iter().for_each(|path| drop(std::fs::remove_file(path)));
+    }
+    recorded
+}
+
+/// Stops, and writes what was recorded. `beside` has the files that were written meanwhile.
+fn finish(
+    args: &RecordArgs,
+    instance: &Instance,
+    begun: Instant,
+    ended: Result<Ended, CliError>,
+    beside: &mut Vec<PathBuf>,
+) -> Result<Outcome, CliError> {
+    instance.stop().map_err(cli_error)?;
+    let seconds = begun.elapsed().as_secs_f64();
+    let ended = ended?;
+    beside.extend(record::describe_memory(&args.output, "after").map_err(cli_error)?);
+
+    let tally = instance.tally().map_err(cli_error)?;
+    if tally.lost > 0 && !args.allow_lost {
+        let wanted = (args.buffer as f64 * (tally.entries + tally.lost) as f64
+            / tally.entries.max(1) as f64
+            * 1.5) as u64;
+        return Err(CliError::new(format!(
+            "{} of {} events were lost: nothing written",
+            count(tally.lost),
+            count(tally.entries + tally.lost)
+        ))
+        .hint(format!(
+            "--buffer {}M would have held them; --allow-lost writes what there is",
+            wanted.div_ceil(1 << 20)
+        )));
+    }
+    let about = About {
+        name: Source::Path(args.output.clone()).name(),
+        command: (!args.command.is_empty()).then(|| args.command.join(" ")),
+        seconds,
+        page_size: rustix::param::page_size() as u64,
+    };
+    let progress = Progress::new(
+        "writing",
+        Some(tally.entries),
+        args.shown.no_progress || args.shown.printed.json,
+    );
+    let written = record::write(instance, tally.lost, &about, &args.output, |done| {
+        progress.update(done, (0, 0))
+    });
+    drop(progress);
+    let mut recording = written.map_err(cli_error)?;
+    recording.beside.extend(beside.iter().cloned());
+    report(args, &recording, tally.lost, seconds)?;
+    Ok(if ended == Ended::Stopped { Outcome::Interrupted } else { Outcome::Fine })
+}
+
+/// What a replay will not know of the machine, for want of a file.
+fn say_what_is_missing(files: &[PathBuf]) {
+    for (kind, what) in [
+        ("zoneinfo", "a replay will assume a machine of the trace's size"),
+        ("buddyinfo", "a replay will take free memory for chunks as large as can be"),
+        (
+            "pagetypeinfo",
+            "a replay will take free memory for movable, and pageblocks for those of such pages",
+        ),
+    ] {
+        let named = |path: &PathBuf| path.to_string_lossy().contains(kind);
+        if !files.iter().any(named) {
+            output::complain(&format!("warning: /proc/{kind} cannot be read: {what}"));
+        }
+    }
+}
+
+/// Empties the CPUs' lists, and says how far.
+fn drain() -> Result<(), CliError> {
+    let drained = record::drain_lists().map_err(|error| {
+        CliError::new(format!("cannot empty the CPUs' lists: {error}")).hint(
+            "it needs root and Linux 5.14 or later; without --drain the trace is recorded as it is",
+        )
+    })?;
+    output::complain(&format!(
+        "emptied the CPUs' lists: {} of {} frames are left on them",
+        count(drained.after),
+        count(drained.before)
+    ));
+    Ok(())
+}
+
+fn cli_error(error: RecordError) -> CliError {
+    let hint = error.hint();
+    CliError::from(error).hint_if(hint)
+}
+
+/// Says how long it will take and how large it will be, as far as a short look at the machine can
+/// tell.
+fn announce(args: &RecordArgs, instance: &Instance) -> Result<(), CliError> {
+    instance.start().map_err(cli_error)?;
+    std::thread::sleep(SAMPLE);
+    instance.stop().map_err(cli_error)?;
+    let rate = Rate::of(instance.tally().map_err(cli_error)?, SAMPLE);
+    let holds = rate.capacity(args.buffer);
+    let length = match (args.duration, args.command.first()) {
+        (Some(time), Some(command)) => {
+            format!("while '{command}' runs, at most {:.1} s", time.as_secs_f64())
+        }
+        (None, Some(command)) => format!("while '{command}' runs"),
+        (time, None) => format!("for {:.1} s", time.unwrap_or_default().as_secs_f64()),
+    };
+    output::complain(&format!(
+        "recording {length}; each CPU's buffer holds about {} events; at the moment the machine makes {} events a second",
+        count(holds),
+        count(rate.events_per_second as u64)
+    ));
+    let bytes = |events: f64| events * FILE_BYTES_PER_EVENT;
+    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as f64;
+    let most = bytes(holds as f64 * cpus);
+    match args.duration.filter(|_| args.command.is_empty()) {
+        Some(time) => output::complain(&format!(
+            "the trace will take about {} at this rate, at most {}",
+            size(bytes(rate.events_per_second * time.as_secs_f64()).min(most)),
+            size(most)
+        )),
+        None => output::complain(&format!(
+            "the trace will take at most {}, with every buffer full",
+            size(most)
+        )),
+    }
+    Ok(())
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    Itself,
+    Stopped,
+}
+
+/// Runs the command, if there is one, and waits for the end.
+fn wait(args: &RecordArgs, stop: &AtomicBool) -> Result<Ended, CliError> {
+    let mut child: Option<Child> = match args.command.split_first() {
+        None => None,
+        Some((program, rest)) => {
+            Some(Command::new(program).args(rest).spawn().map_err(|error| {
+                CliError::new(format!("cannot run '{program}': {error}"))
+                    .hint("the command follows --, as in: -- make -j2")
+            })?)
+        }
+    };
+    let begun = Instant::now();
+    loop {
+        // Relaxed: a flag that says nothing about other memory.
+        if stop.load(Ordering::Relaxed) {
+            say_if_running(&mut child, args);
+            return Ok(Ended::Stopped);
+        }
+        if let Some(child) = &mut child {
+            match child.try_wait() {
+                Ok(Some(status)) if !status.success() => {
+                    output::complain(&format!(
+                        "warning: '{}' ended with {status}",
+                        args.command[0]
+                    ));
+                    return Ok(Ended::Itself);
+                }
+                Ok(Some(_)) => return Ok(Ended::Itself),
+                Ok(None) => {}
+                Err(error) => {
+                    return Err(CliError::new(format!(
+                        "cannot wait for '{}': {error}",
+                        args.command[0]
+                    )));
+                }
+            }
+        }
+        if args.duration.is_some_and(|time| begun.elapsed() >= time) {
+            say_if_running(&mut child, args);
+            return Ok(Ended::Itself);
+        }
+        std::thread::sleep(TURN);
+    }
+}
+
+/// Ctrl-C reaches the command as well; a signal to the recorder alone does not.
+fn say_if_running(child: &mut Option<Child>, args: &RecordArgs) {
+    if child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None))) {
+        output::complain(&format!(
+            "'{}' is still running; it goes on, unrecorded",
+            args.command[0]
+        ));
+    }
+}
+
+fn report(
+    args: &RecordArgs,
+    recording: &record::Recording,
+    lost: u64,
+    seconds: f64,
+) -> Result<(), CliError> {
+    let path = |path: &Path| path.display().to_string();
+    if args.shown.printed.json {
+        return output::print_json(&json!({
+            "trace": path(&recording.path),
+            "events": recording.written.rows,
+            "event_counts": recording.written.event_counts,
+            "lost_events": lost,
+            "seconds": seconds,
+            "bytes": recording.bytes,
+            "beside": recording.beside.iter().map(|p| path(p)).collect::<Vec<_>>(),
+        }));
+    }
+    output::print(&format!(
+        "{path}: {} in {seconds:.1} s, {} lost, {}; {} beside it\nto replay it: freehold {path}\n",
+        counted(recording.written.rows, "event"),
+        count(lost),
+        size(recording.bytes as f64),
+        counted(recording.beside.len() as u64, "file"),
+        path = path(&recording.path),
+    ))
+}
+
+/// Bytes of a file as an amount of memory, a KiB at least.
+fn size(bytes: f64) -> String {
+    memory_of((bytes / 1024.0).ceil() as u64, 1024)
+}
+
+/// `500ms`, `10s`, `2m`.
+fn parse_time(text: &str) -> Result<Duration, String> {
+    const FORM: &str = "write a number with ms, s or m, for example 10s";
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let number: f64 = number.parse().map_err(|_| format!("'{text}' is not a time; {FORM}"))?;
+    let seconds = match unit {
+        "ms" => number / 1000.0,
+        "s" => number,
+        "m" => number * 60.0,
+        "" => return Err(format!("'{text}' has no unit; {FORM}")),
+        _ => return Err(format!("'{unit}' is not a unit of time; {FORM}")),
+    };
+    let valid = (0.001..=86_400.0).contains(&seconds);
+    valid
+        .then(|| Duration::from_secs_f64(seconds))
+        .ok_or_else(|| format!("{text} is out of range: 1ms to a day (1440m)"))
+}
+
+/// `64M`: bytes.
+fn parse_buffer(text: &str) -> Result<u64, String> {
+    let bytes = Some(parse_bytes(text)?).filter(|bytes| (16 << 10..=16 << 30).contains(bytes));
+    bytes.ok_or_else(|| format!("{text} is out of range: 16K to 16G"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_sizes() {
+        assert_eq!(parse_time("10s"), Ok(Duration::from_secs(10)));
+        assert_eq!(parse_time("1.5m"), Ok(Duration::from_secs(90)));
+        assert_eq!(parse_time("250ms"), Ok(Duration::from_millis(250)));
+        for text in ["", "s", "10", "10h", "-1s", "0s", "0.1ms", "1e9s", "nans"] {
+            assert!(parse_time(text).is_err(), "{text}");
+        }
+        assert_eq!(parse_buffer("64M"), Ok(64 << 20));
+        assert_eq!(parse_buffer("16k"), Ok(16 << 10));
+        for text in ["", "M", "64", "64T", "1K", "17G", "99999999999999999999G"] {
+            assert!(parse_buffer(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! `freehold replay`, and what its other modes share with it: each trace in turn, the engines for
+//! it, tables or JSON.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use crate::cli::error::CliError;
+use crate::cli::input::TraceFile;
+use crate::cli::{Outcome, given, model_file, output};
+use crate::engines;
+use crate::replay::Replay;
+use crate::tables::answer::{self, Answer};
+use crate::tables::table::{self, Style};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::chosen::engines_of;
+use super::passes::{Serial, ready, serially};
+use super::replay_args::{Common, ReplayArgs};
+use super::{notes, sample};
+
+/// What came of one trace, with what a mode prints beside the replay.
+#[derive(Serialize)]
+pub struct Done<M> {
+    #[serde(flatten)]
+    pub replay: Replay,
+    #[serde(flatten)]
+    pub more: M,
+}
+
+/// Which engine is best at what.
+#[derive(Serialize)]
+struct Answered {
+    answer: Answer,
+}
+
+pub(super) fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
+    let ReplayArgs { common, machine, .. } = args;
+    let model = model_file::read(args.model.as_deref())?;
+    let how = Serial { jobs: given::jobs(args.jobs), memory_maps: args.memory_map.unwrap_or(0) };
+    let replayed = |trace: &TraceFile| {
+        let chosen = engines_of(common, trace, &engines::COMPARED)?;
+        let ready = ready(common, machine, &chosen, trace)?;
+        let replay = serially(common, &chosen.specs, (trace.shown(), trace), ready, how)?;
+        Ok(Done { more: Answered { answer: answer::of(&replay, &model) }, replay })
+    };
+    each_trace(common, replayed, |done, style| {
+        let table = table::render(&done.replay, style);
+        format!("{table}\n{}", answer::render(&done.more.answer, style))
+    })
+}
+
+/// Replays each of the traces that are named, or the sample, and prints what comes of it.
+pub fn each_trace<M: Serialize>(
+    common: &Common,
+    replayed: impl Fn(&TraceFile) -> Result<Done<M>, CliError>,
+    render: impl Fn(&Done<M>, Style) -> String,
+) -> Result<Outcome, CliError> {
+    let printed = &common.shown.printed;
+    let mut results: Vec<Result<Done<M>, (String, CliError)>> = Vec::new();
+    let mut outcome = Outcome::Fine;
+    let arguments: Vec<Option<&PathBuf>> = if common.traces.is_empty() {
+        vec![None]
+    } else {
+        common.traces.iter().map(Some).collect()
+    };
+    let mut is_first = true;
+    for argument in arguments {
+        let (name, done) = match opened(common, argument) {
+            Ok(trace) => (trace.shown().to_owned(), replayed(&trace)),
+            Err((name, error)) => (name, Err(error)),
+        };
+        match &done {
+            Ok(done) => {
+                notes::of_engines(&name, &done.replay);
+                if !done.replay.is_whole() && outcome == Outcome::Fine {
+                    outcome = Outcome::NotWhole;
+                }
+                if !printed.json {
+                    let text = render(done, output::style(printed));
+                    output::print(&if is_first { text } else { format!("\n{text}") })?;
+                    is_first = false;
+                }
+            }
+            Err(error) => {
+                output::error(error);
+                outcome = Outcome::Unreadable;
+            }
+        }
+        results.push(done.map_err(|error| (name, error)));
+    }
+    // Nothing at all is no document; the errors have been said.
+    if printed.json && results.iter().any(Result::is_ok) {
+        print_json(&results)?;
+    }
+    Ok(outcome)
+}
+
+/// The trace that an argument names, or the sample; its name comes with what is wrong with it.
+fn opened(common: &Common, argument: Option<&PathBuf>) -> Result<TraceFile, (String, CliError)> {
+    let Some(path) = argument else { return Ok(sample::trace()) };
+    TraceFile::named(path, common.skip_bad, common.kernel)
+        .map_err(|error| (path.display().to_string(), error))
+}
+
+fn print_json<M: Serialize>(
+    results: &[Result<Done<M>, (String, CliError)>],
+) -> Result<(), CliError> {
+    let documents: Vec<Document<'_, M>> = results
+        .iter()
+        .map(|result| match result {
+            Ok(done) => Document::Replayed(done),
+            Err((name, error)) => {
+                Document::Unreadable(json!({"trace": {"name": name}, "error": error.message()}))
+            }
+        })
+        .collect();
+    match &documents[..] {
+        [document] => output::print_json(document),
+        traces => output::print_json(&BTreeMap::from([("traces", traces)])),
+    }
+}
+
+/// What `--json` prints of a trace.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Document<'a, M> {
+    Replayed(&'a Done<M>),
+    Unreadable(Value),
+}

@@ -1,0 +1,144 @@
+//! Arguments of `freehold replay`, and those that its other modes have as well.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use freehold_trace::kernel::Kernel;
+
+use super::Mode;
+use crate::cli::given::Shown;
+use crate::cli::size::{Memory, parse_memory, parse_page_size, parse_percent, whole};
+use crate::engines::EngineSpec;
+use crate::replay::SAMPLES;
+use crate::replay::sizing::CPUS_MAX;
+
+const EXAMPLES: &str = "\
+Examples:
+  freehold replay                               the built-in recording
+  freehold replay -e 5.17 -e vanilla trace.parquet
+  freehold replay --machine 1G --warm trace.parquet
+  freehold replay --cma 50% -e vanilla -e pcp-buddy trace.parquet
+                                                half of the zone is CMA
+  freehold replay --json --memory-map 48 trace.parquet | freehold report -o report.html -
+                                                as a page with pictures
+  zstdcat trace.txt.zst | freehold replay --json - | jq '.engines[] | {engine, zone_lock_acquisitions}'
+  freehold replay fidelity trace.parquet        an engine beside the counts of
+                                                the recording kernel
+
+--json prints {\"trace\": what the file holds, \"machine\": {\"memory_frames\", \"cpus\", \"origin\", ...}, \"engines\": \
+[{\"engine\", \"zone_lock_acquisitions\", \"zone_lock_work\", \"refilled_frames\", \"drained_frames\", \"timeline\", ...}], \"answer\": {\"warnings\", \"sentences\", \"zone_lock\"}}, and \
+{\"traces\": [...]} of such documents for several traces.";
+
+#[derive(Args, Clone, PartialEq, Debug, Default)]
+#[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
+pub(super) struct ReplayArgs {
+    #[command(subcommand)]
+    pub(super) mode: Option<Mode>,
+
+    #[command(flatten)]
+    pub(super) common: Common,
+
+    #[command(flatten)]
+    pub(super) machine: MachineArgs,
+
+    /// Also record the state of every pageblock (holder, migratetype, free frames) at N moments of
+    /// the trace, 1 to 200: `memory_map` in the JSON, the picture of memory with the slider in the
+    /// report. Above 8 GiB a cell stands for several neighbouring pageblocks.
+    #[arg(long, value_name = "N", value_parser = whole(1..=SAMPLES))]
+    pub(super) memory_map: Option<u32>,
+
+    /// Engines to run at the same time. Default: as many as there are cores.
+    #[arg(short, long, value_name = "N", value_parser = whole(1..=u16::MAX))]
+    pub(super) jobs: Option<u16>,
+
+    /// Constants that 'freehold calibrate --output' wrote, for what the zone lock costs. Default:
+    /// those checked in, of a machine that the answer names.
+    #[arg(long, value_name = "FILE")]
+    pub(super) model: Option<PathBuf>,
+}
+
+/// What every mode heeds.
+#[derive(Args, Clone, PartialEq, Debug, Default)]
+pub struct Common {
+    /// Traces to replay; '-' is standard input. Without any, the built-in sample.
+    #[arg(value_name = "TRACE")]
+    pub traces: Vec<PathBuf>,
+
+    /// An engine to compare: a preset, and after commas changes to switch on (+) or off (-). May be
+    /// given several times; the first is the baseline. Default: the kernel that recorded the trace
+    /// (where it is not known, vanilla), vanilla, pcp-buddy, pcp-buddy-fixed and freehold; for
+    /// fidelity the recording kernel alone.
+    #[arg(short, long = "engine", value_name = "NAME[,±SWITCH]...")]
+    pub engines: Vec<EngineSpec>,
+
+    /// CPUs of the machine, 1 to 4,096; the trace's CPUs above that number are
+    /// folded onto these. Default: as many as the trace has.
+    #[arg(short, long, value_name = "N", value_parser = whole(1..=CPUS_MAX))]
+    pub cpus: Option<u16>,
+
+    /// Leave malformed lines and rows out, and count them, instead of stopping.
+    #[arg(long)]
+    pub skip_bad: bool,
+
+    /// The zoneinfo to use. Default: the one beside the trace.
+    #[arg(long, value_name = "FILE")]
+    pub zoneinfo: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub shown: Shown,
+
+    /// The kernel that recorded the trace, as `uname -r` prints it: what the trace's numbers mean
+    /// (flags, migratetypes), and the baseline. Default: what the trace's own header says.
+    #[arg(long, value_name = "VERSION")]
+    pub kernel: Option<Kernel>,
+
+    /// The page size of the recorded machine, where the number of orders does not tell it.
+    #[arg(long, value_name = "SIZE", value_parser = parse_page_size)]
+    pub page_size: Option<u64>,
+}
+
+/// The machine, where it need not be the recorded one.
+#[derive(Args, Clone, PartialEq, Debug, Default)]
+pub struct MachineArgs {
+    /// The machine: `recorded` (zone, marks, CPU settings and what was free and in use, from the
+    /// copies of /proc/zoneinfo, buddyinfo and pagetypeinfo beside the trace), `pristine` (the
+    /// same, all memory free), or an amount of memory (K, M, G or T, rounded up to whole 4 MiB, all
+    /// free). Default: recorded; without a zoneinfo beside the trace a machine sized by the trace's
+    /// peak, all memory free.
+    #[arg(short, long, visible_alias = "memory", value_name = "recorded|pristine|SIZE", value_parser = parse_machine)]
+    pub machine: Option<Machine>,
+
+    /// Make this share of the machine's memory CMA, which serves movable requests only, for every
+    /// engine alike: above 0 % up to 90 %, on a recorded machine up to its movable share. There it is
+    /// as full as the rest of the movable memory. What it serves is counted: `cma` in the JSON, a
+    /// group of the table. Default: what the recorded zone had.
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
+    pub cma: Option<f64>,
+
+    /// Begin with those frames in use that the trace frees without having allocated them. On the
+    /// recorded machine they always are.
+    #[arg(long)]
+    pub warm: bool,
+}
+
+/// What `--machine` asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Machine {
+    /// As recorded.
+    Recorded,
+    /// As recorded, all memory free.
+    Pristine,
+    /// Of that size, all memory free.
+    Memory(Memory),
+}
+
+/// Parses `recorded`, `pristine` or an amount of memory.
+pub fn parse_machine(text: &str) -> Result<Machine, String> {
+    match text {
+        "recorded" => Ok(Machine::Recorded),
+        "pristine" => Ok(Machine::Pristine),
+        size => parse_memory(size)
+            .map(Machine::Memory)
+            .map_err(|error| format!("{error}; 'recorded' and 'pristine' are machines, too")),
+    }
+}

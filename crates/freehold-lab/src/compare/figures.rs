@@ -1,0 +1,296 @@
+//! Every figure in a result, and what it is a figure of.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{Incomparable, incomparable};
+use crate::report::html::{Kind, Source, documents};
+use crate::tables::better::Better;
+use crate::tables::decimal;
+use crate::tables::number::{counted, memory_of};
+use crate::trials::defaults::ALLOCATIONS;
+
+/// What a figure is of.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize)]
+pub struct Place {
+    pub command: &'static str,
+    /// The trace and its machine, the benchmark, the simulated machine.
+    pub what: String,
+    pub engine: String,
+    /// The metric, by its name in the JSON.
+    pub metric: String,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "engine {} on {}", self.engine, self.what)
+    }
+}
+
+/// A figure of one result.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Figure {
+    pub(super) place: Place,
+    /// What random numbers were drawn from, where they were.
+    pub(super) seed: Option<u64>,
+    pub(super) better: Better,
+    /// Where the result says it.
+    pub(super) unit: Option<String>,
+    pub(super) value: f64,
+    /// The runs behind it; nothing where it was counted, and so is exact.
+    pub(super) runs: Option<Vec<f64>>,
+}
+
+/// All of a result.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(super) struct Found {
+    pub(super) kinds: Vec<Kind>,
+    pub(super) figures: Vec<Figure>,
+    /// The constants of simulations.
+    pub(super) model: Option<Value>,
+    /// The time of an atomic operation where benchmarks ran.
+    pub(super) rmw_ns: Option<f64>,
+}
+
+/// A field of the JSON, and what more of it means.
+type Field = (&'static str, Better);
+
+const REPLAY: [Field; 21] = [
+    ("failed", Better::Less),
+    ("zone_lock_acquisitions", Better::Less),
+    ("zone_lock_work", Better::Less),
+    ("zone_lock_work_mean", Better::Less),
+    ("zone_lock_work_p99", Better::Less),
+    ("zone_lock_work_max", Better::Less),
+    ("shared_writes", Better::Less),
+    ("pcp_lock_acquisitions", Better::Less),
+    ("pcp_lock_work", Better::Less),
+    ("merges_zone", Better::Less),
+    ("pcp_hit_rate", Better::More),
+    ("refills", Better::Less),
+    ("drains", Better::Less),
+    ("fallbacks", Better::Less),
+    ("mixed_blocks", Better::Less),
+    ("free_blocks_end", Better::More),
+    ("unusable_index_min", Better::Less),
+    ("unusable_index_mean", Better::Less),
+    ("lost_frames", Better::Less),
+    // Noisy, and measured once: shown, never judged.
+    ("ns_per_event", Better::Neither),
+    // Another trace of the same name would show here.
+    ("allocs", Better::Neither),
+];
+
+const SIMULATE: [Field; 15] = [
+    ("frames_per_second", Better::More),
+    ("zone_lock_wait_share", Better::Less),
+    ("pcp_lock_wait_share", Better::Less),
+    ("line_wait_share", Better::Less),
+    ("zone_lock_acquisitions", Better::Less),
+    ("longest_hold_ns", Better::Less),
+    ("latency_p50_ns", Better::Less),
+    ("latency_p999_ns", Better::Less),
+    ("bystander_p999_ns", Better::Less),
+    ("fallbacks", Better::Less),
+    ("failed", Better::Less),
+    ("heavy_barriers", Better::Less),
+    ("free_blocks", Better::More),
+    ("mixed_blocks", Better::Less),
+    ("unusable_index", Better::Less),
+];
+
+const FRAGMENTATION: [Field; 13] = [
+    ("unusable.3", Better::Less),
+    ("unusable.4", Better::Less),
+    ("unusable.9", Better::Less),
+    ("zone_locks_per_1000", Better::Less),
+    ("shared_writes_per_1000", Better::Less),
+    ("order9_share", Better::More),
+    ("order9_failures", Better::Less),
+    ("mixed_blocks", Better::Less),
+    ("idle_share", Better::Less),
+    ("free_blocks", Better::More),
+    ("failures", Better::Less),
+    ("false_failures", Better::Less),
+    ("heavy_barriers", Better::Less),
+];
+
+impl Found {
+    /// In the documents of a result.
+    pub(super) fn of(name: &str, sources: &[Source]) -> Result<Self, Incomparable> {
+        let mut found = Self::default();
+        for source in sources {
+            let known = documents(source).or_else(|problem| {
+                let hint = "run the command with --json and give what it prints";
+                incomparable(format!("{}: {problem}", source.name), hint)
+            })?;
+            for (kind, data) in known {
+                if !found.kinds.contains(&kind) {
+                    found.kinds.push(kind);
+                }
+                found.add(kind, &data);
+            }
+        }
+        let mut seen = HashSet::new();
+        for one in &found.figures {
+            if !seen.insert((&one.place, one.seed)) {
+                let Place { metric, engine, what, .. } = &one.place;
+                return incomparable(
+                    format!("{name} has {metric} of {engine} twice: {what}"),
+                    "give a file in which each trace, benchmark and machine is once",
+                );
+            }
+        }
+        if found.figures.is_empty() {
+            return incomparable(
+                format!("there is no figure in {name}"),
+                "an interrupted run, or a trace that could not be read, has none",
+            );
+        }
+        Ok(found)
+    }
+
+    fn add(&mut self, kind: Kind, data: &Value) {
+        match kind {
+            Kind::Replay => self.replay(data),
+            Kind::Bench => {
+                self.rmw_ns = data["yardstick"]["rmw_ns"].as_f64().or(self.rmw_ns);
+                self.figures.extend(list(data, "rows").iter().filter_map(bench));
+            }
+            Kind::Simulate => {
+                self.model = data.get("model").cloned().or_else(|| self.model.take());
+                for row in list(data, "rows") {
+                    self.counted(kind, simulated(row), row, &SIMULATE);
+                }
+            }
+            Kind::Fragmentation => {
+                for cell in list(data, "cells") {
+                    self.counted(kind, of_cell(cell), cell, &FRAGMENTATION);
+                    if !cell["order"].is_null() {
+                        // Of `fill` this is a result: how full memory was at the first failure.
+                        self.counted(kind, of_cell(cell), cell, &[("used_percent", Better::More)]);
+                    }
+                }
+            }
+        }
+    }
+
+    fn replay(&mut self, data: &Value) {
+        let what = of_trace(data);
+        for engine in list(data, "engines") {
+            self.counted(Kind::Replay, what.clone(), engine, &REPLAY);
+        }
+    }
+
+    fn counted(&mut self, kind: Kind, what: String, object: &Value, fields: &[Field]) {
+        for &(metric, better) in fields {
+            let value = metric.split('.').fold(object, |value, part| &value[part]);
+            let Some(value) = value.as_f64() else { continue };
+            let engine = text(object, "engine");
+            let place = Place {
+                command: kind.command(),
+                what: what.clone(),
+                engine,
+                metric: metric.to_owned(),
+            };
+            let seed = object["seed"].as_u64();
+            self.figures.push(Figure { place, seed, better, unit: None, value, runs: None });
+        }
+    }
+}
+
+fn list<'a>(data: &'a Value, name: &str) -> &'a [Value] {
+    data.get(name).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+fn text(object: &Value, name: &str) -> String {
+    object[name].as_str().unwrap_or_default().to_owned()
+}
+
+/// The trace and the machine that it was replayed on.
+fn of_trace(data: &Value) -> String {
+    let machine = &data["machine"];
+    let mut what = text(&data["trace"], "name");
+    if let (Some(cpus), Some(frames)) =
+        (machine["cpus"].as_u64(), machine["memory_frames"].as_u64())
+    {
+        let events = data["replayed_events"].as_u64().unwrap_or(0);
+        what = format!(
+            "{what}, {}, on {} with {}",
+            counted(events, "event"),
+            counted(cpus, "CPU"),
+            memory_of(frames, 4096)
+        );
+    }
+    if let Some(origin) = machine["origin"].as_str() {
+        what = format!("{what}, {origin} machine");
+    }
+    if let Some(cma) = machine["cma_frames"].as_u64().filter(|&frames| frames > 0) {
+        what = format!("{what}, {} of it CMA", memory_of(cma, 4096));
+    }
+    what
+}
+
+/// A workload on so many CPUs with so much memory.
+fn on_machine(row: &Value, frames: u64) -> String {
+    let cpus = counted(row["cpus"].as_u64().unwrap_or_default(), "CPU");
+    format!("{} on {cpus}, {}", text(row, "workload"), memory_of(frames, 4096))
+}
+
+fn simulated(row: &Value) -> String {
+    let bytes = row["memory_bytes"].as_u64().unwrap_or_default();
+    let mut what = on_machine(row, bytes >> 12);
+    if let Some(nodes) = row["nodes"].as_u64().filter(|&nodes| nodes > 1) {
+        what = format!("{what} on {nodes} nodes");
+    }
+    if let Some(cma) = row["cma"]["frames"].as_u64().filter(|&frames| frames > 0) {
+        what = format!("{what}, {} of it CMA", memory_of(cma, 4096));
+    }
+    if let Some(think) = row["think_ns"].as_f64().filter(|&think| think > 0.0) {
+        what = format!("{what}, {} ns of other work between allocations", decimal(think));
+    }
+    match row["measured_frames"].as_u64() {
+        Some(frames) => format!("{what}, {} measured", counted(frames, "frame")),
+        None => what,
+    }
+}
+
+fn of_cell(cell: &Value) -> String {
+    let mut place = on_machine(cell, cell["memory_mib"].as_u64().unwrap_or_default() << 8);
+    if let Some(allocations) = cell["allocations"].as_u64().filter(|&chunks| chunks != ALLOCATIONS)
+    {
+        place = format!("{place}, {}", counted(allocations, "allocation"));
+    }
+    match (cell["order"].as_u64(), cell["used_percent"].as_f64()) {
+        (Some(order), _) => format!("{place}, order {order}"),
+        (None, Some(used)) => format!("{place}, {used} % in use"),
+        (None, None) => place,
+    }
+}
+
+fn bench(row: &Value) -> Option<Figure> {
+    let better = match row["better"].as_str() {
+        Some("less") => Better::Less,
+        Some("more") => Better::More,
+        _ => Better::Neither,
+    };
+    let place = Place {
+        command: Kind::Bench.command(),
+        what: text(row, "benchmark"),
+        engine: text(row, "engine"),
+        metric: text(row, "metric"),
+    };
+    let runs = || list(row, "values").iter().filter_map(Value::as_f64).collect();
+    let runs = (row["exact"] != true).then(runs);
+    Some(Figure {
+        place,
+        seed: None,
+        better,
+        unit: Some(text(row, "unit")),
+        value: row["median"].as_f64()?,
+        runs,
+    })
+}

@@ -1,0 +1,116 @@
+//! Two results beside each other: what `freehold compare` prints.
+//!
+//! ```text
+//!  JSON of two runs ──> figures  every figure, by what it was measured on: command, place, engine, metric, seed
+//!                       verdict  pairs of the same, the mean of their seeds, and what their difference means
+//!                       output   table and JSON
+//! ```
+//!
+//! Only the same is compared with the same: a trace on a machine, a benchmark, a simulated machine.
+//! What only one of the results has is named and left out. Counts are exact, so that any difference
+//! of theirs is one; of benchmarks that were run several times a difference counts where it is
+//! significant ([`crate::trials::significance`]).
+
+mod command;
+mod figures;
+pub mod output;
+mod verdict;
+
+use serde::Serialize;
+
+use crate::report::html::{Kind, Source};
+
+pub(crate) use command::{CompareArgs, run};
+use figures::Found;
+pub use figures::Place;
+pub use verdict::{Compared, Verdict};
+
+/// Two results, figure by figure. The names of the fields are those of `--json` and stay.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Comparison {
+    pub before: String,
+    pub after: String,
+    /// By how many per cent a figure may differ and still count as the same.
+    pub tolerance_percent: f64,
+    /// What both have, in the order of the newer result.
+    pub figures: Vec<Compared>,
+    pub only_before: Vec<Place>,
+    pub only_after: Vec<Place>,
+    /// What a reader should know before the figures.
+    pub notes: Vec<String>,
+}
+
+/// Why two results cannot be compared, and what to do about it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Incomparable {
+    pub message: String,
+    pub hint: String,
+}
+
+fn incomparable<T>(message: String, hint: impl Into<String>) -> Result<T, Incomparable> {
+    Err(Incomparable { message, hint: hint.into() })
+}
+
+/// Compares two results, each the documents of one file or of several.
+pub fn compare(
+    (before, older): (&str, &[Source]),
+    (after, newer): (&str, &[Source]),
+    tolerance_percent: f64,
+) -> Result<Comparison, Incomparable> {
+    let (older, newer) = (Found::of(before, older)?, Found::of(after, newer)?);
+    if !older.kinds.iter().any(|kind| newer.kinds.contains(kind)) {
+        let (a, b) = (names(&older.kinds), names(&newer.kinds));
+        return incomparable(
+            format!("{before} is a result of {a}, {after} of {b}"),
+            "only results of one command can be compared with each other",
+        );
+    }
+    if let (Some(a), Some(b)) = (&older.model, &newer.model)
+        && a != b
+    {
+        return incomparable(
+            format!("{before} and {after} were simulated with different constants"),
+            "simulate both with the same --model",
+        );
+    }
+    let notes = machines_differ(older.rmw_ns, newer.rmw_ns).into_iter().collect();
+    let (figures, only_before, only_after) =
+        verdict::pair(&older.figures, &newer.figures, tolerance_percent);
+    if figures.is_empty() {
+        let (a, b) = (&older.figures[0].place, &newer.figures[0].place);
+        return incomparable(
+            format!(
+                "{before} and {after} have no figure in common: the first has {a}, the second {b}"
+            ),
+            "run the same command with the same arguments twice, once before a change and once after it",
+        );
+    }
+    let (before, after) = (before.to_owned(), after.to_owned());
+    Ok(Comparison { before, after, tolerance_percent, figures, only_before, only_after, notes })
+}
+
+/// A difference of an atomic operation's time by more than this factor makes two machines of two
+/// runs.
+const OTHER_MACHINE: f64 = 1.2;
+
+fn machines_differ(before: Option<f64>, after: Option<f64>) -> Option<String> {
+    let (a, b) = before.zip(after)?;
+    let factor = if a > b { a / b } else { b / a };
+    (factor > OTHER_MACHINE).then(|| {
+        format!(
+            "an uncontended atomic operation took {a:.1} ns and {b:.1} ns: the results are of two machines, or of one that was busy, so times \
+             say little about the engines"
+        )
+    })
+}
+
+fn names(kinds: &[Kind]) -> String {
+    kinds.iter().map(|kind| kind.command()).collect::<Vec<_>>().join(" and ")
+}
+
+impl Comparison {
+    /// How many figures have this verdict.
+    pub fn count(&self, verdict: Verdict) -> usize {
+        self.figures.iter().filter(|figure| figure.verdict == verdict).count()
+    }
+}

@@ -1,0 +1,205 @@
+//! What a difference means.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+
+use super::figures::{Figure, Place};
+use crate::tables::better::Better;
+use crate::trials::significance::{self, LEVEL};
+
+/// What became of a figure.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// It is worse by more than what is tolerated.
+    Worse,
+    /// It is better by more than that.
+    Better,
+    /// It differs by no more than that.
+    Same,
+    /// It differs by more, but no more than runs of one thing differ from each other.
+    Unclear,
+    /// More of it is neither better nor worse, or it is too noisy to judge.
+    Neither,
+}
+
+impl Verdict {
+    /// In a table.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Worse => "worse",
+            Self::Better => "better",
+            Self::Same => "same",
+            Self::Unclear => "unclear",
+            Self::Neither => "not judged",
+        }
+    }
+}
+
+/// A figure of both results.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Compared {
+    #[serde(flatten)]
+    pub place: Place,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unit: Option<String>,
+    pub better: Better,
+    /// The mean of the seeds where there are several.
+    pub before: f64,
+    pub after: f64,
+    /// How much more, in per cent of the older; nothing where that is 0.
+    pub percent: Option<f64>,
+    /// Seeds that it is the mean of; 0 where there are none.
+    pub seeds: usize,
+    /// Probability of a difference as clear as this one between runs of the same thing; nothing of
+    /// counts, and of single runs.
+    pub p: Option<f64>,
+    pub verdict: Verdict,
+}
+
+/// Pairs of what both have, and what only one has.
+pub(super) fn pair(
+    before: &[Figure],
+    after: &[Figure],
+    tolerance_percent: f64,
+) -> (Vec<Compared>, Vec<Place>, Vec<Place>) {
+    let mut older: HashMap<(&Place, Option<u64>), &Figure> =
+        before.iter().map(|figure| ((&figure.place, figure.seed), figure)).collect();
+    // In the order of the newer result; all seeds of a place are one pair.
+    let mut pairs: Vec<Vec<(&Figure, &Figure)>> = Vec::new();
+    let mut places: HashMap<&Place, usize> = HashMap::new();
+    let mut only_after = Vec::new();
+    for newer in after {
+        match older.remove(&(&newer.place, newer.seed)) {
+            None => only_after.push(newer.place.clone()),
+            Some(older) => {
+                let at = *places.entry(&newer.place).or_insert(pairs.len());
+                if at == pairs.len() {
+                    pairs.push(Vec::new());
+                }
+                pairs[at].push((older, newer));
+            }
+        }
+    }
+    let is_lone = |figure: &&Figure| older.contains_key(&(&figure.place, figure.seed));
+    let only_before = before.iter().filter(is_lone).map(|figure| figure.place.clone()).collect();
+    let compared = pairs.iter().map(|seeds| judge(seeds, tolerance_percent)).collect();
+    (compared, only_before, only_after)
+}
+
+fn judge(seeds: &[(&Figure, &Figure)], tolerance_percent: f64) -> Compared {
+    let mean = |value: fn(&(&Figure, &Figure)) -> f64| {
+        seeds.iter().map(value).sum::<f64>() / seeds.len() as f64
+    };
+    let (before, after) = (mean(|pair| pair.0.value), mean(|pair| pair.1.value));
+    let (older, newer) = seeds[0];
+    let percent = (before != 0.0).then(|| (after - before) / before.abs() * 100.0);
+    let runs = older.runs.as_ref().zip(newer.runs.as_ref());
+    let p = runs.and_then(|(a, b)| significance::p_value(a, b));
+    let differs = match percent {
+        Some(percent) => percent.abs() > tolerance_percent,
+        // Something where there was nothing is more than any share of it.
+        None => after != 0.0,
+    };
+    let verdict = match (newer.better, differs) {
+        (Better::Neither, _) => Verdict::Neither,
+        (_, false) => Verdict::Same,
+        _ if runs.is_some() && p.is_none_or(|p| p >= LEVEL) => Verdict::Unclear,
+        (Better::Less, true) if after < before => Verdict::Better,
+        (Better::More, true) if after > before => Verdict::Better,
+        _ => Verdict::Worse,
+    };
+    Compared {
+        place: newer.place.clone(),
+        unit: newer.unit.clone(),
+        better: newer.better,
+        before,
+        after,
+        percent,
+        seeds: if newer.seed.is_some() { seeds.len() } else { 0 },
+        p,
+        verdict,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figure(better: Better, seed: Option<u64>, value: f64, runs: Option<&[f64]>) -> Figure {
+        let place = Place {
+            command: "bench",
+            what: "pair".into(),
+            engine: "x".into(),
+            metric: "ns".into(),
+        };
+        Figure { place, seed, better, unit: None, value, runs: runs.map(<[f64]>::to_vec) }
+    }
+
+    fn verdict(before: Figure, after: Figure, tolerance: f64) -> Verdict {
+        pair(&[before], &[after], tolerance).0[0].verdict
+    }
+
+    #[test]
+    fn a_count_is_worse_by_more_than_is_tolerated_and_in_its_own_direction() {
+        let one = |better, value| figure(better, None, value, None);
+        for (better, after, tolerance, expected) in [
+            (Better::Less, 105.0, 4.0, Verdict::Worse),
+            (Better::Less, 105.0, 5.0, Verdict::Same),
+            (Better::Less, 95.0, 4.0, Verdict::Better),
+            (Better::More, 95.0, 4.0, Verdict::Worse),
+            (Better::More, 105.0, 4.0, Verdict::Better),
+            (Better::Neither, 500.0, 0.0, Verdict::Neither),
+            (Better::Less, 100.0, 0.0, Verdict::Same),
+        ] {
+            assert_eq!(
+                verdict(one(better, 100.0), one(better, after), tolerance),
+                expected,
+                "{better:?} {after}"
+            );
+        }
+        assert_eq!(
+            verdict(one(Better::Less, 0.0), one(Better::Less, 1.0), 900.0),
+            Verdict::Worse,
+            "there was none"
+        );
+        assert_eq!(verdict(one(Better::More, 0.0), one(Better::More, 1.0), 900.0), Verdict::Better);
+    }
+
+    #[test]
+    fn of_runs_only_a_significant_difference_counts() {
+        let low = [1.0, 2.0, 3.0, 4.0];
+        let high = [5.0, 6.0, 7.0, 8.0];
+        let mixed = [3.5, 6.0, 7.0, 8.0];
+        let timed = |value, values: &[f64]| figure(Better::Less, None, value, Some(values));
+        assert_eq!(verdict(timed(2.5, &low), timed(6.5, &high), 10.0), Verdict::Worse);
+        assert_eq!(verdict(timed(6.5, &high), timed(2.5, &low), 10.0), Verdict::Better);
+        assert_eq!(
+            verdict(timed(2.5, &low), timed(6.5, &mixed), 10.0),
+            Verdict::Unclear,
+            "p is 0.057"
+        );
+        assert_eq!(
+            verdict(timed(2.5, &low[..3]), timed(6.5, &high[..3]), 10.0),
+            Verdict::Unclear,
+            "3 runs of each"
+        );
+        let single = |value| figure(Better::Less, None, value, Some(&[value]));
+        assert_eq!(verdict(single(1.0), single(50.0), 10.0), Verdict::Unclear, "one run of each");
+    }
+
+    #[test]
+    fn seeds_are_compared_each_with_itself_and_shown_as_their_mean() {
+        let cell = |seed, value| figure(Better::Less, Some(seed), value, None);
+        let (found, only_before, only_after) = pair(
+            &[cell(1, 10.0), cell(2, 20.0), cell(3, 90.0)],
+            &[cell(2, 22.0), cell(1, 14.0), cell(4, 0.0)],
+            0.0,
+        );
+        assert_eq!((found.len(), only_before.len(), only_after.len()), (1, 1, 1));
+        let one = &found[0];
+        assert_eq!((one.before, one.after, one.seeds), (15.0, 18.0, 2));
+        assert_eq!((one.percent, one.verdict), (Some(20.0), Verdict::Worse));
+    }
+}

@@ -1,0 +1,255 @@
+//! The kernel's own designs as engines: [`freehold_classic`] behind [`Engine`].
+
+use freehold::{AllocError, CpuId, FrameRange, FreeError, Order, Pfn};
+use freehold_classic::{
+    Classic, Config, Design, Kernel, PageblockState, Proposal, Switch, Switches, Tuning,
+    Watermarks, ZoneConfig, presets,
+};
+
+use super::{Catalogue, Entry, MachineConfig, RecordedZone, ZonePlace};
+use crate::engine::{Block, Counters, Engine, ListFlow, Memory, Request};
+
+/// What of `freehold-classic` can be named.
+pub(super) fn catalogue() -> Catalogue {
+    let preset = |name: &str, summary: &str, switches| {
+        let source = origin(switches);
+        Entry { name: name.into(), summary: summary.into(), source }
+    };
+    let presets = presets().iter().flat_map(|known| {
+        let alias = known.alias.map(|alias| {
+            preset(alias, &format!("Another name for {}.", known.name), known.switches)
+        });
+        [Some(preset(known.name, known.summary, known.switches)), alias].into_iter().flatten()
+    });
+    let switches = Switch::ALL.iter().map(|switch| Entry {
+        name: switch.name().into(),
+        summary: switch.summary().into(),
+        source: switch_origin(switch),
+    });
+    Catalogue {
+        presets: presets.collect(),
+        switches: switches.collect(),
+        kernels: [Kernel::OLDEST, Kernel::NEWEST].map(|kernel| kernel.to_string()),
+    }
+}
+
+/// Since when there is a change, and from whom.
+fn switch_origin(switch: &Switch) -> String {
+    let proposal = switch.proposal();
+    if proposal == Proposal::FoundHere {
+        return proposal.name().to_owned();
+    }
+    let by = switch.by().map_or_else(String::new, |by| format!(", {by}"));
+    format!("{}: {}{by}", switch.since(), proposal.name())
+}
+
+/// Where a preset comes from: the proposals of what no kernel has, or of its newest change.
+fn origin(switches: Switches) -> String {
+    let posted = |switch: &Switch| Kernel::parse(switch.since()).is_none();
+    let mut names: Vec<&str> = Vec::new();
+    for switch in switches.iter().filter(posted) {
+        let name = switch.proposal().name();
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    if names.is_empty() {
+        names.extend(switches.iter().last().map(|newest| newest.proposal().name()));
+    }
+    names.join("; ")
+}
+
+/// The design `text` as `machine` has it.
+pub fn config(text: &str, machine: &MachineConfig) -> Result<Config, String> {
+    let design = Design::parse(text).map_err(|error| error.to_string())?;
+    let recorded = machine.zone.as_ref().map(|zone| &zone.info);
+    let name = recorded.map_or("Normal", |zone| zone.name.as_str());
+    let marks = recorded.map(|zone| Watermarks { min: zone.min, low: zone.low, high: zone.high });
+    let zone = |(node, place): (usize, ZonePlace)| ZoneConfig {
+        node: node as u8,
+        range: place.range,
+        cma: place.cma.into_iter().collect(),
+        watermarks: marks,
+        ..ZoneConfig::new(name, place.range.start, place.range.len())
+    };
+    FrameRange::new(machine.start_pfn, machine.memory_frames).ok_or("the zone is too large")?;
+    let zones = machine.zones().into_iter().enumerate().map(zone).collect();
+    let cpu_nodes = (0..machine.cpus).map(|cpu| machine.zone_of_cpu(cpu) as u8).collect();
+    Ok(Config {
+        zones,
+        cpu_nodes,
+        ..Config::single_zone(design, machine.cpus, machine.memory_frames)
+    })
+}
+
+/// A design, and the state to start from where one was recorded.
+pub struct ClassicEngine {
+    classic: Classic,
+    zones: usize,
+    recorded: Option<RecordedZone>,
+}
+
+impl ClassicEngine {
+    /// The design that `text` names, on that machine.
+    ///
+    /// # Errors
+    ///
+    /// In words, where its switches do not go together or the machine does not suit it.
+    pub fn new(text: &str, machine: &MachineConfig) -> Result<Self, String> {
+        let classic = Classic::new(config(text, machine)?).map_err(|error| error.to_string())?;
+        Ok(Self { classic, zones: machine.zones().len(), recorded: machine.zone.clone() })
+    }
+
+    /// The allocator itself.
+    pub fn classic(&self) -> &Classic {
+        &self.classic
+    }
+}
+
+/// A recorded machine has one zone.
+const ZONE: usize = 0;
+
+impl Engine for ClassicEngine {
+    fn start(&self) {
+        // The set-up took memory as no workload does; its CPUs begin empty, or as recorded.
+        self.classic.forget_setup();
+        let narrow = |frames: u64| u32::try_from(frames).unwrap_or(u32::MAX);
+        let sets = self
+            .recorded
+            .iter()
+            .flat_map(|zone| zone.info.pagesets.iter().enumerate().map(move |set| (zone, set)));
+        for (zone, (n, set)) in sets {
+            for list in zone.lists.get(n).into_iter().flatten() {
+                self.classic.prefill(
+                    ZONE,
+                    set.cpu,
+                    list.migratetype,
+                    list.order,
+                    narrow(list.chunks),
+                );
+            }
+            // Whether high-order chunks may wait for a whole batch depends on the CPU's cache,
+            // which no recording names; server CPUs are large enough.
+            let [least, most] =
+                [set.high_min, set.high_max].map(|high| narrow(high.unwrap_or(set.high)));
+            let tuning = Tuning::new(narrow(set.batch), least, most, true);
+            // A kernel that does not tune `high` has it where the others begin.
+            let tuned = self.classic.switches().has(Switch::AutoHigh);
+            let high = if tuned { narrow(set.high) } else { tuning.high };
+            self.classic.set_tuning(ZONE, set.cpu, Tuning { high, ..tuning });
+        }
+        self.classic.reset_stats();
+    }
+
+    fn alloc(&self, cpu: CpuId, request: Request) -> Result<Pfn, AllocError> {
+        self.classic.alloc(cpu, request)
+    }
+
+    fn free(&self, cpu: CpuId, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        self.classic.free(cpu, pfn, order).map(drop)
+    }
+
+    fn free_batch(&self, cpu: CpuId, chunks: &[(Pfn, Order)]) -> Result<(), FreeError> {
+        self.classic.free_folios(cpu, chunks).map(drop)
+    }
+
+    fn split(&self, pfn: Pfn, from: Order, to: Order) -> Result<(), FreeError> {
+        self.classic.split(pfn, from, to)
+    }
+
+    fn tick(&self, cpu: CpuId) {
+        self.classic.tick(cpu);
+    }
+
+    fn set_reclaim(&self, active: bool) {
+        self.classic.set_reclaim(active);
+    }
+
+    fn drain_all(&self) {
+        self.classic.drain_all();
+    }
+
+    fn counters(&self) -> Counters {
+        let stats = self.classic.stats();
+        let (zone, pcp) = (&stats.zone, &stats.pcp);
+        Counters {
+            allocs: zone.allocs + pcp.allocs,
+            frees: zone.frees + pcp.frees,
+            failed: stats.failed,
+            pcp_hits: pcp.hits,
+            zone_lock_acquisitions: stats.zone_lock.holds(),
+            zone_lock_work: stats.zone_lock.total(),
+            zone_lock_work_max: stats.zone_lock.max(),
+            zone_lock_work_p99: stats.zone_lock.quantile(0.99),
+            // Its CPUs share no lock but the zone's.
+            shared_writes: stats.zone_lock.holds() + stats.zone_lock.total(),
+            pcp_lock_acquisitions: pcp.lock_holds,
+            pcp_lock_work: pcp.lock_steps,
+            merges_zone: zone.merges,
+            merges_pcp: pcp.merges,
+            splits_zone: zone.splits,
+            splits_pcp: pcp.splits,
+            refills: pcp.refills,
+            refills_by_phase: [
+                pcp.refills_recover,
+                pcp.refills_claim,
+                pcp.refills_fragment,
+                pcp.refills_fallback,
+            ],
+            refilled_frames: pcp.refilled_frames,
+            drains: pcp.drains,
+            drained_frames: pcp.drained_frames,
+            drains_of_all: stats.drain_all,
+            cpus_asked: stats.cpus_asked,
+            remote_frees: pcp.remote_frees,
+            lists_looked_at: pcp.lists_looked_at,
+            fallbacks: zone.fallbacks,
+        }
+    }
+
+    fn memory(&self) -> Memory {
+        let map = self.classic.memory_map();
+        Memory {
+            managed_frames: map.managed,
+            free_frames: map.free,
+            pcp_frames: map.on_pcp,
+            free_runs: map.runs,
+            free_chunks: map.chunks,
+            free_blocks: map.free_blocks,
+            mixed_blocks: map.mixed_blocks,
+            blocks_by_type: map.blocks_by_type,
+            largest_free_order: map.largest_free_order().map(Order::get),
+        }
+    }
+
+    fn blocks(&self) -> Vec<Block> {
+        let states = (0..self.zones).flat_map(|zone| self.classic.pageblocks(zone));
+        states
+            .map(|PageblockState { start, owner: holder, migratetype, frames, free, .. }| Block {
+                start,
+                holder,
+                migratetype,
+                frames,
+                free,
+            })
+            .collect()
+    }
+
+    fn zone_lock_holds(&self) -> Vec<[u64; 3]> {
+        self.classic.stats().zone_lock.buckets().map(<[u64; 3]>::from).collect()
+    }
+
+    fn list_flow(&self) -> Option<ListFlow> {
+        let stats = self.classic.stats();
+        let flow = stats.flow;
+        Some(ListFlow {
+            refilled: flow.refilled,
+            drained: flow.drained,
+            fallbacks: stats.fallbacks,
+        })
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        self.classic.validate()
+    }
+}

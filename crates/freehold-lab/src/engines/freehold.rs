@@ -1,0 +1,293 @@
+//! Freehold itself as an engine: [`freehold::Freehold`] behind [`Engine`].
+//!
+//! Replays make calls that name their CPU, as a host does that owns none; with `owned` they own
+//! every CPU, as a kernel does, and as simulations and counts always do. One thread plays all of
+//! them, so a heavy barrier has nothing to wait for and is counted only.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use freehold::{
+    AllocError, Config, CpuId, FrameRange, FreeError, Freehold, Order, Owned, PageblockState, Pfn,
+    Platform, Watermarks, ZoneConfig, ZoneStats,
+};
+
+use super::sums::{added, free_chunks};
+use super::{Barriers, Counting, Entry, MachineConfig};
+use crate::engine::{Block, Count, Counters, Engine, Memory, Paths, Request, count};
+
+/// The engine's name.
+pub(super) const NAME: &str = "freehold";
+
+/// What of `freehold` can be named: one design without switches.
+pub(super) fn entry() -> Entry {
+    Entry {
+        name: NAME.into(),
+        summary: "CPUs lease words of 64 frames, free frames are bits, a scoreboard says which block has which run; no call takes a lock.".into(),
+        source: "this project".into(),
+    }
+}
+
+/// Whether a replay owns every CPU, as a kernel does, by an engine's name: `freehold` or
+/// `freehold,owned`. `None` for any other. Simulations own them anyway.
+pub fn is_owned(name: &str) -> Option<bool> {
+    match name.strip_prefix(NAME)? {
+        "" => Some(false),
+        ",owned" => Some(true),
+        _ => None,
+    }
+}
+
+/// Builds it for `machine`.
+pub(super) fn build(owned: bool, machine: &MachineConfig) -> Result<Box<dyn Engine>, String> {
+    let cpus = if owned { machine.cpus } else { 0 };
+    let allocator = leaked(machine, Counting::new(owned))?;
+    Ok(Box::new(FreeholdEngine::new(allocator, own_all(allocator, cpus)?)))
+}
+
+/// An allocator that is lent for good: 50 KiB for each GiB of the machine, a few machines a
+/// process.
+pub fn leaked<P: Platform + 'static>(
+    machine: &MachineConfig,
+    platform: P,
+) -> Result<&'static Freehold<'static, P>, String> {
+    with_config(machine, |config| {
+        let allocator = Freehold::leaked(config, platform).map_err(|error| error.to_string())?;
+        Ok(&*Box::leak(Box::new(allocator)))
+    })
+}
+
+/// The handles of so many CPUs.
+pub fn own_all<'a, 'm, P: Platform>(
+    allocator: &'a Freehold<'m, P>,
+    cpus: u16,
+) -> Result<Vec<Mutex<Owned<'a, 'm, P>>>, String> {
+    let owned = (0..cpus).map(|cpu| allocator.own(CpuId::new(cpu)).map(Mutex::new));
+    owned.collect::<Result<_, _>>().map_err(|error| error.to_string())
+}
+
+/// Calls `make` with the machine as the allocator is told of it.
+pub fn with_config<R>(
+    machine: &MachineConfig,
+    make: impl FnOnce(&Config<'_>) -> Result<R, String>,
+) -> Result<R, String> {
+    FrameRange::new(machine.start_pfn, machine.memory_frames).ok_or("the zone is too large")?;
+    let places: Vec<_> =
+        machine.zones().into_iter().map(|place| (place.node, [place.range], place.cma)).collect();
+    let watermarks = machine.zone.as_ref().map_or(Watermarks::Kernel, |zone| Watermarks::Frames {
+        min: zone.info.min,
+        low: zone.info.low,
+        high: zone.info.high,
+    });
+    let zones: Vec<_> = places
+        .iter()
+        .map(|(node, memory, cma)| ZoneConfig {
+            node: *node,
+            watermarks,
+            cma: cma.as_slice(),
+            ..ZoneConfig::new(memory)
+        })
+        .collect();
+    let nodes: Vec<_> = (0..machine.cpus).map(|cpu| places[machine.zone_of_cpu(cpu)].0).collect();
+    let config = Config { cpu_nodes: &nodes, ..Config::new(machine.cpus, &zones) };
+    make(&config)
+}
+
+/// Freehold as an engine.
+pub struct FreeholdEngine<'a, 'm, P: Platform> {
+    allocator: &'a Freehold<'m, P>,
+    /// The CPUs, where they are owned; calls that name their CPU otherwise. A handle is no two
+    /// threads' at once.
+    owned: Vec<Mutex<Owned<'a, 'm, P>>>,
+    /// What had been counted when the trace began.
+    before: Mutex<Counted>,
+}
+
+/// All that is counted and can be subtracted.
+#[derive(Clone, Default)]
+struct Counted {
+    counters: Counters,
+    paths: Paths,
+}
+
+count! { Counted: counters paths }
+
+impl<'a, 'm, P: Barriers> FreeholdEngine<'a, 'm, P> {
+    /// An allocator and the handles of those of its CPUs that are owned.
+    pub fn new(allocator: &'a Freehold<'m, P>, owned: Vec<Mutex<Owned<'a, 'm, P>>>) -> Self {
+        Self { allocator, owned, before: Mutex::new(Counted::default()) }
+    }
+
+    /// The allocator itself.
+    pub fn allocator(&self) -> &'a Freehold<'m, P> {
+        self.allocator
+    }
+
+    /// The CPU's handle, where it is owned.
+    fn owned(&self, cpu: CpuId) -> Option<MutexGuard<'_, Owned<'a, 'm, P>>> {
+        // A handle is whole whatever its user's panic was about.
+        self.owned
+            .get(cpu.index())
+            .map(|handle| handle.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// All zones as one.
+    fn zones(&self) -> ZoneStats {
+        let all =
+            (0..self.allocator.zone_count()).filter_map(|zone| self.allocator.zone_stats(zone));
+        all.reduce(added).unwrap_or_default()
+    }
+
+    fn counted(&self) -> Counted {
+        let totals = self.allocator.totals();
+        let zone = self.zones();
+        let cpus = &totals.cpus;
+        let allocs = cpus.total_allocs();
+        let [partly, whole, other_type] = cpus.refills_by_phase;
+        let counters = Counters {
+            allocs,
+            frees: cpus.local_frees + cpus.remote_frees + totals.unattributed_frees,
+            failed: cpus.failed,
+            refills: cpus.refills,
+            refills_by_phase: [partly, whole, 0, other_type],
+            refilled_frames: cpus.refilled_frames,
+            remote_frees: cpus.remote_frees,
+            fallbacks: zone.fallbacks,
+            shared_writes: totals.shared_writes,
+            // Neighbouring bits are one run: there is nothing to merge, no list of frames to look
+            // at.
+            ..Counters::default()
+        };
+        let paths = Paths {
+            // Of the difference between two states: a request that fails is slow and no allocation.
+            alloc_in_hand: 0,
+            alloc_slow: cpus.slow,
+            refills: cpus.refills,
+            refill_partly_free: partly,
+            refill_whole_block: whole,
+            refill_other_type: other_type,
+            recalls: cpus.recalls,
+            free_in_hand: cpus.local_frees,
+            free_elsewhere: cpus.remote_frees,
+            free_state_in_use: totals.unattributed_frees,
+            shared_writes: totals.shared_writes,
+            heavy_barriers: self.allocator.platform().barriers(),
+        };
+        Counted { counters, paths }
+    }
+
+    fn counted_since_start(&self) -> Counted {
+        let before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counted = self.counted().since(&before);
+        let in_hand = counted.counters.allocs.saturating_sub(counted.paths.alloc_slow);
+        (counted.counters.pcp_hits, counted.paths.alloc_in_hand) = (in_hand, in_hand);
+        counted
+    }
+}
+
+impl<P: Barriers> Engine for FreeholdEngine<'_, '_, P> {
+    fn start(&self) {
+        self.allocator.drain_all();
+        *self.before.lock().unwrap_or_else(PoisonError::into_inner) = self.counted();
+    }
+
+    fn alloc(&self, cpu: CpuId, request: Request) -> Result<Pfn, AllocError> {
+        let Request { order, migratetype, flags } = request;
+        let request = freehold::Request::new(order, migratetype).flags(flags);
+        match self.owned(cpu) {
+            Some(owned) => owned.alloc(request),
+            None => self.allocator.on(cpu).alloc(request),
+        }
+    }
+
+    fn free(&self, cpu: CpuId, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        match self.owned(cpu) {
+            Some(owned) => owned.free(pfn, order),
+            None => self.allocator.on(cpu).free(pfn, order),
+        }
+    }
+
+    fn free_batch(&self, cpu: CpuId, chunks: &[(Pfn, Order)]) -> Result<(), FreeError> {
+        let on = self.allocator.on(cpu);
+        free_chunks(
+            &mut self.owned(cpu),
+            chunks,
+            |owned, pfn, order| {
+                owned.as_ref().map_or_else(|| on.free(pfn, order), |owned| owned.free(pfn, order))
+            },
+            |owned, frames| {
+                let freed = owned
+                    .as_ref()
+                    .map_or_else(|| on.free_bulk(frames), |owned| owned.free_bulk(frames));
+                freed.map_err(|error| error.error)
+            },
+        )
+    }
+
+    fn split(&self, _pfn: Pfn, _from: Order, _to: Order) -> Result<(), FreeError> {
+        // An allocated frame carries no order: any part of it can be freed as it is.
+        Ok(())
+    }
+
+    fn tick(&self, cpu: CpuId) {
+        // Fails only for a CPU that is offline, which has nothing to do.
+        let _ = match self.owned(cpu) {
+            Some(owned) => owned.tick(),
+            None => self.allocator.on(cpu).tick(),
+        };
+    }
+
+    fn drain_all(&self) {
+        self.allocator.drain_all();
+    }
+
+    fn counters(&self) -> Counters {
+        self.counted_since_start().counters
+    }
+
+    fn memory(&self) -> Memory {
+        let zone = self.zones();
+        let largest = Order::LINUX_MAX.index();
+        // Larger chunks than the kernel has count as so many of its largest.
+        let runs = std::array::from_fn(|order| {
+            if order < largest {
+                return zone.free_chunks[order];
+            }
+            zone.free_chunks[largest..].iter().enumerate().map(|(above, n)| n << above).sum()
+        });
+        Memory {
+            managed_frames: zone.managed,
+            free_frames: zone.free,
+            pcp_frames: zone.free_in_cpus,
+            // Free neighbours are one run of bits: there are no lists on which they could be apart.
+            free_runs: runs,
+            free_chunks: runs,
+            free_blocks: zone.free_blocks,
+            // Frames carry no type; that many allocations went into blocks of another type.
+            mixed_blocks: zone.mixed,
+            blocks_by_type: zone.blocks_by_type,
+            largest_free_order: zone.largest_free_order().map(Order::get),
+        }
+    }
+
+    fn blocks(&self) -> Vec<Block> {
+        let states =
+            (0..self.allocator.zone_count()).flat_map(|zone| self.allocator.pageblocks(zone));
+        states
+            .map(|PageblockState { start, holder, migratetype, frames, free, .. }| Block {
+                start,
+                holder,
+                migratetype,
+                frames,
+                free,
+            })
+            .collect()
+    }
+
+    fn paths(&self) -> Option<Paths> {
+        Some(self.counted_since_start().paths)
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        self.allocator.validate().map_err(|violation| violation.to_string())
+    }
+}

@@ -1,0 +1,185 @@
+//! The engines a command line can name, and how a name becomes an engine.
+//!
+//! A name is a preset or a kernel's version and, after commas, single changes switched on or off:
+//! `pcp-buddy-fixed,-merge`, `6.12,+contig-free`; behind `freehold`, one option: `freehold,owned`.
+
+mod classic;
+mod freehold;
+mod machine;
+mod platform;
+mod sums;
+
+pub use self::classic::{ClassicEngine, config as classic_config};
+pub use self::freehold::{
+    FreeholdEngine, is_owned as freehold_owned, leaked as leaked_freehold, own_all,
+    with_config as with_freehold_config,
+};
+pub use self::platform::{Barriers, Counting};
+pub use self::sums::free_chunks;
+pub use machine::{ListFill, MachineConfig, RecordedZone, ZonePlace};
+
+use std::fmt;
+use std::str::FromStr;
+
+use freehold_classic::{Design, DesignError};
+use serde::Serialize;
+
+use crate::engine::Engine;
+use crate::nearest::{did_you_mean, nearest};
+
+/// The baseline of a replay whose recording kernel is not known, or is no engine.
+pub const NEWEST: &str = "vanilla";
+
+/// The engines that a replay compares with the kernel that recorded the trace, unless told otherwise.
+pub const COMPARED: [&str; 4] = [NEWEST, "pcp-buddy", "pcp-buddy-fixed", "freehold"];
+
+/// A design that can be named, or a change that can be switched on or off in one.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Entry {
+    /// What to write on the command line.
+    pub name: String,
+    /// What it is, in a line.
+    pub summary: String,
+    /// The proposal, kernel version or paper it comes from.
+    pub source: String,
+}
+
+/// Everything that can be named.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Catalogue {
+    /// Designs.
+    pub presets: Vec<Entry>,
+    /// Changes.
+    pub switches: Vec<Entry>,
+    /// The oldest and the newest release of Linux; every one between them is an engine, too.
+    pub kernels: [String; 2],
+}
+
+/// What can be named: the one list that parsing, suggestions and `freehold engines` use.
+#[must_use]
+pub fn catalogue() -> Catalogue {
+    let mut catalogue = classic::catalogue();
+    catalogue.presets.push(freehold::entry());
+    catalogue
+}
+
+/// An engine as the user names it: checked, not yet built.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct EngineSpec {
+    text: String,
+}
+
+impl EngineSpec {
+    /// The name as written.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.text
+    }
+
+    /// Why the engine cannot be built.
+    #[must_use]
+    pub fn unbuildable(&self, reason: String) -> EngineError {
+        EngineError::Unbuildable { name: self.text.clone(), reason }
+    }
+}
+
+impl fmt::Display for EngineSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// Why a name is no engine, or an engine cannot be built.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// No preset has that name.
+    #[error("there is no engine '{name}'{}{LISTED}", did_you_mean(.suggestion.as_deref()))]
+    UnknownEngine {
+        /// The name.
+        name: String,
+        /// The most similar one there is, if any is similar.
+        suggestion: Option<String>,
+    },
+    /// A version of Linux that is not among them.
+    #[error("{reason}{LISTED}")]
+    UnknownKernel {
+        /// Which one is nearest, and why.
+        reason: String,
+    },
+    /// No switch has that name.
+    #[error("there is no switch '{name}'{}{LISTED}", did_you_mean(.suggestion.as_deref()))]
+    UnknownSwitch {
+        /// The name.
+        name: String,
+        /// The most similar one there is, if any is similar.
+        suggestion: Option<String>,
+    },
+    /// Freehold has no such option.
+    #[error("freehold has no switch '{option}': 'freehold,owned' is all that there is{LISTED}")]
+    UnknownOption {
+        /// What was written.
+        option: String,
+    },
+    /// A switch without a sign: it does not say whether on or off.
+    #[error("write '+{name}' to switch it on or '-{name}' to switch it off{LISTED}")]
+    UnsignedSwitch {
+        /// The name.
+        name: String,
+    },
+    /// The machine does not suit the engine, or the switches do not go together.
+    #[error("engine '{name}' cannot be built: {reason}")]
+    Unbuildable {
+        /// The engine.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+const LISTED: &str = " ('freehold engines' lists them all)";
+
+impl FromStr for EngineSpec {
+    type Err = EngineError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let named = || Self { text: text.to_owned() };
+        if freehold::is_owned(text).is_some() {
+            return Ok(named());
+        }
+        if let Some((freehold::NAME, option)) = text.split_once(',') {
+            return Err(EngineError::UnknownOption { option: option.to_owned() });
+        }
+        Design::parse(text).map(|_| named()).map_err(|error| match error {
+            DesignError::UnknownPreset { name, .. } => {
+                let suggestion = similar(&name, &catalogue().presets);
+                EngineError::UnknownEngine { name, suggestion }
+            }
+            DesignError::UnknownSwitch { name, .. } => {
+                let suggestion = similar(&name, &catalogue().switches);
+                EngineError::UnknownSwitch { name, suggestion }
+            }
+            DesignError::NoSign { part } => EngineError::UnsignedSwitch { name: part },
+            other => EngineError::UnknownKernel { reason: other.to_string() },
+        })
+    }
+}
+
+/// Builds an engine that one thread calls.
+///
+/// # Errors
+///
+/// [`EngineError::Unbuildable`] where the machine does not suit it or its switches do not go together.
+pub fn build(spec: &EngineSpec, machine: &MachineConfig) -> Result<Box<dyn Engine>, EngineError> {
+    let built = match freehold::is_owned(spec.name()) {
+        Some(owned) => freehold::build(owned, machine),
+        None => ClassicEngine::new(spec.name(), machine)
+            .map(|engine| Box::new(engine) as Box<dyn Engine>),
+    };
+    built.map_err(|reason| spec.unbuildable(reason))
+}
+
+/// The name of an entry that is most like `name`, unless none is much like it.
+fn similar(name: &str, entries: &[Entry]) -> Option<String> {
+    nearest(name, entries.iter().map(|entry| entry.name.as_str())).map(str::to_owned)
+}

@@ -1,0 +1,449 @@
+//! Does a model of the recording kernel do what that kernel did? The kernel counts for itself, in
+//! the same trace: `mm_page_alloc_zone_locked` is one row for each chunk taken from a zone under
+//! its lock, `mm_page_pcpu_drain` one for each chunk that a CPU gave back. A faithful model of that
+//! kernel, given the same allocations and frees, must refill and drain about as many frames.
+//!
+//! The zone that most chunks were taken from is the one compared: its size, watermarks and tuning
+//! come from the zoneinfo recorded beside the trace. What the kernel served from other zones is left
+//! out ([`OfZone`](super::of_zone::OfZone)); how much it took from each is reported.
+
+use crate::engine::{Counters, FallbackTable, ListFlow};
+use crate::replay::{EngineOutcome, Replay, Survey};
+use serde::Serialize;
+
+use super::counts::{KernelCounts, middle_ns};
+
+/// How far a faithful model may be off in all: 15 %.
+pub(super) const TOLERANCE: f64 = 0.15;
+/// How far in one order that carries more than [`CARRIES`] of the frames: 25 %.
+pub(super) const ORDER_TOLERANCE: f64 = 0.25;
+/// The share of the kernel's frames from which on an order is held to [`ORDER_TOLERANCE`]: 5 %.
+pub(super) const CARRIES: f64 = 0.05;
+
+/// One number, the kernel's and an engine's.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(super) struct Comparison {
+    pub(super) kernel: u64,
+    pub(super) engine: u64,
+    /// How much more the engine counted, in per cent of the kernel's; null where the kernel counted
+    /// nothing and the engine something.
+    pub(super) difference_percent: Option<f64>,
+    /// Whether that is within what a faithful model may be off: 15 % in all, 25 % in one order. Not
+    /// there for what is held to nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) within: Option<bool>,
+}
+
+impl Comparison {
+    fn new(kernel: u64, engine: u64) -> Self {
+        Self::with(kernel, engine, Some(TOLERANCE))
+    }
+
+    /// `tolerance`: how far off is within; `None` where nothing is asked for.
+    fn with(kernel: u64, engine: u64, tolerance: Option<f64>) -> Self {
+        let difference = match (kernel, engine) {
+            (0, 0) => Some(0.0),
+            (0, _) => None,
+            _ => Some((engine as f64 - kernel as f64) / kernel as f64),
+        };
+        let near = |tolerance| difference.is_some_and(|difference| difference.abs() <= tolerance);
+        Self {
+            kernel,
+            engine,
+            difference_percent: difference.map(|difference| difference * 100.0),
+            within: tolerance.map(near),
+        }
+    }
+
+    /// Whether it is held to something, and farther off than that.
+    fn is_off(&self) -> bool {
+        self.within == Some(false)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct EngineComparison {
+    pub(super) engine: String,
+    /// What was assumed of the CPUs' lists at the start: "zoneinfo" or "trace".
+    pub(super) starting_lists: &'static str,
+    /// Whether totals and every order that carries over 5 % of the frames are within their bounds.
+    pub(super) within: bool,
+    /// Frames refilled under the zone lock.
+    pub(super) refilled_frames: Comparison,
+    pub(super) drained_frames: Comparison,
+    /// Of the frames refilled, those in the second half of the trace's time: what is left of the
+    /// state at the start. Held to nothing, as the next.
+    pub(super) late_refilled_frames: Comparison,
+    /// Of those drained.
+    pub(super) late_drained_frames: Comparison,
+    /// Allocations that took memory of another type: the kernel's `extfrag` rows. Too few to be
+    /// held to anything.
+    pub(super) fallbacks: Comparison,
+    /// Of the kernel's, those that the engine made as well, order and types being the same.
+    pub(super) fallbacks_alike: u64,
+    /// Fallbacks by order and types; what neither counted is left out. Those of the compared zone.
+    pub(super) fallback_types: Vec<FallbackComparison>,
+    /// By order, and by order and type; what neither counted is left out. Empty for an engine
+    /// without lists.
+    pub(super) lists: Vec<ListComparison>,
+}
+
+/// Fallbacks of one order, from one type to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct FallbackComparison {
+    /// The order asked for.
+    pub(super) order: u8,
+    /// The type asked for.
+    pub(super) migratetype: u8,
+    /// The type of what was taken.
+    pub(super) from: u8,
+    pub(super) kernel: u64,
+    pub(super) engine: u64,
+}
+
+fn compare_fallbacks(kernel: &FallbackTable, engine: &FallbackTable) -> Vec<FallbackComparison> {
+    let places = (0..kernel.len())
+        .flat_map(|order| (0..3).flat_map(move |to| (0..3).map(move |from| (order, to, from))));
+    let of = |(order, to, from): (usize, usize, usize)| FallbackComparison {
+        order: order as u8,
+        migratetype: to as u8,
+        from: from as u8,
+        kernel: kernel[order][to][from],
+        engine: engine[order][to][from],
+    };
+    places.map(of).filter(|comparison| comparison.kernel + comparison.engine > 0).collect()
+}
+
+/// One order, or one order and type.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct ListComparison {
+    pub(super) order: u8,
+    /// The type; null for all of them together.
+    pub(super) migratetype: Option<u8>,
+    /// Frames refilled. A whole order is held to its bound where that is over 5 % of what the
+    /// kernel refilled, counted by it or by the engine.
+    pub(super) refilled: Comparison,
+    /// Frames drained, likewise.
+    pub(super) drained: Comparison,
+}
+
+impl EngineComparison {
+    fn new(
+        outcome: &EngineOutcome,
+        kernel: &KernelCounts,
+        lists: &'static str,
+        survey: &Survey,
+    ) -> Self {
+        let refilled_frames =
+            Comparison::new(kernel.refilled_frames, outcome.counters.refilled_frames);
+        let drained_frames =
+            Comparison::new(kernel.drained_frames, outcome.counters.drained_frames);
+        let by_list = outcome.flow.map(|flow| compare_lists(&flow, kernel)).unwrap_or_default();
+        let fallback_types =
+            compare_fallbacks(&kernel.fallbacks, &outcome.flow.unwrap_or_default().fallbacks);
+        let middle = middle_ns(survey);
+        let half = outcome.samples.iter().find(|sample| sample.point.ts_ns >= middle);
+        let late = |all: u64, so_far: fn(&Counters) -> u64| {
+            half.map_or(0, |half| all.saturating_sub(so_far(&half.counters)))
+        };
+        let late_refilled =
+            late(outcome.counters.refilled_frames, |counters| counters.refilled_frames);
+        let late_drained =
+            late(outcome.counters.drained_frames, |counters| counters.drained_frames);
+        let totals = [&refilled_frames, &drained_frames];
+        let orders = by_list.iter().flat_map(|list| [&list.refilled, &list.drained]);
+        let within = !orders.chain(totals).any(Comparison::is_off);
+        Self {
+            engine: outcome.engine.clone(),
+            starting_lists: lists,
+            within,
+            refilled_frames,
+            drained_frames,
+            late_refilled_frames: Comparison::with(
+                kernel.late_refilled_frames,
+                late_refilled,
+                None,
+            ),
+            late_drained_frames: Comparison::with(kernel.late_drained_frames, late_drained, None),
+            fallbacks: Comparison::with(survey.facts.extfrags, outcome.counters.fallbacks, None),
+            fallbacks_alike: fallback_types
+                .iter()
+                .map(|types| types.kernel.min(types.engine))
+                .sum(),
+            fallback_types,
+            lists: by_list,
+        }
+    }
+}
+
+fn compare_lists(flow: &ListFlow, kernel: &KernelCounts) -> Vec<ListComparison> {
+    let mut lists = Vec::new();
+    for order in 0..kernel.refilled_by_list.len() {
+        let types = [None, Some(0), Some(1), Some(2)];
+        for migratetype in types {
+            let of = |table: &[[u64; 3]; 11]| match migratetype {
+                None => table[order].iter().sum(),
+                Some(migratetype) => table[order][usize::from(migratetype)],
+            };
+            let pair = |kernel: &[[u64; 3]; 11], engine: &[[u64; 3]; 11], total: u64| {
+                let (kernel, engine) = (of(kernel), of(engine));
+                let carries = kernel.max(engine) as f64 > CARRIES * total as f64;
+                Comparison::with(
+                    kernel,
+                    engine,
+                    (migratetype.is_none() && carries).then_some(ORDER_TOLERANCE),
+                )
+            };
+            let refilled = pair(&kernel.refilled_by_list, &flow.refilled, kernel.refilled_frames);
+            let drained = pair(&kernel.drained_by_list, &flow.drained, kernel.drained_frames);
+            let list = ListComparison { order: order as u8, migratetype, refilled, drained };
+            if [&list.refilled, &list.drained]
+                .iter()
+                .any(|comparison| comparison.kernel + comparison.engine > 0)
+            {
+                lists.push(list);
+            }
+        }
+    }
+    lists
+}
+
+/// A trace's comparison with the kernel that recorded it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct AgainstKernel {
+    /// The zone compared.
+    pub(super) zone: String,
+    /// What the kernel counted, by zone.
+    pub(super) kernel: Vec<KernelCounts>,
+    pub(super) engines: Vec<EngineComparison>,
+}
+
+/// Compares a replay on the zone's machine with the kernel's counts; `zone` is the position of the zone
+/// compared, `lists` what was assumed of the CPUs' lists.
+pub(super) fn compare(
+    replay: &Replay,
+    counts: Vec<KernelCounts>,
+    zone: usize,
+    lists: &'static str,
+    survey: &Survey,
+) -> AgainstKernel {
+    let compare = |outcome| EngineComparison::new(outcome, &counts[zone], lists, survey);
+    let engines = replay.engines.iter().map(compare).collect();
+    AgainstKernel { zone: counts[zone].zone.clone(), kernel: counts, engines }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::engine::Memory;
+    use crate::engines::RecordedZone;
+    use crate::replay::{Recorded, Sample, SamplePoint, TraceFacts};
+    use freehold::{CpuId, Order, Pfn};
+    use freehold_trace::{Event, EventKind};
+
+    use super::*;
+    use crate::fidelity::counts::{count_kernel, main_zone};
+
+    fn zone(name: &str, start: u64, spanned: u64) -> RecordedZone {
+        let mut zone = RecordedZone::default();
+        (zone.info.name, zone.info.start_pfn, zone.info.spanned) =
+            (name.into(), Some(Pfn::new(start)), spanned);
+        zone
+    }
+
+    fn event(kind: EventKind) -> Event {
+        Event { ts_ns: 0, cpu: CpuId::new(0), pid: 1, kind }
+    }
+
+    fn taken(pfn: u64, order: u8, percpu_refill: bool) -> Event {
+        let order = Order::new(order).unwrap();
+        event(EventKind::ZoneLocked { pfn: Pfn::new(pfn), order, migratetype: 1, percpu_refill })
+    }
+
+    #[test]
+    fn chunks_are_counted_in_their_zone() {
+        let zones = [zone("DMA32", 0, 1024), zone("Normal", 1024, 4096)];
+        let drained = event(EventKind::PcpuDrain {
+            pfn: Pfn::new(1030),
+            order: Order::new(1).unwrap(),
+            migratetype: 0,
+        });
+        let events = vec![
+            taken(8, 0, true),
+            taken(1024, 3, true),
+            taken(2048, 4, false),
+            drained,
+            taken(1 << 30, 0, true),
+        ];
+        let counts = count_kernel(&Recorded { name: "t".into(), events }, &zones, 1).unwrap();
+        assert_eq!((counts[0].refilled_chunks, counts[0].refilled_frames), (1, 1));
+        assert_eq!((counts[1].refilled_chunks, counts[1].refilled_frames), (1, 8));
+        assert_eq!((counts[1].direct_chunks, counts[1].direct_frames), (1, 16));
+        assert_eq!((counts[1].drained_chunks, counts[1].drained_frames), (1, 2));
+        assert_eq!((counts[2].zone.as_str(), counts[2].refilled_frames), ("elsewhere", 1));
+        assert_eq!(main_zone(&counts, &zones), Some(1));
+    }
+
+    #[test]
+    fn fallbacks_that_only_extfrag_tells_of_are_refills_too() {
+        let zones = [zone("Normal", 0, 1 << 20)];
+        let row = |pfn, order, fallback_order, change_ownership| {
+            event(EventKind::Extfrag {
+                pfn: Pfn::new(pfn),
+                order: Order::new(order).unwrap(),
+                migratetype: 0,
+                fallback_order: Order::new(fallback_order).unwrap(),
+                fallback_migratetype: 1,
+                change_ownership,
+            })
+        };
+        let events = vec![
+            // A whole block claimed, by the refill of a CPU that owns blocks; a frame stolen.
+            row(1024, 9, 10, true),
+            row(2048, 0, 3, false),
+            // What was left of a block is claimed, and the frame comes from the lists then.
+            row(4096, 0, 5, true),
+            taken(4096, 0, true),
+            // Straight to the caller.
+            row(8192, 10, 10, true),
+        ];
+        let counts = count_kernel(&Recorded { name: "t".into(), events }, &zones, 1).unwrap();
+        assert_eq!((counts[0].refilled_chunks, counts[0].refilled_frames), (3, 512 + 1 + 1));
+        assert_eq!((counts[0].refilled_by_list[9][0], counts[0].direct_frames), (512, 1024));
+    }
+
+    fn survey(extfrags: u64) -> Survey {
+        Survey { facts: TraceFacts { extfrags, ..TraceFacts::default() }, ..Survey::default() }
+    }
+
+    #[test]
+    fn the_second_half_is_what_comes_from_the_middle_on() {
+        let facts = TraceFacts { first_ts_ns: 1000, last_ts_ns: 1200, ..TraceFacts::default() };
+        let survey = Survey { facts, ..Survey::default() };
+        let drained = |pfn| {
+            event(EventKind::PcpuDrain {
+                pfn: Pfn::new(pfn),
+                order: Order::new(1).unwrap(),
+                migratetype: 1,
+            })
+        };
+        let rows = [
+            (1000, taken(8, 3, true)),
+            (1099, drained(0)),
+            (1100, taken(64, 0, true)),
+            (1200, drained(2)),
+        ];
+        let events = rows.map(|(ts_ns, event)| Event { ts_ns, ..event }).into();
+        let trace = Recorded { name: "t".into(), events };
+        let kernel =
+            count_kernel(&trace, &[zone("Normal", 0, 4096)], middle_ns(&survey)).unwrap().remove(0);
+        assert_eq!((kernel.refilled_frames, kernel.late_refilled_frames), (9, 1));
+        assert_eq!((kernel.drained_frames, kernel.late_drained_frames), (4, 2));
+
+        let sample = |ts_ns, refilled_frames, drained_frames| Sample {
+            point: SamplePoint { ts_ns, live_frames: 0 },
+            memory: Memory::default(),
+            counters: Counters { refilled_frames, drained_frames, ..Counters::default() },
+        };
+        let samples = vec![sample(1099, 1, 1), sample(1100, 20, 3), sample(1101, 27, 4)];
+        let counters = Counters { refilled_frames: 27, drained_frames: 5, ..Counters::default() };
+        let outcome = EngineOutcome { counters, samples, ..EngineOutcome::default() };
+        let compared = EngineComparison::new(&outcome, &kernel, "zoneinfo", &survey);
+        assert_eq!(
+            (compared.late_refilled_frames.kernel, compared.late_refilled_frames.engine),
+            (1, 7)
+        );
+        assert_eq!(
+            (compared.late_drained_frames.kernel, compared.late_drained_frames.engine),
+            (2, 2)
+        );
+    }
+
+    #[test]
+    fn totals_that_agree_do_not_hide_orders_that_do_not() {
+        let mut kernel = KernelCounts { refilled_frames: 1000, ..KernelCounts::default() };
+        kernel.refilled_by_list[0][1] = 900;
+        kernel.refilled_by_list[1][1] = 100;
+        let mut flow = ListFlow::default();
+        flow.refilled[0] = [0, 600, 0];
+        flow.refilled[1] = [0, 100, 300];
+        let counters = Counters { refilled_frames: 1000, ..Counters::default() };
+        let outcome = |flow| EngineOutcome {
+            counters: counters.clone(),
+            flow: Some(flow),
+            ..EngineOutcome::default()
+        };
+        let comparison = EngineComparison::new(&outcome(flow), &kernel, "trace", &survey(0));
+        assert!(!comparison.refilled_frames.is_off() && !comparison.within);
+        assert_eq!(comparison.lists[2].refilled.difference_percent, Some(300.0));
+        let types: Vec<_> =
+            comparison.lists.iter().map(|list| (list.order, list.migratetype)).collect();
+        assert_eq!(types, [(0, None), (0, Some(1)), (1, None), (1, Some(1)), (1, Some(2))]);
+        flow.refilled[0][1] = 880;
+        flow.refilled[1] = [0, 120, 0];
+        assert!(EngineComparison::new(&outcome(flow), &kernel, "trace", &survey(0)).within);
+    }
+
+    #[test]
+    fn fallbacks_are_compared_by_order_and_types_in_their_zone() {
+        let zones = [zone("DMA32", 0, 1024), zone("Normal", 1024, 4096)];
+        let row = |pfn, order, migratetype, fallback_migratetype| {
+            event(EventKind::Extfrag {
+                pfn: Pfn::new(pfn),
+                order: Order::new(order).unwrap(),
+                migratetype,
+                fallback_order: Order::LINUX_MAX,
+                fallback_migratetype,
+                change_ownership: false,
+            })
+        };
+        // Three unmovable ones out of movable memory, one of them of order 2, one elsewhere, and
+        // one out of HIGHATOMIC.
+        let events = vec![
+            row(1024, 0, 0, 1),
+            row(2000, 0, 0, 1),
+            row(3000, 2, 0, 1),
+            row(5, 0, 0, 1),
+            row(3001, 0, 0, 3),
+        ];
+        let counts = count_kernel(&Recorded { name: "t".into(), events }, &zones, 0).unwrap();
+        assert_eq!(
+            (
+                counts[0].fallbacks[0][0][1],
+                counts[1].fallbacks[0][0][1],
+                counts[1].fallbacks[2][0][1]
+            ),
+            (1, 2, 1)
+        );
+        let mut flow = ListFlow::default();
+        flow.fallbacks[0][0][1] = 5;
+        flow.fallbacks[2][1][0] = 7;
+        let counters = Counters { fallbacks: 12, ..Counters::default() };
+        let outcome = EngineOutcome { counters, flow: Some(flow), ..EngineOutcome::default() };
+        let comparison = EngineComparison::new(&outcome, &counts[1], "trace", &survey(4));
+        let of = |order, migratetype, from, kernel, engine| FallbackComparison {
+            order,
+            migratetype,
+            from,
+            kernel,
+            engine,
+        };
+        assert_eq!(
+            comparison.fallback_types,
+            [of(0, 0, 1, 2, 5), of(2, 0, 1, 1, 0), of(2, 1, 0, 0, 7)]
+        );
+        assert_eq!((comparison.fallbacks_alike, comparison.fallbacks.kernel), (2, 4));
+    }
+
+    #[test]
+    fn fifteen_per_cent_is_within_and_more_is_not() {
+        assert!(!Comparison::new(100, 115).is_off());
+        assert!(Comparison::new(100, 116).is_off());
+        assert!(!Comparison::new(100, 85).is_off());
+        assert!(Comparison::new(0, 1).is_off());
+        assert!(!Comparison::new(0, 0).is_off());
+        // What is held to nothing says nothing of being within, as JSON neither.
+        let free = Comparison::with(100, 300, None);
+        assert_eq!((free.within, free.is_off()), (None, false));
+        assert!(!serde_json::to_string(&free).unwrap().contains("within"));
+    }
+}

@@ -1,0 +1,98 @@
+//! The rows of a trace that are about one zone of the machine that recorded it.
+//!
+//! Which zone serves a request is decided by what the zones have, and a model of one zone cannot
+//! decide it. The recording says how the kernel did: by the frame. So a replay that is held against
+//! the kernel's counts of one zone gets that zone's requests and frees, and no others.
+
+use crate::engines::RecordedZone;
+use crate::replay::{Description, Events, Oddities, SourceError, Trace};
+use freehold_trace::{Event, EventKind};
+
+/// A trace without what is about other zones. Requests that failed, which have no frame, stay.
+pub(super) struct OfZone<'a> {
+    trace: &'a dyn Trace,
+    zone: &'a RecordedZone,
+}
+
+impl<'a> OfZone<'a> {
+    /// Those rows of `trace` that name frames of `zone`.
+    pub(super) fn new(trace: &'a dyn Trace, zone: &'a RecordedZone) -> Self {
+        Self { trace, zone }
+    }
+}
+
+impl Trace for OfZone<'_> {
+    fn open(&self) -> Result<Box<dyn Events + '_>, SourceError> {
+        Ok(Box::new(Rows { rows: self.trace.open()?, zone: self.zone }))
+    }
+}
+
+struct Rows<'a> {
+    rows: Box<dyn Events + 'a>,
+    zone: &'a RecordedZone,
+}
+
+fn is_of(zone: &RecordedZone, event: &Event) -> bool {
+    match event.kind {
+        EventKind::Alloc { pfn, .. } => pfn.is_none_or(|pfn| zone.contains(pfn)),
+        EventKind::Free { pfn, .. }
+        | EventKind::FreeBatched { pfn }
+        | EventKind::PcpuDrain { pfn, .. }
+        | EventKind::ZoneLocked { pfn, .. }
+        | EventKind::Extfrag { pfn, .. } => zone.contains(pfn),
+    }
+}
+
+impl Events for Rows<'_> {
+    fn description(&self) -> Description {
+        self.rows.description()
+    }
+
+    fn next_batch(&mut self, events: &mut Vec<Event>) -> Result<bool, SourceError> {
+        // An empty batch would be the end.
+        while self.rows.next_batch(events)? {
+            events.retain(|event| is_of(self.zone, event));
+            if !events.is_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn oddities(&self) -> Oddities {
+        self.rows.oddities()
+    }
+
+    fn progress(&self) -> (u64, u64) {
+        self.rows.progress()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::replay::{Recorded, each_event};
+    use freehold::{CpuId, Order, Pfn};
+
+    use super::*;
+
+    #[test]
+    fn rows_of_other_zones_are_left_out_and_what_failed_stays() {
+        let mut zone = RecordedZone::default();
+        (zone.info.start_pfn, zone.info.spanned) = (Some(Pfn::new(1024)), 1024);
+        let event = |kind| Event { ts_ns: 0, cpu: CpuId::new(0), pid: 1, kind };
+        let alloc = |pfn: Option<u64>| {
+            let (order, pfn) = (Order::ZERO, pfn.map(Pfn::new));
+            event(EventKind::Alloc { pfn, order, migratetype: 1, gfp_flags: 0 })
+        };
+        let free = |pfn| event(EventKind::Free { pfn: Pfn::new(pfn), order: Order::ZERO });
+        let mut events: Vec<Event> = vec![alloc(None), alloc(Some(1024)), free(2047)];
+        let wanted = events.clone();
+        // A whole batch of the other zone in between is no end.
+        events.splice(2..2, (0..10_000).map(|i| free(i % 1024)));
+        events.extend([alloc(Some(2048)), free(1023)]);
+        let trace = Recorded { name: "t".into(), events };
+        let mut seen = Vec::new();
+        each_event(&OfZone::new(&trace, &zone), |event| seen.push(*event)).unwrap();
+        assert_eq!(seen, wanted);
+    }
+}

@@ -1,0 +1,147 @@
+//! `freehold look`: how fragmented a machine's memory is, of this machine or of copies of its files.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use freehold_trace::machine::{Files, Look, Machine};
+
+use crate::cli::error::CliError;
+use crate::cli::given::Printed;
+use crate::cli::size::{parse_page_size, whole};
+use crate::cli::{Outcome, output, stop};
+use crate::look::{Document, Named, page};
+
+const EXAMPLES: &str = "\
+Examples:
+  freehold look                                 this machine (as root: by type too)
+  freehold look --watch 5                       again every five seconds, until Ctrl-C
+  freehold look recording/                      copies of another machine's files
+  freehold look before/ after/                  two of them compared
+  freehold look --json | jq '.zones[] | {zone, free, whole_free_blocks}'
+
+A directory has zoneinfo, buddyinfo and pagetypeinfo as in /proc, or NAME.zoneinfo.before.txt and so on; a path may also \
+name the zoneinfo itself. --json prints {\"name\", \"page_size\", \"pageblock_order\", \"max_order\", \"total\", \"zones\": \
+[{\"node\", \"zone\", \"managed\", \"free\", \"watermarks\", \"held\", \"cma\", \"cma_free\", \"blocks\", \"whole_free_blocks\", \
+\"mixed_blocks\", \"orders\": [{\"order\", \"chunks\", \"pages\", \"unusable_index\"}], \"types\": [...]}]} with amounts in \
+pages, and {\"machines\": [...]} of two.";
+
+#[derive(Args, Clone, PartialEq, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct LookArgs {
+    /// A machine: a directory with copies of its files, or its zoneinfo. Two are compared. Default:
+    /// /proc of this machine.
+    #[arg(value_name = "MACHINE", num_args = 0..=2)]
+    machines: Vec<PathBuf>,
+
+    #[command(flatten)]
+    printed: Printed,
+
+    /// Look again every SECONDS seconds, 1 to 86,400, until Ctrl-C.
+    #[arg(long, value_name = "SECONDS", value_parser = whole(1..=86_400u32))]
+    watch: Option<u32>,
+
+    /// The page size of the machine, where the number of orders does not tell it.
+    #[arg(long, value_name = "SIZE", value_parser = parse_page_size)]
+    page_size: Option<u64>,
+}
+
+pub(crate) fn run(args: &LookArgs) -> Result<Outcome, CliError> {
+    let machines: Vec<&Path> = match &args.machines[..] {
+        [] => vec![Path::new("/proc")],
+        named => named.iter().map(PathBuf::as_path).collect(),
+    };
+    let Some(seconds) = args.watch else {
+        show(args, &machines)?;
+        return Ok(Outcome::Fine);
+    };
+    let stop = stop::on_signals(false);
+    // Relaxed: a flag that says nothing about other memory.
+    while !stop.load(Ordering::Relaxed) {
+        let begun = Instant::now();
+        if !args.printed.json && output::style(&args.printed).color {
+            // Clears the screen, and writes from its top.
+            output::print("\x1b[2J\x1b[H")?;
+        }
+        show(args, &machines)?;
+        let period = Duration::from_secs(seconds.into());
+        while begun.elapsed() < period && !stop.load(Ordering::Relaxed) {
+            sleep(Duration::from_millis(50).min(period.saturating_sub(begun.elapsed())));
+        }
+    }
+    Ok(Outcome::Interrupted)
+}
+
+fn show(args: &LookArgs, machines: &[&Path]) -> Result<(), CliError> {
+    let looks = machines.iter().map(|path| look(path, args.page_size));
+    let looks = looks.collect::<Result<Vec<Named>, CliError>>()?;
+    let text = |style| match &looks[..] {
+        [one, other] => page::compare(one, other, style),
+        looks => looks.iter().map(|one| page::render(one, style)).collect(),
+    };
+    if !args.printed.json {
+        return output::print(&text(output::style(&args.printed)));
+    }
+    let document = match &looks[..] {
+        [one] => Document::One(one),
+        machines => Document::Two { machines },
+    };
+    match args.watch {
+        Some(_) => output::print(&format!("{}\n", serde_json::to_string(&document)?)),
+        None => output::print_json(&document),
+    }
+}
+
+/// The zoneinfo of each machine in a directory that has no plain `zoneinfo`: of each name the copy
+/// from before a recording, where there are several.
+fn machines_in(directory: &Path) -> Option<BTreeSet<String>> {
+    if directory.join("zoneinfo").exists() {
+        return None;
+    }
+    let names = fs::read_dir(directory)
+        .ok()?
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let found = names.filter(|name| name.contains("zoneinfo") && !name.contains(".after."));
+    Some(found.collect())
+}
+
+fn look(path: &Path, page_size: Option<u64>) -> Result<Named, CliError> {
+    let files = if path.is_dir() { Files::in_directory(path) } else { Some(Files::beside(path)) };
+    let files = files.ok_or_else(|| {
+        CliError::new(format!("{}: there is no zoneinfo in it", path.display())).hint(
+            "copy /proc/zoneinfo, /proc/buddyinfo and /proc/pagetypeinfo of the machine into it",
+        )
+    })?;
+    if let Some(others) = machines_in(path).filter(|found| found.len() > 1) {
+        output::complain(&format!(
+            "warning: {} has files of {} machines, and shown is {}; name another's zoneinfo: {}",
+            path.display(),
+            others.len(),
+            files.zoneinfo.display(),
+            others.into_iter().collect::<Vec<_>>().join(", ")
+        ));
+    }
+    let name = if path == Path::new("/proc") {
+        "this machine".to_owned()
+    } else {
+        path.display().to_string()
+    };
+    // This machine knows how large its pages are.
+    let own = || (path == Path::new("/proc")).then(|| rustix::param::page_size() as u64);
+    let machine = Machine::read(&files, page_size.or_else(own)).map_err(|error| {
+        let error = error.to_string();
+        let shown = path.display().to_string();
+        let message = if error.contains(&shown) { error } else { format!("{shown}: {error}") };
+        let hint = if path.exists() {
+            "the files must be whole, of one machine and of one moment"
+        } else {
+            "name a directory with copies of the machine's files, or its zoneinfo"
+        };
+        CliError::new(message).hint(hint)
+    })?;
+    Ok(Named { name, look: Look::new(&machine) })
+}

@@ -1,0 +1,255 @@
+//! The figures on one page of a terminal.
+
+use std::fmt::Write as _;
+
+use freehold_trace::machine::{Look, LookZone, OrderFigures};
+
+use super::{ABOVE, Named, bar, share};
+use crate::tables::number::{counted, memory_of};
+use crate::tables::table::{Style, left, rendered, right, wrap};
+use crate::tables::thousands;
+
+/// Characters of a bar.
+fn bar_width(style: Style) -> usize {
+    if style.width < 100 { 8 } else { 20 }
+}
+
+/// What the last column says.
+const INDEX: &str = "unusable index: the share of free memory that lies in chunks too small for the order; 0 is best, 1 worst";
+
+/// One machine.
+pub(crate) fn render(named: &Named, style: Style) -> String {
+    let look = &named.look;
+    let mut text = format!("{}\n", wrap(&heading(named), style, "  "));
+    for zone in &look.zones {
+        let _ = write!(text, "\n{}", zone_text(look, zone, style));
+    }
+    text
+}
+
+fn heading(named: &Named) -> String {
+    let Named { name, look } = named;
+    let memory = |pages| memory_of(pages, look.page_size);
+    let told = |told: bool| if told { "" } else { " (assumed)" };
+    format!(
+        "{name}: {} of {} free, {} more on the CPUs' lists; pages of {} KiB{}, orders 0 to {}, \
+         pageblocks of order {}{}",
+        memory(look.total.free),
+        memory(look.total.managed),
+        memory(look.total.held),
+        look.page_size >> 10,
+        told(look.page_size_told),
+        look.max_order,
+        look.pageblock_order,
+        told(look.pageblock_order_told),
+    )
+}
+
+fn zone_text(look: &Look, zone: &LookZone, style: Style) -> String {
+    let memory = |pages| memory_of(pages, look.page_size);
+    let free = share(zone.free, zone.managed);
+    let [min, low, high] = zone.watermarks.map(memory);
+    let state = format!(
+        "NODE {} ZONE {}  [{}] {:.1}% of {} free, {} (min {min}, low {low}, high {high})",
+        zone.node,
+        zone.zone,
+        bar(free, bar_width(style)),
+        free * 100.0,
+        memory(zone.managed),
+        ABOVE[usize::from(zone.above.min(3))],
+    );
+    let lists = format!(
+        "the lists of {} hold {}, at most {}{}",
+        counted(zone.cpus, "CPU"),
+        memory(zone.held),
+        memory(zone.held_high),
+        cma(look, zone)
+    );
+    let mut text = format!("{}\n", wrap(&state, style, "  "));
+    for line in [Some(lists), blocks(look, zone)].into_iter().flatten() {
+        let _ = writeln!(text, "  {}", wrap(&line, style, "    "));
+    }
+    if zone.orders.is_empty() {
+        text.push_str("  free chunks by order are not known: there is no buddyinfo\n");
+        return text;
+    }
+    let width = bar_width(style);
+    let row = |order: &OrderFigures| {
+        let part = share(order.pages, zone.free);
+        let index = order.unusable_index;
+        [
+            right(order.order),
+            right(memory_of(1 << order.order, look.page_size)),
+            right(thousands(order.chunks)),
+            right(memory(order.pages)),
+            right(format!("[{}] {:5.1}%", bar(part, width), part * 100.0)),
+            right(format!("[{}] {index:.3}", bar(index, width))),
+        ]
+    };
+    let header = ["order", "chunk", "chunks", "free", "share of free", "unusable index"].map(right);
+    let _ = writeln!(text, "{}", rendered(style, header, zone.orders.iter().map(row)));
+    let _ = writeln!(text, "  {}", wrap(INDEX, style, "  "));
+    types(&mut text, look, zone, style);
+    text
+}
+
+fn cma(look: &Look, zone: &LookZone) -> String {
+    let memory = |pages| memory_of(pages, look.page_size);
+    match (zone.cma, zone.cma_free) {
+        (Some(0), _) => "; no CMA".to_owned(),
+        (Some(cma), Some(free)) => format!("; CMA {}, {} of it free", memory(cma), memory(free)),
+        (Some(cma), None) => format!("; CMA {}", memory(cma)),
+        (None, Some(free)) => format!("; CMA not known, {} of it free", memory(free)),
+        (None, None) => "; CMA not known".to_owned(),
+    }
+}
+
+fn blocks(look: &Look, zone: &LookZone) -> Option<String> {
+    let blocks = zone.blocks?;
+    let whole = zone.whole_free_blocks.unwrap_or(0);
+    let mixed = match zone.mixed_blocks {
+        Some(mixed) => format!("{} mixed", thousands(mixed)),
+        None => "mixed ones not known (page_owner is off)".to_owned(),
+    };
+    Some(format!(
+        "{} of {}: {} wholly free, {mixed}",
+        counted(blocks, "pageblock"),
+        memory_of(1 << look.pageblock_order, look.page_size),
+        thousands(whole),
+    ))
+}
+
+/// The types that have blocks or free memory.
+fn types(text: &mut String, look: &Look, zone: &LookZone, style: Style) {
+    let width = bar_width(style);
+    let rows = zone.types.iter().filter(|of| of.blocks > 0 || of.free > 0).map(|of| {
+        let (free, blocks) =
+            (share(of.free, zone.free), share(of.blocks, zone.blocks.unwrap_or(0)));
+        let bound = if of.at_least { "at least " } else { "" };
+        [
+            right(of.name),
+            right(thousands(of.blocks)),
+            right(format!("[{}] {:5.1}%", bar(blocks, width), blocks * 100.0)),
+            right(format!("{bound}{}", memory_of(of.free, look.page_size))),
+            right(format!("[{}] {:5.1}%", bar(free, width), free * 100.0)),
+        ]
+    });
+    let rows: Vec<_> = rows.collect();
+    if rows.is_empty() {
+        text.push_str(
+            "  types are not known: there is no pagetypeinfo, or only root may read it\n",
+        );
+        return;
+    }
+    let header = ["type", "blocks", "share of blocks", "free", "share of free"].map(right);
+    let _ = writeln!(text, "{}", rendered(style, header, rows));
+}
+
+/// Two machines, figure beside figure, in the amounts of each.
+pub(crate) fn compare(one: &Named, other: &Named, style: Style) -> String {
+    let [a, b] = [one, other].map(|of| wrap(&heading(of), style, "   "));
+    let mut text = format!("A  {a}\nB  {b}\n");
+    for zone in &one.look.zones {
+        let same = |of: &&LookZone| of.node == zone.node && of.zone == zone.zone;
+        let Some(second) = other.look.zones.iter().find(same) else {
+            let _ = write!(text, "\nNODE {} ZONE {}: only in A\n", zone.node, zone.zone);
+            continue;
+        };
+        let _ = writeln!(text, "\nNODE {} ZONE {}", zone.node, zone.zone);
+        let memory = |look: &Look, pages| memory_of(pages, look.page_size);
+        let mut rows: Vec<[String; 3]> = Vec::new();
+        let mut row = |what: &str, of: &dyn Fn(&Look, &LookZone) -> String| {
+            rows.push([what.to_owned(), of(&one.look, zone), of(&other.look, second)]);
+        };
+        let count = |n: Option<u64>| n.map_or_else(|| "not known".to_owned(), thousands);
+        row("managed", &|look, zone| memory(look, zone.managed));
+        row("free", &|look, zone| memory(look, zone.free));
+        row("on the CPUs' lists", &|look, zone| memory(look, zone.held));
+        row("CMA", &|look, zone| {
+            zone.cma.map_or_else(|| "not known".to_owned(), |cma| memory(look, cma))
+        });
+        row("watermarks", &|_, zone| ABOVE[usize::from(zone.above.min(3))].to_owned());
+        row("blocks", &|_, zone| count(zone.blocks));
+        row("wholly free blocks", &|_, zone| count(zone.whole_free_blocks));
+        row("mixed blocks", &|_, zone| count(zone.mixed_blocks));
+        for order in 1..zone.orders.len().max(second.orders.len()) {
+            let index = |_: &Look, zone: &LookZone| {
+                let found = zone.orders.get(order);
+                found.map_or_else(
+                    || "no such order".to_owned(),
+                    |of| format!("{:.3}", of.unusable_index),
+                )
+            };
+            row(&format!("unusable index, order {order}"), &index);
+        }
+        let rows = rows.into_iter().map(|[what, a, b]| [left(what), right(a), right(b)]);
+        let header = [left(""), right("A"), right("B")];
+        let _ = writeln!(text, "{}", rendered(style, header, rows));
+    }
+    let is_new = |zone: &&LookZone| {
+        !one.look.zones.iter().any(|of| of.node == zone.node && of.zone == zone.zone)
+    };
+    for zone in other.look.zones.iter().filter(is_new) {
+        let _ = write!(text, "\nNODE {} ZONE {}: only in B\n", zone.node, zone.zone);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::machine;
+    use super::*;
+
+    const STYLE: Style<'_> = Style::plain(120);
+
+    #[test]
+    fn a_page_has_every_figure() {
+        let text = render(&machine(), STYLE);
+        for part in [
+            "16.0 MiB of 64.0 MiB free",
+            "25.0% of 64.0 MiB free, above high (min 464 KiB",
+            "the lists of 1 CPU hold 360 KiB, at most 1.6 MiB",
+            "CMA 8.0 MiB, 2.0 MiB of it free",
+            "32 pageblocks of 2.0 MiB: 6 wholly free, mixed ones not known (page_owner is off)",
+            "[##########..........]  50.0%",
+            "[#####...............] 0.250",
+            "Movable",
+        ] {
+            assert!(text.contains(part), "{part}:\n{text}");
+        }
+        assert!(text.lines().count() < 34, "one page:\n{text}");
+    }
+
+    #[test]
+    fn a_page_fits_a_narrow_terminal_and_breaks_no_amount() {
+        let text = render(&machine(), Style::plain(80));
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        // A row is one line: no line has a unit alone.
+        let alone = |line: &str| ["KiB", "MiB", "GiB"].iter().any(|unit| line.trim() == *unit);
+        assert!(!text.lines().any(alone), "{text}");
+        for part in ["4 KiB", "4.0 MiB", "[####....]  50.0%", "[##......] 0.250"] {
+            assert!(text.contains(part), "{part}:\n{text}");
+        }
+    }
+
+    #[test]
+    fn two_machines_stand_beside_each_other() {
+        let (one, mut other) = (machine(), machine());
+        other.look.zones[0].free = 200;
+        other.look.zones[0].above = 2;
+        let text = compare(&one, &other, STYLE);
+        let line = |what: &str| {
+            let found = text.lines().find(|line| line.trim_start().starts_with(what));
+            found
+                .unwrap_or_else(|| panic!("{what}:\n{text}"))
+                .split_whitespace()
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
+        assert_eq!(line("free "), "free 16.0 MiB 800 KiB");
+        assert_eq!(line("watermarks"), "watermarks above high above low");
+        other.look.zones.clear();
+        assert!(compare(&one, &other, STYLE).contains("NODE 0 ZONE Normal: only in A"));
+        assert!(compare(&other, &one, STYLE).contains("NODE 0 ZONE Normal: only in B"));
+    }
+}

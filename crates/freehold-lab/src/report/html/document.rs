@@ -1,0 +1,189 @@
+//! What a JSON document is: the output of which command, or none that is known.
+//!
+//! Only the names that make a command's output what it is are asked for; fields may be added to any
+//! of them.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::Source;
+
+/// Which command wrote a document.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// `freehold replay --json`, one trace.
+    Replay,
+    Bench,
+    Fragmentation,
+    Simulate,
+}
+
+impl Kind {
+    pub const fn command(self) -> &'static str {
+        match self {
+            Self::Replay => "replay",
+            Self::Bench => "bench",
+            Self::Fragmentation => "contiguity",
+            Self::Simulate => "simulate",
+        }
+    }
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub(super) struct Document {
+    /// Where it came from.
+    pub(super) source: String,
+    pub(super) kind: Kind,
+    pub(super) data: Value,
+}
+
+/// What is wrong with a document that no command writes.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "this is not an output of replay, bench or simulate: {found}; expected \"trace\" and \"engines\" (replay), \
+     \"traces\" (replay of several), \"rows\" with a \"benchmark\" (bench) or a \"workload\" (simulate), \
+     or \"cells\" with a \"workload\" (contiguity)"
+)]
+pub struct UnknownDocument {
+    found: String,
+}
+
+/// The documents in a source: a replay of several traces is several.
+pub(super) fn split(source: &Source) -> Result<Vec<Document>, UnknownDocument> {
+    let document =
+        |kind, data: &Value| Document { source: source.name.clone(), kind, data: data.clone() };
+    let traces = source.value.get("traces").and_then(Value::as_array);
+    match traces {
+        Some(traces) if !traces.is_empty() => traces
+            .iter()
+            .map(|trace| match kind(trace)? {
+                Kind::Replay => Ok(document(Kind::Replay, trace)),
+                Kind::Bench | Kind::Fragmentation | Kind::Simulate => Err(unknown(trace)),
+            })
+            .collect(),
+        _ => Ok(vec![document(kind(&source.value)?, &source.value)]),
+    }
+}
+
+fn kind(value: &Value) -> Result<Kind, UnknownDocument> {
+    let is = |name: &str, check: fn(&Value) -> bool| value.get(name).is_some_and(check);
+    if is("trace", Value::is_object) && (is("engines", all_named) || is("error", Value::is_string))
+    {
+        return Ok(Kind::Replay);
+    }
+    if let Some(cells) = value.get("cells").and_then(Value::as_array) {
+        // Stopped at once, it has none.
+        return if all_have(cells, "workload") && all_have(cells, "engine") {
+            Ok(Kind::Fragmentation)
+        } else {
+            Err(unknown(value))
+        };
+    }
+    if let Some(rows) = value.get("rows").and_then(Value::as_array) {
+        let all = |name: &str| !rows.is_empty() && all_have(rows, name);
+        // An interrupted run may have no row; the rest of the document still says what it is.
+        if all("benchmark") && all("engine") || rows.is_empty() && is("yardstick", Value::is_object)
+        {
+            return Ok(Kind::Bench);
+        }
+        if all("workload") && all("engine") || rows.is_empty() && is("model", Value::is_object) {
+            return Ok(Kind::Simulate);
+        }
+    }
+    Err(unknown(value))
+}
+
+fn all_named(engines: &Value) -> bool {
+    engines.as_array().is_some_and(|engines| !engines.is_empty() && all_have(engines, "engine"))
+}
+
+/// Whether each of them has a text of that name.
+fn all_have(objects: &[Value], name: &str) -> bool {
+    objects.iter().all(|object| object.get(name).is_some_and(Value::is_string))
+}
+
+fn unknown(value: &Value) -> UnknownDocument {
+    /// So many keys are named.
+    const NAMED: usize = 12;
+    let found = match value {
+        Value::Object(object) if object.is_empty() => "an object without keys".to_owned(),
+        Value::Object(object) => {
+            let keys: Vec<String> =
+                object.keys().take(NAMED).map(|key| format!("{key:?}")).collect();
+            let more = if object.len() > NAMED { ", ..." } else { "" };
+            let first = [("rows", "row"), ("cells", "cell")].into_iter().find_map(|(list, one)| {
+                let first = object.get(list)?.as_array()?.first()?.as_object()?;
+                let keys: Vec<String> =
+                    first.keys().take(NAMED).map(|key| format!("{key:?}")).collect();
+                Some(format!(", and the first {one} the keys {}", keys.join(", ")))
+            });
+            format!("it has the keys {}{more}{}", keys.join(", "), first.unwrap_or_default())
+        }
+        Value::Array(array) => format!("it is a list of {}", array.len()),
+        Value::String(_) => "it is a text".to_owned(),
+        Value::Number(_) => "it is a number".to_owned(),
+        Value::Bool(_) | Value::Null => format!("it is {value}"),
+    };
+    UnknownDocument { found }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn kinds(value: Value) -> Result<Vec<Kind>, String> {
+        let documents =
+            split(&Source { name: "x".into(), value }).map_err(|error| error.to_string())?;
+        Ok(documents.iter().map(|document| document.kind).collect())
+    }
+
+    #[test]
+    fn each_commands_output_is_known() {
+        let replay = json!({"trace": {"name": "a"}, "engines": [{"engine": "5.17"}]});
+        assert_eq!(kinds(replay.clone()), Ok(vec![Kind::Replay]));
+        let failed = json!({"trace": {"name": "b"}, "error": "no such file"});
+        assert_eq!(kinds(json!({"traces": [replay, failed]})), Ok(vec![Kind::Replay; 2]));
+        assert_eq!(
+            kinds(json!({"rows": [{"benchmark": "pair", "engine": "x"}]})),
+            Ok(vec![Kind::Bench])
+        );
+        assert_eq!(
+            kinds(json!({"rows": [], "yardstick": {}})),
+            Ok(vec![Kind::Bench]),
+            "interrupted at once"
+        );
+        assert_eq!(
+            kinds(json!({"rows": [{"workload": "make", "engine": "x"}]})),
+            Ok(vec![Kind::Simulate])
+        );
+        let cell =
+            json!({"workload": "aging", "engine": "freehold", "cpus": 16, "memory_mib": 1024});
+        assert_eq!(kinds(json!({"cells": [cell]})), Ok(vec![Kind::Fragmentation]));
+        assert_eq!(
+            kinds(json!({"cells": []})),
+            Ok(vec![Kind::Fragmentation]),
+            "interrupted at once"
+        );
+    }
+
+    #[test]
+    fn what_no_command_writes_is_named() {
+        for (value, named) in [
+            (json!({"a": 1, "b": 2}), "it has the keys \"a\", \"b\""),
+            (json!({}), "without keys"),
+            (json!([1, 2]), "a list of 2"),
+            (json!(7), "a number"),
+            (json!({"trace": {}, "engines": []}), "\"engines\""),
+            (json!({"rows": [{"name": "x"}]}), "the first row the keys \"name\""),
+            (json!({"cells": [{"engine": "x"}]}), "the first cell the keys \"engine\""),
+            (json!({"traces": []}), "\"traces\""),
+            (json!({"traces": [{"rows": []}]}), "\"rows\""),
+        ] {
+            let error = kinds(value).expect_err("no command's output");
+            assert!(error.contains(named) && error.contains("expected \"trace\""), "{error}");
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! `freehold simulate`: engines on machines that are not at hand.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::Args;
+
+use crate::cli::error::CliError;
+use crate::cli::given::{Printed, Shown};
+use crate::cli::input::TraceFile;
+use crate::cli::size::{Memory, parse_memory, parse_percent, whole};
+use crate::cli::target::Target;
+use crate::cli::{Outcome, given, output, stop};
+use crate::engines::EngineSpec;
+use crate::simulate::many::{Simulated, simulate_all};
+use crate::simulate::output::{Document, table};
+use crate::simulate::run::{NODES_MAX, Scenario, SimulateError};
+use crate::simulate::workloads::{About, TraceOps};
+use crate::simulate::{Kind, Model, model_file, plot};
+use crate::tables::table::rendered;
+use crate::tables::{thousands, unique};
+use crate::trials::amounts::parse_cpus;
+use crate::trials::defaults::TICK_MS;
+use crate::trials::progress;
+
+// Paragraphs are one line each: clap breaks them where the terminal ends.
+const HELP: &str = "\
+The engines are the real ones; one thread plays all CPUs, in the order of simulated time. What each call did is read \
+from the engine's counters, and how long that takes from the cost model; locks are queues. The same arguments give the same \
+output, byte for byte, on any machine.
+
+Examples:
+  freehold simulate -w many-alloc-few-free --cpus 2,16,128,1024
+  freehold simulate -w exit-avalanche --cpus 256 -e vanilla -e pcp-buddy,-merge --memory 256G --json
+  freehold simulate -w kernel-build-like --cpus 1,4,16,64,256,1024 --picture build.svg
+  freehold simulate -w kernel-build-like --cpus 1024 --nodes 8 --memory 128G
+  freehold simulate -w trace --trace trace.parquet --cpus 2,64
+  freehold calibrate --validate                 simulated beside measured on this machine's own CPUs
+
+--json prints {\"command\": \"simulate\", \"seed\", \"verdict\", \"model\", \"rows\": [{\"engine\", \"workload\", \"cpus\", \
+\"nodes\", \"memory_bytes\", \"frames_per_second\", \"zone_lock_wait_share\", \"pcp_lock_wait_share\", \"fallbacks\", \
+\"unusable_index\", ...}]}.
+
+Ctrl-C ends after the simulations under way and prints what is done (exit code 130).";
+
+/// Engines unless told otherwise.
+const DEFAULT: [&str; 3] = ["vanilla", "pcp-buddy", "freehold"];
+/// The workload, CPUs and memory unless told otherwise.
+const DEFAULT_CPUS: [u16; 4] = [1, 4, 16, 64];
+const DEFAULT_MEMORY: u64 = 64 << 18;
+
+#[derive(Args, Clone, PartialEq, Debug)]
+#[command(after_help = HELP)]
+pub(crate) struct SimulateArgs {
+    /// What the CPUs do (--list says what there is). May be given several times. Default:
+    /// kernel-build-like.
+    #[arg(short, long = "workload", value_name = "NAME", value_delimiter = ',')]
+    workloads: Vec<Kind>,
+
+    /// How many CPUs, 1 to 1,024. Default: 1,4,16,64.
+    #[arg(long, value_name = "N[,N]...", value_delimiter = ',', value_parser = parse_cpus)]
+    cpus: Vec<u16>,
+
+    /// An engine: freehold, or a kernel's design with changes to switch on (+) or off (-). May be
+    /// given several times. Default: vanilla, pcp-buddy and freehold.
+    #[arg(short, long = "engine", value_name = "NAME[,±SWITCH]...")]
+    engines: Vec<EngineSpec>,
+
+    /// Memory of the machine. Default: 64G.
+    #[arg(long, value_name = "SIZE[,SIZE]...", value_delimiter = ',', value_parser = parse_memory)]
+    memory: Vec<Memory>,
+
+    /// What the CPUs' random numbers are drawn from. Default: 1.
+    #[arg(long, value_name = "S[,S]...", value_delimiter = ',')]
+    seed: Vec<u64>,
+
+    /// Frames to allocate while measuring, after half as many that are not measured: fewer take less
+    /// time. Default: as many as the workload needs to be seen in all its phases.
+    #[arg(long, value_name = "N", value_parser = whole(1..=u64::MAX))]
+    frames: Option<u64>,
+
+    /// Memory nodes, 1 to 64. Each has a zone, with a lock of its own, of an even share of the memory; the
+    /// CPUs are spread over them evenly, neighbours together. A CPU's requests go to its own node
+    /// and, where that has no memory, to the next nodes in turn. Memory of another node is as near
+    /// as one's own. Default: 1.
+    #[arg(long, value_name = "N[,N]...", value_delimiter = ',', value_parser = whole(1..=NODES_MAX))]
+    nodes: Vec<u16>,
+
+    /// Make this share of each zone CMA, which serves movable requests only: above 0 % up to 90 %.
+    /// A second table, and `cma` in the JSON, count what it serves.
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
+    cma: Option<f64>,
+
+    /// The trace to play, for the workload 'trace'.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+
+    /// Constants that 'freehold calibrate --output' wrote. Default: those checked in, of a machine
+    /// that the output names.
+    #[arg(long, value_name = "FILE")]
+    model: Option<PathBuf>,
+
+    /// Draw throughput, lock waits and fragmentation against CPUs (or memory, where only that
+    /// varies) as SVG.
+    #[arg(long, value_name = "FILE")]
+    picture: Option<PathBuf>,
+
+    /// Simulations at the same time. Default: as many as there are CPUs here.
+    #[arg(short, long, value_name = "N", value_parser = whole(1..=u16::MAX))]
+    jobs: Option<u16>,
+
+    /// Print the workloads, and simulate nothing.
+    #[arg(long)]
+    list: bool,
+
+    #[command(flatten)]
+    shown: Shown,
+}
+
+pub(crate) fn run(args: &SimulateArgs) -> Result<Outcome, CliError> {
+    if args.list {
+        return list(&args.shown.printed);
+    }
+    let model = model_file::read(args.model.as_deref())?;
+    let engines = given::engines(&args.engines, &DEFAULT)?;
+    // Fail before the work, not after it.
+    args.picture.as_deref().map_or(Ok(()), svg)?;
+    if args.picture.is_some() && unique(args.nodes.iter().copied()).len() > 1 {
+        return Err(CliError::new("--picture draws machines of one number of nodes")
+            .hint("one --nodes N for each picture"));
+    }
+    Target::PICTURE.check(args.picture.as_ref())?;
+    let scenarios = scenarios(args, &engines)?;
+    let done = simulated(args, &scenarios, &model)?;
+    let rows = &done.rows;
+    if done.interrupted {
+        output::complain(&format!(
+            "interrupted: {} of {} simulations are done",
+            rows.len(),
+            scenarios.len()
+        ));
+    }
+    if let Some(path) = args.picture.as_ref().filter(|_| !rows.is_empty()) {
+        Target::PICTURE.write(path, plot::render(rows, &model))?;
+    }
+    let document = Document::new(seeds(args)[0], &model, rows, None);
+    output::result(&args.shown.printed, &document, |style| {
+        if rows.is_empty() { String::new() } else { table(rows, &model, style) }
+    })?;
+    Ok(if done.interrupted { Outcome::Interrupted } else { Outcome::Fine })
+}
+
+fn simulated(
+    args: &SimulateArgs,
+    scenarios: &[Scenario],
+    model: &Model,
+) -> Result<Simulated, CliError> {
+    let stop = stop::on_signals(true);
+    let jobs = given::jobs(args.jobs);
+    let bar = progress::steps(
+        "simulating",
+        scenarios.len() as u64,
+        progress::TURNS,
+        args.shown.no_progress,
+    );
+    let simulated = simulate_all(scenarios, model, jobs, &stop, |done, scenario| {
+        bar.set_position(done as u64);
+        bar.set_message(format!(
+            "{} on {} CPUs: {}",
+            scenario.workload, scenario.cpus, scenario.engine
+        ));
+    });
+    bar.finish_and_clear();
+    simulated.map_err(refused)
+}
+
+/// An error of a simulation as the user sees it.
+fn refused(error: SimulateError) -> CliError {
+    let hint = match &error {
+        SimulateError::TooLittleMemory { needed_mib, .. } => {
+            Some(format!("give it more: --memory {}G", needed_mib.div_ceil(1024)))
+        }
+        SimulateError::TooManyNodes { .. } => {
+            Some("give it fewer: --nodes 1, for example".to_owned())
+        }
+        SimulateError::TooFewCpus { fewest, .. } => Some(format!("give it more: --cpus {fewest}")),
+        _ => None,
+    };
+    CliError::new(error.to_string()).hint_if(hint)
+}
+
+/// That a picture has the name of an SVG file, or none of another kind.
+fn svg(path: &Path) -> Result<(), CliError> {
+    let Some(ending) = path.extension().filter(|ending| !ending.eq_ignore_ascii_case("svg")) else {
+        return Ok(());
+    };
+    let (ending, named) = (ending.to_string_lossy(), path.with_extension("svg"));
+    Err(CliError::new(format!("--picture writes SVG, not {ending}: {}", path.display())).hint(
+        format!("name it {}; rsvg-convert or a browser makes other formats of it", named.display()),
+    ))
+}
+
+fn list(printed: &Printed) -> Result<Outcome, CliError> {
+    let all = Kind::ALL.map(Kind::about);
+    let row = |about: &About| {
+        let what = format!("{}\nFrom {}.", about.what, about.source);
+        [about.name.to_owned(), what, thousands(about.think_ns as u64)]
+    };
+    output::result(printed, &all, |style| {
+        format!(
+            "{}\n",
+            rendered(
+                style,
+                ["workload", "what the CPUs do, and where it is from", "think ns"],
+                all.map(row)
+            )
+        )
+    })?;
+    Ok(Outcome::Fine)
+}
+
+fn seeds(args: &SimulateArgs) -> Vec<u64> {
+    given::or(&args.seed, &[1])
+}
+
+/// All combinations: workload, memory, CPUs, seed, engine.
+fn scenarios(args: &SimulateArgs, engines: &[EngineSpec]) -> Result<Vec<Scenario>, CliError> {
+    let workloads = given::or(&args.workloads, &[Kind::KernelBuildLike]);
+    let trace = match (&args.trace, workloads.contains(&Kind::Trace)) {
+        (Some(path), true) => {
+            let file = TraceFile::named(path, false, None)?;
+            Some(Arc::new(TraceOps::read(&file)?))
+        }
+        (None, true) => {
+            return Err(CliError::new("the workload 'trace' plays a trace, and none was named")
+                .hint("name one: --trace trace.parquet"));
+        }
+        (Some(_), false) => {
+            return Err(
+                CliError::new("a trace was named, and no workload plays it").hint("add -w trace")
+            );
+        }
+        (None, false) => None,
+    };
+    let cpus = given::or(&args.cpus, &DEFAULT_CPUS);
+    // Those that were asked for by name must do; of the default ones as many as the workload can
+    // have.
+    let fits = |kind: Kind, cpus: u16| !args.cpus.is_empty() || cpus >= kind.about().fewest_cpus;
+    let memory = if args.memory.is_empty() {
+        vec![DEFAULT_MEMORY]
+    } else {
+        unique(args.memory.iter().map(|memory| memory.frames))
+    };
+    let nodes = if args.nodes.is_empty() { vec![1] } else { unique(args.nodes.iter().copied()) };
+    let sizes: Vec<(u64, u16)> =
+        memory.iter().flat_map(|&frames| nodes.iter().map(move |&n| (frames, n))).collect();
+    let mut all = Vec::new();
+    for &workload in &workloads {
+        for &(frames, nodes) in &sizes {
+            for &cpus in cpus.iter().filter(|&&cpus| fits(workload, cpus)) {
+                for seed in seeds(args) {
+                    for engine in engines {
+                        all.push(Scenario {
+                            engine: engine.clone(),
+                            workload,
+                            cpus,
+                            frames,
+                            nodes,
+                            cma: args.cma.unwrap_or(0.0),
+                            seed,
+                            think_ns: None,
+                            measured: args.frames,
+                            tick_ms: TICK_MS,
+                            trace: trace.clone(),
+                        });
+                    }
+                }
+            }
+        }
+    }
+    // All of it is looked at before any of it is run.
+    for scenario in &all {
+        scenario.check().map_err(refused)?;
+    }
+    Ok(all)
+}

@@ -1,0 +1,496 @@
+//! The simulated machine: carries calls out by the real engine and says when each is over.
+//!
+//! A call is carried out as a whole at the moment at which its CPU begins it; the engine's counters
+//! say what it did; the model says how long that takes; the locks say how long it waited. The order
+//! of calls is the order of their beginnings, which is the one inexactness: a call that began later
+//! but came to a lock sooner is served by the lock's book of gaps ([`super::lock`]), but does not
+//! change what the earlier call found.
+
+use freehold::{AllocFlags, CpuId, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn};
+
+use super::lines::Lines;
+use super::lock::Lock;
+use super::model::Model;
+use super::tally::Tally;
+use super::time::Time;
+use crate::engine::{CmaBook, Count, Request};
+use crate::engines::MachineConfig;
+use crate::model::Family;
+use crate::trials::simulated::{Marks, Simulated};
+
+/// Bytes of an engine's record of a frame, and of a cache line: `freehold-classic` keeps 12 bytes a
+/// frame.
+const RECORD: u64 = 12;
+const LINE: u64 = 64;
+/// How fast the estimate of foreign lines forgets: 1/64 a frame.
+const FORGET: u32 = 6;
+/// The estimate's 1.
+const ONE: u32 = 1 << 16;
+
+/// A model's constants as times.
+#[derive(Clone, Copy, Debug)]
+struct Costs {
+    alloc: Time,
+    free: Time,
+    batch_free: Time,
+    remote_free: Time,
+    refill_step: Time,
+    drain_step: Time,
+    pcp_step: Time,
+    merge_step: Time,
+    transfer: Time,
+    line: Time,
+    chain: Time,
+    hold: Time,
+    bounce: Time,
+    barrier: Time,
+    caller: Time,
+}
+
+#[derive(Clone, Copy)]
+enum Which {
+    Records,
+    Words,
+    Inboxes,
+}
+
+pub struct Machine<'a> {
+    engine: &'a dyn Simulated,
+    family: Family,
+    model: &'a Model,
+    costs: Costs,
+    start: u64,
+    /// The zone of each CPU's node.
+    home: Vec<usize>,
+    /// Where each zone but the first begins.
+    borders: Vec<u64>,
+    /// By zone: a node each.
+    zones: Vec<Lock>,
+    /// By zone and CPU.
+    pcps: Vec<Lock>,
+    /// By zone: what had been done before a call, and what it did.
+    before: Vec<Marks>,
+    done: Vec<Marks>,
+    /// Nobody will begin anything before this.
+    now: Time,
+    /// Records of frames (kernel's designs).
+    records: Lines,
+    /// For each word of 64 frames who changed it last: a CPU leases words (freehold).
+    words: Lines,
+    /// For each zone and CPU the head of its list of remote frees.
+    inboxes: Lines,
+    /// For each CPU the share of frames whose record was last written elsewhere, by its last
+    /// allocations.
+    foreign: Vec<u32>,
+    watched: Vec<bool>,
+    pub cma: Option<CmaBook>,
+    pub tally: Tally,
+}
+
+impl<'a> Machine<'a> {
+    /// A machine around an engine that was built for it.
+    ///
+    /// # Panics
+    ///
+    /// Where the model lacks the engine's family, which [`Model::parse`] refuses.
+    pub fn new(engine: &'a dyn Simulated, model: &'a Model, config: &MachineConfig) -> Self {
+        let frames = config.memory_frames;
+        let family = engine.family();
+        let own = model.engines[&family];
+        let ns = Time::from_ns;
+        let costs = Costs {
+            alloc: ns(own.alloc_ns),
+            free: ns(own.free_ns),
+            batch_free: ns(own.batch_free_ns),
+            remote_free: ns(own.remote_free_ns),
+            refill_step: ns(own.refill_step_ns),
+            drain_step: ns(own.drain_step_ns),
+            pcp_step: ns(own.pcp_step_ns),
+            merge_step: ns(own.merge_step_ns),
+            transfer: ns(model.transfer_ns),
+            line: ns(model.line_ns),
+            chain: ns(model.chain_ns),
+            hold: ns(model.hold_ns),
+            bounce: ns(model.bounce_ns),
+            barrier: ns(model.barrier_ns * f64::from(config.cpus.saturating_sub(1))),
+            caller: ns(model.caller_ns),
+        };
+        let freehold = family == Family::Freehold;
+        let blocks = if freehold { frames.div_ceil(PAGEBLOCK_FRAMES) } else { 0 };
+        let records = if freehold { 0 } else { (frames * RECORD).div_ceil(LINE) };
+        let zones = config.zones();
+        let cpus = usize::from(config.cpus);
+        let locks = cpus * zones.len();
+        Self {
+            engine,
+            family,
+            model,
+            costs,
+            start: config.start_pfn.get(),
+            home: (0..config.cpus).map(|cpu| config.zone_of_cpu(cpu)).collect(),
+            borders: zones[1..].iter().map(|zone| zone.range.start.get()).collect(),
+            zones: vec![Lock::default(); zones.len()],
+            pcps: vec![Lock::default(); locks],
+            before: vec![Marks::default(); zones.len()],
+            done: vec![Marks::default(); zones.len()],
+            now: Time::ZERO,
+            records: Lines::new(records),
+            words: Lines::new(blocks * 8),
+            inboxes: Lines::new(locks as u64),
+            foreign: vec![0; cpus],
+            watched: vec![false; cpus],
+            cma: CmaBook::new(&config.cma(), 0),
+            tally: Tally::new(zones.len(), Time::ZERO),
+        }
+    }
+
+    /// Forgets what was counted, not where lines are: the measured stretch begins.
+    pub fn begin_measuring(&mut self, now: Time) {
+        self.tally = Tally::new(self.zones.len(), now);
+    }
+
+    pub fn watch(&mut self, cpu: u16) {
+        self.watched[usize::from(cpu)] = true;
+    }
+
+    /// Nobody will begin anything before `now`.
+    pub fn advance(&mut self, now: Time) {
+        self.now = now;
+    }
+
+    /// The zone that a frame lies in.
+    fn zone_of(&self, pfn: Pfn) -> usize {
+        self.borders.partition_point(|&border| border <= pfn.get())
+    }
+
+    /// The place of a CPU's lock for a zone: each node has lists for every CPU.
+    fn place(&self, zone: usize, cpu: u16) -> usize {
+        zone * self.home.len() + usize::from(cpu)
+    }
+
+    /// Notes what `cpu` has done, zone by zone: a call follows.
+    fn mark(&mut self, cpu: CpuId) {
+        for (zone, before) in self.before.iter_mut().enumerate() {
+            *before = self.engine.marks(zone, cpu);
+        }
+    }
+
+    /// What it has done since, in all; `done` has it zone by zone.
+    fn marked(&mut self, cpu: CpuId) -> Marks {
+        let mut all = Marks::default();
+        for (zone, (before, done)) in self.before.iter().zip(&mut self.done).enumerate() {
+            *done = self.engine.marks(zone, cpu).since(before);
+            all.add(done);
+        }
+        all
+    }
+
+    /// What one step of a workload costs by itself.
+    pub fn caller(&self) -> Time {
+        self.costs.caller
+    }
+
+    /// Allocates at `now`; when that is over, and what came of it.
+    pub fn alloc(&mut self, cpu: u16, now: Time, mut request: Request) -> (Time, Option<Pfn>) {
+        let id = CpuId::new(cpu);
+        let lock = self.family == Family::Owners;
+        // The lists of its own node: an allocation that has to go to another one's is taken to find
+        // those free.
+        let zone = self.home[usize::from(cpu)];
+        let own = self.place(zone, cpu);
+        self.pcps[own].forget_before(now);
+        let busy = lock && self.pcps[own].is_held(now);
+        if self.cma.is_some() && request.migratetype == Migratetype::Movable {
+            request.flags |= AllocFlags::CMA;
+        }
+        self.mark(id);
+        let got = if busy {
+            self.tally.pcp_busy += 1;
+            self.engine.alloc_finding_busy(id, request)
+        } else {
+            self.engine.alloc(id, request)
+        };
+        let done = self.marked(id);
+
+        let mut at = now + self.costs.alloc;
+        if lock && !busy {
+            at += self.lock_line(cpu, own);
+        }
+        at = self.pcp_work(at, done);
+        // Chunks are taken off the zone's lists under its lock: whoever freed them has their
+        // records' lines.
+        let foreign = if self.family == Family::Lists { self.foreign[usize::from(cpu)] } else { 0 };
+        let step = self.costs.refill_step;
+        at = self.zone_work(cpu, at, step, foreign);
+        if let Ok(pfn) = got {
+            at = self.take_lines(cpu, at, pfn);
+            self.tally.frames += request.order.frames();
+            self.tally.off_node += u64::from(self.zone_of(pfn) != zone);
+            self.cma.iter_mut().for_each(|book| book.served(request, pfn));
+        } else {
+            self.tally.failed += 1;
+            self.cma.iter_mut().for_each(|book| book.failed(request));
+        }
+        if lock && !busy {
+            self.pcps[own].hold_until(cpu, now, at);
+        }
+        let ns = self.over(cpu, now, at);
+        self.tally.allocations.record(now, ns);
+        (at, got.ok())
+    }
+
+    /// Frees chunks at `now`, in one batch where there are several; when that is over.
+    ///
+    /// # Panics
+    ///
+    /// Where the engine refuses a frame that it gave out: a defect, of the engine or of the
+    /// workload.
+    pub fn free(&mut self, cpu: u16, now: Time, chunks: &[(Pfn, Order)]) -> Time {
+        let mut at = now;
+        let mut rest = chunks;
+        while !rest.is_empty() {
+            let (home, zone) = (self.engine.home(rest[0].0), self.zone_of(rest[0].0));
+            // Under the owners' locks a batch is a call for each run of one owner; elsewhere it is
+            // one.
+            let same = |chunk: &&(Pfn, Order)| {
+                self.engine.home(chunk.0) == home && self.zone_of(chunk.0) == zone
+            };
+            let run = if self.family == Family::Owners {
+                rest.iter().take_while(same).count()
+            } else {
+                rest.len()
+            };
+            let (part, more) = rest.split_at(run.max(1));
+            at = self.free_part(cpu, at, part, home, chunks.len() > 1);
+            rest = more;
+        }
+        self.cma
+            .iter_mut()
+            .for_each(|book| chunks.iter().for_each(|&(pfn, order)| book.freed(pfn, order)));
+        self.over(cpu, now, at);
+        at
+    }
+
+    fn free_part(
+        &mut self,
+        cpu: u16,
+        now: Time,
+        part: &[(Pfn, Order)],
+        home: Option<CpuId>,
+        batch: bool,
+    ) -> Time {
+        let id = CpuId::new(cpu);
+        let owner = home.map_or(cpu, CpuId::get);
+        let whose = if self.family == Family::Owners { owner } else { cpu };
+        let place = self.place(self.zone_of(part[0].0), whose);
+        let mut at = now;
+        if self.family == Family::Owners {
+            let lock = &mut self.pcps[place];
+            lock.forget_before(now);
+            at = lock.free_after_all(now);
+            self.tally.pcp_wait += at - now;
+            self.tally.pcp_waits += u64::from(at > now);
+        }
+        let begun = at;
+        // Before the call: afterwards the frames may be somewhere else.
+        at = self.give_lines(cpu, at, part, batch);
+        self.mark(CpuId::new(whose));
+        let freed = match part {
+            [(pfn, order)] if !batch => self.engine.free(id, *pfn, *order),
+            _ => self.engine.free_batch(id, part),
+        };
+        if let Err(error) = freed {
+            panic!("the engine refused a frame it had given out: {error}");
+        }
+        let done = self.marked(CpuId::new(whose));
+        if self.family == Family::Owners {
+            at += self.lock_line(cpu, place);
+        }
+        at = self.pcp_work(at, done);
+        let step = self.costs.drain_step;
+        at = self.zone_work(cpu, at, step, 0);
+        if self.family == Family::Owners {
+            self.pcps[place].hold_until(cpu, begun, at);
+        }
+        at
+    }
+
+    /// A CPU's periodic work at `now`; when that is over. No call of anybody's, so it is no
+    /// latency.
+    pub fn tick(&mut self, cpu: u16, now: Time) -> Time {
+        let id = CpuId::new(cpu);
+        self.mark(id);
+        self.engine.tick(id);
+        let done = self.marked(id);
+        self.tally.ticks += 1;
+        let at = self.pcp_work(now, done);
+        self.zone_work(cpu, at, self.costs.drain_step, 0)
+    }
+
+    /// A call is over; how many nanoseconds it took.
+    fn over(&mut self, cpu: u16, began: Time, ended: Time) -> u64 {
+        let ns = (ended - began).whole_ns().max(1);
+        self.tally.in_calls += ended - began;
+        self.tally.calls += 1;
+        self.tally.latency.0.saturating_record(ns);
+        if self.watched[usize::from(cpu)] {
+            self.tally.watched.0.saturating_record(ns);
+        }
+        ns
+    }
+
+    /// What was done under the CPU's own lock, or, of freehold, by looks for the next block, and by
+    /// heavy barriers; when that is over.
+    fn pcp_work(&self, from: Time, done: Marks) -> Time {
+        // All others are interrupted; what that costs them is not charged.
+        let from = from + self.costs.barrier * done.barriers;
+        let work = self.costs.pcp_step * done.changes + self.costs.merge_step * done.merge_steps;
+        if self.family != Family::Freehold || done.changes == 0 {
+            return from + work;
+        }
+        // The row of the board, which others write.
+        from + work + self.costs.transfer
+    }
+
+    /// The holds of zone locks of one call, one after the other, those of the CPU's own node first;
+    /// when the last is over.
+    fn zone_work(&mut self, cpu: u16, from: Time, step: Time, foreign: u32) -> Time {
+        let (home, zones) = (self.home[usize::from(cpu)], self.zones.len());
+        (0..zones).fold(from, |at, n| self.holds_of((home + n) % zones, cpu, at, step, foreign))
+    }
+
+    /// Those of one zone.
+    fn holds_of(&mut self, zone: usize, cpu: u16, from: Time, step: Time, foreign: u32) -> Time {
+        let done = self.done[zone];
+        let mut at = from;
+        self.zones[zone].forget_before(self.now);
+        for n in 0..done.holds {
+            let steps = done.steps / done.holds + u64::from(n < done.steps % done.holds);
+            let mut hold = self.costs.hold + step * steps;
+            if let Some(last) = self.zones[zone].last_other(cpu) {
+                self.tally.transfers += 1;
+                hold += self.far(cpu, last, self.costs.bounce);
+            }
+            if foreign > 0 {
+                // Of the frames that came off the lists; the holds of one call share them.
+                let lines = done.refilled * u64::from(foreign) / u64::from(ONE) / done.holds;
+                self.tally.transfers += lines;
+                hold += self.costs.chain * lines;
+            }
+            let grant = self.zones[zone].acquire(cpu, at, hold);
+            self.tally.zone_wait += grant.waited;
+            self.tally.zones_held[zone] += hold;
+            self.tally.zone_holds += 1;
+            self.tally.longest_hold = self.tally.longest_hold.max(hold);
+            at = grant.end;
+        }
+        at
+    }
+
+    /// The lines of a chunk that is handed out; when they are there.
+    fn take_lines(&mut self, cpu: u16, at: Time, pfn: Pfn) -> Time {
+        let frame = pfn.get() - self.start;
+        if self.family == Family::Freehold {
+            // Written by whoever has leased the word, or freed into it, since. To lease it is a
+            // locked read-modify-write, and the next step waits for its line.
+            return self.fetch(Which::Words, frame / 64, cpu, at, self.costs.transfer);
+        }
+        let line = frame * RECORD / LINE;
+        let from = self.records.touch(line, cpu);
+        let estimate = &mut self.foreign[usize::from(cpu)];
+        *estimate -= *estimate >> FORGET;
+        if from.is_some() {
+            *estimate += ONE >> FORGET;
+        }
+        if self.family == Family::Lists {
+            // Paid under the zone lock, when it was taken off the zone's list.
+            return at;
+        }
+        // The first of a list names the next.
+        self.brought(Which::Records, line, from, cpu, at, self.costs.chain)
+    }
+
+    /// The local part of freeing, and the lines it needs; when that is over.
+    fn give_lines(&mut self, cpu: u16, from: Time, part: &[(Pfn, Order)], batch: bool) -> Time {
+        let mut at = from;
+        for &(pfn, _) in part {
+            let local = if batch { self.costs.batch_free } else { self.costs.free };
+            let frame = pfn.get() - self.start;
+            if self.family == Family::Freehold {
+                // Into the frame's word, whoever leases it: its own, or by a locked
+                // read-modify-write of a line that is elsewhere. Those wait for their lines, one
+                // after the other; plain stores would not.
+                let from = self.words.touch(frame / 64, cpu);
+                at += if from.is_some() { self.costs.remote_free } else { local };
+                at = self.brought(Which::Words, frame / 64, from, cpu, at, self.costs.transfer);
+                continue;
+            }
+            let home = self.engine.home(pfn).map_or(cpu, CpuId::get);
+            at += if home == cpu { local } else { self.costs.remote_free };
+            at = self.fetch(Which::Records, frame * RECORD / LINE, cpu, at, self.costs.line);
+            if self.family == Family::OwnersRemoteList && home != cpu {
+                let inbox = self.place(self.zone_of(pfn), home) as u64;
+                at = self.fetch(Which::Inboxes, inbox, cpu, at, self.costs.transfer);
+            }
+        }
+        at
+    }
+
+    fn lock_line(&mut self, cpu: u16, place: usize) -> Time {
+        let from = self.pcps[place].last_other(cpu);
+        self.transfer(cpu, from, self.costs.transfer)
+    }
+
+    /// `cpu` needs a line at `at`; when it has it.
+    fn fetch(&mut self, which: Which, line: u64, cpu: u16, at: Time, cost: Time) -> Time {
+        let from = self.lines(which).touch(line, cpu);
+        self.brought(which, line, from, cpu, at, cost)
+    }
+
+    /// A line that comes from `from` is there. What it takes `cpu` may be less than the line is on
+    /// its way, since `cpu` does not wait for each of a run; but whoever asks for it meanwhile
+    /// waits for all of that.
+    fn brought(
+        &mut self,
+        which: Which,
+        line: u64,
+        from: Option<u16>,
+        cpu: u16,
+        at: Time,
+        cost: Time,
+    ) -> Time {
+        let Some(other) = from else { return at };
+        let (takes, now) = (self.far(cpu, other, self.costs.transfer), self.now);
+        let start = self.lines(which).hand_over(line, now, at, takes);
+        self.tally.transfers += 1;
+        self.tally.line_wait += start - at;
+        start + self.far(cpu, other, cost)
+    }
+
+    fn lines(&mut self, which: Which) -> &mut Lines {
+        match which {
+            Which::Records => &mut self.records,
+            Which::Words => &mut self.words,
+            Which::Inboxes => &mut self.inboxes,
+        }
+    }
+
+    fn transfer(&mut self, cpu: u16, from: Option<u16>, cost: Time) -> Time {
+        match from {
+            Some(other) => {
+                self.tally.transfers += 1;
+                self.far(cpu, other, cost)
+            }
+            None => Time::ZERO,
+        }
+    }
+
+    fn far(&self, cpu: u16, other: u16, cost: Time) -> Time {
+        let socket = |cpu: u16| cpu / self.model.cores_per_socket;
+        if socket(cpu) != socket(other) {
+            Time::from_ns(cost.ns() * self.model.socket_factor)
+        } else {
+            cost
+        }
+    }
+}

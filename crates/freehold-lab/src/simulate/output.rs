@@ -1,0 +1,301 @@
+//! Rows as a table for people and as JSON.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use super::model::Model;
+use super::row::{Bound, Row, rate};
+use super::validation::ValidationRow;
+use crate::tables::better::Better;
+use crate::tables::number::counted as counted_as;
+use crate::tables::table::{Cell, Room, Style, Table, right, wrap};
+use crate::tables::{are_equal, thousands, unique};
+use crate::trials::verdict::{Question, sentence_but};
+
+/// What `--json` prints.
+#[derive(Serialize)]
+pub struct Document<'a> {
+    /// Always `simulate`.
+    pub command: &'static str,
+    /// The seed, or the first of them.
+    pub seed: u64,
+    /// Which engine does best: see [`verdict`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<String>,
+    pub model: &'a Model,
+    pub rows: &'a [Row],
+    /// Simulated beside measured, of `freehold calibrate --validate`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub validation: Option<&'a [ValidationRow]>,
+}
+
+impl<'a> Document<'a> {
+    pub fn new(
+        seed: u64,
+        model: &'a Model,
+        rows: &'a [Row],
+        validation: Option<&'a [ValidationRow]>,
+    ) -> Self {
+        Self { command: "simulate", seed, verdict: verdict(rows), model, rows, validation }
+    }
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+/// Nanoseconds as people read them.
+fn time(ns: u64) -> String {
+    match ns {
+        0..10_000 => format!("{} ns", thousands(ns)),
+        10_000..10_000_000 => format!("{:.1} us", ns as f64 / 1e3),
+        _ => format!("{:.1} ms", ns as f64 / 1e6),
+    }
+}
+
+/// Bytes as people name memory.
+pub fn memory(bytes: u64) -> String {
+    let units = [(40, "TiB"), (30, "GiB"), (20, "MiB")];
+    match units.into_iter().find(|(shift, _)| bytes >> shift > 0) {
+        Some((shift, unit)) if bytes.is_multiple_of(1 << shift) => {
+            format!("{} {unit}", bytes >> shift)
+        }
+        Some((shift, unit)) => {
+            format!(
+                "{:.1} {unit}",
+                bytes as f64 / f64::from(1u32 << 20) / f64::from(1u32 << (shift - 20))
+            )
+        }
+        None => format!("{bytes} B"),
+    }
+}
+
+/// Rows of one workload, machine and seed: what one table shows.
+fn groups(rows: &[Row]) -> impl Iterator<Item = &[Row]> {
+    let group = |row: &Row| {
+        (row.workload.clone(), row.memory_bytes, row.seed, row.nodes, row.cma.map(|cma| cma.frames))
+    };
+    rows.chunk_by(move |a, b| group(a) == group(b))
+}
+
+/// So many workloads and machines have a sentence each; more are counted.
+const TOLD: usize = 4;
+
+/// Which engine allocates most with the most CPUs: a sentence for each workload and machine, or, of
+/// many, one that counts them. `None` for one engine.
+pub fn verdict(rows: &[Row]) -> Option<String> {
+    let engines = unique(rows.iter().map(|row| row.engine.as_str()));
+    if engines.len() < 2 {
+        return None;
+    }
+    let groups: Vec<&[Row]> = groups(rows).collect();
+    if groups.len() > TOLD {
+        return counted(&engines, &groups);
+    }
+    let several = |of: fn(&Row) -> String| unique(rows.iter().map(of)).len() > 1;
+    let (workloads, machines) =
+        (several(|row| row.workload.clone()), several(|row| row.memory_bytes.to_string()));
+    let said = groups.iter().filter_map(|group| {
+        let first = &group[0];
+        let named = [
+            workloads.then(|| first.workload.clone()),
+            machines.then(|| memory(first.memory_bytes)),
+        ];
+        let named: Vec<String> = named.into_iter().flatten().collect();
+        let named =
+            if named.is_empty() { String::new() } else { format!("{}: ", named.join(", ")) };
+        Some(format!("{named}{}", of_group(&engines, group)?))
+    });
+    let said: Vec<String> = said.collect();
+    (!said.is_empty()).then(|| said.join(" "))
+}
+
+/// The rows of a group with its most CPUs, in the order of the engines.
+fn with_most_cpus<'r>(engines: &[&str], group: &'r [Row]) -> Vec<Option<&'r Row>> {
+    let most = group.iter().map(|row| row.cpus).max();
+    let of =
+        |engine: &&str| group.iter().find(|row| Some(row.cpus) == most && row.engine == **engine);
+    engines.iter().map(of).collect()
+}
+
+/// Of one workload on one machine: who allocates most, what limits it, and the first beside it.
+fn of_group(engines: &[&str], group: &[Row]) -> Option<String> {
+    let rows: Vec<&Row> = with_most_cpus(engines, group).into_iter().flatten().collect();
+    let most = |a: &&&Row, b: &&&Row| a.frames_per_second.total_cmp(&b.frames_per_second);
+    // Of equal ones the first.
+    let best = rows.iter().rev().max_by(most)?;
+    let least = rows.iter().map(|row| row.frames_per_second).fold(f64::INFINITY, f64::min);
+    let cpus = counted_as(u64::from(best.cpus), "CPU");
+    if rows.len() < 2 || are_equal(least, best.frames_per_second) {
+        return Some(format!("With {cpus} the engines' frames/s do not differ."));
+    }
+    let limit = if best.bound == Bound::Think {
+        ", and the workload, not the allocator, is the limit"
+    } else {
+        ""
+    };
+    let wait = |row: &Row| {
+        format!("{} of CPU time waiting for the zone lock", percent(row.zone_lock_wait_share))
+    };
+    let first = rows[0];
+    let beside = if first.engine == best.engine {
+        format!("{}.", wait(first))
+    } else {
+        format!("{} {}, {}.", first.engine, rate(first.frames_per_second), wait(first))
+    };
+    let rate = rate(best.frames_per_second);
+    Some(format!("With {cpus} {} allocates most: {rate} frames/s{limit}; {beside}", best.engine))
+}
+
+/// How often each engine allocates most. By how much is not said where its row is bound by think
+/// time: that would be a figure of the think time.
+fn counted(engines: &[&str], groups: &[&[Row]]) -> Option<String> {
+    const MOST: Question<'_> =
+        Question { best: "Most frames/s with the most CPUs", better: Better::More };
+    let found: Vec<_> = groups.iter().map(|group| with_most_cpus(engines, group)).collect();
+    let figures = |of: &Vec<Option<&Row>>| {
+        (MOST, of.iter().map(|row| row.map(|row| row.frames_per_second)).collect())
+    };
+    let cases: Vec<_> = found.iter().map(figures).collect();
+    sentence_but(engines, &cases, |case, engine| {
+        found[case][engine].is_some_and(|row| row.bound == Bound::Think)
+    })
+}
+
+/// The verdict, and a table for each workload and size of memory.
+pub fn table(rows: &[Row], model: &Model, style: Style) -> String {
+    let mut text = verdict(rows)
+        .map_or_else(String::new, |verdict| format!("{}\n\n", wrap(&verdict, style, "")));
+    for part in groups(rows) {
+        let first = &part[0];
+        let think = if first.think_ns > 0.0 {
+            format!(", {} ns of other work between allocations", thousands(first.think_ns as u64))
+        } else {
+            String::new()
+        };
+        let memory = memory(first.memory_bytes);
+        let nodes =
+            if first.nodes > 1 { format!(" on {} nodes", first.nodes) } else { String::new() };
+        let cma = first.cma.map_or_else(String::new, |cma| {
+            format!(", {} of it CMA", self::memory(cma.frames * freehold::FRAME_SIZE))
+        });
+        let title = format!(
+            "{}, {memory} of memory{nodes}{cma}, seed {}{think}",
+            first.workload, first.seed
+        );
+        let _ = writeln!(text, "{}", wrap(&title, style, ""));
+        let _ = writeln!(text, "{}\n", group_table(part, style));
+        if first.cma.is_some() {
+            let _ = writeln!(text, "{}\n", cma_table(part, style));
+        }
+    }
+    let bystanders = if rows.iter().any(|row| row.bystander_p999_ns.is_some()) {
+        ", of the bystanders' calls where there are any"
+    } else {
+        ""
+    };
+    let legend = format!(
+        "More frames/s and free blocks are better; of waits, holds, times, fallbacks and unusable less is. Wait columns: the \
+         share of CPU time spent waiting for the zone lock, for CPUs' own locks, and for cache lines. Bound: what limits the \
+         row; 'think' means that the workload itself does, so frames/s says nothing about the allocator. Longest: the \
+         longest hold of a zone lock. p99.9: of single calls{bystanders}. Unusable: the share of free memory that cannot \
+         serve order 9, at the end. Simulated by the constants of: {}",
+        model.machine
+    );
+    let _ = writeln!(text, "{}", wrap(&legend, style, ""));
+    let note = validation_note(rows);
+    if !note.is_empty() {
+        let _ = writeln!(text, "{}", wrap(&note, style, "  "));
+    }
+    text
+}
+
+fn group_table(rows: &[Row], style: Style) -> String {
+    let mut table = Table::new([
+        ("CPUs", Room::Always),
+        ("engine", Room::Always),
+        ("frames/s", Room::Always),
+        ("zone wait", Room::Always),
+        ("CPU wait", Room::GivesWay(1)),
+        ("line wait", Room::GivesWay(2)),
+        ("bound", Room::GivesWay(0)),
+        ("zone holds", Room::GivesWay(3)),
+        ("PCP holds", Room::GivesWay(6)),
+        ("longest", Room::GivesWay(5)),
+        ("p99.9", Room::GivesWay(2)),
+        ("fell back", Room::GivesWay(4)),
+        ("free blocks", Room::GivesWay(4)),
+        ("unusable", Room::GivesWay(0)),
+    ]);
+    let mut before = None;
+    for row in rows {
+        let cpus = if before == Some(row.cpus) { String::new() } else { row.cpus.to_string() };
+        before = Some(row.cpus);
+        let mut cells = vec![right(cpus), Cell::new(&row.engine)];
+        let p999 = row.bystander_p999_ns.unwrap_or(row.latency_p999_ns);
+        let numbers = [
+            format!("{}{}", rate(row.frames_per_second), if row.is_off() { " *" } else { "" }),
+            percent(row.zone_lock_wait_share),
+            percent(row.pcp_lock_wait_share),
+            percent(row.line_wait_share),
+            row.bound.text().to_owned(),
+            thousands(row.zone_lock_acquisitions),
+            thousands(row.pcp_lock_acquisitions),
+            time(row.longest_hold_ns),
+            time(p999),
+            thousands(row.fallbacks),
+            thousands(row.free_blocks),
+            format!("{:.4}", row.unusable_index),
+        ];
+        cells.extend(numbers.into_iter().map(right));
+        table.row(cells);
+    }
+    table.render(style)
+}
+
+/// What CMA served, from the start on.
+fn cma_table(rows: &[Row], style: Style) -> String {
+    let mut table = Table::new([
+        ("CPUs", Room::Always),
+        ("engine", Room::Always),
+        ("movable by CMA", Room::Always),
+        ("CMA free, lowest", Room::GivesWay(1)),
+        ("at the end", Room::GivesWay(1)),
+        ("failed while free", Room::GivesWay(0)),
+        ("movable", Room::GivesWay(2)),
+    ]);
+    let cells = |row: &Row| {
+        let cma = row.cma.unwrap_or_default();
+        let numbers = [
+            percent(cma.share()),
+            thousands(cma.free_lowest),
+            thousands(cma.free_end),
+            thousands(cma.failed_while_free),
+            thousands(cma.failed_movable),
+        ];
+        [right(row.cpus), Cell::new(&row.engine)]
+            .into_iter()
+            .chain(numbers.map(right))
+            .collect::<Vec<_>>()
+    };
+    rows.iter().for_each(|row| table.row(cells(row)));
+    table.render(style)
+}
+
+/// How far the rows with a star were off where they were compared with real threads; empty where
+/// there are none.
+pub(super) fn validation_note(rows: &[Row]) -> String {
+    let off = |row: &Row| {
+        let percent = row.validation_difference_percent.unwrap_or_default();
+        format!("{} with {} {percent:+.0} %", row.workload, row.engine)
+    };
+    let said = unique(rows.iter().filter(|row| row.is_off()).map(off));
+    if said.is_empty() {
+        return String::new();
+    }
+    format!(
+        "* Against real threads on 2 CPUs the simulated frames/s were off by: {}.\n",
+        said.join(", ")
+    )
+}

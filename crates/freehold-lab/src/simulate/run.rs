@@ -1,0 +1,508 @@
+//! One simulation: the programs on the machine, from start to end.
+//!
+//! ```text
+//!   queue (who goes on when) ──> program.step ──> Io ──> machine (engine, locks, lines, model) ──> when it is over
+//!      ^                                                                                              │
+//!      └──────────────────────────────────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! So many frames are allocated before measuring begins, and so many while it lasts; then
+//! everything stops where it is: no CPU runs on alone at the end. What is reported of memory is how
+//! it is at that moment.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use freehold::{FRAME_SIZE, Order, PAGEBLOCK_FRAMES, Pfn};
+
+use super::machine::Machine;
+use super::model::Model;
+use super::queue::Queue;
+use super::row::{Bound, Row};
+use super::ticks::Ticks;
+use super::time::Time;
+use super::workloads::{DEPTH, Io, Kind, Message, Program, Setting, Step, TraceOps, programs};
+use crate::engine::{CmaBook, Counters, Request};
+use crate::engines::{EngineError, EngineSpec, MachineConfig};
+use crate::replay::sizing;
+use crate::trials::defaults::TICK_MS;
+use crate::trials::simulated::{Simulated, accounted, with_simulated};
+
+/// The most nodes: as many zones as freehold has.
+pub const NODES_MAX: u16 = 64;
+/// The least memory of a node.
+const NODE_MIB: u64 = 64;
+
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    pub engine: EngineSpec,
+    pub workload: Kind,
+    pub cpus: u16,
+    pub frames: u64,
+    /// Memory nodes: each has a zone with its share of memory, and its share of the CPUs.
+    pub nodes: u16,
+    /// The share of memory that is CMA, 0 to 1.
+    pub cma: f64,
+    pub seed: u64,
+    /// Nanoseconds of other work per allocation; `None`: the workload's own.
+    pub think_ns: Option<f64>,
+    /// Frames to allocate while measuring, half as many before; `None`: the workload's own numbers.
+    pub measured: Option<u64>,
+    /// Simulated milliseconds between two ticks of a CPU; 0: it never ticks.
+    pub tick_ms: f64,
+    /// The trace, for [`Kind::Trace`].
+    pub trace: Option<Arc<TraceOps>>,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SimulateError {
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    #[error(
+        "{workload} needs {fewest} CPUs: it has CPUs that free what others allocate, and {cpus} were given"
+    )]
+    TooFewCpus { workload: Kind, fewest: u16, cpus: u16 },
+    /// More nodes than CPUs, or nodes without memory.
+    #[error(
+        "{nodes} nodes of {cpus} CPUs and {memory_mib} MiB: each needs a CPU and {NODE_MIB} MiB"
+    )]
+    TooManyNodes { nodes: u16, cpus: u16, memory_mib: u64 },
+    /// Too little memory for a trace, whose amounts are what was recorded.
+    #[error(
+        "{workload} on {cpus} CPUs has up to {needed_mib} MiB in use at once, and the machine has {memory_mib} MiB"
+    )]
+    TooLittleMemory { workload: Kind, cpus: u16, needed_mib: u64, memory_mib: u64 },
+    /// A defect of an engine, found at the end.
+    #[error(
+        "engine {engine} lost frames or failed its checks after {workload} on {cpus} CPUs: {reason}"
+    )]
+    NotWhole { engine: String, workload: Kind, cpus: u16, reason: String },
+}
+
+impl Scenario {
+    /// Of one node without CMA, with the seed 1 and what the workload has of its own.
+    pub fn new(engine: EngineSpec, workload: Kind, cpus: u16, frames: u64) -> Self {
+        let (think_ns, measured, trace) = (None, None, None);
+        Self {
+            engine,
+            workload,
+            cpus,
+            frames,
+            nodes: 1,
+            cma: 0.0,
+            seed: 1,
+            think_ns,
+            measured,
+            tick_ms: TICK_MS,
+            trace,
+        }
+    }
+
+    /// Whether it can be simulated at all.
+    pub fn check(&self) -> Result<(), SimulateError> {
+        let about = self.workload.about();
+        if self.cpus < about.fewest_cpus {
+            return Err(SimulateError::TooFewCpus {
+                workload: self.workload,
+                fewest: about.fewest_cpus,
+                cpus: self.cpus,
+            });
+        }
+        let mib = |frames: u64| (frames * FRAME_SIZE).div_ceil(1 << 20);
+        let Self { nodes, cpus, frames, .. } = *self;
+        if nodes > 1 && (nodes > cpus || mib(frames) / u64::from(nodes) < NODE_MIB) {
+            return Err(SimulateError::TooManyNodes { nodes, cpus, memory_mib: mib(frames) });
+        }
+        // All other workloads do with what there is: see `Setting::scaled`.
+        let Some(trace) = self.trace.as_ref().filter(|_| self.workload == Kind::Trace) else {
+            return Ok(());
+        };
+        let live = u64::from(self.cpus.div_ceil(trace.cpus.max(1))) * trace.peak_frames;
+        // An eighth more: watermarks, and blocks that are begun.
+        let needed = live + live / 8 + Order::LINUX_MAX.frames();
+        if needed > self.frames {
+            return Err(SimulateError::TooLittleMemory {
+                workload: self.workload,
+                cpus: self.cpus,
+                needed_mib: mib(needed),
+                memory_mib: mib(self.frames),
+            });
+        }
+        Ok(())
+    }
+
+    pub fn machine(&self) -> MachineConfig {
+        let config = MachineConfig {
+            nodes: self.nodes.max(1),
+            ..MachineConfig::new(self.frames, self.cpus)
+        };
+        let cma = |share| {
+            sizing::cma_frames(config.memory_frames / u64::from(config.nodes), share)
+                * u64::from(config.nodes)
+        };
+        MachineConfig { cma_frames: if self.cma > 0.0 { cma(self.cma) } else { 0 }, ..config }
+    }
+
+    /// Nanoseconds of other work per allocation.
+    pub fn think(&self) -> f64 {
+        self.think_ns.unwrap_or(self.workload.about().think_ns)
+    }
+}
+
+pub fn simulate(scenario: &Scenario, model: &Model) -> Result<Row, SimulateError> {
+    scenario.check()?;
+    let config = scenario.machine();
+    with_simulated(&scenario.engine, &config, |engine| {
+        with_engine(scenario, model, &config, engine)
+    })?
+}
+
+fn with_engine(
+    scenario: &Scenario,
+    model: &Model,
+    config: &MachineConfig,
+    engine: &dyn Simulated,
+) -> Result<Row, SimulateError> {
+    let Scenario { workload, cpus, seed, .. } = *scenario;
+    let think_ns = scenario.think();
+    let setting = Setting {
+        kind: workload,
+        cpus,
+        frames: config.memory_frames,
+        seed,
+        think_ns,
+        trace: scenario.trace.clone(),
+    };
+    engine.start();
+    let machine = Machine::new(engine, model, config);
+    let (warm, measured) = match &scenario.trace {
+        // A trace is played once, all of it.
+        Some(_) if workload == Kind::Trace => (0, u64::MAX),
+        _ => scenario.measured.map_or_else(
+            || workload.stretch(cpus, config.memory_frames),
+            |frames| (frames / 2, frames),
+        ),
+    };
+    let ticks = Ticks::new(cpus, scenario.tick_ms);
+    let mut run = Run::new(machine, model, programs(&setting), ticks);
+    run.until(warm);
+    run.begin_measuring();
+    let before = (engine.heavy_barriers(), engine.counters());
+    run.until(measured);
+
+    if let Some(reason) = run.finding(engine) {
+        return Err(SimulateError::NotWhole {
+            engine: scenario.engine.name().to_owned(),
+            workload,
+            cpus,
+            reason,
+        });
+    }
+    Ok(row(scenario, model, (engine, config), &run, before))
+}
+
+/// The workload's name in the results; a trace's with its own.
+fn workload_of(scenario: &Scenario) -> String {
+    match (scenario.workload, &scenario.trace) {
+        (Kind::Trace, trace) => format!("trace:{}", trace.as_ref().map_or("", |trace| &trace.name)),
+        (workload, _) => workload.name().to_owned(),
+    }
+}
+
+/// What came of a run, before which the engine had counted so many heavy barriers and so much else.
+fn row(
+    scenario: &Scenario,
+    model: &Model,
+    (engine, config): (&dyn Simulated, &MachineConfig),
+    run: &Run<'_>,
+    (barriers, before): (u64, Counters),
+) -> Row {
+    let Scenario { workload, cpus, seed, .. } = *scenario;
+    let (memory, counters, live) = (engine.memory(), engine.counters(), run.live());
+    let (tally, elapsed) = (&run.machine.tally, run.now - run.begun);
+    let (all, time) = (elapsed.seconds() * f64::from(cpus), elapsed.seconds());
+    let share = |time: Time, of: f64| if of > 0.0 { time.seconds() / of } else { 0.0 };
+    let busiest = |held: &[Time]| share(held.iter().copied().max().unwrap_or(Time::ZERO), time);
+    let used_blocks = (memory.managed_frames / PAGEBLOCK_FRAMES).saturating_sub(memory.free_blocks);
+    let row = Row {
+        engine: scenario.engine.name().to_owned(),
+        workload: workload_of(scenario),
+        cpus,
+        nodes: config.nodes,
+        memory_bytes: config.memory_frames * FRAME_SIZE,
+        seed,
+        think_ns: scenario.think(),
+        measured_frames: scenario.measured,
+        tick_ms: scenario.tick_ms,
+        simulated_ns: elapsed.whole_ns(),
+        frames: tally.frames,
+        frames_per_second: if elapsed > Time::ZERO {
+            tally.frames as f64 / elapsed.seconds()
+        } else {
+            0.0
+        },
+        zone_lock_wait_share: share(tally.zone_wait, all),
+        pcp_lock_wait_share: share(tally.pcp_wait, all),
+        line_wait_share: share(tally.line_wait, all),
+        think_share: share(tally.between, all),
+        bound: Bound::default(),
+        validation_difference_percent: validated(model, workload.name(), scenario.engine.name()),
+        zone_lock_busy_share: busiest(&tally.zones_held),
+        zone_lock_acquisitions: tally.zone_holds,
+        longest_hold_ns: tally.longest_hold.whole_ns(),
+        pcp_busy: tally.pcp_busy,
+        pcp_lock_acquisitions: counters.pcp_lock_acquisitions - before.pcp_lock_acquisitions,
+        pcp_lock_work: counters.pcp_lock_work - before.pcp_lock_work,
+        pcp_lock_waits: tally.pcp_waits,
+        line_transfers: tally.transfers,
+        latency_p50_ns: tally.latency.0.value_at_quantile(0.5),
+        latency_p999_ns: tally.latency.0.value_at_quantile(0.999),
+        allocation_latency: Some(tally.allocations.latency()),
+        bystander_p999_ns: (!tally.watched.0.is_empty())
+            .then(|| tally.watched.0.value_at_quantile(0.999)),
+        fallbacks: counters.fallbacks,
+        failed: tally.failed,
+        off_node: tally.off_node,
+        cma: run.machine.cma.as_ref().map(CmaBook::counts),
+        remote_frees: counters.remote_frees,
+        merges_zone: counters.merges_zone,
+        merges_pcp: counters.merges_pcp,
+        ticks: tally.ticks,
+        heavy_barriers: engine.heavy_barriers() - barriers,
+        free_frames: memory.free_frames,
+        free_blocks: memory.free_blocks,
+        mixed_blocks: memory.mixed_blocks,
+        used_block_density: if used_blocks == 0 {
+            1.0
+        } else {
+            live as f64 / (used_blocks * PAGEBLOCK_FRAMES) as f64
+        },
+        unusable_index: memory.unusable_index(Order::PAGEBLOCK),
+        paths: engine.paths(),
+    };
+    Row { bound: row.bound(share(tally.in_calls, all)), ..row }
+}
+
+/// A message on its way: when it is there.
+type Posted = (Time, u16, Message);
+
+struct Mail {
+    boxes: Vec<VecDeque<Posted>>,
+    /// For each receiver how many messages of each sender wait; a short list, since few send to
+    /// one.
+    waiting: Vec<Vec<(u16, usize)>>,
+    /// Who waits for a message, and since when.
+    empty: Vec<Option<Time>>,
+    /// Who waits for room at a receiver.
+    full: Vec<Vec<(u16, Time)>>,
+}
+
+struct Run<'a> {
+    machine: Machine<'a>,
+    ticks: Ticks,
+    programs: Vec<Box<dyn Program>>,
+    queue: Queue,
+    mail: Mail,
+    barrier: Vec<(u16, Time)>,
+    /// CPUs that take part in barriers.
+    parties: usize,
+    message: Time,
+    zero: Time,
+    now: Time,
+    begun: Time,
+    /// Frames that are in messages.
+    posted: u64,
+}
+
+/// What a program sees during one step.
+struct View<'r, 'a> {
+    cpu: u16,
+    at: Time,
+    machine: &'r mut Machine<'a>,
+    mail: &'r mut Mail,
+    queue: &'r mut Queue,
+    posted: &'r mut u64,
+    message: Time,
+    zero: Time,
+}
+
+impl Io for View<'_, '_> {
+    fn alloc(&mut self, request: Request) -> Option<Pfn> {
+        let (at, pfn) = self.machine.alloc(self.cpu, self.at, request);
+        self.at = at;
+        pfn
+    }
+
+    fn free(&mut self, chunks: &[(Pfn, Order)]) {
+        self.at = self.machine.free(self.cpu, self.at, chunks);
+    }
+
+    fn think(&mut self, ns: f64) {
+        self.at += Time::from_ns(ns);
+        self.machine.tally.between += Time::from_ns(ns);
+    }
+
+    fn zero_frame(&mut self) {
+        self.at += self.zero;
+        self.machine.tally.between += self.zero;
+    }
+
+    fn send(&mut self, to: u16, message: Message) -> Result<(), Message> {
+        let receiver = usize::from(to);
+        let waiting = &mut self.mail.waiting[receiver];
+        let index = waiting.iter().position(|(from, _)| *from == self.cpu).unwrap_or_else(|| {
+            waiting.push((self.cpu, 0));
+            waiting.len() - 1
+        });
+        if waiting[index].1 >= DEPTH {
+            return Err(message);
+        }
+        waiting[index].1 += 1;
+        self.at += self.message;
+        self.machine.tally.between += self.message;
+        *self.posted += message.iter().map(|(_, order)| order.frames()).sum::<u64>();
+        self.mail.boxes[receiver].push_back((self.at, self.cpu, message));
+        if let Some(since) = self.mail.empty[receiver].take() {
+            self.queue.push(since.max(self.at), to);
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self) -> Option<Message> {
+        let receiver = usize::from(self.cpu);
+        let &(ready, from, _) = self.mail.boxes[receiver].front()?;
+        if ready > self.at {
+            // Sent by a CPU whose step began before and ends later: not there yet.
+            return None;
+        }
+        let (_, _, message) = self.mail.boxes[receiver].pop_front()?;
+        self.at += self.message;
+        self.machine.tally.between += self.message;
+        *self.posted -= message.iter().map(|(_, order)| order.frames()).sum::<u64>();
+        if let Some(entry) =
+            self.mail.waiting[receiver].iter_mut().find(|(sender, _)| *sender == from)
+        {
+            entry.1 -= 1;
+        }
+        for (sender, since) in std::mem::take(&mut self.mail.full[receiver]) {
+            self.queue.push(since.max(self.at), sender);
+        }
+        Some(message)
+    }
+}
+
+impl<'a> Run<'a> {
+    fn new(
+        mut machine: Machine<'a>,
+        model: &Model,
+        programs: Vec<Box<dyn Program>>,
+        ticks: Ticks,
+    ) -> Self {
+        let mut queue = Queue::default();
+        for (cpu, program) in programs.iter().enumerate() {
+            let cpu = cpu as u16;
+            // A nanosecond apart: no two CPUs begin at exactly the same moment.
+            queue.push(Time::from_ns(f64::from(cpu)), cpu);
+            if program.is_watched() {
+                machine.watch(cpu);
+            }
+        }
+        let n = programs.len();
+        Self {
+            machine,
+            ticks,
+            queue,
+            mail: Mail {
+                boxes: vec![VecDeque::new(); n],
+                waiting: vec![Vec::new(); n],
+                empty: vec![None; n],
+                full: vec![Vec::new(); n],
+            },
+            barrier: Vec::new(),
+            parties: programs.iter().filter(|program| program.has_barrier()).count(),
+            programs,
+            message: Time::from_ns(model.message_ns),
+            zero: Time::from_ns(model.zero_frame_ns),
+            now: Time::ZERO,
+            begun: Time::ZERO,
+            posted: 0,
+        }
+    }
+
+    fn begin_measuring(&mut self) {
+        self.begun = self.now;
+        self.machine.begin_measuring(self.now);
+    }
+
+    /// Goes on until that many frames more have been allocated, or nobody has anything left to do.
+    fn until(&mut self, frames: u64) {
+        while self.machine.tally.frames < frames {
+            let Some((at, cpu)) = self.queue.pop() else { return };
+            self.now = self.now.max(at);
+            self.machine.advance(at);
+            while let Some((ticking, due)) = self.ticks.next(at) {
+                let over = self.machine.tick(ticking, due);
+                self.ticks.put_off(ticking, over - due);
+            }
+            let at = at + self.ticks.taken(cpu);
+            self.step(at, cpu);
+        }
+    }
+
+    fn step(&mut self, at: Time, cpu: u16) {
+        let index = usize::from(cpu);
+        self.machine.tally.between += self.machine.caller();
+        let mut view = View {
+            cpu,
+            at: at + self.machine.caller(),
+            machine: &mut self.machine,
+            mail: &mut self.mail,
+            queue: &mut self.queue,
+            posted: &mut self.posted,
+            message: self.message,
+            zero: self.zero,
+        };
+        let step = self.programs[index].step(&mut view);
+        let at = view.at;
+        match step {
+            Step::Done => self.queue.push(at, cpu),
+            Step::Empty => match self.mail.boxes[index].front() {
+                // On its way already.
+                Some(&(ready, ..)) => self.queue.push(ready.max(at), cpu),
+                None => self.mail.empty[index] = Some(at),
+            },
+            Step::Full(to) => self.mail.full[usize::from(to)].push((cpu, at)),
+            Step::Barrier => {
+                self.barrier.push((cpu, at));
+                if self.barrier.len() == self.parties {
+                    let last = self.barrier.iter().map(|(_, at)| *at).max().unwrap_or(at);
+                    for (cpu, _) in std::mem::take(&mut self.barrier) {
+                        self.queue.push(last, cpu);
+                    }
+                }
+            }
+            Step::Finished => {}
+        }
+    }
+
+    /// What is wrong with the engine at the end, in words: frames that are lost or there twice, or
+    /// CMA that is.
+    fn finding(&self, engine: &dyn Simulated) -> Option<String> {
+        let cma = || self.machine.cma.as_ref()?.findings(&engine.blocks()).pop();
+        accounted(engine, self.live()).err().or_else(cma)
+    }
+
+    /// Frames that programs have, or that are in messages.
+    fn live(&self) -> u64 {
+        self.posted + self.programs.iter().map(|program| program.live()).sum::<u64>()
+    }
+}
+
+/// How far off the model was with this workload and engine, in per cent, on the most CPUs that it was
+/// compared on.
+fn validated(model: &Model, workload: &str, engine: &str) -> Option<f64> {
+    let same =
+        model.validated.iter().filter(|row| row.workload == workload && row.engine == engine);
+    same.max_by_key(|row| row.cpus).map(|row| row.difference_percent)
+}

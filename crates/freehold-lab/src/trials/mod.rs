@@ -1,0 +1,27 @@
+//! What the commands share that try engines on work of their own, and what a replay has no use for:
+//! a first build of the `freehold` command does without it.
+//!
+//! | room | what |
+//! |---|---|
+//! | [`simulated`] | engines as the simulator needs them |
+//! | [`threads`] | threads as CPUs |
+//! | [`kinds`] | workloads and peers by name, listed and described |
+//! | [`random`] | the numbers that workloads draw |
+//! | [`pool`] | many pieces of work on several threads |
+//! | [`progress`] | how far a known number of steps is |
+//! | [`amounts`] | a simulated machine's CPUs and memory, as options |
+//! | [`significance`] | whether two engines' figures differ by more than chance |
+//! | [`verdict`] | which engine does best, in a sentence |
+//! | [`defaults`] | what a comparison must know of another command's options |
+
+pub mod amounts;
+pub mod defaults;
+#[cfg(feature = "simulate")]
+pub mod kinds;
+pub mod pool;
+pub mod progress;
+pub mod random;
+pub mod significance;
+pub mod simulated;
+pub mod threads;
+pub mod verdict;

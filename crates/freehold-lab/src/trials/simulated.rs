@@ -1,0 +1,170 @@
+//! What the simulator needs of an engine beside [`Engine`]: what a call has done, whose lists a
+//! frame goes home to, and the call as it goes where a lock is found busy.
+//!
+//! The engines count under their own locks. One thread plays all CPUs, so what a call did is the
+//! difference of a few counters before and after it; nothing is added to the engines' paths for it.
+
+use crate::engine::count;
+use crate::engine::{Engine, Request};
+use crate::engines::{
+    Barriers, ClassicEngine, Counting, EngineError, EngineSpec, FreeholdEngine, MachineConfig,
+    freehold_owned, own_all, with_freehold_config,
+};
+use crate::model::Family;
+use freehold::{AllocError, CpuId, Freehold, Pfn};
+use freehold_classic::Switch;
+
+/// Totals of one CPU and of a zone; a call did what they grow by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Marks {
+    /// Holds of the zone lock.
+    pub holds: u64,
+    /// Steps in them.
+    pub steps: u64,
+    /// Chunks split, merged or taken over under the CPU's own lock; refills, for freehold.
+    pub changes: u64,
+    /// List entries that merge passes looked at.
+    pub merge_steps: u64,
+    /// Frames that came from the zone's lists.
+    pub refilled: u64,
+    /// Heavy barriers, as [`Simulated::heavy_barriers`].
+    pub barriers: u64,
+}
+
+count! { Marks: holds steps changes merge_steps refilled barriers }
+
+/// An engine that can be simulated.
+pub trait Simulated: Engine {
+    /// How it shares its lists.
+    fn family(&self) -> Family;
+
+    /// What has been done so far: under a zone's lock, and under `cpu`'s for that zone. Zones are
+    /// numbered by rising address. Constant time.
+    fn marks(&self, zone: usize, cpu: CpuId) -> Marks;
+
+    /// The CPU whose lists or blocks a frame goes home to; `None`: the freeing CPU's, or the
+    /// zone's.
+    fn home(&self, pfn: Pfn) -> Option<CpuId>;
+
+    /// An allocation that finds its CPU's lock held by somebody else.
+    ///
+    /// # Errors
+    ///
+    /// As [`Engine::alloc`].
+    fn alloc_finding_busy(&self, cpu: CpuId, request: Request) -> Result<Pfn, AllocError>;
+
+    /// Times that all CPUs were made to pass a full memory barrier because somebody reached into a
+    /// CPU's state; 0 for designs without such barriers.
+    fn heavy_barriers(&self) -> u64 {
+        0
+    }
+}
+
+impl Simulated for ClassicEngine {
+    fn family(&self) -> Family {
+        let on = self.classic().switches();
+        match (on.has(Switch::Route), on.has(Switch::RemoteList)) {
+            (false, _) => Family::Lists,
+            (true, false) => Family::Owners,
+            (true, true) => Family::OwnersRemoteList,
+        }
+    }
+
+    fn marks(&self, zone: usize, cpu: CpuId) -> Marks {
+        let work = self.classic().work(zone, cpu).unwrap_or_default();
+        Marks {
+            holds: work.zone_holds,
+            steps: work.zone_steps,
+            changes: work.pcp_changes,
+            merge_steps: work.pcp_merge_steps,
+            refilled: work.refilled_frames,
+            barriers: 0,
+        }
+    }
+
+    fn home(&self, pfn: Pfn) -> Option<CpuId> {
+        self.classic().switches().has(Switch::Route).then(|| self.classic().owner(pfn)).flatten()
+    }
+
+    fn alloc_finding_busy(&self, cpu: CpuId, request: Request) -> Result<Pfn, AllocError> {
+        self.classic().alloc_finding_busy(cpu, request)
+    }
+}
+
+impl<P: Barriers> Simulated for FreeholdEngine<'_, '_, P> {
+    fn family(&self) -> Family {
+        Family::Freehold
+    }
+
+    fn marks(&self, zone: usize, cpu: CpuId) -> Marks {
+        // Of no zone, or of whichever: in the first one's.
+        let first = |count| if zone == 0 { count } else { 0 };
+        let changes = first(self.allocator().cpu_stats(cpu).map_or(0, |stats| stats.refills));
+        Marks { changes, barriers: first(self.heavy_barriers()), ..Marks::default() }
+    }
+
+    fn home(&self, _: Pfn) -> Option<CpuId> {
+        // A free goes into the block's own words, whoever has the block: what counts is who wrote
+        // them last.
+        None
+    }
+
+    fn alloc_finding_busy(&self, cpu: CpuId, request: Request) -> Result<Pfn, AllocError> {
+        // Nobody but its owner enters a CPU's state on the way of an allocation or a free.
+        self.alloc(cpu, request)
+    }
+
+    fn heavy_barriers(&self) -> u64 {
+        self.allocator().platform().barriers()
+    }
+}
+
+/// Whether the frames that are free and `live` ones in use are all there are; an error says how many
+/// there are of each.
+///
+/// # Errors
+///
+/// In words.
+pub fn accounted(engine: &dyn Engine, live: u64) -> Result<(), String> {
+    let memory = engine.memory();
+    let (free, all) = (memory.free_frames, memory.managed_frames);
+    let is_all = free + live == all;
+    is_all
+        .then_some(())
+        .ok_or_else(|| format!("{free} frames are free and {live} in use, of {all}"))
+}
+
+/// Builds an engine, lends it to `run`, and gives its memory back.
+///
+/// # Errors
+///
+/// [`EngineError::Unbuildable`] where the machine does not suit it or its switches do not go
+/// together.
+pub fn with_simulated<R>(
+    spec: &EngineSpec,
+    machine: &MachineConfig,
+    run: impl FnOnce(&dyn Simulated) -> R,
+) -> Result<R, EngineError> {
+    let ran = match freehold_owned(spec.name()) {
+        Some(_) => lend(machine, |engine| run(engine)),
+        None => ClassicEngine::new(spec.name(), machine).map(|engine| run(&engine)),
+    };
+    ran.map_err(|reason| spec.unbuildable(reason))
+}
+
+/// Builds Freehold with every CPU owned, lends it to `run` and gives its memory back: many simulations
+/// make many machines.
+fn lend<R>(
+    machine: &MachineConfig,
+    run: impl FnOnce(&FreeholdEngine<'_, '_, Counting>) -> R,
+) -> Result<R, String> {
+    with_freehold_config(machine, |config| {
+        let bytes =
+            Freehold::<Counting>::metadata_size(config).map_err(|error| error.to_string())?;
+        let mut metadata = Box::new_uninit_slice(bytes);
+        let allocator = Freehold::new(config, &mut metadata, Counting::new(true))
+            .map_err(|error| error.to_string())?;
+        let owned = own_all(&allocator, machine.cpus)?;
+        Ok(run(&FreeholdEngine::new(&allocator, owned)))
+    })
+}

@@ -1,0 +1,351 @@
+//! `freehold bench` as a command: the shape of its JSON, its lists, its errors. Nothing here looks
+//! at a time.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+
+use assert_cmd::Command;
+use predicates::prelude::*;
+use predicates::str::contains;
+
+fn bench() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_freehold"));
+    command.arg("bench").env("COLUMNS", "120").env_remove("NO_COLOR");
+    command
+}
+
+/// Every benchmark, with a metric or two that pages name.
+const NAMED: [(&str, &[&str]); 16] = [
+    ("pair", &["ns_per_pair_order0", "zone_lock_acquisitions_per_1000_frames"]),
+    ("bulk", &["ns_per_alloc", "ns_per_free", "ns_per_frame_bulk_alloc"]),
+    ("random-free", &["ns_per_free", "shared_writes_per_1000_frames"]),
+    ("producer-consumer", &["ns_per_frame", "distinct_frames_depth_64", "most_reused_depth_16"]),
+    ("remote-free", &["ns_per_free_sequential", "ns_per_free_scattered_bulk"]),
+    ("depth", &["ns_per_pair_8_lifo", "ns_per_pair_512_random"]),
+    ("churn", &["ns_per_step_50", "ns_per_step_90"]),
+    ("mixed", &["ns_per_step_50", "failures_per_1000_90"]),
+    ("orders", &["ns_per_pair_order9", "ns_per_step_order3"]),
+    ("used", &["ns_per_step_order0", "ns_per_step_order8"]),
+    ("near-mark", &["ns_per_step_970", "ns_per_step_975", "ns_per_step_995"]),
+    ("near-mark-1024", &["ns_per_step_900", "ns_per_step_980"]),
+    ("tails", &["alloc_p99_ns", "alloc_p999_ns", "alloc_p9999_ns"]),
+    ("exit-avalanche", &["ns_per_frame_freed", "bystander_p999_ns", "threads"]),
+    ("lazyfree", &["ns_per_folio_batched", "batched_speedup"]),
+    ("arena", &["ns_per_pair_4k", "mib_after_purge_64k"]),
+];
+
+/// What `--list --json` says: each benchmark's name, metrics, and the fewest threads it takes.
+fn listed() -> Vec<(String, Vec<String>, u64)> {
+    let done = bench().args(["--list", "--json"]).assert().code(0);
+    let list: serde_json::Value = serde_json::from_slice(&done.get_output().stdout).expect("JSON");
+    let name = |of: &serde_json::Value| of["name"].as_str().expect("a name").to_owned();
+    let all = list.as_array().expect("an array").iter();
+    all.map(|one| {
+        let metrics = one["metrics"].as_array().expect("an array").iter().map(name).collect();
+        (name(one), metrics, one["fewest_threads"].as_u64().expect("a number"))
+    })
+    .collect()
+}
+
+fn two_cpus() -> bool {
+    let two = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1);
+    if !two {
+        // Not `eprintln!`, which the test harness swallows when the test passes: a skip has to be
+        // seen.
+        let _ = writeln!(
+            std::io::stderr(),
+            "SKIPPED: benchmarks of two threads; this machine has one CPU"
+        );
+    }
+    two
+}
+
+fn keys(value: &serde_json::Value) -> BTreeSet<&str> {
+    value.as_object().expect("an object").keys().map(String::as_str).collect()
+}
+
+/// A row of one run has all fields that it must have, and no others.
+fn whole(row: &serde_json::Value) {
+    let mut wanted = BTreeSet::from([
+        "benchmark",
+        "better",
+        "engine",
+        "exact",
+        "samples_shared",
+        "max",
+        "median",
+        "metric",
+        "min",
+        "runs",
+        "unit",
+    ]);
+    if row["engine"] != "freehold" && !row["baseline"].is_null() {
+        wanted.extend(["baseline", "p", "percent", "significant"]);
+        assert_eq!(row["baseline"], "freehold");
+        // One run against one.
+        assert_eq!((row["p"].as_f64(), row["significant"].as_bool()), (Some(1.0), Some(false)));
+    }
+    if row["metric"] == "bystander_p999_ns" || row["metric"] == "alloc_p9999_ns" {
+        wanted.insert("histogram");
+        let samples = row["histogram"].as_array().expect("samples");
+        assert!(samples.windows(2).all(|two| two[0][0].as_u64() < two[1][0].as_u64()));
+        assert!(samples.iter().all(|sample| sample[1].as_u64() > Some(0)));
+    }
+    assert_eq!(keys(row), wanted, "{row}");
+    assert_eq!(row["runs"].as_u64(), Some(1));
+    let number = |name: &str| row[name].as_f64().expect("a number");
+    assert!(
+        number("median") >= 0.0
+            && number("min") <= number("median")
+            && number("median") <= number("max")
+    );
+    assert!(row["unit"] != "ns" || number("median") > 0.0, "{row}");
+    // A share of samples, where they are taken and the processor has a probe.
+    let shared = row["samples_shared"].as_f64();
+    assert!(shared.is_none_or(|share| (0.0..=1.0).contains(&share)), "{row}");
+    assert!(row["exact"] == false || shared.is_none(), "{row}");
+    let probed = cfg!(any(target_arch = "x86_64", target_arch = "aarch64"));
+    if row["benchmark"] == "pair" && row["unit"] == "ns" && probed {
+        assert!(shared.is_some(), "{row}");
+    }
+}
+
+#[test]
+#[ignore = "long: cargo test -p freehold-lab --test suite bench:: -- --ignored"]
+fn json_has_every_metric_of_every_engine() {
+    let engines = ["freehold", "vanilla"];
+    let two_cpus = two_cpus();
+    let mut command = bench();
+    command.args(["--quick", "--runs", "1", "--json"]);
+    engines.iter().for_each(|engine| {
+        command.args(["-e", engine]);
+    });
+    // Those of memory, whose engines are their own, are in `memory.rs`.
+    let mut wanted = listed();
+    wanted.retain(|(name, _, threads)| {
+        !["lazyfree", "arena"].contains(&name.as_str()) && (two_cpus || *threads < 2)
+    });
+    command.args(wanted.iter().map(|(name, ..)| name));
+    let done = command.assert().code(0);
+    let document: serde_json::Value =
+        serde_json::from_slice(&done.get_output().stdout).expect("one JSON document");
+    let said = ["barrier", "cpus", "interrupted", "left_out", "pinned", "unavailable"];
+    assert_eq!(
+        keys(&document),
+        said.into_iter().chain(["benchmarks", "rows", "test", "unsuited", "yardstick"]).collect()
+    );
+    assert_eq!(
+        keys(&document["yardstick"]),
+        BTreeSet::from(["handover_ns", "ring_alone_ns", "rmw_ns"])
+    );
+    assert!(
+        document["interrupted"] == false
+            && document["pinned"].is_boolean()
+            && document["barrier"].is_boolean()
+    );
+    assert!(!document["cpus"].as_array().expect("an array").is_empty());
+    let left_out = document["left_out"].as_array().expect("an array").len();
+    assert_eq!(
+        (left_out == 0, document["yardstick"]["ring_alone_ns"].is_number()),
+        (two_cpus, two_cpus),
+        "{document}"
+    );
+    assert!(document["yardstick"]["rmw_ns"].as_f64().expect("a number") > 0.0);
+    assert_eq!(document["unsuited"], serde_json::json!([]));
+
+    let rows = document["rows"].as_array().expect("an array");
+    let text =
+        |row: &'_ serde_json::Value, name: &str| row[name].as_str().expect("text").to_owned();
+    rows.iter().for_each(whole);
+    let found: BTreeSet<_> = rows
+        .iter()
+        .map(|row| (text(row, "benchmark"), text(row, "metric"), text(row, "engine")))
+        .collect();
+    assert_eq!(found.len(), rows.len(), "a row twice");
+    for (benchmark, metrics, _) in wanted {
+        // An avalanche may be over before the bystander has allocated anything.
+        for metric in metrics.into_iter().filter(|metric| !metric.starts_with("bystander_")) {
+            for engine in engines {
+                let row = (benchmark.clone(), metric.clone(), engine.to_owned());
+                assert!(found.contains(&row), "{row:?}");
+            }
+        }
+    }
+}
+
+/// Four runs of engines that differ by a factor: the star is given, and the rows say by which test.
+#[test]
+fn clear_differences_are_significant() {
+    let command =
+        ["--quick", "--runs", "4", "--json", "-e", "vanilla", "-e", "freehold", "random-free"];
+    let done = bench().args(command).assert().code(0);
+    let document: serde_json::Value =
+        serde_json::from_slice(&done.get_output().stdout).expect("JSON");
+    assert_eq!(document["test"]["level"], 0.05);
+    let rows = document["rows"].as_array().expect("an array");
+    let row = rows
+        .iter()
+        .find(|row| row["metric"] == "ns_per_free" && row["engine"] == "freehold")
+        .expect("a row");
+    // All four below all four: 2 of 70 ways.
+    assert!((row["p"].as_f64().expect("a number") - 2.0 / 70.0).abs() < 1e-12, "{row}");
+    assert_eq!(
+        (row["significant"].as_bool(), row["baseline"].as_str()),
+        (Some(true), Some("vanilla"))
+    );
+    assert!(row["percent"].as_f64().expect("a number") < -50.0, "{row}");
+}
+
+/// A machine that a terminal is told of in lines that fit.
+fn fits(text: &str, columns: usize) {
+    text.lines().for_each(|line| assert!(line.chars().count() <= columns, "{columns}: {line}"));
+    // However the lines are broken.
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("read-modify-write") && text.contains("No stars"), "{text}");
+}
+
+#[test]
+fn tables_fit_a_narrow_terminal() {
+    let command = ["--quick", "--runs", "1", "pair"];
+    let done = bench().env("COLUMNS", "80").args(command).assert().code(0);
+    fits(&String::from_utf8_lossy(&done.get_output().stdout), 80);
+}
+
+/// Engines that need the feature `peers`.
+const PEERS: [&str; 4] = ["bitmap-allocator", "mimalloc", "jemalloc", "snmalloc"];
+
+#[test]
+fn peers_are_known_by_name() {
+    let help = bench().args(["-e", "help"]).assert().code(0).stderr("");
+    let text = String::from_utf8(help.get_output().stdout.clone()).expect("UTF-8");
+    // However the lines are broken.
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let always = ["freehold", "buddy_system_allocator", "llfree", "dpdk"];
+    for engine in always.iter().chain(&PEERS) {
+        assert!(text.contains(engine), "{engine}: {text}");
+    }
+    let mut command = bench();
+    command.args(["--quick", "--runs", "1", "--json", "pair", "arena", "-e", "freehold"]);
+    PEERS.iter().for_each(|engine| {
+        command.args(["-e", engine]);
+    });
+    if cfg!(feature = "peers") {
+        let done = command.assert().code(0);
+        let document: serde_json::Value =
+            serde_json::from_slice(&done.get_output().stdout).expect("JSON");
+        let rows = document["rows"].as_array().expect("an array");
+        for engine in PEERS {
+            let pair = |row: &&serde_json::Value| {
+                row["engine"] == engine && row["metric"] == "ns_per_pair_order0"
+            };
+            assert_eq!(rows.iter().filter(pair).count(), 1, "{engine}");
+        }
+        let unsuited = document["unsuited"].as_array().expect("an array");
+        assert_eq!(unsuited.len(), 2, "{unsuited:?}");
+        assert!(unsuited.iter().all(|left| left["benchmark"] == "arena"), "{unsuited:?}");
+    } else {
+        let wanted = contains("engine bitmap-allocator needs a build with --features peers");
+        command
+            .assert()
+            .code(2)
+            .stdout("")
+            .stderr(wanted.and(contains("--features peers -- bench -e")));
+        assert!(text.contains("needs a build with --features peers"), "{text}");
+    }
+}
+
+/// The two that the registry does not have: each is measured, or says what it needs.
+#[test]
+fn peers_in_c_are_known_by_name() {
+    for (engine, is_there, unsuited, before) in [
+        ("llfree", cfg!(feature = "llfree"), "arena", "git clone"),
+        ("dpdk", cfg!(feature = "dpdk"), "mixed", "apt-get install"),
+    ] {
+        let mut command = bench();
+        command.args(["--quick", "--runs", "1", "-e", engine, "pair", "churn", unsuited]);
+        if is_there {
+            let left_out = contains(format!("- {unsuited}, {engine}: "));
+            let measured = contains("ns_per_pair_order9").and(contains("ns_per_step_90"));
+            command.assert().code(0).stdout(measured.and(left_out));
+        } else {
+            let needs = format!("engine {engine} needs a build with --features {engine}");
+            command.assert().code(2).stdout("").stderr(contains(needs).and(contains(before)));
+        }
+    }
+}
+
+#[test]
+fn the_table_has_each_metric_and_engine() {
+    let command =
+        ["--quick", "--runs", "1", "-e", "freehold", "-e", "vanilla,-contig-free", "mixed"];
+    let done = bench().args(command).assert().code(0).stderr("");
+    let text = String::from_utf8(done.get_output().stdout.clone()).expect("UTF-8");
+    fits(&text, 120);
+    for part in ["RMW", "MIXED", "ns_per_step_50", "vanilla,-contig-free"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+/// However few CPUs there are, it says how many threads it had.
+#[test]
+fn exit_avalanche_says_how_many_threads_there_were() {
+    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let command = ["--quick", "--runs", "1", "-e", "freehold", "exit-avalanche"];
+    let done = bench().args(command).assert().code(0);
+    let text = String::from_utf8(done.get_output().stdout.clone()).expect("UTF-8");
+    if cpus == 1 {
+        assert!(!text.contains("EXIT-AVALANCHE"), "{text}");
+        return;
+    }
+    let row = text
+        .lines()
+        .find(|line| line.trim_start().starts_with("threads "))
+        .expect("how many threads");
+    assert!(row.split_whitespace().any(|word| word == cpus.min(16).to_string()), "{row}");
+    if cpus < 16 {
+        let error = String::from_utf8(done.get_output().stderr.clone()).expect("UTF-8");
+        assert!(error.contains(&format!("ran {cpus} threads")), "{error}");
+    }
+}
+
+#[test]
+fn list_names_everything() {
+    let done = bench().arg("--list").assert().code(0).stderr("");
+    let text = String::from_utf8(done.get_output().stdout.clone()).expect("UTF-8");
+    let help = bench().arg("--help").assert().code(0);
+    let help = String::from_utf8(help.get_output().stdout.clone()).expect("UTF-8");
+    let listed = listed();
+    assert_eq!(listed.len(), NAMED.len());
+    for ((benchmark, metrics), (name, known, _)) in NAMED.iter().zip(&listed) {
+        assert_eq!(benchmark, name);
+        assert!(text.contains(&benchmark.to_uppercase()), "{benchmark}");
+        assert!(help.contains(&format!("  {benchmark}: ")), "{benchmark}: no source in the help");
+        let is_known = |metric: &&str| known.iter().any(|known| known == metric);
+        assert!(metrics.iter().all(is_known), "{benchmark}: {known:?}");
+        known.iter().for_each(|metric| assert!(text.contains(metric), "{metric}"));
+    }
+    assert_eq!(text.matches("  Source: ").count(), NAMED.len());
+    let done = bench().args(["--list", "--json", "pair"]).assert().code(0);
+    let list: serde_json::Value = serde_json::from_slice(&done.get_output().stdout).expect("JSON");
+    assert_eq!(list[0]["name"], "pair");
+    assert_eq!(list.as_array().map(Vec::len), Some(1));
+}
+
+#[test]
+fn unknown_names() {
+    bench()
+        .arg("bulkk")
+        .assert()
+        .code(2)
+        .stdout("")
+        .stderr(contains("bulkk").and(contains("did you mean 'bulk'")));
+    bench().arg("nothing-like-it").assert().code(2).stderr(contains("--list"));
+    bench().args(["-e", "freehoold"]).assert().code(2).stderr(contains("did you mean 'freehold'"));
+    bench()
+        .args(["-e", "buddy_system"])
+        .assert()
+        .code(2)
+        .stderr(contains("did you mean 'buddy_system_allocator'"));
+    bench().args(["-e", "vanilla,-merg"]).assert().code(2).stderr(contains("did you mean 'merge'"));
+    bench().args(["--runs", "0"]).assert().code(2);
+}

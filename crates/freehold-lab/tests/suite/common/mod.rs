@@ -1,0 +1,9 @@
+//! What the tests of several commands share.
+
+// What goes wrong here is a test that fails.
+#![allow(unreachable_pub, clippy::new_without_default)]
+
+pub mod length;
+pub mod machine_files;
+pub mod replays;
+pub mod tables;

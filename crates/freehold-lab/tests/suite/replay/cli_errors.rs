@@ -1,0 +1,309 @@
+//! Every way of using the command wrongly, and every kind of input it cannot read: the exit code,
+//! the line that says what is wrong, and what to do about it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::common::replays::assert_set_up_failed;
+use predicates::prelude::*;
+use predicates::str::contains;
+
+use crate::replay::command::freehold;
+
+fn sample() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/page-cache-churn.parquet")
+}
+
+/// Text as tracefs prints it: three allocations, two frees.
+const TEXT: &str = "\
+# tracer: nop
+#
+            make-101     [000] .....   100.000001: mm_page_alloc: page=0x1 pfn=0x1000 order=0 migratetype=1 gfp_flags=GFP_HIGHUSER_MOVABLE
+            make-101     [000] .....   100.000002: mm_page_alloc: page=0x2 pfn=0x1001 order=0 migratetype=1 gfp_flags=GFP_HIGHUSER_MOVABLE
+            make-101     [001] .....   100.000003: mm_page_free: page=0x1 pfn=0x1000 order=0
+            make-101     [001] .....   100.000004: mm_page_alloc: page=0x3 pfn=0x2000 order=3 migratetype=0 gfp_flags=GFP_KERNEL
+            make-101     [000] .....   100.000005: mm_page_free: page=0x3 pfn=0x2000 order=3
+";
+
+struct Folder(tempfile::TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("a temporary folder"))
+    }
+
+    fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.0.path().join(name);
+        fs::write(&path, content).expect("a file in a temporary folder");
+        path
+    }
+}
+
+/// Runs `replay` on a file that cannot be read; one engine is enough.
+fn refused(path: &Path) -> assert_cmd::assert::Assert {
+    freehold()
+        .args(["replay", "-e", "vanilla"])
+        .arg(path)
+        .assert()
+        .code(2)
+        .stdout("")
+        .stderr(contains(path.file_name().unwrap().to_string_lossy().into_owned()))
+}
+
+/// What the reader says of each kind of damage is tested with the reader; here, that it arrives.
+#[test]
+fn files_that_cannot_be_read() {
+    let folder = Folder::new();
+    refused(Path::new("no-such-trace.parquet")).stderr(contains("No such file"));
+    refused(folder.0.path()).stderr(contains("directory"));
+    refused(&folder.file("recipe.txt", "Take two eggs.\nBeat them.\n"))
+        .stderr(contains("not a page-allocator trace").and(contains("hint:")));
+    let whole = fs::read(sample()).expect("the sample is part of the repository");
+    refused(&folder.file("cut.parquet", &whole[..whole.len() / 2])).stderr(contains("truncated"));
+    let bad = TEXT.replace("pfn=0x2000 order=3 mig", "pfn=banana order=3 mig");
+    refused(&folder.file("bad.txt", bad))
+        .stderr(contains("line 6").and(contains("banana")).and(contains("--skip-bad")));
+}
+
+/// Wrong arguments, and what is said of each.
+#[test]
+fn wrong_usage_says_what_is_wrong() {
+    let wrong: &[(&[&str], &[&str])] = &[
+        (&["replay", "--cpus", "0"], &["--cpus", "0 is out of range: 1 to 4,096"]),
+        (&["replay", "--cpus", "99999"], &["99,999 is out of range: 1 to 4,096"]),
+        (&["replay", "--jobs", "0"], &["--jobs", "0 is out of range: 1 to 65,535"]),
+        (&["replay", "-e", "pcp-budy"], &["no engine 'pcp-budy'", "did you mean 'pcp-buddy'?"]),
+        (&["replay", "-e", "%%%%"], &["no engine '%%%%'", "freehold engines"]),
+        (
+            &["replay", "-e", "vanilla,-contig-fre"],
+            &["no switch 'contig-fre'", "did you mean 'contig-free'?"],
+        ),
+        (&["replay", "-e", "vanilla,merge"], &["'+merge'"]),
+        (&["replay", "-e", "freehold,mine"], &["freehold,owned"]),
+        (&["replay", "--memory", "much"], &["much", "not an amount of memory"]),
+        (&["replay", "--memory", "1M"], &["1M", "too little"]),
+        (&["replay", "--memory", "99T"], &["99T", "too much"]),
+        (&["replay", "--machine", "8G", "--memory", "8G"], &["--machine"]),
+        (&["replay", "--machine", "recordd"], &["'recorded' and 'pristine' are machines, too"]),
+        (&["replay", "--zoneinfo", "no-such-file"], &["no-such-file"]),
+        (&["replay", "--cma", "10"], &["for example 25%"]),
+        (&["replay", "--interrupts", "0.1"], &["unexpected argument '--interrupts'"]),
+        (&["relpay"], &["relpay", "replay"]),
+        (&["trace"], &["Usage: freehold [TRACE]..."]),
+    ];
+    for (arguments, said) in wrong {
+        let mut done = freehold().args(*arguments).assert().code(2).stdout("");
+        for part in *said {
+            done = done.stderr(contains(*part));
+        }
+    }
+}
+
+/// Nothing is said of the kernel of a file that is no trace.
+#[test]
+fn a_description_of_memory_is_no_trace() {
+    let folder = Folder::new();
+    for (name, text) in [
+        ("pagetypeinfo", "Page block order: 9\nPages per block:  512\n"),
+        ("buddyinfo", "Node 0, zone   Normal 1 2 3\n"),
+    ] {
+        let path = folder.file(&format!("a.{name}.before.txt"), text);
+        freehold()
+            .arg(&path)
+            .assert()
+            .code(2)
+            .stdout("")
+            .stderr(contains(name).and(contains("freehold look")).and(contains("baseline").not()));
+    }
+    let json = folder.file("a.json", "{}");
+    freehold().arg(&json).assert().code(2).stderr(contains("freehold report"));
+}
+
+#[test]
+fn skip_bad_leaves_the_line_out_and_says_so() {
+    let folder = Folder::new();
+    let path =
+        folder.file("bad.txt", TEXT.replace("pfn=0x2000 order=3 mig", "pfn=banana order=3 mig"));
+    let done = freehold()
+        .args(["replay", "-e", "vanilla", "--skip-bad", "--json"])
+        .arg(&path)
+        .assert()
+        .code(0);
+    let done = done.stderr(contains("1 malformed").and(contains("line 6")));
+    let document: serde_json::Value =
+        serde_json::from_slice(&done.get_output().stdout).expect("valid JSON");
+    assert_eq!(document["trace"]["skipped"], 1);
+    assert_eq!(document["trace"]["allocs"], 2);
+    assert_eq!(document["trace"]["unknown_frees"], 1, "the free of the allocation left out");
+}
+
+#[test]
+fn a_trace_of_which_nothing_can_be_replayed() {
+    let folder = Folder::new();
+    // At frames where no chunk of the order starts; then nothing but a foreign free.
+    let text = |pfn: &str, order| {
+        let head = TEXT
+            .lines()
+            .take(3)
+            .collect::<Vec<_>>()
+            .join("\n")
+            .replace("0x1000", pfn)
+            .replace("order=0", order);
+        head + "\n"
+    };
+    refused(&folder.file("odd.txt", text("0x1001", "order=1")))
+        .stderr(contains("1 at frames that no chunk"));
+    let free = TEXT.lines().nth(4).unwrap().to_owned() + "\n";
+    refused(&folder.file("free.txt", free))
+        .stderr(contains("1 frees of frames").and(contains("--warm")));
+}
+
+#[test]
+fn one_bad_trace_does_not_keep_the_others_from_being_replayed() {
+    let folder = Folder::new();
+    let good = folder.file("good.txt", TEXT);
+    let done = freehold()
+        .args(["replay", "-e", "vanilla", "--json", "no-such-trace.parquet"])
+        .arg(&good)
+        .assert()
+        .code(2)
+        .stderr(contains("no-such-trace.parquet"));
+    let document: serde_json::Value =
+        serde_json::from_slice(&done.get_output().stdout).expect("valid JSON");
+    let traces = document["traces"].as_array().expect("an array");
+    assert_eq!(traces.len(), 2);
+    assert!(
+        traces[0]["error"].as_str().is_some_and(|error| error.contains("no-such-trace.parquet"))
+    );
+    assert_eq!(traces[1]["trace"]["events"], 5);
+    assert_eq!(traces[1]["engines"][0]["lost_frames"], 0);
+    freehold()
+        .args(["replay", "-e", "vanilla", "no-such-trace.parquet"])
+        .arg(&good)
+        .assert()
+        .code(2)
+        .stdout(contains("good").and(contains("lost frames")));
+}
+
+#[test]
+fn memory_too_small_for_the_trace_is_no_error_but_failures() {
+    let done =
+        freehold().args(["replay", "-e", "vanilla", "--memory", "4M", "--json"]).assert().code(0);
+    let document: serde_json::Value =
+        serde_json::from_slice(&done.get_output().stdout).expect("valid JSON");
+    let engine = &document["engines"][0];
+    assert!(engine["failed"].as_u64().is_some_and(|failed| failed > 1000), "{engine}");
+    assert_eq!(engine["lost_frames"], 0);
+}
+
+#[test]
+fn memory_too_small_for_what_is_in_use_already_is_said() {
+    let small = ["--warm", "--memory", "16M", "-e", "vanilla", "-e", "freehold", "--json"];
+    let done = freehold().arg("replay").args(small).assert().code(0);
+    assert_set_up_failed(&done.get_output().stdout, &done.get_output().stderr);
+    let done = freehold()
+        .args(["replay", "--warm", "-e", "freehold", "--json"])
+        .assert()
+        .code(0)
+        .stderr("");
+    let document: serde_json::Value =
+        serde_json::from_slice(&done.get_output().stdout).expect("valid JSON");
+    assert_eq!(document["engines"][0]["set_up_failed"], 0);
+}
+
+/// What failed was not carried out, and is in no rate.
+#[test]
+fn rates_are_of_what_was_carried_out() {
+    let text = |memory: &[&str]| {
+        let done = freehold().args(["replay", "-e", "vanilla"]).args(memory).assert().code(0);
+        String::from_utf8_lossy(&done.get_output().stdout).into_owned()
+    };
+    let json = |memory: &[&str]| -> serde_json::Value {
+        let done =
+            freehold().args(["replay", "-e", "vanilla", "--json"]).args(memory).assert().code(0);
+        serde_json::from_slice(&done.get_output().stdout).expect("valid JSON")
+    };
+    for memory in [&[][..], &["--memory", "4M"]] {
+        let document = json(memory);
+        let count = |name: &str| document["engines"][0][name].as_u64().expect("a count");
+        let (done, asked) = (
+            count("allocs") + count("frees"),
+            document["replayed_events"].as_u64().expect("a count"),
+        );
+        assert_eq!(done == asked, memory.is_empty(), "{done} of {asked}");
+        let rate = freehold_lab::tables::decimal(
+            count("zone_lock_acquisitions") as f64 * 1000.0 / done as f64,
+        );
+        let (table, name) = (text(memory), "zone locks / 1,000 events");
+        let line = table.lines().find(|line| line.contains(name)).expect("its row");
+        assert_eq!(line.split_whitespace().last(), Some(rate.as_str()), "{line}");
+    }
+}
+
+#[test]
+fn a_clock_that_no_recording_has_is_said() {
+    let folder = Folder::new();
+    let line = |seconds: u64, n: u64| {
+        let pfn = 0x100_000 + n;
+        format!(
+            "            make-7      [000] d..2. {seconds}.000001: mm_page_free: page=0000 pfn=0x{pfn:x} order=0\n"
+        )
+    };
+    let text = |seconds: &[u64]| {
+        (0..).zip(seconds).map(|(n, &seconds)| line(seconds, n)).collect::<String>()
+    };
+    let replay = |more: &[&str], path: &Path| {
+        let done = freehold()
+            .args(["replay", "-e", "vanilla", "--json", "--memory", "64M", "--warm"])
+            .args(more)
+            .arg(path)
+            .assert();
+        let done = done.code(0);
+        let document: serde_json::Value =
+            serde_json::from_slice(&done.get_output().stdout).expect("valid JSON");
+        let said = String::from_utf8_lossy(&done.get_output().stderr).into_owned();
+        (document["trace"]["skipped"].as_u64(), document["trace"]["long_gaps"].as_u64(), said)
+    };
+    let back = folder.file("back.txt", text(&[9, 8, 7, 10]));
+    let said = freehold()
+        .args(["replay", "-e", "vanilla"])
+        .arg(&back)
+        .assert()
+        .code(2)
+        .get_output()
+        .stderr
+        .clone();
+    let said = String::from_utf8_lossy(&said);
+    assert!(
+        said.contains("line 2: 1.000 s earlier than the latest")
+            && said.contains("sort the events"),
+        "{said}"
+    );
+    let (skipped, gaps, said) = replay(&["--skip-bad"], &back);
+    assert_eq!((skipped, gaps), (Some(2), Some(0)));
+    assert!(
+        said.contains("2 malformed rows or lines skipped, the first: line 2: 1.000 s earlier"),
+        "{said}"
+    );
+    let (skipped, gaps, said) = replay(&[], &folder.file("far.txt", text(&[7, 9_000_000])));
+    assert_eq!((skipped, gaps), (Some(0), Some(1)));
+    assert!(said.contains("1 gaps are longer than an hour, the first at line 2"), "{said}");
+    assert_eq!(
+        replay(&[], &folder.file("fine.txt", text(&[7, 8, 9]))),
+        (Some(0), Some(0), String::new())
+    );
+}
+
+#[test]
+fn a_closed_pipe_is_no_panic() {
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_freehold"))
+        .args(["engines"])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("the command runs");
+    drop(child.stdout.take());
+    let done = child.wait_with_output().expect("the command ends");
+    assert_eq!(String::from_utf8_lossy(&done.stderr), "");
+    assert_eq!(done.status.code(), Some(0));
+}

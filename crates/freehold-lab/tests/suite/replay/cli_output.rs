@@ -1,0 +1,346 @@
+//! What the commands print: the table, its JSON, the timeline, and that the JSON is what the
+//! documentation promises.
+
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use assert_cmd::Command;
+use predicates::prelude::*;
+use predicates::str::contains;
+
+use crate::replay::command::freehold;
+
+fn data(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data").join(name)
+}
+
+fn json(command: &mut Command) -> serde_json::Value {
+    let done = command.assert().code(0).stderr("");
+    serde_json::from_slice(&done.get_output().stdout).expect("valid JSON and nothing else")
+}
+
+/// The sample through the engines that are compared by default takes two seconds: what is printed of
+/// it is looked at by several tests.
+static JSON: LazyLock<serde_json::Value> =
+    LazyLock::new(|| json(freehold().args(["replay", "--json"])));
+
+/// What the command prints by itself, which is the replay of the sample.
+static TEXT: LazyLock<String> = LazyLock::new(|| {
+    let done = freehold().assert().code(0);
+    String::from_utf8(done.get_output().stdout.clone()).expect("UTF-8")
+});
+
+#[test]
+fn the_table_of_the_sample() {
+    let done = freehold().args(["replay", "--wide"]).assert().code(0).stderr("");
+    let text = String::from_utf8(done.get_output().stdout.clone()).expect("UTF-8");
+    // Time is the one thing that differs from run to run: its row, and with it how wide columns are.
+    let (noisy, steady): (Vec<&str>, Vec<&str>) = text
+        .lines()
+        .filter(|line| !line.starts_with(['─', '═']))
+        .partition(|line| line.contains("ns per event (noisy)"));
+    assert_eq!(noisy.len(), 1, "{text}");
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let steady: Vec<String> = steady.into_iter().map(words).collect();
+    insta::assert_snapshot!(steady.join("\n"));
+}
+
+#[test]
+fn json_has_every_promised_name() {
+    let document = &*JSON;
+    for name in ["name", "events", "cpus", "remote_free_share", "peak_live_frames"] {
+        assert!(!document["trace"][name].is_null(), "trace.{name}");
+    }
+    let engines = document["engines"].as_array().expect("an array");
+    let names: Vec<_> =
+        engines.iter().map(|engine| engine["engine"].as_str().unwrap_or_default()).collect();
+    assert_eq!(names, ["6.18", "vanilla", "pcp-buddy", "pcp-buddy-fixed", "freehold"]);
+    for engine in engines {
+        for name in [
+            "allocs",
+            "frees",
+            "failed",
+            "zone_lock_acquisitions",
+            "zone_lock_work",
+            "zone_lock_work_mean",
+            "zone_lock_work_p99",
+            "zone_lock_work_max",
+            "shared_writes",
+            "zone_locks_per_1000",
+            "shared_writes_per_1000",
+            "group_lock_acquisitions",
+            "group_locks_per_1000",
+            "merges_zone",
+            "merges_pcp",
+            "refills",
+            "drains",
+            "remote_frees",
+            "fallbacks",
+            "mixed_blocks",
+            "free_blocks_end",
+            "largest_free_order_end",
+            "unusable_index_mean",
+            "unusable_index_min",
+            "unusable_index_lists_mean",
+            "lost_frames",
+            "pcp_hit_rate",
+            "ns_per_event",
+        ] {
+            assert!(engine[name].is_number(), "engines[].{name} of {engine}");
+        }
+        assert_eq!(engine["lost_frames"], 0);
+        // Of free neighbours, whoever has them; on the kernel's lists they may lie apart.
+        let index = |name: &str| engine[name].as_f64().expect("an index");
+        let (runs, lists) = (index("unusable_index_mean"), index("unusable_index_lists_mean"));
+        assert!(
+            if engine["engine"] == "freehold" { runs == lists } else { runs < lists },
+            "{runs} {lists}"
+        );
+        assert_eq!(engine["allocs"], document["trace"]["allocs"]);
+        // What is counted for each 1,000 events is what is counted.
+        let of = |name: &str| engine[name].as_f64().expect("a figure");
+        let events = of("allocs") + of("frees");
+        for (total, rate) in [
+            ("zone_lock_acquisitions", "zone_locks_per_1000"),
+            ("group_lock_acquisitions", "group_locks_per_1000"),
+            ("shared_writes", "shared_writes_per_1000"),
+        ] {
+            assert!((of(rate) * events / 1000.0 - of(total)).abs() < 1e-6, "{rate} of {engine}");
+        }
+        // The kernel's designs write what all CPUs share under the zone lock and nowhere else.
+        let under_lock = of("zone_lock_acquisitions") + of("zone_lock_work");
+        assert!(of("shared_writes") > 0.0, "{engine}");
+        assert!(engine["engine"] == "freehold" || of("shared_writes") == under_lock, "{engine}");
+    }
+}
+
+#[test]
+fn counts_do_not_depend_on_the_number_of_threads_or_the_other_engines() {
+    let counts = |document: &serde_json::Value| {
+        let engines = document["engines"].as_array().expect("engines");
+        let found = engines.iter().find(|engine| engine["engine"] == "pcp-buddy-fixed");
+        let mut engine = found.and_then(|engine| engine.as_object()).expect("an object").clone();
+        engine.remove("ns_per_event");
+        engine
+    };
+    let replay = |more: &[&str]| {
+        counts(&json(freehold().args(["replay", "--json", "-e", "pcp-buddy-fixed"]).args(more)))
+    };
+    let beside_all = counts(&JSON);
+    assert_eq!(beside_all, replay(&["--jobs", "1"]));
+    assert_eq!(beside_all, replay(&["-e", "pcp-buddy", "--jobs", "4"]));
+}
+
+#[test]
+fn the_built_in_sample_is_the_file_in_data() {
+    let file = json(
+        freehold()
+            .args(["replay", "--json", "-e", "vanilla"])
+            .arg(data("page-cache-churn.parquet")),
+    );
+    assert_eq!(JSON["trace"]["events"], file["trace"]["events"]);
+    assert_eq!(JSON["engines"][1]["engine"], "vanilla");
+    assert_eq!(JSON["engines"][1]["zone_lock_work"], file["engines"][0]["zone_lock_work"]);
+}
+
+#[test]
+fn standard_input_is_read_twice_all_the_same() {
+    let bytes = std::fs::read(data("page-cache-churn.parquet"))
+        .expect("the sample is part of the repository");
+    let document =
+        json(freehold().args(["replay", "--json", "-e", "vanilla", "-"]).write_stdin(bytes));
+    assert_eq!(document["trace"]["events"], 230_000);
+}
+
+#[test]
+fn a_switch_changes_what_it_says_and_is_named_in_the_result() {
+    // Small enough that CPUs drain, and so merge.
+    let engines = ["-e", "pcp-buddy-fixed", "-e", "pcp-buddy-fixed,-merge"];
+    let document = json(freehold().args(["replay", "--json", "--machine", "400M"]).args(engines));
+    let engines = &document["engines"];
+    assert_eq!(engines[1]["engine"], "pcp-buddy-fixed,-merge");
+    assert!(engines[0]["merges_pcp"].as_u64() > Some(0));
+    assert_eq!(engines[1]["merges_pcp"], 0);
+}
+
+#[test]
+fn engines_are_listed_with_where_they_come_from() {
+    freehold()
+        .arg("engines")
+        .assert()
+        .code(0)
+        .stdout(contains("pcp-buddy-fixed").and(contains("contig-free")));
+    let document = json(freehold().args(["engines", "--json"]));
+    for list in ["presets", "switches"] {
+        for entry in document[list].as_array().expect("an array") {
+            for field in ["name", "summary", "source"] {
+                assert!(
+                    entry[field].as_str().is_some_and(|text| !text.is_empty()),
+                    "{list}: {entry}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn the_engines_say_which_kernels_there_are_and_who_had_each_idea() {
+    let document = json(freehold().args(["engines", "--json"]));
+    assert_eq!(document["kernels"], serde_json::json!(["5.17", "7.3"]));
+    let source = |list: &str, name: &str| {
+        let entries = document[list].as_array().expect("an array");
+        let entry = entries.iter().find(|entry| entry["name"] == name).expect("it is listed");
+        entry["source"].as_str().expect("a text").to_owned()
+    };
+    for name in ["unlink-dead", "foreign-claim", "merge-once", "count-drained"] {
+        assert_eq!(source("switches", name), "found here", "{name}");
+    }
+    assert!(source("switches", "cma-phases").ends_with("Frank van der Linden"));
+    assert!(source("switches", "owned-by-type").ends_with("Rik van Riel"));
+    assert!(source("switches", "range-wrap").ends_with("Vlastimil Babka"));
+    assert!(source("switches", "recover").ends_with("Johannes Weiner"));
+    assert!(source("presets", "pcp-buddy-fixed").ends_with("found here"));
+    assert_eq!(source("presets", "pcp-buddy"), "PCP buddy allocator (2026)");
+}
+
+#[test]
+fn any_kernel_between_the_oldest_and_the_newest_is_an_engine() {
+    let named = |name: &str| name.parse::<freehold_lab::engines::EngineSpec>();
+    for name in ["5.19", "6.1", "6.6", "6.12", "7.0", "6.12,+contig-free"] {
+        assert!(named(name).is_ok(), "{name}");
+    }
+    let refused = |name: &str| named(name).expect_err("no engine").to_string();
+    assert!(refused("5.15").contains("5.17 is the nearest"), "{}", refused("5.15"));
+    assert!(refused("9.1").contains("newer than 7.3"), "{}", refused("9.1"));
+    assert!(refused("6.1.55").contains("there is no engine '6.1.55'"), "{}", refused("6.1.55"));
+}
+
+#[test]
+fn the_baseline_is_the_kernel_that_recorded_the_trace() {
+    // An allocation and a free are enough.
+    let text = "\
+            make-101     [000] .....   100.000001: mm_page_alloc: page=0x1 pfn=0x1000 order=0 migratetype=1 gfp_flags=GFP_HIGHUSER_MOVABLE
+            make-101     [000] .....   100.000003: mm_page_free: page=0x1 pfn=0x1000 order=0
+";
+    let engines = |kernel: &str| {
+        let mut command = freehold();
+        command.args(["replay", "--json", "--kernel", kernel, "-"]).write_stdin(text);
+        let done = command.assert().code(0);
+        let output = done.get_output();
+        let document: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let names = document["engines"].as_array().expect("engines").iter();
+        let names = names.map(|engine| engine["engine"].as_str().expect("a name").to_owned());
+        (names.collect::<Vec<_>>(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    // The sample's, which says that it is 6.18's.
+    let names: Vec<_> = JSON["engines"]
+        .as_array()
+        .expect("engines")
+        .iter()
+        .map(|engine| &engine["engine"])
+        .collect();
+    assert_eq!(names, ["6.18", "vanilla", "pcp-buddy", "pcp-buddy-fixed", "freehold"]);
+    // Another, as --kernel says; one that is older than every engine.
+    assert_eq!(engines("6.12.3").0[..2], ["6.12", "vanilla"]);
+    let (names, said) = engines("5.15");
+    assert_eq!(names[..2], ["vanilla", "pcp-buddy"]);
+    assert!(said.contains("Linux 5.15 is older than 5.17") && said.contains("vanilla"), "{said}");
+}
+
+#[test]
+fn a_trace_that_does_not_say_its_kernel_is_compared_with_the_newest() {
+    let text = "\
+            make-101     [000] .....   100.000001: mm_page_alloc: page=0x1 pfn=0x1000 order=0 migratetype=1 gfp_flags=GFP_HIGHUSER_MOVABLE
+            make-101     [000] .....   100.000003: mm_page_free: page=0x1 pfn=0x1000 order=0
+";
+    let done = freehold().args(["replay", "-"]).write_stdin(text).assert().code(0);
+    let said = String::from_utf8_lossy(&done.get_output().stderr);
+    let why =
+        "does not say which kernel recorded it; vanilla is the baseline (--kernel VERSION names";
+    assert!(said.contains(why), "{said}");
+}
+
+#[test]
+fn the_terminal_the_json_and_the_report_say_one_answer() {
+    let document = &*JSON;
+    let answer = &document["answer"];
+    let sentences = answer["sentences"].as_array().expect("sentences").iter();
+    let lock = answer["zone_lock"]["sentences"].as_array().expect("sentences").iter();
+    let all: Vec<&str> = sentences.chain(lock).filter_map(|one| one.as_str()).collect();
+    assert!(all.len() > 5, "{all:?}");
+    let text = TEXT.split_whitespace().collect::<Vec<_>>().join(" ");
+    for sentence in all {
+        assert!(text.contains(sentence), "{sentence}: {text}");
+    }
+    let engines = answer["zone_lock"]["engines"].as_array().expect("engines");
+    assert_eq!(engines.len(), document["engines"].as_array().expect("engines").len());
+    // A machine that is too small: the warning comes, and nobody is best.
+    let pressed = json(freehold().args(["replay", "--json", "--machine", "16M"]));
+    let warning = pressed["answer"]["warnings"][0].as_str().expect("a warning");
+    assert!(warning.starts_with("Over 1 % of allocations failed"), "{warning}");
+    assert_eq!(pressed["answer"]["sentences"].as_array().map(Vec::len), Some(0));
+}
+
+#[test]
+fn rows_that_are_equal_are_one_line_and_directions_are_words() {
+    let text = &*TEXT;
+    assert!(text.contains("Equal for all engines: allocations 70,302"), "{text}");
+    assert!(!text.lines().any(|line| line.starts_with("   allocations")), "{text}");
+    let direction = |row: &str| {
+        let line = text.lines().find(|line| line.trim_start().starts_with(row));
+        let line = line.unwrap_or_else(|| panic!("{row}: {text}"));
+        line.trim_start()[row.len()..].split_whitespace().next().expect("a cell").to_owned()
+    };
+    assert_eq!(direction("zone locks / 1,000 events"), "less");
+    assert_eq!(direction("wholly free blocks at the end"), "more");
+    // Of one engine nothing is equal to another's.
+    let alone = freehold().args(["replay", "-e", "vanilla"]).assert().code(0);
+    assert!(!String::from_utf8_lossy(&alone.get_output().stdout).contains("Equal for all engines"));
+}
+
+#[test]
+fn no_colour_where_nobody_sees_it() {
+    assert!(!TEXT.contains('\u{1b}'), "{}", *TEXT);
+}
+
+#[test]
+fn help_has_examples() {
+    freehold()
+        .arg("--help")
+        .assert()
+        .code(0)
+        .stdout(contains("Examples:").and(contains("freehold record")));
+    for command in ["replay", "engines", "record"] {
+        freehold().args([command, "--help"]).assert().code(0).stdout(contains("Examples:"));
+    }
+}
+
+#[test]
+fn a_replay_says_how_often_each_way_was_taken() {
+    let replay = |engine: &str| {
+        json(freehold().args(["replay", "--json", "-e", engine]))["engines"][0].clone()
+    };
+    let (on, owned) = (replay("freehold"), replay("freehold,owned"));
+    for engine in [&on, &owned] {
+        let (name, paths) = (&engine["engine"], &engine["paths"]);
+        let of = |way: &str| paths[way].as_u64().unwrap_or_else(|| panic!("{name}: {way}"));
+        assert_eq!(
+            of("alloc_in_hand") + of("alloc_slow"),
+            engine["allocs"].as_u64().unwrap(),
+            "{name}"
+        );
+        let frees = of("free_in_hand") + of("free_elsewhere") + of("free_state_in_use");
+        assert_eq!(frees, engine["frees"].as_u64().unwrap(), "{name}");
+        assert_eq!(of("refills"), engine["refills"].as_u64().unwrap(), "{name}");
+        let answered = ["refill_partly_free", "refill_whole_block", "refill_other_type"];
+        assert!(answered.iter().map(|way| of(way)).sum::<u64>() <= of("refills"), "{name}");
+        assert!(
+            of("alloc_in_hand") > 5 * of("alloc_slow") && of("shared_writes") > 0,
+            "{name}: {paths}"
+        );
+    }
+    // The design decides the same either way; only the door differs.
+    assert_eq!(on["paths"]["shared_writes"], owned["paths"]["shared_writes"]);
+    assert_eq!(on["paths"]["heavy_barriers"], 0, "nobody owns a CPU");
+    assert!(replay("vanilla").get("paths").is_none());
+}

@@ -1,0 +1,40 @@
+//! Runs of `freehold`, also on the machines of [`crate::common::machine_files`].
+
+use std::path::Path;
+use std::process::Output;
+
+use crate::common::machine_files::{Files, Folder};
+use assert_cmd::Command;
+use serde_json::Value;
+
+/// The command, whatever the terminal that tests run in.
+pub(crate) fn freehold() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_freehold"));
+    command.env_remove("COLUMNS").env_remove("NO_COLOR");
+    command
+}
+
+pub(crate) fn run(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_freehold")).args(arguments).output().unwrap()
+}
+
+pub(crate) fn replay(trace: &Path, more: &[&str]) -> Output {
+    let trace = trace.to_str().unwrap();
+    run(&[&["replay", "--json", "--no-progress", "-e", "vanilla", trace], more].concat())
+}
+
+pub(crate) fn replayed(files: &Files, more: &[&str]) -> Value {
+    let folder = Folder::new();
+    let output = replay(&folder.write(files), more);
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{errors}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+pub(crate) fn refused(files: &Files, more: &[&str]) -> String {
+    let folder = Folder::new();
+    let output = replay(&folder.write(files), more);
+    assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stdout));
+    assert!(output.stdout.is_empty());
+    String::from_utf8(output.stderr).unwrap()
+}

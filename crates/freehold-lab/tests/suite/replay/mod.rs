@@ -1,0 +1,15 @@
+//! Tests of the `freehold` command and of replays.
+
+mod cli_errors;
+mod cli_output;
+mod command;
+mod differential;
+mod differential_support;
+mod machines;
+mod random_machines;
+mod record;
+mod recorded_machine;
+mod replay_rules;
+mod replay_targets;
+mod replay_whole;
+mod tables;

@@ -1,0 +1,244 @@
+//! `freehold record`: wrong usage anywhere; real recordings where the kernel's tracing files are
+//! there and may be used.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+use predicates::prelude::*;
+use predicates::str::contains;
+
+use crate::replay::command::freehold;
+
+/// Whether this process may make an instance of the kernel's tracing; says so where it may not.
+fn can_record(test: &str) -> bool {
+    let instances = Path::new("/sys/kernel/tracing/instances");
+    let probe = instances.join(format!("freehold-probe-{}-{test}", std::process::id()));
+    let can = fs::create_dir(&probe).is_ok();
+    let _ = fs::remove_dir(&probe);
+    if !can {
+        let _ = writeln!(
+            std::io::stderr(),
+            "SKIPPED {test}: {} cannot be used (root and tracefs)",
+            instances.display()
+        );
+    }
+    can
+}
+
+#[test]
+fn wrong_usage_says_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("t.parquet");
+    let both = contains("--duration <TIME>").and(contains("<COMMAND>"));
+    freehold().args(["record", "-o"]).arg(&trace).assert().code(2).stderr(both);
+    // Before the command runs: what it did would be lost.
+    let marker = folder.path().join("ran");
+    freehold()
+        .args(["record", "-o", "/nowhere/t.parquet", "--", "touch"])
+        .arg(&marker)
+        .assert()
+        .code(2)
+        .stderr(contains("there is no folder /nowhere").and(contains("recording while").not()));
+    assert!(!marker.exists());
+    fs::create_dir_all(folder.path().join("events/kmem/mm_page_alloc")).unwrap();
+    let (here, empty) = (folder.path().display().to_string(), tempfile::tempdir().unwrap());
+    let empty = empty.path().display().to_string();
+    for (arguments, said) in [
+        (&["-d", "10"][..], &["10s"][..]),
+        (&["-d", "1s", "-b", "1K"], &["16K"]),
+        (&["-d", "1s", "--tracefs", &empty], &["no tracefs", "mount -t tracefs"]),
+        (&["-d", "1s", "--tracefs", &here], &["kmem:mm_page_free"]),
+    ] {
+        let mut done =
+            freehold().args(["record", "-o"]).arg(&trace).args(arguments).assert().code(2);
+        for part in said {
+            done = done.stderr(contains(*part));
+        }
+    }
+    assert!(!trace.exists());
+    fs::write(&trace, "mine").unwrap();
+    freehold()
+        .args(["record", "-d", "1s", "-o"])
+        .arg(&trace)
+        .assert()
+        .code(2)
+        .stderr(contains("--force"));
+    assert_eq!(fs::read(&trace).unwrap(), b"mine");
+}
+
+#[test]
+fn what_a_command_does_is_recorded_and_can_be_replayed() {
+    if !can_record("what_a_command_does_is_recorded_and_can_be_replayed") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("copy.parquet");
+    let output = freehold()
+        .args(["record", "--json", "-o"])
+        .arg(&trace)
+        .args(["--", "dd", "if=/dev/zero", "bs=1M", "count=64", "status=none"])
+        .arg(format!("of={}", folder.path().join("zeroes").display()))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("recording while 'dd' runs"));
+    let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(said["lost_events"], 0);
+    // 64 MiB written are 16,384 pages, in chunks of any size.
+    let allocations = said["event_counts"][0].as_u64().unwrap();
+    assert!(allocations > 30, "{said}");
+    // What the kernel took from the zone is recorded too, which an engine is held against.
+    assert!(said["event_counts"][5].as_u64() > Some(0), "{said}");
+    for kind in ["zoneinfo", "buddyinfo"] {
+        for when in ["before", "after"] {
+            assert!(
+                folder.path().join(format!("copy.{kind}.{when}.txt")).exists(),
+                "{kind} {when}"
+            );
+        }
+    }
+    // dd may be done before the next tick; that the file is whole is what can be said.
+    let ticks = fs::read_to_string(folder.path().join("copy.ticks.txt")).unwrap();
+    freehold_trace::ticks::parse(&ticks).unwrap();
+    let replay =
+        freehold().args(["replay", "--json", "-e", "freehold"]).arg(&trace).output().unwrap();
+    assert!(replay.status.success(), "{}", String::from_utf8_lossy(&replay.stderr));
+    // Nothing stays behind in the kernel: every instance of ours is that of a recorder still
+    // running.
+    for instance in fs::read_dir("/sys/kernel/tracing/instances").unwrap().flatten() {
+        let name = instance.file_name().to_string_lossy().into_owned();
+        let Some(pid) =
+            name.strip_prefix("freehold-").filter(|pid| pid.bytes().all(|b| b.is_ascii_digit()))
+        else {
+            continue;
+        };
+        assert!(Path::new("/proc").join(pid).exists(), "{name} was left behind");
+    }
+}
+
+#[test]
+fn a_recording_that_is_ended_is_written_and_leaves_nothing_behind() {
+    end_a_recording("a_recording_that_is_ended_is_written_and_leaves_nothing_behind", &["INT"]);
+}
+
+#[test]
+#[ignore = "long: cargo test -p freehold-lab --test suite replay:: -- --ignored"]
+fn a_recording_that_is_ended_by_other_signals_is_written_as_well() {
+    let test = "a_recording_that_is_ended_by_other_signals_is_written_as_well";
+    end_a_recording(test, &["TERM", "HUP"]);
+}
+
+fn end_a_recording(test: &str, signals: &[&str]) {
+    if !can_record(test) {
+        return;
+    }
+    for signal in signals {
+        let folder = tempfile::tempdir().unwrap();
+        let trace = folder.path().join("cut.parquet");
+        let mut recorder = std::process::Command::new(env!("CARGO_BIN_EXE_freehold"))
+            .args(["record", "-d", "60s", "-b", "1M", "--allow-lost", "-o"])
+            .arg(&trace)
+            .stderr(std::process::Stdio::null())
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let instance = format!("/sys/kernel/tracing/instances/freehold-{}", recorder.id());
+        // What is copied once recording has begun.
+        while !folder.path().join("cut.zoneinfo.before.txt").exists() {
+            assert!(recorder.try_wait().unwrap().is_none(), "the recorder ended before its time");
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        assert!(Path::new(&instance).exists());
+        let kill = std::process::Command::new("kill")
+            .args(["-s", signal, &recorder.id().to_string()])
+            .status();
+        assert!(kill.unwrap().success());
+        assert_eq!(recorder.wait().unwrap().code(), Some(130), "SIG{signal}");
+        assert!(!Path::new(&instance).exists(), "SIG{signal}: {instance} was left behind");
+        assert!(trace.exists(), "SIG{signal}");
+    }
+}
+
+#[test]
+fn what_cannot_be_run_leaves_no_file() {
+    if !can_record("what_cannot_be_run_leaves_no_file") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    freehold()
+        .args(["record", "-o"])
+        .arg(folder.path().join("t.parquet"))
+        .args(["--", "no-such-program"])
+        .assert()
+        .code(2)
+        .stderr(contains("cannot run 'no-such-program'"));
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "copies of /proc are left");
+}
+
+#[test]
+#[ignore = "long: cargo test -p freehold-lab --test suite replay:: -- --ignored"]
+fn a_trace_with_holes_is_not_written_unless_asked_for() {
+    if !can_record("a_trace_with_holes_is_not_written_unless_asked_for") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("holes.parquet");
+    let zeroes = folder.path().join("zeroes");
+    let record = |more: &[&str]| {
+        let mut command = freehold();
+        command.args(["record", "-b", "16K", "-o"]).arg(&trace).args(more);
+        command.args([
+            "--",
+            "dd",
+            "if=/dev/zero",
+            "bs=1M",
+            "count=64",
+            "status=none",
+            "conv=notrunc",
+        ]);
+        command.arg(format!("of={}", zeroes.display()));
+        command
+    };
+    record(&[])
+        .assert()
+        .code(2)
+        .stderr(contains("were lost: nothing written").and(contains("--allow-lost")));
+    assert!(!trace.exists());
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "only what dd wrote is there");
+    fs::remove_file(&zeroes).unwrap();
+    let output = record(&["--allow-lost", "--json"]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(said["lost_events"].as_u64().unwrap() > 0, "{said}");
+    let replay =
+        freehold().args(["replay", "--json", "-e", "freehold"]).arg(&trace).output().unwrap();
+    assert!(replay.status.success(), "{}", String::from_utf8_lossy(&replay.stderr));
+}
+
+#[test]
+fn the_periodic_work_of_busy_cpus_is_recorded() {
+    if !can_record("the_periodic_work_of_busy_cpus_is_recorded") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("busy.parquet");
+    let output = freehold()
+        .args(["record", "-b", "16M", "--allow-lost", "-o"])
+        .arg(&trace)
+        .args(["--", "timeout", "1.5", "sh", "-c", "while :; do :; done"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let ticks = fs::read_to_string(folder.path().join("busy.ticks.txt")).unwrap();
+    let ticks = freehold_trace::ticks::parse(&ticks).unwrap();
+    // Linux before 6.6 cannot pick the event out.
+    assert!(!ticks.is_empty() || !has_filter_by_function(), "no tick in a second and a half");
+}
+
+/// Whether the kernel's tracing finds functions by name in filters.
+fn has_filter_by_function() -> bool {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = release.split(['.', '-']).map_while(|part| part.trim().parse::<u32>().ok());
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (6, 6)
+}

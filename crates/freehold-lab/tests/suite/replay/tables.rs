@@ -1,0 +1,92 @@
+//! Every table of `freehold` at 80, 100 and 120 columns and without a terminal: it fits, and no name
+//! and no number is broken.
+
+use crate::common::replays::{alloc, free};
+use crate::common::tables::{WIDTHS, assert_whole};
+use assert_cmd::Command;
+use freehold_lab::engines::{self, MachineConfig};
+use freehold_lab::replay::{
+    Beginning, NamedEngine, Recorded, Replay, ReplayOptions, replay, survey,
+};
+use freehold_lab::tables::table::{self, Columns, Style};
+
+const ENGINES: [&str; 6] =
+    ["5.17", "vanilla", "pcp-buddy", "pcp-buddy-fixed", "pcp-buddy-fixed,-merge", "freehold,owned"];
+
+/// A small replay through engines with long names.
+fn replayed() -> Replay {
+    let mut events = Vec::new();
+    for n in 0..600 {
+        events.push(alloc(n, (n % 2) as u16, 0x1000 + n * 16, (n % 4) as u8));
+    }
+    for n in 0..400 {
+        events.push(free(600 + n, (n % 2) as u16, 0x1000 + n * 16, (n % 4) as u8));
+    }
+    let trace = Recorded { name: "a-trace-with-a-name".into(), events };
+    let survey = survey(&trace, false, |_, _| {}).expect("memory can be read");
+    let machine = MachineConfig::new(1 << 16, 2);
+    let named = |name: &str| NamedEngine {
+        name: name.to_owned(),
+        engine: engines::build(&name.parse().expect("a name"), &machine)
+            .expect("it suits the machine"),
+    };
+    let engines = ENGINES.map(named);
+    let options = ReplayOptions { cpus: 2, warm: false, jobs: 1, samples: 10, memory_maps: 0 };
+    let (beginning, frames) = (Beginning::default(), machine.memory_frames);
+    replay(beginning, &trace, &survey, &engines, frames, options, |_, _| {})
+        .expect("memory can be read")
+}
+
+fn assert_table(render: impl Fn(Style<'_>) -> String) {
+    let wide = render(Style { columns: Columns::All, ..Style::plain(80) });
+    for width in WIDTHS {
+        let text = render(Style::plain(width));
+        assert_whole(&text, &wide, width);
+        assert!(!text.contains("Not shown"), "engines are shown in several tables: {text}");
+    }
+}
+
+#[test]
+fn a_replay() {
+    let serial = replayed();
+    assert_table(|style| table::render(&serial, style));
+}
+
+/// What a command prints, at most so wide.
+fn printed(arguments: &[&str], columns: Option<u16>) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_freehold"));
+    command.args(arguments).env_remove("COLUMNS").env_remove("NO_COLOR");
+    if let Some(columns) = columns {
+        command.env("COLUMNS", columns.to_string());
+    }
+    let done = command.assert().success();
+    String::from_utf8(done.get_output().stdout.clone()).expect("UTF-8")
+}
+
+const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/recorded/ticks/sort.parquet");
+
+fn assert_printed(command: &[&str]) {
+    let wide = printed(&[command, &["--wide"]].concat(), None);
+    for width in WIDTHS {
+        assert_whole(&printed(command, Some(width)), &wide, width);
+    }
+    // Without a terminal.
+    assert_whole(&printed(command, None), &wide, 120);
+}
+
+#[test]
+fn engines_are_listed() {
+    assert_printed(&["engines"]);
+    let named = printed(&["engines", "--columns", "nonsense"], None);
+    assert!(named.contains("There is no column 'nonsense'"), "{named}");
+}
+
+/// Engines are columns by their names, without their marks; the first stands beside each.
+#[test]
+fn engines_are_columns_by_name() {
+    let chosen = ["replay", "--no-progress", "-e", "6.18", "-e", "vanilla", "-e", "freehold"];
+    let chosen = printed(&[&chosen[..], &["--columns", "freehold", TRACE]].concat(), Some(100));
+    let header = chosen.lines().find(|line| line.contains("better")).expect("a header");
+    assert!(header.contains("6.18") && header.contains("freehold"), "{chosen}");
+    assert!(!header.contains("vanilla") && !chosen.contains("There is no column"), "{chosen}");
+}

@@ -1,0 +1,192 @@
+//! What `freehold report` takes, writes and refuses.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use assert_cmd::Command;
+use serde_json::{Value, json};
+
+use super::support::*;
+
+#[test]
+fn what_the_replay_says_of_blocks_and_holds_adds_up() {
+    for engine in replay()["engines"].as_array().unwrap() {
+        let name = &engine["engine"];
+        let holds = engine["zone_lock_work_histogram"].as_array().unwrap();
+        let sum: u64 = holds.iter().map(|bucket| bucket[2].as_u64().unwrap()).sum();
+        assert_eq!(
+            json!(sum),
+            engine["zone_lock_acquisitions"],
+            "{name}: every hold is in one bucket"
+        );
+        assert!(holds.iter().all(|bucket| bucket[0].as_u64() <= bucket[1].as_u64()), "{name}");
+        assert!(
+            holds.windows(2).all(|two| two[0][1].as_u64() < two[1][0].as_u64()),
+            "{name}: by rising steps"
+        );
+        let longest = holds.last().map_or(json!(0), |bucket| bucket[1].clone());
+        assert_eq!(longest, engine["zone_lock_work_max"], "{name}");
+
+        let by_order = &engine["by_order"];
+        let sum = |name: &str| {
+            by_order[name].as_array().map(|orders| orders.iter().flat_map(types).sum::<u64>())
+        };
+        assert_eq!(
+            sum("allocs"),
+            engine["allocs"].as_u64(),
+            "{name}: every allocation has an order and a type"
+        );
+        for (table, total) in [
+            ("refilled_frames", "refilled_frames"),
+            ("drained_frames", "drained_frames"),
+            ("fallbacks", "fallbacks"),
+        ] {
+            let is_listed = name != "freehold";
+            assert_eq!(sum(table), engine[total].as_u64().filter(|_| is_listed), "{name}: {table}");
+        }
+        let free = by_order["free_chunks_end"].as_array().unwrap().iter().enumerate();
+        let free: u64 = free.map(|(order, chunks)| chunks.as_u64().unwrap() << order).sum();
+        assert_eq!(
+            json!(free),
+            engine["free_frames_end"],
+            "{name}: free chunks are all that is free"
+        );
+
+        let timeline = &engine["timeline"];
+        let times = timeline["ts_ns"].as_array().unwrap();
+        for (column, values) in timeline.as_object().unwrap() {
+            assert_eq!(values.as_array().unwrap().len(), times.len(), "{name}: {column}");
+        }
+        let map = &engine["memory_map"];
+        assert_eq!(map["ts_ns"].as_array().unwrap().len(), 12);
+        for (moment, time) in map["ts_ns"].as_array().unwrap().iter().enumerate() {
+            let at =
+                times.iter().position(|other| other == time).expect("a moment of the timeline");
+            let free: u64 = plane(engine, "free", moment).iter().sum();
+            let total = timeline["free_frames"][at].as_u64().unwrap();
+            assert_eq!(free, total, "{name}: moment {moment}");
+            assert_eq!(
+                plane(engine, "holder", moment).iter().filter(|held| **held > 2).count(),
+                0,
+                "two CPUs"
+            );
+        }
+    }
+    let plain: Value =
+        serde_json::from_slice(&freehold(&["replay", "--json", "-e", "freehold"])).unwrap();
+    assert!(plain["engines"][0].get("memory_map").is_none(), "only where it is asked for");
+}
+
+/// The numbers of an order.
+fn types(order: &Value) -> impl Iterator<Item = u64> {
+    order.as_array().into_iter().flatten().map(|number| number.as_u64().expect("a count"))
+}
+
+#[test]
+fn the_same_input_gives_the_same_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let (json, a, b) =
+        (folder.path().join("x.json"), folder.path().join("a.html"), folder.path().join("b.html"));
+    fs::write(&json, format!("{}\n{}", bench(), simulate())).unwrap();
+    for file in [&a, &b] {
+        freehold(&["report", path(&json), "-o", path(file), "--title", "Nightly <1>"]);
+    }
+    let text = fs::read_to_string(&a).unwrap();
+    assert_eq!(text, fs::read_to_string(&b).unwrap());
+    assert!(text.contains("<title>Nightly &lt;1&gt;</title>"));
+    assert!(
+        text.contains("x.json, document 1") && text.contains("x.json, document 2"),
+        "several in one file"
+    );
+    let out = Command::new(env!("CARGO_BIN_EXE_freehold"))
+        .arg("report")
+        .args(["-o", "-", "--title", "Nightly <1>", "-"])
+        .write_stdin(fs::read(&json).unwrap())
+        .assert()
+        .success();
+    assert_eq!(
+        out.get_output().stdout.len(),
+        text.replace("x.json, doc", "standard input, doc").len()
+    );
+}
+
+fn path(path: &Path) -> &str {
+    path.to_str().expect("a temporary path is UTF-8")
+}
+
+#[test]
+fn help_names_what_can_be_reported() {
+    let help = Command::new(env!("CARGO_BIN_EXE_freehold")).arg("report").arg("--help").output();
+    let said = String::from_utf8(help.unwrap().stdout).unwrap();
+    for command in ["replay --json", "bench --json", "contiguity --json", "simulate --json"] {
+        assert!(said.contains(command), "{command} in {said}");
+    }
+}
+
+#[test]
+fn what_cannot_be_reported_is_said_with_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let file = folder.path().join(name);
+        fs::write(&file, text).unwrap();
+        file
+    };
+    let good = file("good.json", &bench().to_string());
+    let before = fs::read(&good).unwrap();
+    for (arguments, expected) in [
+        (vec![file("empty.json", " \n")], vec!["empty.json is empty", "hint"]),
+        (
+            vec![file("table.txt", "ENGINE   5.17\n")],
+            vec!["table.txt is not JSON", "line 1", "--json"],
+        ),
+        (vec![file("cut.json", "{\"rows\": [")], vec!["cut.json is not JSON"]),
+        (vec![file("t.parquet", "PAR1....")], vec!["Parquet", "freehold replay --json"]),
+        (vec![file("old.html", "<!DOCTYPE html>")], vec!["put -o before it"]),
+        (
+            vec![file("other.json", "{\"presets\": [], \"switches\": []}")],
+            vec!["\"presets\", \"switches\"", "expected"],
+        ),
+        (
+            vec![file("rows.json", "{\"rows\": [{\"colour\": 1}]}")],
+            vec!["first row the keys \"colour\""],
+        ),
+        (
+            vec![good.clone(), folder.path().join("missing.json")],
+            vec!["cannot read", "missing.json"],
+        ),
+        (vec![PathBuf::from("-"), PathBuf::from("-")], vec!["only once"]),
+    ] {
+        let out = folder.path().join("out.html");
+        let done = Command::new(env!("CARGO_BIN_EXE_freehold"))
+            .arg("report")
+            .args(&arguments)
+            .arg("-o")
+            .arg(&out)
+            .write_stdin("")
+            .assert()
+            .code(2);
+        let said = String::from_utf8_lossy(&done.get_output().stderr).into_owned();
+        for expected in expected {
+            assert!(said.contains(expected), "{expected:?} in {said}");
+        }
+        assert!(!out.exists(), "nothing is written for {arguments:?}");
+    }
+    let over = Command::new(env!("CARGO_BIN_EXE_freehold"))
+        .arg("report")
+        .arg(&good)
+        .arg("-o")
+        .arg(&good)
+        .assert()
+        .code(2);
+    assert!(String::from_utf8_lossy(&over.get_output().stderr).contains("would overwrite"));
+    assert_eq!(fs::read(&good).unwrap(), before);
+    let nowhere = Command::new(env!("CARGO_BIN_EXE_freehold"))
+        .arg("report")
+        .arg(&good)
+        .args(["-o", "/nowhere/x"])
+        .assert();
+    assert!(
+        String::from_utf8_lossy(&nowhere.code(2).get_output().stderr)
+            .contains("there is no folder /nowhere")
+    );
+}

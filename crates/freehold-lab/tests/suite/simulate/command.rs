@@ -1,0 +1,253 @@
+//! `freehold simulate` as a user runs it.
+
+use assert_cmd::Command;
+use predicates::str::contains;
+use serde_json::Value;
+
+fn simulate(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_freehold"));
+    // Quick also without optimisation.
+    command.args(["simulate", "--frames", "20000"]).args(args);
+    command
+}
+
+fn json(args: &[&str]) -> Value {
+    let output = simulate(args).arg("--json").assert().success().get_output().stdout.clone();
+    serde_json::from_slice(&output).unwrap()
+}
+
+#[test]
+fn json_has_the_rows_the_model_and_the_seed() {
+    let args = [
+        "-w", "pair", "--cpus", "1,2", "-e", "vanilla", "-e", "freehold", "--memory", "1G",
+        "--seed", "7",
+    ];
+    let document = json(&args);
+    assert_eq!(document["command"], "simulate");
+    assert_eq!(document["seed"], 7);
+    assert!(document["model"]["rmw_ns"].is_number() && document["model"]["machine"].is_string());
+    let rows = document["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 4);
+    for (row, (engine, cpus)) in
+        rows.iter().zip([("vanilla", 1), ("freehold", 1), ("vanilla", 2), ("freehold", 2)])
+    {
+        assert_eq!((row["engine"].as_str(), row["cpus"].as_u64()), (Some(engine), Some(cpus)));
+        assert_eq!(
+            (row["workload"].as_str(), row["memory_bytes"].as_u64()),
+            (Some("pair"), Some(1 << 30))
+        );
+        for key in [
+            "frames_per_second",
+            "zone_lock_wait_share",
+            "pcp_lock_wait_share",
+            "fallbacks",
+            "unusable_index",
+        ] {
+            assert!(row[key].is_number(), "{key}");
+        }
+    }
+    assert!(document.get("validation").is_none());
+}
+
+#[test]
+fn nodes_and_cma_are_in_the_json_and_the_table() {
+    let args = ["-w", "pair", "--cpus", "4", "-e", "vanilla", "-e", "freehold", "--memory", "1G"];
+    let document = json(&[&args[..], &["--nodes", "1,2", "--cma", "25%"]].concat());
+    let rows = document["rows"].as_array().unwrap();
+    assert_eq!(
+        rows.iter().map(|row| row["nodes"].as_u64().unwrap()).collect::<Vec<_>>(),
+        [1, 1, 2, 2]
+    );
+    for row in rows {
+        assert_eq!(row["cma"]["frames"], 1 << 16);
+        assert!(
+            row["cma"]["movable_requests"].as_u64() > Some(0) && row["off_node"].is_number(),
+            "{row}"
+        );
+    }
+    let plain = &json(&args)["rows"][0];
+    assert!(plain["nodes"] == 1 && plain.get("cma").is_none(), "{plain}");
+    let with = [&args[..], &["--nodes", "2", "--cma", "25%"]].concat();
+    simulate(&with)
+        .assert()
+        .success()
+        .stdout(contains("1 GiB of memory on 2 nodes, 256 MiB of it CMA"));
+    simulate(&args)
+        .assert()
+        .success()
+        .stdout(predicates::prelude::PredicateBooleanExt::not(contains("nodes")));
+    let many = ["-w", "pair", "--cpus", "4", "--memory", "1G", "--nodes", "8"];
+    simulate(&many).assert().code(2).stderr(contains("each needs a CPU"));
+    simulate(&["--nodes", "0"]).assert().code(2);
+}
+
+#[test]
+fn the_same_arguments_print_the_same_bytes_on_any_number_of_threads() {
+    let run = |jobs: &str| {
+        let args = [
+            "-w",
+            "kernel-build-like,pair",
+            "--cpus",
+            "2,3",
+            "--memory",
+            "1G",
+            "--json",
+            "--jobs",
+            jobs,
+        ];
+        simulate(&args).assert().success().get_output().stdout.clone()
+    };
+    assert_eq!(run("1"), run("3"));
+}
+
+#[test]
+fn the_table_names_the_machine_whose_constants_are_used() {
+    simulate(&["-w", "pair", "--cpus", "1", "--memory", "1G"])
+        .assert()
+        .success()
+        .stdout(contains("vanilla"))
+        .stdout(contains("Simulated by the constants of:"));
+    simulate(&["--list"]).assert().success().stdout(contains("many-alloc-few-free"));
+}
+
+/// Of the figures that stand below it: whoever has the most frames/s with the most CPUs.
+#[test]
+fn the_verdict_is_that_of_the_rows() {
+    let args = [
+        "-w",
+        "kernel-build-like",
+        "--cpus",
+        "2,64",
+        "-e",
+        "vanilla",
+        "-e",
+        "freehold",
+        "--memory",
+        "4G",
+    ];
+    let document = json(&args);
+    let rows = document["rows"].as_array().unwrap();
+    let rate = |row: &Value| row["frames_per_second"].as_f64().unwrap();
+    let most: Vec<&Value> = rows.iter().filter(|row| row["cpus"] == 64).collect();
+    let [vanilla, freehold] = [rate(most[0]), rate(most[1])];
+    let expected = match freehold / vanilla {
+        more if more > 1.0 / 0.99 => "With 64 CPUs freehold allocates most: ",
+        less if less < 0.99 => "With 64 CPUs vanilla allocates most: ",
+        _ => "With 64 CPUs the engines' frames/s do not differ.",
+    };
+    let said = document["verdict"].as_str().unwrap();
+    assert!(said.starts_with(expected), "{said}: {vanilla} {freehold}");
+    let done = simulate(&args).assert().success();
+    let text = String::from_utf8_lossy(&done.get_output().stdout).into_owned();
+    assert!(text.split_whitespace().collect::<Vec<_>>().join(" ").starts_with(said), "{text}");
+    assert!(
+        json(&["-w", "pair", "--cpus", "1", "-e", "freehold"]).get("verdict").is_none(),
+        "nobody to compare with"
+    );
+}
+
+#[test]
+fn mistakes_are_named_with_what_to_do() {
+    let cases: [(&[&str], &str); 8] = [
+        (&["-w", "kernel-build"], "did you mean 'kernel-build-like'"),
+        (&["--cpus", "0"], "0 is out of range: 1 to 1,024"),
+        (&["--cpus", "1025"], "1,025 is out of range: 1 to 1,024"),
+        (&["-e", "vanila"], "did you mean 'vanilla'"),
+        (&["-w", "producer-consumer", "--cpus", "1"], "give it more: --cpus 2"),
+        (&["-w", "trace"], "--trace"),
+        (&["--model", "/nowhere/model.json"], "freehold calibrate --output"),
+        (&["--picture", "/nowhere/x.svg"], "there is no folder /nowhere"),
+    ];
+    for (args, message) in cases {
+        simulate(args).assert().code(2).stderr(contains(message));
+    }
+    simulate(&["--picture", "x.png"]).assert().code(2).stderr(contains("x.svg"));
+}
+
+fn sample() -> String {
+    format!("{}/../../data/page-cache-churn.parquet", env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn a_trace_is_spread_over_cpus() {
+    let trace = sample();
+    let args =
+        ["-w", "trace", "--trace", &trace, "--cpus", "2,6", "-e", "freehold", "--memory", "2G"];
+    let document = json(&args);
+    let rows = document["rows"].as_array().unwrap();
+    let frames: Vec<u64> = rows.iter().map(|row| row["frames"].as_u64().unwrap()).collect();
+    // Recorded on two CPUs: six play three copies.
+    assert_eq!(frames[1], 3 * frames[0]);
+    assert!(frames[0] > 0 && rows[0]["workload"].as_str().unwrap().starts_with("trace:"));
+}
+
+#[test]
+fn a_trace_needs_as_much_memory_as_was_recorded() {
+    let trace = sample();
+    let args = ["-w", "trace", "--trace", &trace, "--cpus", "64", "--memory", "64M"];
+    simulate(&args).assert().code(2).stderr(contains("give it more: --memory"));
+}
+
+#[test]
+fn a_picture_is_drawn() {
+    let folder = tempfile::tempdir().unwrap();
+    let picture = folder.path().join("results.svg");
+    simulate(&["-w", "pair", "--cpus", "1,2", "--memory", "1G"])
+        .arg("--picture")
+        .arg(&picture)
+        .assert()
+        .success();
+    let svg = std::fs::read_to_string(&picture).unwrap();
+    assert!(svg.starts_with("<svg") && svg.contains("freehold") && svg.contains("vanilla"));
+}
+
+#[test]
+fn how_often_each_way_was_taken_is_in_the_json() {
+    let rows = json(&["--no-progress", "-w", "pair", "--cpus", "2", "-e", "freehold"]);
+    assert!(rows["rows"][0]["paths"]["alloc_in_hand"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn help_has_examples() {
+    simulate(&["--help"]).assert().success().stdout(contains("Examples:"));
+}
+
+/// At 80, 100 and 120 columns and without a terminal: no name and no number is broken.
+#[test]
+fn tables_fit_the_terminal() {
+    let printed = |args: &[&str], columns: Option<u16>| {
+        let mut command = simulate(args);
+        command.env_remove("COLUMNS");
+        if let Some(columns) = columns {
+            command.env("COLUMNS", columns.to_string());
+        }
+        String::from_utf8(command.assert().success().get_output().stdout.clone()).unwrap()
+    };
+    let rows = [
+        "-w",
+        "pair,many-alloc-few-free",
+        "--cpus",
+        "2,64",
+        "--memory",
+        "4G",
+        "--cma",
+        "25%",
+        "-e",
+        "vanilla",
+        "-e",
+        "pcp-buddy-fixed,-merge",
+        "-e",
+        "freehold",
+    ];
+    for command in [&rows[..], &["--list"]] {
+        let wide = printed(&[command, &["--wide"]].concat(), None);
+        for width in crate::common::tables::WIDTHS {
+            let text = printed(command, Some(width));
+            crate::common::tables::assert_whole(&text, &wide, width);
+        }
+        crate::common::tables::assert_whole(&printed(command, None), &wide, 120);
+    }
+    let chosen = printed(&[&rows[..], &["--columns", "unusable,longest"]].concat(), Some(80));
+    assert!(chosen.contains("unusable") && chosen.contains("longest"), "{chosen}");
+    assert!(!chosen.contains("p99.9  ") && !chosen.contains("Not shown"), "{chosen}");
+}

@@ -1,0 +1,167 @@
+//! freehold-vm's `Mmu` on the processor's own page tables.
+//!
+//! | the trait asks | here |
+//! |---|---|
+//! | map, unmap | entries of level 1: 4 KiB |
+//! | entries read and cleared in one step | `xchg`: no bit that the processor sets is lost |
+//! | no write through a clean cached translation | the walk for the dirty bit looks again |
+//! | flush | `invlpg` here and, by interrupt, on every CPU that has the address space loaded |
+
+use core::sync::atomic::{AtomicU64, Ordering, fence};
+
+use freehold::{FrameRange, Migratetype, Order, Pfn, Request};
+use freehold_vm::{Access, Entry, Flush, FlushKind, MapError, Mmu, Slots, SpaceId, Vpn, VpnRange};
+
+use super::tables::{from_hardware, parts, to_hardware};
+use super::{calls, cpu, spaces, tables, tlb};
+
+/// The processor. There is nothing in it: what it works on is the machine's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hardware;
+
+/// A frame for a page table.
+pub(crate) fn alloc_table() -> Option<Pfn> {
+    cpu::frames().alloc(Request::new(Order::ZERO, Migratetype::Unmovable)).ok()
+}
+
+/// Gives one back.
+pub(crate) fn free_table(pfn: Pfn) {
+    let freed = cpu::frames().free(pfn, Order::ZERO);
+    freed.unwrap_or_else(|error| panic!("a page table cannot be freed: {error}"));
+}
+
+/// The entries of level 1 for these pages; none where there is no table.
+fn entries(slots: Slots<'_>) -> &'static [AtomicU64] {
+    match tables::walk(spaces::root(slots.space()), slots.first(), 1) {
+        Some(first) => tables::neighbours(first, slots.len()),
+        None => &[],
+    }
+}
+
+impl Mmu for Hardware {
+    fn map(
+        &self,
+        space: SpaceId,
+        at: Vpn,
+        frames: FrameRange,
+        access: Access,
+        _leaf: Order,
+    ) -> Result<(), MapError> {
+        let root = spaces::root(space);
+        let all = VpnRange { start: at, end: Vpn::new(at.get() + frames.len()) };
+        for part in parts(all) {
+            let slot = tables::walk_or_make(root, part.start, 1, alloc_table, free_table);
+            let slot = slot.inspect_err(|_| {
+                let range = VpnRange { start: at, end: part.start };
+                if !range.is_empty() {
+                    self.unmap(space, range);
+                    self.flush(&[Flush { space, range, kind: FlushKind::Unmapped }]);
+                }
+            })?;
+            let pfn = Pfn::new(frames.start.get() + (part.start.get() - at.get()));
+            let first = Entry::new(pfn, access);
+            for (i, slot) in tables::neighbours(slot, part.len()).iter().enumerate() {
+                // Release: what was put into the frame before comes before the entry.
+                slot.store(to_hardware(first.advance(i as u64)), Ordering::Release);
+            }
+        }
+        Ok(())
+    }
+
+    fn unmap(&self, space: SpaceId, range: VpnRange) {
+        for part in parts(range) {
+            let Some(first) = tables::walk(spaces::root(space), part.start, 1) else { continue };
+            for slot in tables::neighbours(first, part.len()) {
+                // AcqRel: after what was done through the entry, before what the caller does next.
+                slot.swap(0, Ordering::AcqRel);
+            }
+        }
+    }
+
+    fn flush(&self, batch: &[Flush]) {
+        // SeqCst: the entries were changed before it is asked who may have them. A CPU notes that
+        // it has an address space before it loads its tables, so either it is seen here or it finds
+        // the entries changed.
+        fence(Ordering::SeqCst);
+        let users =
+            batch.iter().map(|flush| spaces::users(flush.space)).fold(0, |all, mask| all | mask);
+        tlb::forget(batch);
+        // The feature is a defect, built in on purpose: other CPUs are not told to forget.
+        if !cfg!(feature = "no-shootdown") {
+            calls::shootdown(users, batch);
+        }
+    }
+
+    fn relax(&self) {
+        cpu::pause();
+    }
+
+    fn load(&self, slots: Slots<'_>) -> Entry {
+        // Acquire: who finds a frame here sees what was put into it before.
+        entries(slots)
+            .first()
+            .map_or(Entry::NONE, |slot| from_hardware(slot.load(Ordering::Acquire)))
+    }
+
+    fn map_entries(&self, slots: Slots<'_>, first: Entry) -> Result<(), MapError> {
+        let slot = tables::walk_or_make(
+            spaces::root(slots.space()),
+            slots.first(),
+            1,
+            alloc_table,
+            free_table,
+        )?;
+        for (i, slot) in tables::neighbours(slot, slots.len()).iter().enumerate() {
+            // Release: as in `map`.
+            slot.store(to_hardware(first.advance(i as u64)), Ordering::Release);
+        }
+        Ok(())
+    }
+
+    fn restore(&self, slots: Slots<'_>, first: Entry) {
+        for (i, slot) in entries(slots).iter().enumerate() {
+            // Release: as in `map`. Nothing is overwritten: the entries are empty, so the
+            // processor leaves them alone, and the table's lock keeps everybody else away.
+            slot.store(to_hardware(first.advance(i as u64)), Ordering::Release);
+        }
+    }
+
+    fn get_and_clear(&self, slots: Slots<'_>) -> Entry {
+        let mut merged = Entry::NONE;
+        for (i, slot) in entries(slots).iter().enumerate() {
+            // AcqRel: after what was done through the entry, before what the caller does next.
+            let old = from_hardware(slot.swap(0, Ordering::AcqRel));
+            merged = if i == 0 { old } else { merged.with(old.only(Entry::HARDWARE)) };
+        }
+        merged
+    }
+
+    fn clear_bits(&self, slots: Slots<'_>, bits: Entry) -> Entry {
+        let mut merged = Entry::NONE;
+        for slot in entries(slots) {
+            // A read first: most entries have nothing to clear. Acquire: as in `load`.
+            let now = from_hardware(slot.load(Ordering::Acquire));
+            if now.is_mapped() && now.only(bits) != Entry::NONE {
+                // AcqRel: as in `get_and_clear`.
+                merged = merged
+                    .with(from_hardware(slot.fetch_and(!bits.bits(), Ordering::AcqRel)).only(bits));
+            }
+        }
+        merged
+    }
+
+    fn replace(&self, slots: Slots<'_>, old: Entry, new: Entry) -> Result<(), Entry> {
+        let Some(slot) = entries(slots).first() else { return Err(Entry::NONE) };
+        // AcqRel: as in `get_and_clear`. Acquire where it fails: as in `load`.
+        slot.compare_exchange(
+            to_hardware(old),
+            to_hardware(new),
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        )
+        .map(|_| ())
+        .map_err(from_hardware)
+    }
+}
+
+const _: () = assert!(tables::ENTRIES as u64 == freehold_vm::TABLE_ENTRIES);

@@ -1,0 +1,11 @@
+//! What OSTD's tests do not ask. First, that its frames are Freehold's. Then, what only a
+//! processor's own page tables and interrupts can judge.
+
+mod dirty_bits;
+mod frames;
+mod interrupts;
+mod lazyfree;
+mod race;
+mod shootdown;
+mod tables;
+mod team;

@@ -1,0 +1,168 @@
+//! The truth about a machine: a state for each frame, kept beside the allocator.
+
+use freehold::{FrameRange, Order, Pfn};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum State {
+    /// It is not there.
+    Absent,
+    Free,
+    Used,
+}
+
+/// A pageblock.
+#[derive(Clone, Copy, Default)]
+struct Block {
+    cma: bool,
+    isolated: bool,
+    zone: Option<usize>,
+}
+
+/// What a request may have.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    pub(super) order: Order,
+    pub(super) align: Order,
+    pub(super) within: FrameRange,
+    pub(super) cma: bool,
+}
+
+pub(super) struct Table {
+    base: u64,
+    frames: Vec<State>,
+    blocks: Vec<Block>,
+}
+
+impl Table {
+    /// Of the frames `base..end`, none of which is there yet.
+    pub(super) fn new(base: u64, end: u64) -> Self {
+        let frames = (end - base) as usize;
+        Self {
+            base,
+            frames: vec![State::Absent; frames],
+            blocks: vec![Block::default(); frames / 512],
+        }
+    }
+
+    pub(super) fn add_zone(
+        &mut self,
+        number: usize,
+        span: FrameRange,
+        pieces: &[FrameRange],
+        cma: &[FrameRange],
+    ) {
+        pieces.iter().for_each(|&piece| self.set(piece, State::Free));
+        self.blocks_of(span).for_each(|block| self.blocks[block].zone = Some(number));
+        // Of CMA is what has a frame there.
+        let of_cma: Vec<usize> = cma.iter().flat_map(|&range| self.blocks_of(range)).collect();
+        for block in of_cma {
+            let frames = &self.frames[block * 512..(block + 1) * 512];
+            self.blocks[block].cma = frames.iter().any(|&state| state != State::Absent);
+        }
+    }
+
+    fn index(&self, pfn: u64) -> usize {
+        (pfn - self.base) as usize
+    }
+
+    /// The blocks that a range touches.
+    fn blocks_of(&self, range: FrameRange) -> std::ops::Range<usize> {
+        self.index(range.start.get()) / 512..self.index(range.end.get()).div_ceil(512)
+    }
+
+    pub(super) fn first(&self) -> u64 {
+        self.base
+    }
+
+    /// Frames from the first to the last, holes included.
+    pub(super) fn len(&self) -> u64 {
+        self.frames.len() as u64
+    }
+
+    pub(super) fn set(&mut self, range: FrameRange, state: State) {
+        let (start, end) = (self.index(range.start.get()), self.index(range.end.get()));
+        self.frames[start..end].fill(state);
+    }
+
+    /// Whether all frames of a range are in that state.
+    pub(super) fn all(&self, range: FrameRange, state: State) -> bool {
+        let end = self.base + self.frames.len() as u64;
+        range.start.get() >= self.base
+            && range.end.get() <= end
+            && self.frames[self.index(range.start.get())..self.index(range.end.get())]
+                .iter()
+                .all(|&frame| frame == state)
+    }
+
+    pub(super) fn is_free(&self, pfn: u64) -> bool {
+        self.all(FrameRange { start: Pfn::new(pfn), end: Pfn::new(pfn + 1) }, State::Free)
+    }
+
+    pub(super) fn free(&self) -> u64 {
+        self.frames.iter().filter(|&&state| state == State::Free).count() as u64
+    }
+
+    /// Whether any block that the range touches is isolated.
+    pub(super) fn has_isolated(&self, range: FrameRange) -> bool {
+        let mut blocks = self.blocks_of(range).filter_map(|block| self.blocks.get(block));
+        blocks.any(|block| block.isolated)
+    }
+
+    /// Whether any block that the range touches is one of CMA.
+    pub(super) fn has_cma(&self, range: FrameRange) -> bool {
+        self.blocks_of(range).any(|block| self.blocks[block].cma)
+    }
+
+    pub(super) fn isolate(&mut self, range: FrameRange, isolated: bool) {
+        self.blocks_of(range).for_each(|block| self.blocks[block].isolated = isolated);
+    }
+
+    /// What comes back after it was removed is ordinary memory.
+    pub(super) fn is_no_cma(&mut self, range: FrameRange) {
+        self.blocks_of(range).for_each(|block| self.blocks[block].cma = false);
+    }
+
+    /// The first blocks in a row that are isolated.
+    pub(super) fn isolated(&self) -> Option<FrameRange> {
+        let first = self.blocks.iter().position(|block| block.isolated)?;
+        let count = self.blocks[first..].iter().take_while(|block| block.isolated).count();
+        let start = self.base + first as u64 * 512;
+        Some(FrameRange { start: Pfn::new(start), end: Pfn::new(start + count as u64 * 512) })
+    }
+
+    /// Whether frames side by side from `start` on are free, of one zone, and not isolated.
+    fn is_run(&self, start: u64, count: u64, cma: bool) -> bool {
+        let first = self.index(start);
+        let zone = self.blocks[first / 512].zone;
+        (first..first + count as usize).all(|frame| {
+            let block = self.blocks[frame / 512];
+            self.frames[frame] == State::Free
+                && !block.isolated
+                && (cma || !block.cma)
+                && block.zone == zone
+        })
+    }
+
+    /// Where a chunk is free that such a request may have.
+    pub(super) fn chunk(&self, wanted: Wanted) -> Option<u64> {
+        let (count, step) =
+            (wanted.order.frames(), wanted.order.frames().max(wanted.align.frames()));
+        let end = (self.base + self.frames.len() as u64).min(wanted.within.end.get());
+        let mut start = self.base.max(wanted.within.start.get()).next_multiple_of(step);
+        while start + count <= end {
+            if self.is_run(start, count, wanted.cma) {
+                return Some(start);
+            }
+            start += step;
+        }
+        None
+    }
+
+    /// Where so many frames are free side by side, of CMA or not.
+    pub(super) fn run(&self, count: u64, align: Order) -> Option<u64> {
+        let end = self.base + self.frames.len() as u64;
+        let first = self.base.next_multiple_of(align.frames());
+        let mut starts = (first..(end + 1).saturating_sub(count)).step_by(align.frames() as usize);
+        starts.find(|&start| self.is_run(start, count, true))
+    }
+}
