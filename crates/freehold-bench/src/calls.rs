@@ -1,9 +1,9 @@
 //! What a benchmark asks of an engine.
 //!
-//! Unlike [`freehold_labkit::engine::Engine`], which replays drive through a trait object, these
-//! traits are for static dispatch: the loops in [`super::loops`] and [`super::threads`] are generic
-//! and compiled once for each engine, so that no call through a table is added to work that takes
-//! two or three nanoseconds. It is the same source for all of them; what the compiler inlines of an
+//! Unlike [`freehold_labkit::engine::Engine`], which replays drive through a trait object, these traits are
+//! for static dispatch: the loops in [`super::loops`] and [`super::threads`] are generic and
+//! compiled once for each engine, so that no call through a table is added to work that takes two
+//! or three nanoseconds. It is the same source for all of them; what the compiler inlines of an
 //! engine is what it would inline for a user of that engine's crate.
 
 use freehold::{AllocError, BulkFreeError, CpuId, FrameRange, FreeError, Order, Pfn};
@@ -51,10 +51,10 @@ pub trait Machine: Sync {
     }
 
     /// What has happened under the locks that CPUs share since it was made, exact while nobody uses
-    /// it: how often the zone's was taken, the steps of work under it, and writes to lines that all
-    /// CPUs share ([`shared_writes`](freehold_labkit::engine::Counters::shared_writes)). Steps are
-    /// what each engine counts: list entries linked and unlinked, buddies looked at, lists
-    /// searched, bitmap words. `None` where it has no such locks or does not count.
+    /// it: how often the zone's was taken, the steps of work under it, and writes to lines that all CPUs share
+    /// ([`shared_writes`](freehold_labkit::engine::Counters::shared_writes)). Steps are what each
+    /// engine counts: list entries linked and unlinked, buddies looked at, lists searched, bitmap
+    /// words. `None` where it has no such locks or does not count.
     fn shared_locks(&self) -> Option<[u64; 3]> {
         let counters = self.engine()?.counters();
         Some([counters.zone_lock_acquisitions, counters.zone_lock_work, counters.shared_writes])

@@ -33,8 +33,7 @@
 //! * Each run also measures an atomic read-modify-write and the hand-over of a cache line
 //!   ([`yardstick`]), as units for comparing machines.
 
-// Allowed in a few files only, which say why: mappings, the probe, peers that hand out addresses or
-// are C.
+// Allowed in a few files only, which say why: mappings, the probe, peers that hand out addresses or are C.
 #![deny(unsafe_code)]
 // A program: what is public is for its tests and for other programs of the laboratory.
 #![allow(missing_docs, clippy::missing_errors_doc, clippy::missing_panics_doc)]

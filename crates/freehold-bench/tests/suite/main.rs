@@ -1,5 +1,5 @@
-//! Tests of `freehold bench` and `freehold contiguity` and of what is behind it. One program, since
-//! each takes seconds to link.
+//! Tests of `freehold bench` and `freehold contiguity` and of what is behind it. One program, since each takes seconds to
+//! link.
 
 mod command;
 mod contiguity;
