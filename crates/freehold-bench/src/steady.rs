@@ -113,19 +113,34 @@ impl<const ORDER: u8> Churn<ORDER> {
     /// A constant of the loops, as it is where kernels call their allocators.
     const ORDER: Order = Order::new(ORDER).expect("an order there is");
 
-    /// Allocates so many chunks, which are held from then on.
+    /// Allocates so many chunks, which are held from then on. Where there are not so many, none is
+    /// held.
     pub fn start<C: Calls>(cpu: &mut C, chunks: u64, seed: u64) -> Result<Self, Refused> {
-        let held = (0..chunks).map(|_| cpu.alloc(Self::ORDER)).collect::<Result<_, _>>()?;
-        Ok(Self { held, random: Random::new(seed) })
+        let held = Vec::with_capacity(chunks as usize);
+        let mut churn = Self { held, random: Random::new(seed) };
+        for _ in 0..chunks {
+            match cpu.alloc(Self::ORDER) {
+                Ok(pfn) => churn.held.push(pfn),
+                Err(refused) => return churn.end(cpu).and(Err(refused)),
+            }
+        }
+        Ok(churn)
     }
 
+    /// Where an allocation fails, one chunk less is held.
     #[inline(never)]
     pub fn steps<C: Calls>(&mut self, cpu: &mut C, steps: u64) -> Result<(), Refused> {
         let Self { held, random } = self;
         for _ in 0..steps {
             let place = random.scaled(held.len() as u64) as usize;
             cpu.free(held[place], Self::ORDER)?;
-            held[place] = cpu.alloc(Self::ORDER)?;
+            match cpu.alloc(Self::ORDER) {
+                Ok(pfn) => held[place] = pfn,
+                Err(refused) => {
+                    held.swap_remove(place);
+                    return Err(refused);
+                }
+            }
         }
         Ok(())
     }
@@ -153,11 +168,13 @@ fn churned<C: Calls, const ORDER: u8>(
     seed: u64,
 ) -> Result<Sampled, Refused> {
     let mut churn = Churn::<ORDER>::start(cpu, chunks, seed)?;
-    churn.steps(cpu, chunks)?;
-    let mut sampler = Sampler::here();
-    sampler.calls(steps, &mut |_, steps| churn.steps(black_box(&mut *cpu), steps))?;
+    let done = churn.steps(cpu, chunks).and_then(|()| {
+        let mut sampler = Sampler::here();
+        sampler.calls(steps, &mut |_, steps| churn.steps(black_box(&mut *cpu), steps))?;
+        Ok(sampler.end())
+    });
     churn.end(cpu)?;
-    Ok(sampler.end())
+    done
 }
 
 /// Single frames allocated before half of them, drawn at random, is freed again; and chunks held
