@@ -158,17 +158,28 @@ pub fn churn<M: Machine, const ORDER: u8>(
     steps: u64,
     seed: u64,
 ) -> Result<Sampled, Refused> {
-    churned::<_, ORDER>(&mut machine.cpu(CPU)?, chunks, steps, seed)
+    churned::<_, ORDER>(&mut machine.cpu(CPU)?, chunks, (chunks, steps), seed)
+}
+
+/// As [`churn`] of single frames, with a tenth as many steps before those that are timed: what one
+/// costs near the mark does not depend on how often each frame has been replaced, and may be much.
+pub fn near_mark<M: Machine>(
+    machine: &M,
+    frames: u64,
+    steps: u64,
+    seed: u64,
+) -> Result<Sampled, Refused> {
+    churned::<_, 0>(&mut machine.cpu(CPU)?, frames, (steps / 10, steps), seed)
 }
 
 fn churned<C: Calls, const ORDER: u8>(
     cpu: &mut C,
     chunks: u64,
-    steps: u64,
+    (before, steps): (u64, u64),
     seed: u64,
 ) -> Result<Sampled, Refused> {
     let mut churn = Churn::<ORDER>::start(cpu, chunks, seed)?;
-    let done = churn.steps(cpu, chunks).and_then(|()| {
+    let done = churn.steps(cpu, before).and_then(|()| {
         let mut sampler = Sampler::here();
         sampler.calls(steps, &mut |_, steps| churn.steps(black_box(&mut *cpu), steps))?;
         Ok(sampler.end())
@@ -202,7 +213,7 @@ pub fn used<M: Machine, const ORDER: u8>(
 ) -> Result<Sampled, Refused> {
     let mut cpu = machine.cpu(CPU)?;
     let kept = half_used(&mut cpu, seed)?;
-    let found = churned::<_, ORDER>(&mut cpu, HELD, steps, seed)?;
+    let found = churned::<_, ORDER>(&mut cpu, HELD, (HELD, steps), seed)?;
     free_all(&mut cpu, kept.iter())?;
     Ok(found)
 }

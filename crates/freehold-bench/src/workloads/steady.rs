@@ -245,11 +245,12 @@ fn used_step<M: Machine, const ORDER: u8>(machine: &M, steps: u64) -> Result<Sam
 }
 
 pub fn near_mark<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused> {
-    let marks = if run.frames == FRAMES { &MARKS[..] } else { &MARKS_1024 };
+    let all = run.scale.churn_steps;
+    let (marks, steps) =
+        if run.frames == FRAMES { (&MARKS[..], all) } else { (&MARKS_1024[..], all / 20) };
     marks.iter().try_fold(Figures::default(), |figures, &(permille, metric)| {
         let held = run.frames * permille / 1000;
-        let steps = run.scale.churn_steps;
-        match steady::churn::<_, 0>(run.drained(machine), held, steps, SEED) {
+        match steady::near_mark(run.drained(machine), held, steps, SEED) {
             Ok(found) => Ok(figures.with_sampled(metric, found)),
             // Its mark is higher: no figure.
             Err(refused) if refused.is_shortage() => Ok(figures),
