@@ -1,12 +1,13 @@
-//! Which frames are chosen, as one number for each workload: two versions of the allocator that print the
-//! same lines have handed out the same frames, whatever instructions that took them.
+//! Which frames are chosen, as one number for each workload: two versions of the allocator that
+//! print the same lines have handed out the same frames, whatever instructions that took them.
 //!
 //! ```sh
 //! cargo run --release -p freehold-lab --example choices
 //! ```
 //!
-//! One thread plays all CPUs. Each line: seed, CPUs, frames, the most percent in use; a hash of every frame
-//! handed out, how many requests failed, how many blocks of 2 MiB are wholly free at the end.
+//! One thread plays all CPUs. Each line: seed, CPUs, frames, the most percent in use; a hash of
+//! every frame handed out, how many requests failed, how many blocks of 2 MiB are wholly free at
+//! the end.
 
 use freehold::{
     Config, CpuId, FrameRange, FreeError, Freehold, Migratetype, On, Order, Pfn, Request,

@@ -30,7 +30,7 @@ use crate::bench::clock::{Cpus, thread_time};
 use crate::bench::engines::HostThreads;
 use crate::bench::loops::shuffle;
 use crate::bench::real::{Frames, RealCpu, RealMachine, throughput, with_nothing, with_real};
-use crate::bench::yardstick::{Line, rmw_ns};
+use crate::bench::yardstick::{rmw_ns, turns};
 use crate::engine::{Count, Request};
 use crate::engines::EngineSpec;
 use crate::model::Family;
@@ -64,7 +64,7 @@ pub(crate) fn calibrate(
     progress("lines");
     let two = cpus.count() >= 2;
     let transfer =
-        if two { median(7, || turns(cpus, 1, 20_000, || (), || ())) } else { standard.transfer_ns };
+        if two { median(7, || turns(cpus, 20_000, || (), || ())) } else { standard.transfer_ns };
     progress("runs of lines");
     let line = if two { median(5, || run_of_lines(cpus, transfer)) } else { standard.line_ns };
     progress("lists of lines");
@@ -155,51 +155,6 @@ fn nothing(cpus: &Cpus, kind: Kind, n: u16) -> f64 {
     1e9 / with_nothing(|machine| throughput(machine, cpus, programs(&setting))).max(1.0)
 }
 
-/// Nanoseconds a turn, where thread 0 does `first` and thread `other` does `second`, in turns.
-fn turns(
-    cpus: &Cpus,
-    other: usize,
-    rounds: u64,
-    mut first: impl FnMut(),
-    mut second: impl FnMut() + Send,
-) -> f64 {
-    let line = Line::default();
-    let wait = |wanted: u64| {
-        let mut spins = 0u32;
-        // Acquire and Release: a turn carries what was written in the one before.
-        while line.0.load(Ordering::Acquire) != wanted {
-            std::hint::spin_loop();
-            spins += 1;
-            if spins.is_multiple_of(1 << 14) {
-                std::thread::yield_now();
-            }
-        }
-    };
-    let elapsed = std::thread::scope(|scope| {
-        let (line, wait) = (&line, &wait);
-        scope.spawn(move || {
-            cpus.pin(other);
-            for round in 0..rounds {
-                wait(2 * round + 1);
-                second();
-                line.0.store(2 * round + 2, Ordering::Release);
-            }
-        });
-        let mut start = Instant::now();
-        for round in 0..rounds {
-            // The first rounds warm up, and wait for the other thread.
-            if round == rounds / 10 {
-                start = Instant::now();
-            }
-            first();
-            line.0.store(2 * round + 1, Ordering::Release);
-            wait(2 * round + 2);
-        }
-        start.elapsed()
-    });
-    elapsed.as_nanos() as f64 / (2 * (rounds - rounds / 10)) as f64
-}
-
 /// A word on a line of its own.
 #[repr(align(64))]
 struct Word(AtomicU64);
@@ -213,7 +168,7 @@ fn written_in_turns(cpus: &Cpus, transfer: f64, write: impl Fn() + Sync) -> f64 
         (0..200).for_each(|_| write());
         start.elapsed().as_nanos() as f64 / 200.0
     };
-    let turn = turns(cpus, 1, 400, &write, &write);
+    let turn = turns(cpus, 400, &write, &write);
     ((turn - transfer - alone) / N as f64).max(0.0)
 }
 
@@ -277,7 +232,7 @@ fn bounce_ns(cpus: &Cpus, transfer: f64) -> Result<f64, String> {
             let mut first = machine.cpu(0);
             // The kernel's designs name the CPU with each call: becoming one costs an allocation of
             // the host's.
-            turns(cpus, 1, 20_000, || pair(&mut *first), || pair(&mut *machine.cpu(1)))
+            turns(cpus, 20_000, || pair(&mut *first), || pair(&mut *machine.cpu(1)))
         });
         (turn - transfer - alone).max(0.0)
     })
@@ -426,8 +381,8 @@ fn per(ns: f64, steps: u64) -> f64 {
     if steps == 0 { 0.0 } else { ns / steps as f64 }
 }
 
-/// What it adds to the allocations that follow to collect what the other CPU freed, for each change of
-/// the CPU's own state, beside allocations of frames that the CPU freed itself. For freehold.
+/// What it adds to the allocations that follow to collect what the other CPU freed, for each change
+/// of the CPU's own state, beside allocations of frames that the CPU freed itself. For freehold.
 fn collect_ns(bursts: &Bursts, refill_step_ns: f64) -> f64 {
     let (there, here) = (bursts.remote_alloc, bursts.local_alloc);
     let steps = refill_step_ns * (there.done.steps as f64 - here.done.steps as f64);

@@ -6,9 +6,9 @@
 //!
 //! A pair's frame number stays in a register from the allocation to the free, as it would with any
 //! caller.
-//! [`black_box`] would send it through memory, and waiting for that store is a third of what a fast pair takes on some
-//! CPUs. What could be gained by the compiler's seeing both calls is little: engines keep their
-//! state in atomics and behind locks, whose accesses compilers do not leave out.
+//! [`black_box`] would send it through memory, and waiting for that store is a third of what a fast
+//! pair takes on some CPUs. What could be gained by the compiler's seeing both calls is little:
+//! engines keep their state in atomics and behind locks, whose accesses compilers do not leave out.
 
 use std::hint::black_box;
 use std::ops::Range;

@@ -45,7 +45,8 @@ impl Mapping {
         Ok(Self { base: NonNull::new(base.cast()).ok_or(Errno::NOMEM)?, len })
     }
 
-    /// A mapping at a multiple of `align`, a power of two: more is mapped and the ends are given up.
+    /// A mapping at a multiple of `align`, a power of two: more is mapped and the ends are given
+    /// up.
     pub(super) fn aligned(len: usize, align: usize) -> Result<Self, Errno> {
         let whole = std::mem::ManuallyDrop::new(Self::new(len + align - PAGE)?);
         let start = whole.base.as_ptr();

@@ -113,19 +113,34 @@ impl<const ORDER: u8> Churn<ORDER> {
     /// A constant of the loops, as it is where kernels call their allocators.
     const ORDER: Order = Order::new(ORDER).expect("an order there is");
 
-    /// Allocates so many chunks, which are held from then on.
+    /// Allocates so many chunks, which are held from then on. Where there are not so many, none is
+    /// held.
     pub fn start<C: Calls>(cpu: &mut C, chunks: u64, seed: u64) -> Result<Self, Refused> {
-        let held = (0..chunks).map(|_| cpu.alloc(Self::ORDER)).collect::<Result<_, _>>()?;
-        Ok(Self { held, random: Random::new(seed) })
+        let held = Vec::with_capacity(chunks as usize);
+        let mut churn = Self { held, random: Random::new(seed) };
+        for _ in 0..chunks {
+            match cpu.alloc(Self::ORDER) {
+                Ok(pfn) => churn.held.push(pfn),
+                Err(refused) => return churn.end(cpu).and(Err(refused)),
+            }
+        }
+        Ok(churn)
     }
 
+    /// Where an allocation fails, one chunk less is held.
     #[inline(never)]
     pub fn steps<C: Calls>(&mut self, cpu: &mut C, steps: u64) -> Result<(), Refused> {
         let Self { held, random } = self;
         for _ in 0..steps {
             let place = random.scaled(held.len() as u64) as usize;
             cpu.free(held[place], Self::ORDER)?;
-            held[place] = cpu.alloc(Self::ORDER)?;
+            match cpu.alloc(Self::ORDER) {
+                Ok(pfn) => held[place] = pfn,
+                Err(refused) => {
+                    held.swap_remove(place);
+                    return Err(refused);
+                }
+            }
         }
         Ok(())
     }
@@ -143,21 +158,34 @@ pub fn churn<M: Machine, const ORDER: u8>(
     steps: u64,
     seed: u64,
 ) -> Result<Sampled, Refused> {
-    churned::<_, ORDER>(&mut machine.cpu(CPU)?, chunks, steps, seed)
+    churned::<_, ORDER>(&mut machine.cpu(CPU)?, chunks, (chunks, steps), seed)
+}
+
+/// As [`churn`] of single frames, with a tenth as many steps before those that are timed: what one
+/// costs near the mark does not depend on how often each frame has been replaced, and may be much.
+pub fn near_mark<M: Machine>(
+    machine: &M,
+    frames: u64,
+    steps: u64,
+    seed: u64,
+) -> Result<Sampled, Refused> {
+    churned::<_, 0>(&mut machine.cpu(CPU)?, frames, (steps / 10, steps), seed)
 }
 
 fn churned<C: Calls, const ORDER: u8>(
     cpu: &mut C,
     chunks: u64,
-    steps: u64,
+    (before, steps): (u64, u64),
     seed: u64,
 ) -> Result<Sampled, Refused> {
     let mut churn = Churn::<ORDER>::start(cpu, chunks, seed)?;
-    churn.steps(cpu, chunks)?;
-    let mut sampler = Sampler::here();
-    sampler.calls(steps, &mut |_, steps| churn.steps(black_box(&mut *cpu), steps))?;
+    let done = churn.steps(cpu, before).and_then(|()| {
+        let mut sampler = Sampler::here();
+        sampler.calls(steps, &mut |_, steps| churn.steps(black_box(&mut *cpu), steps))?;
+        Ok(sampler.end())
+    });
     churn.end(cpu)?;
-    Ok(sampler.end())
+    done
 }
 
 /// Single frames allocated before half of them, drawn at random, is freed again; and chunks held
@@ -185,7 +213,7 @@ pub fn used<M: Machine, const ORDER: u8>(
 ) -> Result<Sampled, Refused> {
     let mut cpu = machine.cpu(CPU)?;
     let kept = half_used(&mut cpu, seed)?;
-    let found = churned::<_, ORDER>(&mut cpu, HELD, steps, seed)?;
+    let found = churned::<_, ORDER>(&mut cpu, HELD, (HELD, steps), seed)?;
     free_all(&mut cpu, kept.iter())?;
     Ok(found)
 }

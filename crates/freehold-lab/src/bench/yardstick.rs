@@ -3,7 +3,7 @@
 //! the engines beside them.
 
 use std::hint::{black_box, spin_loop};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use super::clock::{Cpus, thread_time};
@@ -31,30 +31,43 @@ pub fn rmw_ns(n: u64) -> f64 {
 /// Nanoseconds that it takes to hand a cache line to another core and have that core write it: half
 /// of a round trip between threads on the first two of `cpus`; `None` where there is only one.
 pub fn handover_ns(cpus: &Cpus, rounds: u64) -> Option<f64> {
-    if cpus.count() < 2 {
-        return None;
-    }
+    (cpus.count() > 1).then(|| turns(cpus, rounds, || (), || ()))
+}
+
+/// Nanoseconds a turn, where this thread does `first` and one on the second CPU does `second`, in
+/// turns.
+pub(super) fn turns(
+    cpus: &Cpus,
+    rounds: u64,
+    mut first: impl FnMut(),
+    mut second: impl FnMut() + Send,
+) -> f64 {
     let line = Line::default();
-    let ready = AtomicBool::new(false);
     let elapsed = std::thread::scope(|scope| {
-        scope.spawn(|| {
+        let line = &line;
+        // Acquire and Release: a turn carries what was written in the one before.
+        let wait = |wanted: u64| wait_until(|| line.0.load(Ordering::Acquire) == wanted);
+        scope.spawn(move || {
             cpus.pin(1);
-            // Release and Acquire throughout: a hand-over that carries data.
-            ready.store(true, Ordering::Release);
             for round in 0..rounds {
-                wait_until(|| line.0.load(Ordering::Acquire) == 2 * round + 1);
+                wait(2 * round + 1);
+                second();
                 line.0.store(2 * round + 2, Ordering::Release);
             }
         });
-        wait_until(|| ready.load(Ordering::Acquire));
-        let start = Instant::now();
+        let mut start = Instant::now();
         for round in 0..rounds {
+            // The first rounds warm up, and wait for the other thread.
+            if round == rounds / 10 {
+                start = Instant::now();
+            }
+            first();
             line.0.store(2 * round + 1, Ordering::Release);
-            wait_until(|| line.0.load(Ordering::Acquire) == 2 * round + 2);
+            wait(2 * round + 2);
         }
         start.elapsed()
     });
-    Some(elapsed.as_nanos() as f64 / (2 * rounds) as f64)
+    elapsed.as_nanos() as f64 / (2 * (rounds - rounds / 10)) as f64
 }
 
 /// Spins until `done`; gives the core away now and then, for a machine on which the other thread

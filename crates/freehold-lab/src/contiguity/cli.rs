@@ -95,8 +95,8 @@ pub struct ContiguityArgs {
           conflicts_with = "memory_per_cpu")]
     memory: Vec<Memory>,
 
-    /// Percentages of memory in use, 1 to 95, for workloads that take one; up to 99 where page cache
-    /// fills memory. Default: the workload's own.
+    /// Percentages of memory in use, 1 to 95, for workloads that take one; up to 99 where page
+    /// cache fills memory. Default: the workload's own.
     #[arg(long, value_name = "P[,P]...", value_delimiter = ',', value_parser = whole(1..=99u8))]
     used: Vec<u8>,
 
@@ -104,13 +104,14 @@ pub struct ContiguityArgs {
     #[arg(long, value_name = "S[,S]...", value_delimiter = ',')]
     seeds: Vec<u64>,
 
-    /// An engine: freehold, or a kernel's design with changes to switch on (+) or off (-); or a bound:
-    /// best-fit, best-fit-runs. May be given several times. Default: vanilla and freehold.
+    /// An engine: freehold, or a kernel's design with changes to switch on (+) or off (-); or a
+    /// bound: best-fit, best-fit-runs. May be given several times. Default: vanilla and freehold.
     #[arg(short, long = "engines", visible_alias = "engine", value_name = "NAME[,OPTION]...")]
     engines: Vec<GridEngine>,
 
-    /// Chunks that aging allocates once memory is filled, 100 or more; two-cpu-mix allocates a tenth
-    /// of them, a load that fills memory as many in all. Default: 3,000,000; with --quick 300,000.
+    /// Chunks that aging allocates once memory is filled, 100 or more; two-cpu-mix allocates a
+    /// tenth of them, a load that fills memory as many in all. Default: 3,000,000; with --quick
+    /// 300,000.
     #[arg(long, value_name = "N", value_parser = whole(100..=u64::MAX))]
     allocations: Option<u64>,
 
@@ -128,8 +129,8 @@ pub struct ContiguityArgs {
     #[arg(long, requires = "random")]
     quick: bool,
 
-    /// Compare as --random does, and exit with 1 where an engine's contiguity is below the first's by
-    /// more than .005 at order 3, 4 or 9.
+    /// Compare as --random does, and exit with 1 where an engine's contiguity is below the first's
+    /// by more than .005 at order 3, 4 or 9.
     #[arg(long)]
     gate: bool,
 

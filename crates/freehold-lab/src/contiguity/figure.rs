@@ -105,8 +105,8 @@ const PRESSED: f64 = 0.45;
 /// them.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Moment {
-    /// The share of the load that is done; 1.5 when it is over and the page cache has been dropped, 2
-    /// when no process is left either.
+    /// The share of the load that is done; 1.5 when it is over and the page cache has been dropped,
+    /// 2 when no process is left either.
     pub at: f64,
     pub used_percent: f64,
     /// The share of free memory that can serve requests, by order.
@@ -153,8 +153,8 @@ pub struct Cell {
     pub used_percent: Option<f64>,
     /// Of `fill`.
     pub order: Option<u8>,
-    /// How many chunks were to be allocated, where that is given: `aging`, `two-cpu-mix`, which takes
-    /// a tenth, and the loads that fill memory.
+    /// How many chunks were to be allocated, where that is given: `aging`, `two-cpu-mix`, which
+    /// takes a tenth, and the loads that fill memory.
     pub allocations: Option<u64>,
     pub seed: u64,
     pub engine: String,

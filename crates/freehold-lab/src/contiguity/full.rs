@@ -8,9 +8,9 @@
 //!
 //! A request that would leave less free than the scenario says reclaims first: the oldest page
 //! cache, one in three with a second chance, and one in eight of what goes from dentries. Orders up
-//! to 3 reclaim and try again when they fail, as the kernel's do. Slab lives by a Pareto law. Processes
-//! grow to a size drawn at random and exit in one go. When the load is over, the page cache is
-//! dropped, then all dentries and processes go.
+//! to 3 reclaim and try again when they fail, as the kernel's do. Slab lives by a Pareto law.
+//! Processes grow to a size drawn at random and exit in one go. When the load is over, the page
+//! cache is dropped, then all dentries and processes go.
 //!
 //! Page cache, slab, bursts and days are what a machine does for weeks. That is why their figures
 //! are means over the second half of a load, and why each moment is in the JSON.

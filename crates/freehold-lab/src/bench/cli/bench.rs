@@ -68,9 +68,9 @@ pub(crate) struct BenchArgs {
 
     /// An engine to measure: freehold, buddy_system_allocator (behind its spin lock), a peer
     /// (bitmap-allocator, mimalloc, jemalloc, snmalloc: they need a build with --features peers;
-    /// llfree and dpdk need features of these names), or a kernel's design with changes to switch on
-    /// (+) or off (-); `-e help` lists all. May be given several times; the others are compared with
-    /// the first.
+    /// llfree and dpdk need features of these names), or a kernel's design with changes to switch
+    /// on (+) or off (-); `-e help` lists all. May be given several times; the others are compared
+    /// with the first.
     /// Default: freehold, vanilla, pcp-buddy-fixed and buddy_system_allocator.
     #[arg(short, long = "engine", value_name = "NAME[,±SWITCH]...")]
     engines: Vec<Wanted>,

@@ -120,8 +120,8 @@ pub(crate) fn run(args: &CalibrateArgs) -> Result<Outcome, CliError> {
     Ok(Outcome::Fine)
 }
 
-/// Each number's median in these documents, which have the same names; of an even number of them the
-/// upper one.
+/// Each number's median in these documents, which have the same names; of an even number of them
+/// the upper one.
 fn median(mut all: Vec<Value>) -> Value {
     match &all[0] {
         Value::Object(first) => {

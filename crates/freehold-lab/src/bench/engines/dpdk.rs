@@ -1,10 +1,10 @@
-//! DPDK's mempool: a ring of pointers to objects of one size, and before it a cache for each CPU. What
-//! a packet pipeline would take instead of an arena.
+//! DPDK's mempool: a ring of pointers to objects of one size, and before it a cache for each CPU.
+//! What a packet pipeline would take instead of an arena.
 //!
-//! A pool has objects of one size, so there is one for each order that a benchmark asks for, and none
-//! for benchmarks that mix orders or free in parts. An object lies behind a header in memory of the
-//! pool's own; its address stands for its frame. DPDK checks nothing: what is put back twice is
-//! handed out twice.
+//! A pool has objects of one size, so there is one for each order that a benchmark asks for, and
+//! none for benchmarks that mix orders or free in parts. An object lies behind a header in memory
+//! of the pool's own; its address stands for its frame. DPDK checks nothing: what is put back twice
+//! is handed out twice.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::ptr::{NonNull, with_exposed_provenance_mut};

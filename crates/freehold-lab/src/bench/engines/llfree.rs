@@ -1,9 +1,9 @@
 //! LLFree, the design nearest to Freehold: no locks either, bits for frames, and trees of 16 MiB of
-//! which each CPU reserves one. Its authors' implementation in C (<https://github.com/luhsra/llfree-c>),
-//! compiled by `build.rs` out of a clone that the user has.
+//! which each CPU reserves one. Its authors' implementation in C
+//! (<https://github.com/luhsra/llfree-c>), compiled by `build.rs` out of a clone that the user has.
 //!
-//! Their implementation in Rust was tried, too: a pair took it 59 ns where C took 36, and 100 chunks
-//! held of orders 3 to 8 twice to five times as long. So C is what is measured.
+//! Their implementation in Rust was tried, too: a pair took it 59 ns where C took 36, and 100
+//! chunks held of orders 3 to 8 twice to five times as long. So C is what is measured.
 
 use std::ptr::NonNull;
 

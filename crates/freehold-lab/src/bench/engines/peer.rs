@@ -1,6 +1,6 @@
-//! What users pick instead. Most are behind the feature `peers`, which builds from the registry alone,
-//! two behind features of their own; they are known by name in every build, so that a build without
-//! them can say what is missing.
+//! What users pick instead. Most are behind the feature `peers`, which builds from the registry
+//! alone, two behind features of their own; they are known by name in every build, so that a build
+//! without them can say what is missing.
 
 use crate::trials::kinds::kinds;
 

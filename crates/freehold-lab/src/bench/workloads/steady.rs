@@ -138,7 +138,7 @@ const MARKS_1024: [(u64, &str); 3] =
 
 pub const NEAR_MARK: About = About {
     what: "As churn, with 900 to 995 thousandths of 1 GiB in use: down to the min mark, below which ordinary requests \
-           fail.",
+           fail. An engine that fails sooner has no figure from there on.",
     source: "servers whose page cache fills memory: all of them live near the mark",
     metrics: &[
         ns("ns_per_step_900", "a free and an allocation, 90 % in use; drawing a number included"),
@@ -245,11 +245,16 @@ fn used_step<M: Machine, const ORDER: u8>(machine: &M, steps: u64) -> Result<Sam
 }
 
 pub fn near_mark<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused> {
-    let marks = if run.frames == FRAMES { &MARKS[..] } else { &MARKS_1024 };
+    let all = run.scale.churn_steps;
+    let (marks, steps) =
+        if run.frames == FRAMES { (&MARKS[..], all) } else { (&MARKS_1024[..], all / 20) };
     marks.iter().try_fold(Figures::default(), |figures, &(permille, metric)| {
         let held = run.frames * permille / 1000;
-        let steps = run.scale.churn_steps;
-        let found = steady::churn::<_, 0>(run.drained(machine), held, steps, SEED)?;
-        Ok(figures.with_sampled(metric, found))
+        match steady::near_mark(run.drained(machine), held, steps, SEED) {
+            Ok(found) => Ok(figures.with_sampled(metric, found)),
+            // Its mark is higher: no figure.
+            Err(refused) if refused.is_shortage() => Ok(figures),
+            Err(refused) => Err(refused),
+        }
     })
 }

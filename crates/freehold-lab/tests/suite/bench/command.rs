@@ -165,7 +165,9 @@ fn json_has_every_metric_of_every_engine() {
     for (benchmark, metrics, _) in wanted {
         // An avalanche may be over before the bystander has allocated anything.
         for metric in metrics.into_iter().filter(|metric| !metric.starts_with("bystander_")) {
-            for engine in engines {
+            // The kernel's mark is higher: it fails where nearly all memory is in use.
+            let full = benchmark == "near-mark" && metric.as_str() > "ns_per_step_970";
+            for engine in engines.into_iter().filter(|engine| !full || *engine == "freehold") {
                 let row = (benchmark.clone(), metric.clone(), engine.to_owned());
                 assert!(found.contains(&row), "{row:?}");
             }
