@@ -10,7 +10,7 @@ use crate::cli::target::is_dash;
 use crate::cli::{Outcome, output};
 use crate::compare::output::{Document, table};
 use crate::compare::{Incomparable, Verdict, compare};
-use crate::report::results::{read, shown_name};
+use crate::results::{read, shown_name};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -35,7 +35,7 @@ Exit codes: 0 fine; 1 with --worse, something is worse; 2 wrong usage, or result
 #[derive(Args, Clone, PartialEq, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CompareArgs {
-    /// The older result: what `freehold replay`, `bench`, `bench fragmentation` or `simulate`
+    /// The older result: what `freehold replay`, `bench`, `contiguity` or `simulate`
     /// printed with --json; '-' is standard input.
     #[arg(value_name = "BEFORE")]
     before: PathBuf,

@@ -4,7 +4,6 @@ pub mod answer;
 mod grid;
 pub mod metrics;
 pub mod number;
-pub mod series;
 pub mod table;
 
 pub use number::{decimal, percent, thousands};

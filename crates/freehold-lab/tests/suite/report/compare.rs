@@ -142,19 +142,8 @@ fn what_bench_prints_has_its_runs() {
 
 #[test]
 fn cells_and_simulations_are_matched_by_machine_and_seed() {
-    let cell = [
-        "bench",
-        "fragmentation",
-        "-w",
-        "aging",
-        "--cpus",
-        "2",
-        "--memory",
-        "64M",
-        "--used",
-        "70",
-        "--json",
-    ];
+    let cell =
+        ["contiguity", "-w", "aging", "--cpus", "2", "--memory", "64M", "--used", "70", "--json"];
     let more = ["--allocations", "2000", "--engines", "freehold", "--no-progress", "--seeds"];
     let grid = |seeds: &str| result(&[&cell[..], &more, &[seeds]].concat());
     let before = grid("1,2");
@@ -300,7 +289,7 @@ fn what_cannot_be_compared_is_said_with_what_to_do() {
     let page = folder.0.path().join("page.html");
     fs::write(&page, "<!DOCTYPE html><p>hello").unwrap();
     for (files, more, expected) in [
-        ([&pair, &cells], &[][..], "a result of bench, cells.json of bench fragmentation"),
+        ([&pair, &cells], &[][..], "a result of bench, cells.json of contiguity"),
         (
             [&pair, &other],
             &[],
@@ -320,48 +309,6 @@ fn what_cannot_be_compared_is_said_with_what_to_do() {
         );
     }
     freehold().args(["compare", "-", "-"]).assert().code(2).stderr(contains("only once"));
-}
-
-#[test]
-fn what_threads_count_is_unclear_until_runs_agree() {
-    // On threads the counts of a replay differ from run to run; that no frame is lost is the same
-    // in all of them.
-    let mut before = replay_of(1);
-    let mut after = before.clone();
-    let writes = before["engines"][0]["shared_writes"].as_u64().unwrap();
-    after["engines"][0]["shared_writes"] = json!(writes * 2);
-    assert_eq!(compare(&before, &after, &["--worse", "1"]).0, 1, "one thread: a count is a count");
-    for document in [&mut before, &mut after] {
-        document["threads"] = json!({"threads": 2, "processors": 2, "interrupts": 0.0, "interrupt_frees": 0, "lead": 4096});
-    }
-    let (code, found) = compare(&before, &after, &["--worse", "1"]);
-    let verdicts = found["figures"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .filter(|one| one["verdict"] == "unclear")
-        .count();
-    assert_eq!((code, verdicts), (0, 1), "{found}");
-    after["engines"][0]["lost_frames"] = json!(1);
-    assert_eq!(compare(&before, &after, &["--worse", "1"]).0, 1);
-
-    // Of benchmarks, a result says of each row whether it is exact.
-    let count = |exact: bool, value: f64| {
-        let row = json!({
-            "benchmark": "exit-avalanche", "engine": "x", "metric": "zone_lock_acquisitions_per_1000_frames",
-            "unit": "acquisitions", "better": "less", "median": value, "min": value, "max": value, "runs": 1, "exact": exact,
-        });
-        json!({"yardstick": {}, "rows": [row]})
-    };
-    for (exact, code, verdict) in [(true, 1, "worse"), (false, 0, "unclear")] {
-        let (found_code, found) =
-            compare(&count(exact, 10.0), &count(exact, 20.0), &["--worse", "1"]);
-        assert_eq!(
-            (found_code, &found["figures"][0]["verdict"]),
-            (code, &json!(verdict)),
-            "{exact}"
-        );
-    }
 }
 
 #[test]
@@ -397,8 +344,7 @@ fn other_machines_are_other_places() {
     }
     let aging = |allocations: &str| {
         let cell = [
-            "bench",
-            "fragmentation",
+            "contiguity",
             "-w",
             "aging",
             "--cpus",
@@ -415,9 +361,6 @@ fn other_machines_are_other_places() {
     };
     assert!(aging("2000").contains("2,000 allocations"));
     let mut replay = replay_of(0);
-    let serial = place(&replay);
-    replay["threads"] = json!({"threads": 2, "interrupts": 0.01});
-    assert_eq!(place(&replay), format!("{serial}, on threads, 0.01 of the frees inside a call"));
     replay["machine"]["cma_frames"] = json!(1 << 16);
     assert!(place(&replay).contains("256.0 MiB of it CMA"));
 }

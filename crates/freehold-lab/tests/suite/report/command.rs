@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use assert_cmd::Command;
 use serde_json::{Value, json};
 
-use super::support::*;
+use super::commands::freehold;
+use super::page::{bench, plane, replay, simulate};
 
 #[test]
 fn what_the_replay_says_of_blocks_and_holds_adds_up() {
@@ -118,9 +119,7 @@ fn path(path: &Path) -> &str {
 fn help_names_what_can_be_reported() {
     let help = Command::new(env!("CARGO_BIN_EXE_freehold")).arg("report").arg("--help").output();
     let said = String::from_utf8(help.unwrap().stdout).unwrap();
-    for command in
-        ["replay --json", "bench --json", "bench fragmentation --json", "simulate --json"]
-    {
+    for command in ["replay --json", "bench --json", "contiguity --json", "simulate --json"] {
         assert!(said.contains(command), "{command} in {said}");
     }
 }
