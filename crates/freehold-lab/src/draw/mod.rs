@@ -13,6 +13,6 @@
 pub(crate) mod curves;
 #[cfg(feature = "simulate")]
 pub(crate) mod panels;
-pub mod series;
+pub(crate) mod series;
 #[cfg(feature = "simulate")]
 pub(crate) mod svg;

@@ -18,7 +18,8 @@ pub(crate) enum Scale {
     Linear,
     /// By powers of ten; nothing is a place to the left of them.
     Log,
-    /// Per cent, 0 to 100.
+    /// Per cent, 0 to 100; of documents only.
+    #[allow(dead_code)]
     Share,
 }
 
