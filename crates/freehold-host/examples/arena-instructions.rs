@@ -5,7 +5,7 @@
 //! arena-instructions --list     every row, with the two numbers to count it with
 //! ```
 //!
-//! `PROGRAM=target/release/examples/arena-instructions crates/freehold-bench/scripts/count-operations`
+//! `PROGRAM=target/release/examples/arena-instructions crates/freehold-lab/scripts/count-operations`
 //! counts them under callgrind: the difference of two runs, so that set-up cancels out.
 
 use std::hint::black_box;

@@ -19,7 +19,7 @@ use freehold_lab::bench::engines::{
     BenchEngine, BuddySystem, ClassicMachine, FREEHOLD, FreeholdMachine, InitialThread, Peer,
 };
 use freehold_lab::bench::loops::{BULK, alloc_all, free_all, pairs, shuffle};
-use freehold_lab::bench::steady::{Churn, Depth, Freed, Mixed};
+use freehold_lab::bench::steady::{Churn, Depth, Freed, HELD, Mixed, half_used};
 
 /// Frames of a GiB.
 const GIB: u64 = 1 << 18;
@@ -44,6 +44,10 @@ enum Row {
     Depth(u16, Freed),
     /// 100 chunks of that order held: one at random is freed, another allocated.
     Held(u8),
+    /// The same where half of the frames around them is in use.
+    Used(u8),
+    /// A free and an allocation of single frames with so many thousandths in use, of so many CPUs.
+    NearMark(u16, u64),
     /// A frame of a GiB, by single calls.
     Fill,
     /// A frame of a GiB, freed in the order of allocation.
@@ -97,6 +101,15 @@ fn rows() -> Vec<(String, Row)> {
     add("remote-in-sequence", Row::RemoteInSequence);
     add("remote-scattered", Row::RemoteScattered);
     add("remote-scattered-bulk", Row::RemoteScatteredBulk);
+    (0..=8).for_each(|order| add(&format!("used-order{order}"), Row::Used(order)));
+    for permille in [900, 970, 975, 980, 990, 995] {
+        add(&format!("near-mark-{permille}"), Row::NearMark(2, permille));
+    }
+    for cpus in [64, 1024] {
+        for permille in [900, 950, 980] {
+            add(&format!("near-mark-{permille}-cpus{cpus}"), Row::NearMark(cpus, permille));
+        }
+    }
     for cpus in [2, 1024] {
         for order in [0, 3] {
             add(&format!("fail-order{order}-cpus{cpus}"), Row::Fail(cpus, order));
@@ -125,27 +138,35 @@ impl Row {
                 (50_000, 100_000)
             }
             Self::Fail(..) => (1_000, 2_000),
-            Self::Held(_) | Self::Churn(_) | Self::Mixed(_) => (100_000, 200_000),
+            Self::NearMark(..) => (10_000, 20_000),
+            Self::Used(_) | Self::Held(_) | Self::Churn(_) | Self::Mixed(_) => (100_000, 200_000),
+        }
+    }
+
+    /// CPUs and frames of the machine.
+    fn machine(self) -> (u16, u64) {
+        match self {
+            Self::Churn(_) | Self::Mixed(_) | Self::PairNoBarrier | Self::PairOn => (1, GIB),
+            Self::Fail(cpus, _) => (cpus, SMALL),
+            Self::Used(_) => (2, GIB / 2),
+            Self::NearMark(2, _) => (2, GIB),
+            Self::NearMark(cpus, _) => (cpus, 2 * GIB),
+            _ => (2, LARGE),
         }
     }
 
     fn run(self, n: u64) -> Result<(), String> {
+        let (cpus, frames) = self.machine();
         match self {
-            Self::Churn(_) | Self::Mixed(_) => {
-                self.run_on(&FreeholdMachine::new(1, GIB, InitialThread)?, n)
-            }
-            Self::PairNoBarrier => self.run_on(&FreeholdMachine::new(1, GIB, SingleCpu)?, n),
-            Self::Fail(cpus, _) => {
-                self.run_on(&FreeholdMachine::new(cpus, SMALL, InitialThread)?, n)
-            }
+            Self::PairNoBarrier => self.run_on(&FreeholdMachine::new(cpus, frames, SingleCpu)?, n),
             Self::PairOn => {
-                let machine = FreeholdMachine::new(1, GIB, InitialThread)?;
+                let machine = FreeholdMachine::new(cpus, frames, InitialThread)?;
                 let mut cpu = machine.on(CpuId::new(0));
                 used(&mut cpu)
                     .and_then(|()| pairs::<_, 0>(&mut cpu, n))
                     .map_err(|refused| refused.to_string())
             }
-            _ => self.run_on(&FreeholdMachine::new(2, LARGE, InitialThread)?, n),
+            _ => self.run_on(&FreeholdMachine::new(cpus, frames, InitialThread)?, n),
         }
     }
 
@@ -154,13 +175,10 @@ impl Row {
         if engine.name() == FREEHOLD {
             return self.run(n);
         }
-        let (cpus, frames) = match self {
-            Self::PairOn | Self::PairNoBarrier | Self::Fail(..) => {
-                return Err("that row is of Freehold's own calls".to_owned());
-            }
-            Self::Churn(_) | Self::Mixed(_) => (1, GIB),
-            _ => (2, LARGE),
-        };
+        if matches!(self, Self::PairOn | Self::PairNoBarrier | Self::Fail(..)) {
+            return Err("that row is of Freehold's own calls".to_owned());
+        }
+        let (cpus, frames) = self.machine();
         match engine {
             BenchEngine::Design(spec) => {
                 self.run_on(&ClassicMachine::new(spec.name(), cpus, frames)?, n)
@@ -173,10 +191,14 @@ impl Row {
             #[cfg(feature = "dpdk")]
             BenchEngine::Peer(Peer::Dpdk) => {
                 let orders = match self {
-                    Self::Pair(order) | Self::Held(order) if order > 0 => vec![0, order.into()],
+                    Self::Pair(order) | Self::Held(order) | Self::Used(order) if order > 0 => {
+                        vec![0, order.into()]
+                    }
                     _ => vec![0],
                 };
-                let machine = freehold_lab::bench::engines::DpdkMachine::with(&orders, GIB, cpus)?;
+                let single = frames.min(2 * GIB);
+                let machine =
+                    freehold_lab::bench::engines::DpdkMachine::with(&orders, single, cpus)?;
                 // Its end would be counted: it takes every free object out of the ring.
                 self.run_on(Box::leak(Box::new(machine)), n)
             }
@@ -189,6 +211,7 @@ impl Row {
     fn run_on<M: Machine>(self, machine: &M, n: u64) -> Result<(), String> {
         let mut cpu = machine.cpu(CpuId::new(0)).map_err(|refused| refused.to_string())?;
         let other = || machine.cpu(CpuId::new(1));
+        let (_, frames) = self.machine();
         let done = match self {
             Self::Pair(order) => used(&mut cpu).and_then(|()| pairs_of(&mut cpu, order, n)),
             Self::PairAnyOrder => used(&mut cpu)
@@ -218,6 +241,10 @@ impl Row {
             }
             Self::RangeFree => free_ranges(&mut cpu, n as usize),
             Self::Held(order) => used(&mut cpu).and_then(|()| steps_of(&mut cpu, order, n)),
+            Self::Used(order) => {
+                half_used(&mut cpu, SEED).and_then(|_| steps_of(&mut cpu, order, n))
+            }
+            Self::NearMark(_, permille) => steps::<_, 0>(&mut cpu, frames * permille / 1000, n),
             Self::Churn(percent) => steps::<_, 0>(&mut cpu, GIB * percent / 100, n),
             Self::Mixed(percent) => Mixed::new(GIB * percent / 100, SEED).steps(&mut cpu, n),
             Self::Fail(_, order) => {
@@ -313,7 +340,7 @@ fn steps<C: Calls, const ORDER: u8>(cpu: &mut C, held: u64, n: u64) -> Result<()
 }
 
 fn steps_of<C: Calls>(cpu: &mut C, order: u8, n: u64) -> Result<(), Refused> {
-    of_each_order!(steps::<C>)[usize::from(order)](cpu, 100, n)
+    of_each_order!(steps::<C>)[usize::from(order)](cpu, HELD, n)
 }
 
 fn main() -> ExitCode {

@@ -1,8 +1,7 @@
 //! What every design under test looks like to the lab.
 //!
 //! All calls name the CPU they are made on, so that a replay is deterministic and a simulated
-//! machine may have more CPUs than the real one. All take `&self`: engines use real locks and may
-//! be driven by real threads as well.
+//! machine may have more CPUs than the real one. All take `&self`: engines use real locks.
 
 mod cma;
 mod count;
@@ -29,13 +28,6 @@ pub trait Engine: Send + Sync {
 
     /// Frees one chunk with the order it was allocated with or last split to.
     fn free(&self, cpu: CpuId, pfn: Pfn, order: Order) -> Result<(), FreeError>;
-
-    /// Frees one chunk in an interrupt that arrives while `cpu` is inside another call of the
-    /// engine, and so has its own state in use. An engine for which that makes no difference frees
-    /// it as it is.
-    fn free_interrupting(&self, cpu: CpuId, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        self.free(cpu, pfn, order)
-    }
 
     /// Frees a batch of chunks as reclaim and exit do (the kernel's batch of folios, at most 31 of
     /// them).
@@ -88,36 +80,9 @@ pub trait Engine: Send + Sync {
         None
     }
 
-    /// Locks found held since [`Engine::start`]; none where an engine has no locks.
-    fn contention(&self) -> Contention {
-        Contention::default()
-    }
-
     /// Checks every invariant of the engine's data structures; an error says which frame breaks
     /// which one.
     fn validate(&self) -> Result<(), String>;
-}
-
-/// Locks that calls found held. All 0 while one thread makes all calls, but for frees inside
-/// another call.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
-pub struct Contention {
-    /// Waits for a lock that all CPUs share: the zone's; of Freehold, whose platform knows them, for
-    /// the door of a CPU that somebody else asked, which is all that it ever waits for.
-    pub shared_lock_waits: u64,
-    /// Nanoseconds of them. Noisy.
-    pub shared_lock_wait_ns: u64,
-    /// Waits for a PCP lock, whosever.
-    pub pcp_lock_waits: u64,
-    /// Nanoseconds of them. Noisy.
-    pub pcp_lock_wait_ns: u64,
-    /// Of the waits for a PCP lock, those of a free for the lock of another CPU, whose holder may
-    /// itself be waiting for the zone: the inversion of order that comes with owners.
-    pub remote_pcp_lock_waits: u64,
-    /// Times a CPU's own state was tried and found in use.
-    pub trylock_failures: u64,
-    /// Calls that went to the zone for that.
-    pub bypasses: u64,
 }
 
 /// One pageblock.

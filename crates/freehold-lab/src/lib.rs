@@ -19,11 +19,12 @@
 
 #[cfg(feature = "bench")]
 pub mod bench;
-pub mod better;
 pub mod cli;
 pub mod commands;
 #[cfg(feature = "report")]
 pub mod compare;
+#[cfg(feature = "contiguity")]
+pub mod contiguity;
 pub(crate) mod draw;
 pub mod engine;
 pub mod engines;

@@ -2,7 +2,7 @@
 //!
 //! A template is filled once for each trace of a replay, for each workload, number of CPUs and
 //! nodes of a simulation, for each benchmark of `bench` (whose exact figures are the engines'
-//! values), for each machine of `bench fragmentation` (`{memory}`: how much), whose figures are the
+//! values), for each machine of `contiguity` (`{memory}`: how much), whose figures are the
 //! mean of its seeds, or for each row of its comparison, worst first (`{not_below/9}` of `{of}`: the
 //! tallies, the same for every row):
 //!

@@ -6,19 +6,14 @@
 //! or three nanoseconds. It is the same source for all of them; what the compiler inlines of an
 //! engine is what it would inline for a user of that engine's crate.
 
-use std::time::Duration;
-
 use freehold::{AllocError, BulkFreeError, CpuId, FrameRange, FreeError, Order, Pfn};
 
 use super::kind::Kind;
-use super::sampler::Sampled;
 use crate::engines::free_chunks;
 use crate::trials::simulated::{Simulated, accounted};
 
 /// Where every engine's memory starts: 4 GiB, as zone Normal does on x86-64.
 pub const START: Pfn = Pfn::new(1 << 20);
-/// Frames of a TiB.
-pub(super) const TIB: u64 = 1 << 28;
 
 /// An engine with some memory and some CPUs, all of it free at first.
 pub trait Machine: Sync {
@@ -71,29 +66,9 @@ pub trait Machine: Sync {
         false
     }
 
-    /// Why a benchmark cannot be run on it; `None` where it can, and where it only lacks
-    /// [`doors`](Self::doors) or
-    /// [`start_up`](Self::start_up).
+    /// Why a benchmark cannot be run on it; `None` where it can.
     fn unsuited(&self, _kind: Kind) -> Option<&'static str> {
         None
-    }
-
-    /// Whether it has [`doors`](Self::doors).
-    const DOORS: bool = false;
-    /// Whether it has [`start_up`](Self::start_up).
-    const STARTS: bool = false;
-
-    /// Nanoseconds of a pair of single frames by each of its ways in: by the handle of whoever owns
-    /// the CPU, the same where the platform has no heavy barrier, and by calls that name the CPU.
-    fn doors(&self, _pairs: u64) -> Result<[Sampled; 3], Refused> {
-        Err(Refused::NoSuchCall)
-    }
-
-    /// Builds another of its kind until the first frame is allocated: how long that takes for a
-    /// TiB, told from less where it writes a record of every frame, and for 64 TiB where it writes
-    /// none and the system has addresses for it.
-    fn start_up(&self) -> Result<(Duration, Option<Duration>), Refused> {
-        Err(Refused::NoSuchCall)
     }
 }
 
@@ -152,13 +127,6 @@ pub trait Calls {
     {
         free_chunks(self, chunks, Self::free, Self::free_bulk)
     }
-
-    /// Allocates the frames of `range`, none of which is in use, as single frames; an engine that
-    /// cannot be asked for given frames gives as many others in a row. Returns which.
-    fn alloc_contig(&mut self, range: FrameRange) -> Result<FrameRange, Refused> {
-        let _ = range;
-        Err(Refused::NoSuchCall)
-    }
 }
 
 /// Frames that munmap, exit and truncation free at a time: the kernel's folio batch.
@@ -186,8 +154,8 @@ pub enum Refused {
     NoSuchCall,
     #[error("{frames} frames were still in use when all had been freed")]
     Kept { frames: u64 },
-    #[error("a machine of that size cannot be built")]
-    Unbuildable,
+    #[error("there is no such CPU")]
+    NoSuchCpu,
     #[error("the other thread gave up")]
     Abandoned,
 }

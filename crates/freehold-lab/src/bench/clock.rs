@@ -14,11 +14,6 @@ pub fn thread_time() -> Duration {
     time(ClockId::ThreadCPUTime)
 }
 
-/// CPU time that all threads of this process have used.
-pub(super) fn process_time() -> Duration {
-    time(ClockId::ProcessCPUTime)
-}
-
 fn time(clock: ClockId) -> Duration {
     let now = clock_gettime(clock);
     Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec as u32)

@@ -16,13 +16,19 @@ pub struct Figures {
     pub samples: Vec<(&'static str, Samples)>,
     /// Every sample of one metric, in nanoseconds, under that metric's name.
     pub latencies: Option<(&'static str, Histogram<u64>)>,
+    /// What could not be measured here, and why.
+    pub unavailable: Vec<String>,
 }
 
 impl Figures {
     #[must_use]
     pub fn with(mut self, metric: &'static str, value: f64) -> Self {
-        self.values.push((metric, value));
+        self.add(metric, value);
         self
+    }
+
+    pub fn add(&mut self, metric: &'static str, value: f64) {
+        self.values.push((metric, value));
     }
 
     /// With one that was sampled.
@@ -41,22 +47,6 @@ impl Figures {
     ) -> Self {
         let each = metrics.iter().map(|metric| metric.name).zip(sampled);
         each.fold(self, |figures, (name, sampled)| figures.with_sampled(name, sampled))
-    }
-
-    /// With one for each of these metrics, in their order, as far as there are so many.
-    #[must_use]
-    pub fn with_all(mut self, metrics: &[Metric], values: impl IntoIterator<Item = f64>) -> Self {
-        self.values.extend(metrics.iter().map(|metric| metric.name).zip(values));
-        self
-    }
-
-    /// With one more, where there is one.
-    #[must_use]
-    pub fn with_any(self, metric: &'static str, value: Option<f64>) -> Self {
-        match value {
-            Some(value) => self.with(metric, value),
-            None => self,
-        }
     }
 
     /// With what a meter has read.

@@ -1,53 +1,79 @@
-//! Which benchmarks there are, by name, in the order in which they are listed and run. What each
-//! is:
-//! [`catalogue`](super::catalogue).
+//! Which benchmarks there are, by name, in the order in which they are listed and run, and what
+//! each is: the one list that `--help`, `--list`, the runner and the table use.
 
 use crate::trials::kinds::names;
+
+use super::memory;
+use super::metric::{About, Metric};
+use super::workloads::{exit_avalanche, plain, producer_consumer, steady, tails};
 
 names! {
     Kind, ("benchmark", "bench --list"):
     Pair: "pair",
     Bulk: "bulk",
     RandomFree: "random-free",
-    Order9Split: "order9-split",
-    Contig: "contig",
     ProducerConsumer: "producer-consumer",
     RemoteFree: "remote-free",
-    TwoThreads: "two-threads",
-    SixteenThreads: "sixteen-threads",
     Depth: "depth",
     Churn: "churn",
     Mixed: "mixed",
     Orders: "orders",
-    Doors: "doors",
+    Used: "used",
+    NearMark: "near-mark",
+    NearMark1024: "near-mark-1024",
     Tails: "tails",
-    StartUp: "start-up",
-    CmaRange: "cma-range",
-    ManyAllocFewFree: "many-alloc-few-free",
-    FewAllocManyFree: "few-alloc-many-free",
-    NetperfLike: "netperf-like",
     ExitAvalanche: "exit-avalanche",
-    PageFault1: "page-fault1",
-    PageFault2: "page-fault2",
-    Trunc: "trunc",
-    Vmalloc: "vmalloc",
     Lazyfree: "lazyfree",
-    GiveBack: "give-back",
     Arena: "arena",
 }
 
+/// Frames of every engine's machine, but where a benchmark needs others: 4 GiB.
+const FRAMES: u64 = 1 << 20;
+
 impl Kind {
-    /// Whether its timed loops write to the frames they allocate.
-    pub const fn writes_memory(self) -> bool {
-        matches!(
-            self,
-            Self::ManyAllocFewFree
-                | Self::FewAllocManyFree
-                | Self::NetperfLike
-                | Self::PageFault1
-                | Self::PageFault2
-                | Self::Trunc
-        )
+    pub const fn about(self) -> &'static About {
+        match self {
+            Self::Pair => &plain::PAIR,
+            Self::Bulk => &plain::BULK,
+            Self::RandomFree => &plain::RANDOM_FREE,
+            Self::ProducerConsumer => &producer_consumer::ABOUT,
+            Self::RemoteFree => &plain::REMOTE_FREE,
+            Self::Depth => &steady::DEPTH,
+            Self::Churn => &steady::CHURN,
+            Self::Mixed => &steady::MIXED,
+            Self::Orders => &steady::ORDERS,
+            Self::Used => &steady::USED,
+            Self::NearMark => &steady::NEAR_MARK,
+            Self::NearMark1024 => &steady::NEAR_MARK_1024,
+            Self::Tails => &tails::ABOUT,
+            Self::ExitAvalanche => &exit_avalanche::ABOUT,
+            Self::Lazyfree => &memory::lazyfree::ABOUT,
+            Self::Arena => &memory::arena::ABOUT,
+        }
+    }
+
+    pub fn metrics(self) -> &'static [Metric] {
+        self.about().metrics
+    }
+
+    /// Frames of every engine's machine.
+    pub const fn frames(self) -> u64 {
+        match self {
+            Self::Churn | Self::Mixed | Self::NearMark => steady::FRAMES,
+            Self::NearMark1024 => 2 * steady::FRAMES,
+            Self::Used => steady::USED_FRAMES,
+            _ => FRAMES,
+        }
+    }
+
+    /// CPUs of every engine's machine when so many threads run.
+    pub const fn cpus(self, threads: u16) -> u16 {
+        match self {
+            Self::NearMark1024 => 1024,
+            Self::Tails => tails::THREADS,
+            _ if threads < 2 => 2,
+            _ => threads,
+        }
     }
 }
 
@@ -56,9 +82,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_back() {
+    fn names_are_read_back_and_no_benchmark_has_a_metric_twice() {
         for kind in Kind::ALL {
             assert_eq!(kind.name().parse(), Ok(kind));
+            let names: std::collections::BTreeSet<_> =
+                kind.metrics().iter().map(|metric| metric.name).collect();
+            assert!(!names.is_empty());
+            assert_eq!(names.len(), kind.metrics().len(), "{kind}: a metric twice");
         }
         assert!("bulc".parse::<Kind>().unwrap_err().to_string().contains("did you mean 'bulk'"));
     }

@@ -14,7 +14,7 @@ use std::hint::black_box;
 use std::ops::Range;
 use std::time::Duration;
 
-use freehold::{CpuId, FrameRange, Order, Pfn};
+use freehold::{CpuId, Order, Pfn};
 
 use super::calls::{Calls, Machine, Refused};
 use super::sampler::{Sampled, Sampler};
@@ -24,13 +24,6 @@ use crate::trials::random::Random;
 const CPU: CpuId = CpuId::new(0);
 
 pub const BULK: usize = 64;
-
-/// Blocks allocated before any of them is freed in [`groups_single`] and [`groups_range`], so that
-/// a look at the clock (some 100 ns) is shared by all of them.
-pub const GROUP_BATCH: usize = 64;
-
-/// A block's order: 512 frames.
-const BLOCK: Order = Order::PAGEBLOCK;
 
 /// Allocates and frees, `n` times. `ORDER` is a constant, as it is where kernels call their
 /// allocators.
@@ -51,15 +44,11 @@ pub fn pairs<C: Calls, const ORDER: u8>(cpu: &mut C, n: u64) -> Result<(), Refus
 
 /// Nanoseconds per pair.
 pub fn pair<M: Machine, const ORDER: u8>(machine: &M, n: u64) -> Result<Sampled, Refused> {
-    pair_on::<_, ORDER>(&mut machine.cpu(CPU)?, n)
-}
-
-/// Nanoseconds per pair on a CPU that is at hand.
-pub fn pair_on<C: Calls, const ORDER: u8>(cpu: &mut C, n: u64) -> Result<Sampled, Refused> {
+    let mut cpu = machine.cpu(CPU)?;
     // Whatever the first allocation after a drain costs belongs to `bulk`.
-    pairs::<_, ORDER>(cpu, n / 16 + 1)?;
+    pairs::<_, ORDER>(&mut cpu, n / 16 + 1)?;
     let mut sampler = Sampler::here();
-    sampler.calls(n, &mut |_, n| pairs::<_, ORDER>(cpu, n))?;
+    sampler.calls(n, &mut |_, n| pairs::<_, ORDER>(&mut cpu, n))?;
     Ok(sampler.end())
 }
 
@@ -115,44 +104,6 @@ pub fn random_free<M: Machine>(machine: &M, n: usize, seed: u64) -> Result<Sampl
     alloc_all(&mut cpu, &mut frames)?;
     shuffle(&mut frames, seed);
     each_part(n, 1, &mut |part| free_all(&mut cpu, frames[part].iter()))
-}
-
-/// Nanoseconds to free a block as 512 single frames.
-pub fn groups_single<M: Machine>(machine: &M, batches: u64) -> Result<Sampled, Refused> {
-    groups(machine, batches, |cpu, first| {
-        (first.get()..first.get() + BLOCK.frames())
-            .try_for_each(|pfn| cpu.free(Pfn::new(pfn), Order::ZERO))
-    })
-}
-
-/// Nanoseconds to free a block that was split by one call for its range.
-pub fn groups_range<M: Machine>(machine: &M, batches: u64) -> Result<Sampled, Refused> {
-    groups(machine, batches, |cpu, first| {
-        cpu.free_range(FrameRange { start: first, end: Pfn::new(first.get() + BLOCK.frames()) })
-    })
-}
-
-#[inline(always)]
-fn groups<'m, M: Machine>(
-    machine: &'m M,
-    batches: u64,
-    free: impl Fn(&mut M::Cpu<'m>, Pfn) -> Result<(), Refused>,
-) -> Result<Sampled, Refused> {
-    let mut cpu = machine.cpu(CPU)?;
-    let mut sampler = Sampler::here();
-    let mut blocks = [Pfn::default(); GROUP_BATCH];
-    for _ in 0..batches {
-        for block in &mut blocks {
-            *block = cpu.alloc(BLOCK)?;
-            cpu.split(*block, BLOCK)?;
-        }
-        // What has been done since the last probe was not timed.
-        sampler.look();
-        sampler.sample(GROUP_BATCH as u64, &mut || {
-            blocks.iter().try_for_each(|&block| free(&mut cpu, black_box(block)))
-        })?;
-    }
-    Ok(sampler.end())
 }
 
 /// Fills `frames`, one by one.

@@ -1,8 +1,7 @@
 //! Memory as the system gives it, each piece unmapped when it is dropped.
 //!
-//! Unsafe code of this crate is here, in what writes to frames (`bench::backing`,
-//! `bench::memory::raw`), in its other allocators (`bench::engines::heap`, `bench::engines::mmap`,
-//! `bench::memory::heap`), and where the soak stops threads (`soak::stops`).
+//! Unsafe code of this crate is here, in the probe and in its other allocators (`engines::heap`,
+//! `engines::llfree`, `engines::dpdk`, `memory::heap`).
 //!
 //! Nothing here hands out a reference to the memory itself, so that whatever another thread or the
 //! system does to its contents (drops them, zeroes them) breaks no promise of the language. All
@@ -11,7 +10,7 @@
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
@@ -62,27 +61,12 @@ impl Mapping {
         Ok(Self { base: NonNull::new(base).ok_or(Errno::NOMEM)?, len })
     }
 
-    /// Where it begins, for whoever answers for what is read and written there.
-    pub(super) fn base(&self) -> *mut u8 {
-        self.base.as_ptr()
-    }
-
     pub(super) fn write(&self, page: usize) {
         assert!(page * PAGE < self.len, "within the mapping");
         // SAFETY: within the mapping, which lives as long as this; atomics are all that uses it, or
         // who has the base knows better. Relaxed: one byte.
         unsafe { self.base.add(page * PAGE).cast::<AtomicU8>().as_ref() }
             .store(1, Ordering::Relaxed);
-    }
-
-    /// Writes every word of so many bytes from the start on, as `memset` would.
-    pub(super) fn fill(&self, len: usize) {
-        let words = len.min(self.len) / size_of::<AtomicU64>();
-        // SAFETY: as above; the base is a page's.
-        let words =
-            unsafe { std::slice::from_raw_parts(self.base.cast::<AtomicU64>().as_ptr(), words) };
-        // Relaxed: what is in them does not matter.
-        words.iter().for_each(|word| word.store(0x0101_0101_0101_0101, Ordering::Relaxed));
     }
 
     /// Writes a byte in every page of so many bytes from the start on.
@@ -95,20 +79,6 @@ impl Mapping {
         assert!(len <= self.len, "within the mapping");
         // SAFETY: this value's own memory, to whose contents no reference is made.
         unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), len, advice) }
-    }
-
-    /// Makes every second part of `part` bytes a mapping of its own, so that no page is larger than
-    /// a part. What a forked child has of them is the difference between them; this process does
-    /// not fork.
-    pub(super) fn cut(&self, part: usize) -> Result<(), Errno> {
-        for start in (0..self.len).step_by(2 * part) {
-            let base = self.base.as_ptr().wrapping_add(start).cast();
-            // SAFETY: this value's own memory; the advice changes nothing in it.
-            unsafe {
-                rustix::mm::madvise(base, part.min(self.len - start), Advice::LinuxDontFork)
-            }?;
-        }
-        Ok(())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::better::Better;
+use crate::tables::better::Better;
 
 /// What a benchmark is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -36,8 +36,7 @@ impl Metric {
     pub fn better(&self) -> Better {
         match self.unit {
             THREADS => Better::Neither,
-            "uses" | "operations/s" => Better::More,
-            _ if self.name.ends_with("speedup") => Better::More,
+            "times" | "uses" => Better::More,
             _ => Better::Less,
         }
     }

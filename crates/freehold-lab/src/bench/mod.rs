@@ -1,16 +1,15 @@
 //! What an allocation and a free cost: several engines side by side, in one run.
 //!
 //! ```text
-//!  kind        names of the benchmarks     calls      what a loop asks of an engine (static dispatch)
-//!  catalogue   what each is; metric        engines/   the engines behind those calls
-//!  plan        which run; scale: how much  runner     in what order; side: what takes turns
-//!  budget      for how long, with --quick  mapping    memory from the system; backing: by frame
-//!  loops       one thread's loops          result     medians, and the JSON
-//!  steady      its loops that hold memory  table      the table
-//!  threads     several threads' loops      yardstick  what atomics and cache lines cost here
-//!  workloads/  the proposals' workloads    sampler    which samples count; probe: is the core ours
-//!  memory/     vmalloc, lazyfree, give-back, arena
-//!  fragmentation/, calibrate, validate     the commands of these names
+//!  kind        the benchmarks; metric      calls      what a loop asks of an engine (static dispatch)
+//!  scale       how much a run does         engines/   the engines behind those calls
+//!  runner      what is measured, in what   mapping    memory from the system
+//!              order, who takes turns      result     medians, and the JSON
+//!  loops       one thread's loops          table      the table
+//!  steady      its loops that hold memory  yardstick  what atomics and cache lines cost here
+//!  threads     several threads' loops      sampler    which samples count; probe: is the core ours
+//!  workloads/  the benchmarks themselves   memory/    arena, lazyfree
+//!  contiguity/, calibrate, validate        the commands of these names
 //! ```
 //!
 //! # How far the figures can be trusted
@@ -26,8 +25,7 @@
 //!   the others by the wall clock ([`clock`]).
 //! * Benchmarks of one thread are timed in samples of some 200 us. A sample counts only if the core
 //!   was ours alone ([`sampler`]).
-//! * No timed loop touches the memory of a frame, but those of the workloads that are about memory
-//!   ([`Kind::writes_memory`]); these run over real memory ([`backing`]).
+//! * No timed loop touches the memory of a frame, but in [`memory`].
 //! * Counts (zone-lock acquisitions, different frames) come from one thread where possible: exact,
 //!   and equal in every run ([`workloads::counting`]).
 //! * A statistical test decides whether an engine differs from the first
@@ -35,26 +33,18 @@
 //! * Each run also measures an atomic read-modify-write and the hand-over of a cache line
 //!   ([`yardstick`]), as units for comparing machines.
 
-// Writes to frames, as their users do.
-#[allow(unsafe_code)]
-pub mod backing;
-pub mod budget;
 mod calibrate;
 pub mod calls;
-mod catalogue;
 pub(crate) mod cli;
 pub mod clock;
 pub mod engines;
 pub mod figures;
-pub mod fragmentation;
-mod gathered;
 mod kind;
 pub mod listing;
 pub mod loops;
 mod mapping;
 pub mod memory;
 pub mod metric;
-mod plan;
 mod probe;
 mod real;
 pub mod result;
@@ -62,7 +52,6 @@ mod ring;
 pub mod runner;
 pub mod sampler;
 mod scale;
-mod side;
 pub mod steady;
 pub mod table;
 pub mod threads;
@@ -70,10 +59,8 @@ mod validate;
 pub mod workloads;
 pub mod yardstick;
 
-pub use budget::Budget;
 pub use engines::BenchEngine;
 pub use kind::Kind;
-pub use plan::Plan;
 pub use result::{Report, Row, Spread};
-pub use runner::run;
+pub use runner::{Plan, run};
 pub use scale::Scale;

@@ -4,9 +4,6 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::clock::thread_time;
-use super::sampler::Watch;
-
 /// Rounds of a probe, and adds in each: 16,384 adds, a microsecond or two.
 const ROUNDS: u64 = 2048;
 const CHAINS: u64 = 8;
@@ -15,14 +12,14 @@ const CHAINS: u64 = 8;
 const CALIBRATION: Duration = Duration::from_millis(50);
 
 /// This machine's, with the best rate that any thread has seen.
-pub struct Probe {
+pub(crate) struct Probe {
     /// Bits of a number of adds a nanosecond. Those of greater numbers are greater.
     best: AtomicU64,
 }
 
 impl Probe {
     /// The process's, calibrated when it is first asked for.
-    pub fn shared() -> &'static Self {
+    pub(crate) fn shared() -> &'static Self {
         static SHARED: OnceLock<Probe> = OnceLock::new();
         SHARED.get_or_init(|| {
             let probe = Self { best: AtomicU64::new(0) };
@@ -31,14 +28,9 @@ impl Probe {
             probe
         })
     }
-}
 
-impl Watch for Probe {
-    fn now(&self) -> Duration {
-        thread_time()
-    }
-
-    fn rate(&self) -> Option<f64> {
+    /// Adds a nanosecond at this moment; `None` where there is no probe for this processor.
+    pub(crate) fn rate(&self) -> Option<f64> {
         let start = Instant::now();
         adds(ROUNDS)?;
         // The clock's own time is in it, each time alike.
@@ -48,7 +40,8 @@ impl Watch for Probe {
         Some(rate)
     }
 
-    fn best(&self) -> f64 {
+    /// The best rate so far.
+    pub(crate) fn best(&self) -> f64 {
         // Relaxed: as above.
         f64::from_bits(self.best.load(Ordering::Relaxed))
     }

@@ -7,8 +7,8 @@ use serde::{Serialize, Serializer};
 use super::kind::Kind;
 use super::metric::{About, Metric};
 use super::sampler::ENOUGH;
-use crate::better::Better;
 use crate::one_line::one_line;
+use crate::tables::better::Better;
 use crate::trials::significance;
 
 /// Figures of the runs so far, of one thing, rising.
@@ -105,7 +105,7 @@ pub struct Row {
 
 impl Row {
     /// Whether so few samples were left that all of them count.
-    pub fn mostly_shared(&self) -> bool {
+    pub(super) fn mostly_shared(&self) -> bool {
         self.samples_shared.is_some_and(|shared| 1.0 - shared < ENOUGH)
     }
 
@@ -202,8 +202,6 @@ pub struct Report {
     /// What else was left out because the system does not offer it, and why.
     pub unavailable: Vec<String>,
     pub unsuited: Vec<Unsuited>,
-    #[serde(skip)]
-    pub engines: Vec<String>,
     /// What each benchmark is, as `--list` says it.
     pub benchmarks: BTreeMap<&'static str, &'static About>,
     /// The figures: by benchmark, then metric, then engine.

@@ -8,29 +8,110 @@
 
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
 
-use super::backing::Backing;
-use super::budget::Turns;
+use hdrhistogram::Histogram;
+
 use super::calls::{Machine, Refused};
 use super::clock::Cpus;
-use super::engines::{
-    BenchEngine, BuddySystem, ClassicMachine, FreeholdMachine, HostThreads, MmapMachine, Peer,
-    RingAlone, Stamped,
-};
 #[cfg(feature = "peers")]
-use super::engines::{HeapMachine, purging};
-use super::gathered::Gathered;
+use super::engines::HeapMachine;
+use super::engines::{
+    BenchEngine, BuddySystem, ClassicMachine, FreeholdMachine, HostThreads, Peer, RingAlone,
+    Stamped,
+};
+use super::figures::Figures;
 use super::kind::Kind;
-use super::plan::Plan;
-use super::result::{Report, Unsuited};
+use super::result::{Report, Row, Spread, Unsuited};
+use super::sampler::Samples;
 use super::scale::Scale;
-use super::side::Side;
 use super::workloads::{self, Run};
 use super::{memory, threads, yardstick};
 use crate::engines::freehold_owned;
-#[cfg(feature = "peers")]
-use tikv_jemallocator::Jemalloc;
+
+/// What is to be measured.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Plan {
+    pub benchmarks: Vec<Kind>,
+    pub engines: Vec<BenchEngine>,
+    /// Runs of each.
+    pub runs: usize,
+    pub scale: Scale,
+}
+
+impl Plan {
+    /// Whether an engine of that name, without options, is to be measured.
+    pub(super) fn has(&self, engine: &str) -> bool {
+        self.engines.iter().any(|known| known.name() == engine)
+    }
+}
+
+type Turn<'a> = Box<dyn FnMut(u64) -> Result<Figures, String> + 'a>;
+
+/// One of those that take turns in a benchmark: a page allocator, an arena, a malloc.
+///
+/// The one call through a table that a run makes is that of a turn, outside the loops.
+pub(super) struct Side<'a> {
+    name: String,
+    /// What was counted on one thread, on an engine just built: runs would say the same.
+    counted: Figures,
+    /// Measures once; told how many turns there have been.
+    turn: Turn<'a>,
+    /// Says what is not whole when its turns are over.
+    check: Box<dyn Fn() -> Result<(), String> + 'a>,
+    found: Vec<Figures>,
+}
+
+impl<'a> Side<'a> {
+    /// One that has nothing to be looked at afterwards.
+    pub(super) fn new(
+        name: impl Into<String>,
+        turn: impl FnMut(u64) -> Result<Figures, String> + 'a,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            counted: Figures::default(),
+            turn: Box::new(turn),
+            check: Box::new(|| Ok(())),
+            found: Vec::new(),
+        }
+    }
+
+    /// Its runs' figures of a metric, or what was counted of it; `None` where there is none.
+    fn spread(&self, metric: &str) -> Option<Spread> {
+        let mut spread = Spread::default();
+        match self.counted.get(metric) {
+            Some(exact) => spread.add(exact),
+            None => self.found.iter().filter_map(|run| run.get(metric)).for_each(|n| spread.add(n)),
+        }
+        (spread.runs() > 0).then_some(spread)
+    }
+
+    /// What is beside a metric's figures: its samples' share, and every latency.
+    fn complete(&self, row: &mut Row) {
+        row.exact = self.counted.get(row.metric).is_some();
+        let mut samples = Samples::default();
+        let mut all: Option<Histogram<u64>> = None;
+        for run in &self.found {
+            let of = run.samples.iter().filter(|(metric, _)| *metric == row.metric);
+            of.for_each(|(_, more)| samples.add(*more));
+            let Some((_, latencies)) = run.latencies.as_ref().filter(|(of, _)| *of == row.metric)
+            else {
+                continue;
+            };
+            match &mut all {
+                // Histograms of all runs have the same bounds: nothing falls out.
+                Some(all) => all.add(latencies).unwrap_or_default(),
+                none => *none = Some(latencies.clone()),
+            }
+        }
+        row.samples_shared = samples.shared_share();
+        let counts = |all: &Histogram<u64>| {
+            let each = all.iter_recorded();
+            each.map(|step| (step.value_iterated_to(), step.count_at_value())).collect()
+        };
+        row.histogram = all.as_ref().map(counts);
+    }
+}
 
 /// Threads that a benchmark runs on this machine.
 fn threads_of(kind: Kind, cpus: &Cpus) -> u16 {
@@ -65,7 +146,6 @@ fn run_here(
         cpus: cpus.numbers().take(usize::from(most)).collect(),
         pinned: cpus.pin(0),
         barrier: host.has_barrier(),
-        engines: plan.engines.iter().map(|engine| engine.name().to_owned()).collect(),
         benchmarks: plan.benchmarks.iter().map(|kind| (kind.name(), kind.about())).collect(),
         ..Report::default()
     };
@@ -73,82 +153,83 @@ fn run_here(
     let stopped = || stop.load(Ordering::Relaxed);
     // The first steps on a cold core are no measure.
     let _ = yardstick::rmw_ns(plan.scale.yardstick);
-    // Filled once for all benchmarks that need so much.
-    let mut backing: Option<Backing> = None;
-    let start = Instant::now();
-    for (at, &kind) in plan.benchmarks.iter().enumerate() {
+    for &kind in &plan.benchmarks {
         if stopped() {
             break;
         }
-        let turns = Turns::new(plan.runs, plan.budget, at, start);
         if usize::from(kind.about().fewest_threads) > cpus.count().max(1) {
             report.left_out.push(kind.name());
             continue;
         }
         let threads = threads_of(kind, &cpus);
-        let frames = kind.frames(threads);
-        if kind.writes_memory() && backing.as_ref().is_none_or(|backing| backing.frames() < frames)
-        {
-            let made = Backing::new(frames).map_err(|error| {
-                let mib = frames >> 8;
-                format!("{kind} needs {mib} MiB of memory: {error}; name the benchmarks that are to run without it")
-            });
-            backing = Some(made?);
-        }
-        let run = Run {
-            cpus: &cpus,
-            threads,
-            scale: &plan.scale,
-            number: 0,
-            frames,
-            backing: backing.as_ref(),
-        };
+        let run =
+            Run { cpus: &cpus, threads, scale: &plan.scale, number: 0, frames: kind.frames() };
         let mut told = |number: usize, name: &str| {
             if !stopped() {
                 progress(kind, number, name);
             }
             !stopped()
         };
-        let mut found = Gathered::new(kind);
-        let sides = if memory::is_here(kind) {
-            memory::sides(kind, plan, &cpus, host, &mut found, &mut report)?
+        let mut sides = if memory::is_here(kind) {
+            memory::sides(kind, plan, &cpus, host, &mut report)
         } else {
-            found.engines.clone_from(&report.engines);
-            allocators(plan, kind, run, host, &mut told, &mut found, &mut report)?
+            allocators(plan, kind, run, host, &mut told, &mut report)?
         };
-        take_turns(kind, sides, turns, run, &mut told, &mut found, &mut report)?;
-        found.report(&mut report);
+        take_turns(kind, plan.runs, &mut sides, run, &mut told, &mut report)?;
+        rows(kind, &sides, &mut report);
     }
     report.interrupted = stopped();
     Ok(report)
 }
 
+/// By metric, then engine; the first engine with a figure is what others are compared with.
+fn rows(kind: Kind, sides: &[Side<'_>], report: &mut Report) {
+    for metric in kind.metrics() {
+        let baseline =
+            sides.first().and_then(|side| Some((&*side.name, side.spread(metric.name)?)));
+        for (at, side) in sides.iter().enumerate() {
+            let Some(spread) = side.spread(metric.name) else { continue };
+            let base = baseline.as_ref().filter(|_| at > 0).map(|(name, base)| (*name, base));
+            if let Some(mut row) = Row::new(kind, metric, &side.name, &spread, base) {
+                side.complete(&mut row);
+                report.rows.push(row);
+            }
+        }
+    }
+    let lacks = sides.iter().flat_map(|side| &side.found).flat_map(|run| &run.unavailable);
+    for what in lacks.map(|what| format!("{kind}: {what}")) {
+        // Said once, however often it is found.
+        if !report.unavailable.contains(&what) {
+            report.unavailable.push(what);
+        }
+    }
+}
+
 /// Has each measure once in every turn. `told` says whether to go on.
 fn take_turns(
     kind: Kind,
-    mut sides: Vec<Side<'_>>,
-    turns: Turns,
+    runs: usize,
+    sides: &mut [Side<'_>],
     run: Run<'_>,
     told: &mut impl FnMut(usize, &str) -> bool,
-    found: &mut Gathered,
     report: &mut Report,
 ) -> Result<(), String> {
-    'turns: for number in turns {
+    'turns: for number in 0..runs {
         measure_yardstick(report, kind, run.cpus, run.scale)?;
-        for side in &mut sides {
+        for side in &mut *sides {
             if !told(number, &side.name) {
                 break 'turns;
             }
             run.cpus.pin(0);
-            (side.turn)(number, found).map_err(|reason| failed(kind, &side.name, &reason))?;
+            let found = (side.turn)(number as u64);
+            side.found.push(found.map_err(|reason| failed(kind, &side.name, &reason))?);
         }
     }
-    for side in &sides {
+    sides.iter().try_for_each(|side| {
         (side.check)().map_err(|finding| {
             failed(kind, &side.name, &format!("not whole afterwards: {finding}"))
-        })?;
-    }
-    Ok(())
+        })
+    })
 }
 
 fn failed(kind: Kind, engine: &str, reason: &str) -> String {
@@ -162,7 +243,6 @@ fn allocators<'a>(
     run: Run<'a>,
     host: HostThreads,
     told: &mut impl FnMut(usize, &str) -> bool,
-    found: &mut Gathered,
     report: &mut Report,
 ) -> Result<Vec<Side<'a>>, String> {
     let mut sides = Vec::new();
@@ -171,7 +251,7 @@ fn allocators<'a>(
         if !told(0, name) {
             break;
         }
-        let ready = Ready { name, kind, run, found, report };
+        let ready = Ready { name, kind, run, report };
         sides.extend(build(engine, host, ready).map_err(|reason| failed(kind, name, &reason))?);
     }
     Ok(sides)
@@ -186,31 +266,18 @@ fn build<'a>(
     let unbuildable = |reason| format!("cannot be built: {reason}");
     match engine {
         BenchEngine::Peer(Peer::BuddySystem) => ready.with(BuddySystem::new(frames)),
-        BenchEngine::Peer(Peer::Mmap) => ready.with(MmapMachine),
         #[cfg(feature = "peers")]
         BenchEngine::Peer(Peer::Bitmap) => {
             ready.with(super::engines::BitmapMachine::new(frames).map_err(unbuildable)?)
         }
         #[cfg(feature = "peers")]
-        BenchEngine::Peer(Peer::Mimalloc) => {
-            ready.with(HeapMachine::new(mimalloc::MiMalloc, || purging::mimalloc_purges(true)))
-        }
-        #[cfg(feature = "peers")]
-        BenchEngine::Peer(Peer::MimallocKeeps) => {
-            ready.with(HeapMachine::new(mimalloc::MiMalloc, || purging::mimalloc_purges(false)))
-        }
+        BenchEngine::Peer(Peer::Mimalloc) => ready.with(HeapMachine::new(mimalloc::MiMalloc)),
         #[cfg(feature = "peers")]
         BenchEngine::Peer(Peer::Jemalloc) => {
-            ready.with(HeapMachine::new(Jemalloc, || purging::jemalloc_purges(true)))
+            ready.with(HeapMachine::new(tikv_jemallocator::Jemalloc))
         }
         #[cfg(feature = "peers")]
-        BenchEngine::Peer(Peer::JemallocKeeps) => {
-            ready.with(HeapMachine::new(Jemalloc, || purging::jemalloc_purges(false)))
-        }
-        #[cfg(feature = "peers")]
-        BenchEngine::Peer(Peer::Snmalloc) => {
-            ready.with(HeapMachine::new(snmalloc_rs::SnMalloc, || ()))
-        }
+        BenchEngine::Peer(Peer::Snmalloc) => ready.with(HeapMachine::new(snmalloc_rs::SnMalloc)),
         #[cfg(feature = "llfree")]
         BenchEngine::Peer(Peer::Llfree) => {
             ready.with(super::engines::LlfreeMachine::new(cpus, frames).map_err(unbuildable)?)
@@ -236,7 +303,6 @@ struct Ready<'a, 'r> {
     name: &'r str,
     kind: Kind,
     run: Run<'a>,
-    found: &'r mut Gathered,
     report: &'r mut Report,
 }
 
@@ -244,46 +310,27 @@ impl<'a> Ready<'a, '_> {
     /// Counts what can be counted of a machine just built, and warms it up with its frames stamped;
     /// `None` where the benchmark does not suit it.
     fn with<M: Machine + 'a>(self, machine: M) -> Result<Option<Side<'a>>, String> {
-        let Self { name, kind, run, found, report } = self;
-        let unsuited = machine.unsuited(kind).or(match kind {
-            Kind::Doors if !M::DOORS => Some("all of its calls go the same way in"),
-            Kind::StartUp if !M::STARTS => {
-                Some("nobody builds it: it is there when the process begins")
-            }
-            _ => None,
-        });
-        if let Some(reason) = unsuited {
-            report.unsuited.push(Unsuited {
-                benchmark: kind.name(),
-                engine: name.to_owned(),
-                reason,
-            });
+        let Self { name, kind, run, report } = self;
+        if let Some(reason) = machine.unsuited(kind) {
+            let (benchmark, engine) = (kind.name(), name.to_owned());
+            report.unsuited.push(Unsuited { benchmark, engine, reason });
             return Ok(None);
         }
-        if let Some(counted) = workloads::count(&machine, kind)? {
-            found.add_counted(name, &counted);
-        }
-        // These measure what is the engine's own, by no calls that could be stamped.
-        if !matches!(kind, Kind::Doors | Kind::StartUp) {
-            let stamped = Stamped::new(&machine, run.frames);
-            workloads::measure(&stamped, kind, &Run { scale: &Scale::WARM_UP, ..run })?;
-            match stamped.in_use() {
-                0 => drop(stamped),
-                frames => return Err(Refused::Kept { frames }.into()),
-            }
+        let counted = workloads::count(&machine, kind)?.unwrap_or_default();
+        let stamped = Stamped::new(&machine, run.frames);
+        workloads::measure(&stamped, kind, &Run { scale: &Scale::WARM_UP, ..run })?;
+        match stamped.in_use() {
+            0 => drop(stamped),
+            frames => return Err(Refused::Kept { frames }.into()),
         }
         let machine = Rc::new(machine);
-        let (whole, engine) = (Rc::clone(&machine), name.to_owned());
-        let turn = move |number: usize, found: &mut Gathered| {
-            let figures =
-                workloads::measure(&*machine, kind, &Run { number: number as u64, ..run })?;
-            found.add_run(&engine, figures);
-            Ok(())
-        };
-        Ok(Some(Side::new(name, turn).checked(move || {
+        let whole = Rc::clone(&machine);
+        let turn = move |number| Ok(workloads::measure(&*machine, kind, &Run { number, ..run })?);
+        let check = Box::new(move || {
             whole.drain();
             whole.check(0)
-        })))
+        });
+        Ok(Some(Side { counted, check, ..Side::new(name, turn) }))
     }
 }
 
@@ -300,13 +347,9 @@ fn measure_yardstick(
         report.yardstick.handover.add(handover);
     }
     if kind == Kind::ProducerConsumer {
-        report.yardstick.ring_alone.add(threads::through_rings(
-            &RingAlone,
-            cpus,
-            scale.messages,
-            (1, threads::RING),
-            false,
-        )?);
+        let (messages, depth) = (scale.messages, threads::RING);
+        let ring = threads::through_ring(&RingAlone, cpus, messages, depth, false)?;
+        report.yardstick.ring_alone.add(ring);
     }
     Ok(())
 }

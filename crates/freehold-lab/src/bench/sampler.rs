@@ -18,6 +18,7 @@
 
 use std::time::Duration;
 
+use super::clock::thread_time;
 use super::probe::Probe;
 
 /// How near a probe must come to the best rate for the core to be ours. Clocks vary by a few per
@@ -33,42 +34,12 @@ const SAMPLE: Duration = Duration::from_micros(200);
 /// Calls of the first sample.
 const FIRST: u64 = 64;
 
-/// What samples are measured by: this machine, or a test.
-pub trait Watch {
-    /// A clock.
-    fn now(&self) -> Duration;
-    /// Adds a nanosecond at this moment; nothing where there is no probe for this processor.
-    fn rate(&self) -> Option<f64>;
-    /// The best rate so far.
-    fn best(&self) -> f64;
-}
-
-/// Time for so many calls.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
-struct Sum {
-    time: Duration,
-    calls: u64,
-    samples: u64,
-}
-
-impl Sum {
-    fn add(&mut self, time: Duration, calls: u64) {
-        self.time += time;
-        self.calls += calls;
-        self.samples += 1;
-    }
-
-    fn per(self) -> f64 {
-        self.time.as_nanos() as f64 / self.calls as f64
-    }
-}
-
 /// A figure of many samples.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Sampled {
-    /// Nanoseconds a call: of the samples that count, or of all where too few do.
+    /// Nanoseconds a call: of the samples that count, or of all where too few do. NaN where there
+    /// were none.
     pub per: f64,
-    /// Samples taken, and those of them that did not count.
     pub samples: Samples,
 }
 
@@ -83,6 +54,7 @@ impl Sampled {
 /// How many samples there were.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Samples {
+    /// None where this processor has no probe.
     pub taken: u64,
     /// Those in which the core was not ours.
     pub shared: u64,
@@ -94,27 +66,39 @@ impl Samples {
         (self.taken > 0).then(|| self.shared as f64 / self.taken as f64)
     }
 
-    /// Whether fewer than a third were left.
-    pub fn too_few(self) -> bool {
-        self.shared_share().is_some_and(|shared| 1.0 - shared < ENOUGH)
-    }
-
     pub fn add(&mut self, other: Self) {
         self.taken += other.taken;
         self.shared += other.shared;
     }
 }
 
-/// Whether the core was ours in a sample with these rates before and after it.
-fn is_ours(best: f64, before: f64, after: f64) -> bool {
-    before >= best * OURS && after >= best * OURS
+/// One sample, and the slower of the rates of adds before and after it.
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    time: Duration,
+    calls: u64,
+    rate: Option<f64>,
 }
 
-/// What comes of the samples that count and of all of them.
-fn figure(ours: Sum, all: Sum) -> Sampled {
-    let samples = Samples { taken: all.samples, shared: all.samples - ours.samples };
-    let per = if ours.calls == 0 || samples.too_few() { all.per() } else { ours.per() };
-    Sampled { per, samples }
+/// What comes of samples where the best rate is so high.
+fn figure(samples: &[Sample], best: f64) -> Sampled {
+    let per = |samples: &mut dyn Iterator<Item = &Sample>| {
+        let (time, calls) = samples.fold((0, 0), |(time, calls), sample| {
+            (time + sample.time.as_nanos(), calls + sample.calls)
+        });
+        time as f64 / calls as f64
+    };
+    // Where there is no probe, all of them count.
+    let is_ours = |sample: &&Sample| sample.rate.is_none_or(|rate| rate >= best * OURS);
+    let ours = samples.iter().filter(is_ours).count();
+    let few = (ours as f64) < samples.len() as f64 * ENOUGH;
+    let counted = |sample: &&Sample| few || is_ours(sample);
+    let told = samples.iter().all(|sample| sample.rate.is_some());
+    let (taken, shared) = (samples.len() as u64, (samples.len() - ours) as u64);
+    Sampled {
+        per: per(&mut samples.iter().filter(counted)),
+        samples: if told { Samples { taken, shared } } else { Samples::default() },
+    }
 }
 
 /// Calls of the next sample, after one of so many that took so long.
@@ -128,50 +112,23 @@ fn next(calls: u64, time: Duration) -> u64 {
     }
 }
 
-/// Takes samples.
-pub struct Sampler<'w, W: Watch> {
-    watch: &'w W,
+/// Takes samples by this thread's CPU clock and this core's probe.
+pub struct Sampler {
     /// The last probe's rate.
     before: Option<f64>,
-    ours: Sum,
-    all: Sum,
+    samples: Vec<Sample>,
 }
 
-impl Sampler<'static, Probe> {
-    /// By this thread's CPU clock and this core's probe.
+impl Sampler {
     pub fn here() -> Self {
-        Self::new(Probe::shared())
-    }
-}
-
-impl<'w, W: Watch> Sampler<'w, W> {
-    pub fn new(watch: &'w W) -> Self {
-        Self { watch, before: watch.rate(), ours: Sum::default(), all: Sum::default() }
-    }
-
-    /// Looks at the core again, where something untimed has been done since the last sample.
-    pub fn look(&mut self) {
-        self.before = self.watch.rate();
-    }
-
-    /// One sample: what `work` takes, which are so many calls.
-    ///
-    /// Work comes as a trait object: one more call in 200 us, and nothing compiled for each loop of
-    /// each engine.
-    pub fn sample<E>(
-        &mut self,
-        calls: u64,
-        work: &mut dyn FnMut() -> Result<(), E>,
-    ) -> Result<Duration, E> {
-        let start = self.watch.now();
-        work()?;
-        let time = self.watch.now().saturating_sub(start);
-        self.took(time, calls);
-        Ok(time)
+        Self { before: Probe::shared().rate(), samples: Vec::new() }
     }
 
     /// `n` calls, in samples of about 200 us each: `work` is told from which call on, and how
     /// many.
+    ///
+    /// Work comes as a trait object: one more call in 200 us, and nothing compiled for each loop of
+    /// each engine.
     pub fn calls<E>(
         &mut self,
         n: u64,
@@ -180,170 +137,84 @@ impl<'w, W: Watch> Sampler<'w, W> {
         let (mut done, mut calls) = (0, FIRST);
         while done < n {
             let now = calls.min(n - done);
-            let time = self.sample(now, &mut || work(done, now))?;
+            let start = thread_time();
+            work(done, now)?;
+            let time = thread_time().saturating_sub(start);
+            let after = Probe::shared().rate();
+            let rate = self.before.zip(after).map(|(before, after)| before.min(after));
+            self.samples.push(Sample { time, calls: now, rate });
+            self.before = after;
             done += now;
             calls = next(calls, time);
         }
         Ok(())
     }
 
-    /// The sample that has just ended.
-    fn took(&mut self, time: Duration, calls: u64) {
-        let after = self.watch.rate();
-        self.all.add(time, calls);
-        let best = self.watch.best();
-        // Where there is no probe, all of them count.
-        let rates = self.before.zip(after);
-        if rates.is_none_or(|(before, after)| is_ours(best, before, after)) {
-            self.ours.add(time, calls);
-        }
-        self.before = after;
-    }
-
-    /// What has come of them. NaN nanoseconds where there were none.
+    /// What has come of them.
     pub fn end(self) -> Sampled {
-        let mut sampled = figure(self.ours, self.all);
-        if self.before.is_none() {
-            sampled.samples = Samples::default();
-        }
-        sampled
+        figure(&self.samples, Probe::shared().best())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::cell::{Cell, RefCell};
-
     use super::*;
 
-    /// Rates in their order, and a clock that only the work moves.
-    struct Fake {
-        now: Cell<Duration>,
-        rates: RefCell<Vec<Option<f64>>>,
-        best: f64,
-    }
-
-    impl Fake {
-        fn new(rates: &[f64]) -> Self {
-            let rates = rates.iter().rev().copied().map(Some).collect();
-            Self { now: Cell::default(), rates: RefCell::new(rates), best: 4.0 }
-        }
-
-        fn pass(&self, micros: u64) {
-            self.now.set(self.now.get() + Duration::from_micros(micros));
-        }
-    }
-
-    impl Watch for Fake {
-        fn now(&self) -> Duration {
-            self.now.get()
-        }
-
-        fn rate(&self) -> Option<f64> {
-            self.rates.borrow_mut().pop().flatten()
-        }
-
-        fn best(&self) -> f64 {
-            self.best
-        }
-    }
-
-    /// Samples of 100 calls that take so many microseconds, between probes of these rates.
-    fn sampled(rates: &[f64], micros: &[u64]) -> Sampled {
-        let watch = Fake::new(rates);
-        let mut sampler = Sampler::new(&watch);
-        for &time in micros {
-            let mut calls = || {
-                watch.pass(time);
-                Ok::<_, ()>(())
-            };
-            sampler.sample(100, &mut calls).unwrap();
-        }
-        sampler.end()
-    }
-
-    #[test]
-    fn a_sample_counts_where_both_probes_come_near_the_best() {
-        for (before, after, ours) in [
-            (4.0, 4.0, true),
-            (3.6, 3.6, true),
-            (3.59, 4.0, false),
-            (4.0, 3.59, false),
-            (2.0, 2.0, false),
-        ] {
-            assert_eq!(is_ours(4.0, before, after), ours, "{before} {after}");
-        }
+    /// Samples of 100 calls: microseconds, and the rate beside a best of 4.
+    fn sampled(samples: &[(u64, f64)]) -> Sampled {
+        let sample = |&(micros, rate)| {
+            let rate = (rate > 0.0).then_some(rate);
+            Sample { time: Duration::from_micros(micros), calls: 100, rate }
+        };
+        figure(&samples.iter().map(sample).collect::<Vec<_>>(), 4.0)
     }
 
     #[test]
     fn samples_of_a_shared_core_are_left_out_of_the_figure() {
-        // The neighbour comes in the second sample and goes in the third.
-        let found = sampled(&[4.0, 4.0, 2.0, 4.0, 4.0], &[10, 18, 19, 12]);
+        let found = sampled(&[(10, 4.0), (18, 3.59), (19, 2.0), (12, 3.6)]);
         assert_eq!(found.samples, Samples { taken: 4, shared: 2 });
         assert_eq!(found.per, 110.0, "10 and 12 us for 200 calls");
         assert_eq!(found.samples.shared_share(), Some(0.5));
-        assert!(!found.samples.too_few());
     }
 
     #[test]
-    fn where_fewer_than_a_third_are_left_all_count_and_the_figure_is_marked() {
-        let found = sampled(&[4.0, 4.0, 2.0, 2.0, 2.0], &[10, 20, 20, 30]);
+    fn where_fewer_than_a_third_are_left_all_count() {
+        let found = sampled(&[(10, 4.0), (20, 2.0), (20, 2.0), (30, 2.0)]);
         assert_eq!(found.samples, Samples { taken: 4, shared: 3 });
-        assert!(found.samples.too_few());
         assert_eq!(found.per, 200.0, "80 us for 400 calls");
-
-        let third = sampled(&[4.0, 4.0, 2.0, 2.0], &[10, 20, 20]);
-        assert!(!third.samples.too_few(), "one of three is a third");
-        assert_eq!(third.per, 100.0);
-
-        let none = sampled(&[2.0, 2.0], &[20]);
-        assert!(none.samples.too_few());
+        assert_eq!(
+            sampled(&[(10, 4.0), (20, 2.0), (20, 2.0)]).per,
+            100.0,
+            "one of three is enough"
+        );
+        let none = sampled(&[(20, 2.0)]);
         assert_eq!((none.per, none.samples.shared_share()), (200.0, Some(1.0)));
     }
 
     #[test]
     fn without_a_probe_every_sample_counts_and_nobody_can_tell() {
-        let found = sampled(&[], &[10, 30]);
+        let found = sampled(&[(10, 0.0), (30, 0.0)]);
         assert_eq!((found.per, found.samples), (200.0, Samples::default()));
         assert_eq!(found.samples.shared_share(), None);
-        assert!(!found.samples.too_few());
     }
 
     #[test]
-    fn calls_are_all_made_once_in_samples_that_take_about_as_long_as_wanted() {
-        // 1 us a call: samples grow from the first to 128, which take 128 us.
-        let watch = Fake::new(&[4.0; 100]);
-        let mut sampler = Sampler::new(&watch);
-        let mut made = Vec::new();
+    fn samples_grow_and_shrink_to_what_they_are_to_take() {
+        let after = |micros| next(64, Duration::from_micros(micros));
+        assert_eq!([after(50), after(150), after(300), after(500)], [128, 64, 64, 32]);
+        assert_eq!(next(1, SAMPLE * 10), 1);
+    }
+
+    #[test]
+    fn all_calls_are_made_once_and_an_error_ends_them() {
+        let (mut sampler, mut made) = (Sampler::here(), 0);
         let mut work = |from: u64, calls: u64| {
-            made.push((from, calls));
-            watch.pass(calls);
+            assert_eq!(from, made);
+            made += calls;
             Ok::<_, ()>(())
         };
         sampler.calls(1000, &mut work).unwrap();
-        let mut next = 0;
-        for &(from, calls) in &made {
-            assert_eq!(from, next);
-            next += calls;
-        }
-        assert_eq!(next, 1000);
-        assert_eq!(made.iter().map(|&(_, calls)| calls).max(), Some(128));
-        assert_eq!(sampler.end().per, 1000.0);
-    }
-
-    #[test]
-    fn samples_shrink_where_calls_are_slow_and_errors_end_them() {
-        let watch = Fake::new(&[4.0; 100]);
-        let mut sampler = Sampler::new(&watch);
-        let (mut sizes, mut left) = (Vec::new(), 10);
-        let ended = sampler.calls(1000, &mut |_, calls| {
-            sizes.push(calls);
-            watch.pass(calls * 300);
-            left -= 1;
-            if left == 0 { Err("refused") } else { Ok(()) }
-        });
-        assert_eq!(ended, Err("refused"));
-        assert_eq!(sizes, [64, 32, 16, 8, 4, 2, 1, 1, 1, 1]);
-        assert_eq!(sampler.end().samples.taken, 9, "the one that failed is none");
+        assert_eq!(made, 1000);
+        assert_eq!(Sampler::here().calls(1000, &mut |_, _| Err("refused")), Err("refused"));
     }
 }

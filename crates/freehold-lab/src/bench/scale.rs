@@ -5,26 +5,20 @@ pub struct Scale {
     pub(super) pairs: u64,
     pub(super) block_pairs: u64,
     pub(super) frames: usize,
-    pub(super) batches: u64,
     /// Of `producer-consumer`, 64 frames each.
     pub(super) messages: u64,
     pub(super) remote: usize,
     pub(super) yardstick: u64,
-    /// Of `netperf-like`, 32 KiB each, through a ring.
-    pub(super) chunks: u64,
-    /// Batches of 1,024 frames that threads hand to others.
-    pub(super) batches_handed: u64,
     pub(super) avalanches: u64,
-    /// Mappings of 128 MiB that a thread faults in.
-    pub(super) mappings: u64,
-    pub(super) ranges: u64,
-    /// Pairs of each depth of `depth`, of each order of `orders`, of each door of `doors`.
+    /// Pairs of each depth of `depth` and of each order of `orders`; steps of each of `used`.
     pub(super) steady_pairs: u64,
-    /// Steps of `churn` and of the churn of two threads.
+    /// Steps of `churn` and `near-mark`.
     pub(super) churn_steps: u64,
     pub(super) mixed_steps: u64,
     /// Allocations of each thread of `tails`.
     pub(super) tail_allocs: u64,
+    /// Pairs of `arena`.
+    pub(super) arena_pairs: u64,
 }
 
 impl Scale {
@@ -33,37 +27,29 @@ impl Scale {
         pairs: 1_000_000,
         block_pairs: 200_000,
         frames: 262_144,
-        batches: 32,
         messages: 20_000,
         remote: 960 * 512,
         yardstick: 500_000,
-        chunks: 40_000,
-        batches_handed: 2_000,
         avalanches: 8,
-        mappings: 4,
-        ranges: 20,
         steady_pairs: 400_000,
         churn_steps: 1_000_000,
         mixed_steps: 300_000,
         tail_allocs: 400_000,
+        arena_pairs: 2_000_000,
     };
 
     /// As many frames, but what repeats itself repeats itself less.
     pub const QUICK: Self = Self {
         pairs: 200_000,
         block_pairs: 50_000,
-        batches: 8,
         messages: 5_000,
         yardstick: 200_000,
-        chunks: 4_000,
-        batches_handed: 400,
         avalanches: 2,
-        mappings: 1,
-        ranges: 4,
         steady_pairs: 40_000,
         churn_steps: 100_000,
         mixed_steps: 30_000,
         tail_allocs: 50_000,
+        arena_pairs: 200_000,
         ..Self::FULL
     };
 
@@ -71,12 +57,8 @@ impl Scale {
     pub(super) const WARM_UP: Self = Self {
         pairs: 20_000,
         block_pairs: 2_000,
-        batches: 2,
         messages: 2_000,
-        chunks: 1_000,
-        batches_handed: 200,
         avalanches: 1,
-        ranges: 1,
         steady_pairs: 4_000,
         churn_steps: 10_000,
         mixed_steps: 4_000,

@@ -4,7 +4,8 @@
 //! ```text
 //!  depth   allocate D, free the same D in one of three orders, over and over
 //!  churn   hold a share of memory; a step frees one held frame at random and allocates one
-//!  mixed   the same with chunks of orders 0 to 9; what an engine has no room for is a failure, not the end
+//!  mixed   the same with chunks of orders 0 to 9; what an engine has no room for is a failure
+//!  used    churn of few chunks where half of the frames around them is in use
 //! ```
 //!
 //! What [`super::loops`] says about honesty holds here. The order in which frames are freed is
@@ -142,13 +143,51 @@ pub fn churn<M: Machine, const ORDER: u8>(
     steps: u64,
     seed: u64,
 ) -> Result<Sampled, Refused> {
-    let mut cpu = machine.cpu(CPU)?;
-    let mut churn = Churn::<ORDER>::start(&mut cpu, chunks, seed)?;
-    churn.steps(&mut cpu, chunks)?;
+    churned::<_, ORDER>(&mut machine.cpu(CPU)?, chunks, steps, seed)
+}
+
+fn churned<C: Calls, const ORDER: u8>(
+    cpu: &mut C,
+    chunks: u64,
+    steps: u64,
+    seed: u64,
+) -> Result<Sampled, Refused> {
+    let mut churn = Churn::<ORDER>::start(cpu, chunks, seed)?;
+    churn.steps(cpu, chunks)?;
     let mut sampler = Sampler::here();
-    sampler.calls(steps, &mut |_, steps| churn.steps(black_box(&mut cpu), steps))?;
-    churn.end(&mut cpu)?;
+    sampler.calls(steps, &mut |_, steps| churn.steps(black_box(&mut *cpu), steps))?;
+    churn.end(cpu)?;
     Ok(sampler.end())
+}
+
+/// Single frames allocated before half of them, drawn at random, is freed again; and chunks held
+/// then.
+pub const USED: u64 = 100_000;
+pub const HELD: u64 = 100;
+
+/// Has half of the single frames in use that were allocated first: what a CPU finds on a machine
+/// that has run for a while. Returns those in use.
+pub fn half_used<C: Calls>(cpu: &mut C, seed: u64) -> Result<Vec<Pfn>, Refused> {
+    let mut frames = vec![Pfn::default(); USED as usize];
+    alloc_all(cpu, &mut frames)?;
+    let mut random = Random::new(seed);
+    let (freed, kept): (Vec<Pfn>, Vec<Pfn>) =
+        frames.into_iter().partition(|_| random.scaled(2) == 0);
+    free_all(cpu, freed.iter())?;
+    Ok(kept)
+}
+
+/// Nanoseconds a step of churn of [`HELD`] chunks on a half-used machine.
+pub fn used<M: Machine, const ORDER: u8>(
+    machine: &M,
+    steps: u64,
+    seed: u64,
+) -> Result<Sampled, Refused> {
+    let mut cpu = machine.cpu(CPU)?;
+    let kept = half_used(&mut cpu, seed)?;
+    let found = churned::<_, ORDER>(&mut cpu, HELD, steps, seed)?;
+    free_all(&mut cpu, kept.iter())?;
+    Ok(found)
 }
 
 /// Chunks of orders 0 to 9 held, for churn.

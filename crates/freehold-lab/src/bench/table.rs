@@ -3,9 +3,9 @@
 //! star where the difference is significant.
 //!
 //! ```text
-//!                        freehold   in RMW            vanilla
+//!                        freehold         vanilla
 //!  PAIR
-//!    ns_per_pair_order0  1.82 ±2%     0.69   64.1 ±0%  x35.2*
+//!    ns_per_pair_order0  1.82 ±2%   64.1 ±0% x35.2*
 //! ```
 //!
 //! Where that is wider than the terminal, the engines are shown a few at a time, the first one
@@ -16,7 +16,7 @@ use std::fmt::Write as _;
 use super::kind::Kind;
 use super::memory;
 use super::result::{Report, Row};
-use crate::better::Better;
+use crate::tables::better::Better;
 use crate::tables::number::{counted, thousands};
 use crate::tables::table::{Cell, Color, Room, Style, Table, right, wrap};
 use crate::tables::unique;
@@ -26,142 +26,49 @@ pub fn render(report: &Report, style: Style) -> String {
     let mut text = header(report, style);
     let (own, usual): (Vec<Kind>, Vec<Kind>) =
         Kind::ALL.into_iter().partition(|&kind| memory::is_here(kind));
-    // Those of virtual memory have engines of their own.
-    let engines_of = |kind: Kind| {
-        unique(
-            report
-                .rows
-                .iter()
-                .filter(|row| row.benchmark == kind.name())
-                .map(|row| row.engine.as_str()),
-        )
-    };
-    let usual = Part::new(
-        report,
-        &usual,
-        report.engines.iter().map(String::as_str).collect(),
-        report.yardstick.rmw.median(),
-    );
-    let own = own.iter().map(|&kind| Part::new(report, &[kind], engines_of(kind), None));
-    let before = text.len();
-    for part in std::iter::once(usual).chain(own).filter(|part| !part.lines.is_empty()) {
-        if text.len() > before {
-            text.push('\n');
-        }
-        part.render(style, &mut text);
-    }
-    if text.len() > before {
+    // Those of memory have engines of their own: a table for each.
+    let parts = std::iter::once(usual).chain(own.into_iter().map(|kind| vec![kind]));
+    let tables: Vec<String> =
+        parts.filter_map(|kinds| Some(part(report, &kinds)?.render(style))).collect();
+    if !tables.is_empty() {
+        let _ = writeln!(text, "{}", tables.join("\n\n"));
         text.push_str(&legend(report, style));
     }
     text
 }
 
-/// Benchmarks of the same engines.
-struct Part<'a> {
-    engines: Vec<&'a str>,
-    lines: Vec<Line<'a>>,
-    head: &'static str,
-    /// What times are shown in beside nanoseconds.
-    rmw: Option<f64>,
-}
-
-impl<'a> Part<'a> {
-    fn new(report: &'a Report, kinds: &[Kind], engines: Vec<&'a str>, rmw: Option<f64>) -> Self {
-        let mut lines = Vec::new();
-        for kind in kinds {
-            if !report.rows.iter().any(|row| row.benchmark == kind.name()) {
-                continue;
+/// Benchmarks of the same engines; `None` where none of them was run.
+fn part(report: &Report, kinds: &[Kind]) -> Option<Table> {
+    let rows_of = |kind: Kind| report.rows.iter().filter(move |row| row.benchmark == kind.name());
+    let engines = unique(kinds.iter().flat_map(|&kind| rows_of(kind)).map(|row| &*row.engine));
+    let names = engines.iter().map(|engine| right(engine).bold());
+    let head = std::iter::once(Cell::new("median; ns, or as named")).chain(names);
+    let mut table = Table::new(head.map(|name| (name, Room::Always))).in_blocks(2);
+    for &kind in kinds.iter().filter(|&&kind| rows_of(kind).next().is_some()) {
+        let blank = engines.iter().map(|_| Cell::new(""));
+        let name = std::iter::once(Cell::new(kind.name().to_uppercase()));
+        table.row(name.chain(blank).collect::<Vec<_>>());
+        for metric in kind.metrics() {
+            let row = |engine: &&str| report.row(kind.name(), metric.name, engine);
+            let rows: Vec<Option<&Row>> = engines.iter().map(row).collect();
+            // Not every machine has the threads for every metric.
+            if rows.iter().any(Option::is_some) {
+                let label = Cell::new(format!("  {}", metric.label()));
+                let cells = std::iter::once(label).chain(rows.into_iter().map(cell));
+                table.row(cells.collect::<Vec<_>>());
             }
-            lines.push(Line { label: kind.name().to_uppercase(), rows: Vec::new() });
-            for metric in kind.about().metrics {
-                let row = |engine: &&str| report.row(kind.name(), metric.name, engine);
-                let rows: Vec<Option<&Row>> = engines.iter().map(row).collect();
-                // Not every machine has the threads for every metric.
-                if rows.iter().any(Option::is_some) {
-                    lines.push(Line { label: format!("  {}", metric.label()), rows });
-                }
-            }
-        }
-        Self {
-            engines,
-            lines,
-            head: if rmw.is_some() { "median; ns or a count" } else { "median; as named" },
-            rmw,
         }
     }
-
-    /// As many engines at a time as fit beside the first.
-    fn render(&self, style: Style, text: &mut String) {
-        let whole = self.table(self.rmw);
-        let table = if whole.fits(style) { whole } else { self.table(None) };
-        let _ = writeln!(text, "{}", table.render(style));
-    }
-
-    /// With the first engine's times in RMW beside it, where that is how long one takes.
-    fn table(&self, rmw: Option<f64>) -> Table {
-        let columns: Vec<Column> =
-            (0..self.engines.len()).map(|engine| Column::new(self, engine)).collect();
-        let mut names = vec![Cell::new(self.head)];
-        for (at, engine) in self.engines.iter().enumerate() {
-            names.push(right(engine).bold());
-            if at == 0 && rmw.is_some() {
-                names.push(right(RMW));
-            }
-        }
-        let repeated = if rmw.is_some() { 3 } else { 2 };
-        let names = names.into_iter().map(|name| (name, Room::Always));
-        let mut table = Table::new(names).in_blocks(repeated);
-        for line in &self.lines {
-            let mut cells = vec![Cell::new(&line.label)];
-            for (column, row) in columns.iter().zip(&line.rows) {
-                let cell = right(row.map_or_else(|| "-".to_owned(), |row| column.text(row)));
-                cells.push(match row.and_then(verdict) {
-                    Some(color) => cell.fg(color),
-                    None => cell,
-                });
-                if let Some(rmw) = rmw.filter(|_| column.engine == 0) {
-                    let row = row.filter(|row| row.unit == "ns");
-                    cells.push(right(row.map_or_else(String::new, |row| figure(row.median / rmw))));
-                }
-            }
-            table.row(cells);
-        }
-        table
-    }
+    (!engines.is_empty()).then_some(table)
 }
 
-const RMW: &str = "in RMW";
-
-struct Line<'a> {
-    label: String,
-    /// A figure for each engine; none of them where the line is a benchmark's name.
-    rows: Vec<Option<&'a Row>>,
-}
-
-/// The parts of an engine's cells, each as wide as the widest of them.
-struct Column {
-    engine: usize,
-    widths: [usize; 3],
-}
-
-impl Column {
-    fn new(part: &Part<'_>, engine: usize) -> Self {
-        let mut widths = [0; 3];
-        for row in part.lines.iter().filter_map(|line| line.rows.get(engine).copied().flatten()) {
-            for (width, part) in widths.iter_mut().zip(parts(row)) {
-                *width = part.chars().count().max(*width);
-            }
-        }
-        Self { engine, widths }
-    }
-
-    fn text(&self, row: &Row) -> String {
-        let [median, spread, change] = parts(row);
-        let beside = |part: &str, width: usize| {
-            if width > 0 { format!(" {part:>width$}") } else { String::new() }
-        };
-        let [wide, spread_wide, change_wide] = self.widths;
-        format!("{median:>wide$}{}{}", beside(&spread, spread_wide), beside(&change, change_wide))
+fn cell(row: Option<&Row>) -> Cell {
+    let Some(row) = row else { return right("-") };
+    let parts = parts(row).into_iter().filter(|part| !part.is_empty());
+    let cell = right(parts.collect::<Vec<_>>().join(" "));
+    match verdict(row) {
+        Some(color) => cell.fg(color),
+        None => cell,
     }
 }
 
@@ -203,7 +110,8 @@ fn verdict(row: &Row) -> Option<Color> {
 
 fn legend(report: &Report, style: Style) -> String {
     let mut text = String::from(
-        "± is how far the farthest run is from the median. Counted, not timed: zone locks, zone steps, shared writes, distinct and most_reused.",
+        "± is how far the farthest run is from the median. Counted, not timed: zone locks, zone steps, shared writes, \
+         distinct and most_reused.",
     );
     if report.rows.iter().any(|row| row.comparison.is_some()) {
         // Of times: counts may have been made once.
@@ -217,7 +125,9 @@ fn legend(report: &Report, style: Style) -> String {
         let (fewest, runs) = (timed().min().unwrap_or(0), timed().max().unwrap_or(0));
         let all = counted(runs as u64, "run");
         let each = if fewest == runs { all } else { format!("{fewest} to {all}") };
-        text.push_str(" Changes are against a table's first engine: -25% is a quarter less, x25 is 25 times as much. ");
+        text.push_str(
+            " Changes are against a table's first engine: -25% is a quarter less, x25 is 25 times as much. ",
+        );
         if significance::can_tell(runs, runs) {
             let _ = write!(
                 text,
@@ -324,12 +234,14 @@ fn spread(median: f64, all: &super::Spread) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::result::{Comparison, Spread};
+    use crate::bench::metric::{Metric, ZONE_WORK};
+    use crate::bench::result::Spread;
+
+    const TIME: (&str, &str) = ("ns_per_pair_order0", "ns");
 
     fn row(
         engine: &str,
-        metric: &'static str,
-        unit: &'static str,
+        (metric, unit): (&'static str, &'static str),
         runs: &[f64],
         base: Option<&[f64]>,
     ) -> Row {
@@ -338,23 +250,9 @@ mod tests {
             runs.iter().for_each(|&run| spread.add(run));
             spread
         };
-        let of = spread(runs);
-        Row {
-            benchmark: "pair",
-            engine: engine.to_owned(),
-            metric,
-            unit,
-            median: of.median().unwrap(),
-            min: of.min().unwrap(),
-            max: of.max().unwrap(),
-            values: Vec::new(),
-            exact: false,
-            samples_shared: None,
-            runs: runs.len(),
-            better: Better::Less,
-            comparison: base.and_then(|base| Comparison::of(&of, "freehold", &spread(base))),
-            histogram: None,
-        }
+        let (base, metric) = (base.map(spread), Metric { name: metric, unit, what: "" });
+        let base = base.as_ref().map(|base| ("freehold", base));
+        Row::new(Kind::Pair, &metric, engine, &spread(runs), base).unwrap()
     }
 
     fn report() -> Report {
@@ -364,23 +262,16 @@ mod tests {
             "buddy_system_allocator",
             "pcp-buddy-fixed,-merge,-route,-claim",
         ];
-        let mut report =
-            Report { engines: engines.map(str::to_owned).to_vec(), ..Report::default() };
+        let mut report = Report::default();
         report.yardstick.rmw.add(2.0);
         let base = [4.0, 4.1, 4.2, 4.3];
         let times = [base, [60.0, 62.0, 64.0, 70.0], [4.0, 4.1, 4.2, 4.4], [2.0, 2.1, 2.2, 2.3]];
         for (at, (engine, runs)) in engines.iter().zip(&times).enumerate() {
             let base = (at > 0).then_some(&base[..]);
-            report.rows.push(row(engine, "ns_per_pair_order0", "ns", runs, base));
+            report.rows.push(row(engine, TIME, runs, base));
             if at < 2 {
-                let counts: Option<&[f64]> = (at > 0).then_some(&[0.0]);
-                report.rows.push(row(
-                    engine,
-                    "zone_lock_work_per_1000_frames",
-                    "steps",
-                    &[12_345.0],
-                    counts,
-                ));
+                let base = (at > 0).then_some(&[0.0][..]);
+                report.rows.push(row(engine, (ZONE_WORK, "steps"), &[12_345.0], base));
             }
         }
         report
@@ -435,7 +326,7 @@ mod tests {
         report.rows.retain(|row| row.unit == "ns");
         for row in &mut report.rows {
             let base = (row.engine != "freehold").then_some(&[4.0, 4.1, 4.2][..]);
-            *row = self::row(&row.engine.clone(), row.metric, "ns", &[60.0, 61.0, 62.0], base);
+            *row = self::row(&row.engine.clone(), TIME, &[60.0, 61.0, 62.0], base);
         }
         let text = render(&report, Style::plain(120));
         // However the lines are broken.

@@ -3,32 +3,27 @@
 //! ```text
 //!  producer-consumer    CPU 0: allocate 64 ──> ring of 64 messages ──> CPU 1: free 64
 //!  remote-free          CPU 0: allocate all, then CPU 1: free all
-//!  two-threads          CPU 0: pairs │ CPU 1: pairs
-//!                       CPU 0: churn │ CPU 1: churn
-//!  sixteen-threads      CPU 0: pairs │ CPU 1: pairs │ ... │ CPU 15: pairs
-//!                       CPU 0: allocate 64 ──> a ring for each, in turn ──> CPUs 1 to 15: free 64
 //! ```
 
 use std::hint::black_box;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use freehold::{CpuId, Order, Pfn};
 
 use super::calls::{Calls, Machine, Refused};
 use super::clock::Cpus;
-use super::loops::{BULK, alloc_all, each_part, free_all, pairs, per, shuffle};
+use super::loops::{BULK, alloc_all, each_part, free_all, per, shuffle};
 use super::ring::Ring;
 use super::sampler::Sampled;
-use super::steady::Churn;
 use super::yardstick::wait_until;
 
 const FIRST: CpuId = CpuId::new(0);
 const SECOND: CpuId = CpuId::new(1);
 
-/// Messages that the rings hold unless said otherwise.
+/// Messages that the ring holds unless said otherwise.
 pub(super) const RING: usize = 64;
 
 #[inline(never)]
@@ -56,19 +51,14 @@ fn consume<C: Calls>(
     Ok(())
 }
 
-/// Fills `count` messages, each ring's in turn.
 #[inline(never)]
 fn produce<C: Calls>(
-    rings: &[Ring<BULK>],
+    ring: &Ring<BULK>,
     cpu: &mut C,
     count: u64,
     bulk: bool,
 ) -> Result<(), Refused> {
-    let mut turns = rings.iter().cycle();
-    // Messages so far in each ring, and how many rings are one ahead.
-    let (mut n, mut ahead) = (0, 0);
-    for _ in 0..count {
-        let Some(ring) = turns.next() else { return Ok(()) };
+    for n in 0..count {
         let message = ring.empty(n)?;
         // Relaxed slots: the ring's indexes order them.
         if bulk {
@@ -84,47 +74,33 @@ fn produce<C: Calls>(
             }
         }
         ring.produced(n);
-        ahead += 1;
-        if ahead == rings.len() {
-            (n, ahead) = (n + 1, 0);
-        }
     }
     Ok(())
 }
 
-/// Nanoseconds a frame from the start of the first message to the end of the last free, rings
-/// included: one CPU allocates and so many others free, each with a ring of `depth` messages; the
-/// messages go to them in turn.
-pub fn through_rings<M: Machine>(
+/// Nanoseconds a frame from the start of the first message to the end of the last free, the ring of
+/// `depth` messages included: one CPU allocates, another frees.
+pub fn through_ring<M: Machine>(
     machine: &M,
     cpus: &Cpus,
     messages: u64,
-    (freers, depth): (u16, usize),
+    depth: usize,
     bulk: bool,
 ) -> Result<f64, Refused> {
-    let rings: Vec<Ring<BULK>> = (0..freers).map(|_| Ring::new(depth)).collect();
-    let start = Rendezvous::new(freers + 1);
+    let ring: Ring<BULK> = Ring::new(depth);
+    let start = Rendezvous::new(2);
     let work = |index: u16| {
         let cpu = machine.cpu(CpuId::new(index));
         start.wait();
         let began = Instant::now();
-        let Some(freer) = index.checked_sub(1) else {
-            produce(&rings, &mut cpu?, messages, bulk)?;
-            return Ok(began);
-        };
-        let count = messages / u64::from(freers)
-            + u64::from(u64::from(freer) < messages % u64::from(freers));
-        consume(&rings[usize::from(freer)], &mut cpu?, count, bulk)?;
-        Ok(Instant::now())
+        if index == 0 {
+            produce(&ring, &mut cpu?, messages, bulk).map(|()| began)
+        } else {
+            consume(&ring, &mut cpu?, messages, bulk).map(|()| Instant::now())
+        }
     };
-    let times = on_cpus(cpus, freers + 1, || rings.iter().for_each(Ring::abandon), work)?;
-    Ok(per(from_first_to_last(&times), messages * BULK as u64))
-}
-
-/// From when the first thread began to when the last of the others ended.
-pub(super) fn from_first_to_last(times: &[Instant]) -> Duration {
-    let ended = times[1..].iter().max().unwrap_or(&times[0]);
-    ended.saturating_duration_since(times[0])
+    let times = on_cpus(cpus, 2, || ring.abandon(), work)?;
+    Ok(per(times[1].saturating_duration_since(times[0]), messages * BULK as u64))
 }
 
 /// Nanoseconds a free, of the thread that frees, in order of addresses or scattered by a seed,
@@ -166,82 +142,6 @@ pub fn remote_free<M: Machine>(
     )?;
     drop(holder);
     found.into_iter().flatten().next().ok_or(Refused::Abandoned)
-}
-
-/// Nanoseconds a pair: of one thread alone, and of the slowest of several that run at the same
-/// time.
-pub fn independent<M: Machine>(
-    machine: &M,
-    cpus: &Cpus,
-    threads: u16,
-    n: u64,
-) -> Result<(f64, f64), Refused> {
-    let alone = {
-        cpus.pin(0);
-        let mut cpu = machine.cpu(FIRST)?;
-        pairs::<_, 0>(&mut cpu, n / 16 + 1)?;
-        // By the wall, as of several.
-        let start = Instant::now();
-        pairs::<_, 0>(black_box(&mut cpu), n)?;
-        start.elapsed()
-    };
-    let warm_up = |cpu: &mut M::Cpu<'_>, _| pairs::<_, 0>(cpu, n / 16 + 1);
-    let work = |cpu: &mut M::Cpu<'_>, (): &mut (), n| pairs::<_, 0>(cpu, n);
-    let slowest = side_by_side(machine, cpus, (threads, n), warm_up, work, |_, ()| Ok(()))?;
-    Ok((per(alone, n), per(slowest, n)))
-}
-
-/// Nanoseconds a step of the slower of two threads that churn at the same time, each with so many
-/// frames of its own.
-pub fn churning<M: Machine>(
-    machine: &M,
-    cpus: &Cpus,
-    frames: u64,
-    steps: u64,
-) -> Result<f64, Refused> {
-    let start = |cpu: &mut M::Cpu<'_>, index| {
-        let mut churn = Churn::<0>::start(cpu, frames, 1 + u64::from(index))?;
-        churn.steps(cpu, frames)?;
-        Ok(churn)
-    };
-    let work = |cpu: &mut M::Cpu<'_>, churn: &mut Churn<0>, n| churn.steps(cpu, n);
-    let slower = side_by_side(machine, cpus, (2, steps), start, work, |cpu, churn| churn.end(cpu))?;
-    Ok(per(slower, steps))
-}
-
-/// What the slowest of several threads takes for `n` steps of the same work, each on a CPU and with
-/// a state of its own. Each goes on until all have been timed, so that none is timed beside an idle
-/// core.
-fn side_by_side<'m, M: Machine, S>(
-    machine: &'m M,
-    cpus: &Cpus,
-    (threads, n): (u16, u64),
-    prepare: impl Fn(&mut M::Cpu<'m>, u16) -> Result<S, Refused> + Sync,
-    work: impl Fn(&mut M::Cpu<'m>, &mut S, u64) -> Result<(), Refused> + Sync,
-    end: impl Fn(&mut M::Cpu<'m>, S) -> Result<(), Refused> + Sync,
-) -> Result<Duration, Refused> {
-    let start = Rendezvous::new(threads);
-    // Relaxed throughout: a count that carries nothing. Whoever fails counts as all.
-    let (finished, all) = (AtomicU32::new(0), u32::from(threads));
-    let give_up = || _ = finished.fetch_add(all, Ordering::Relaxed);
-    let times = on_cpus(cpus, threads, give_up, |index| {
-        let ready = machine.cpu(CpuId::new(index)).and_then(|mut cpu| {
-            let state = prepare(&mut cpu, index)?;
-            Ok((cpu, state))
-        });
-        start.wait();
-        let (mut cpu, mut state) = ready?;
-        let began = Instant::now();
-        work(black_box(&mut cpu), &mut state, n)?;
-        let time = began.elapsed();
-        finished.fetch_add(1, Ordering::Relaxed);
-        while finished.load(Ordering::Relaxed) < all {
-            work(&mut cpu, &mut state, 64)?;
-        }
-        end(&mut cpu, state)?;
-        Ok(time)
-    })?;
-    Ok(times.into_iter().max().unwrap_or_default())
 }
 
 /// Does `work` on so many CPUs at once, each by a thread that stays there, the first by this one:

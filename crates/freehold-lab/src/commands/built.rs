@@ -16,9 +16,7 @@ pub(super) use {
 };
 
 #[cfg(feature = "contiguity")]
-pub(super) use crate::bench::cli::{
-    FragmentationArgs as ContiguityArgs, fragmentation as contiguity,
-};
+pub(super) use crate::contiguity::cli::{ContiguityArgs, run as contiguity};
 #[cfg(not(feature = "contiguity"))]
 pub(super) use {Missing as ContiguityArgs, missing as contiguity};
 

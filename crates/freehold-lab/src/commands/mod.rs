@@ -1,7 +1,7 @@
 //! The command line of `freehold`.
 //!
 //! ```text
-//!  replay ── replay_args, machine, passes, notes, sample: traces through engines
+//!  replay ── replay_args, chosen, machine, passes, notes, sample: traces through engines
 //!  record    a trace of the running kernel
 //!  engines   the names of designs and switches
 //!  built     the commands of other modules, where their features are built in
@@ -13,6 +13,7 @@
 //! user.
 
 mod built;
+pub mod chosen;
 mod engines;
 pub mod machine;
 mod notes;

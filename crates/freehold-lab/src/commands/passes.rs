@@ -1,6 +1,6 @@
 //! The two passes over a trace: what is in it and on which machine it is replayed, and the replay.
 
-use super::replay::Chosen;
+use super::chosen::Chosen;
 use super::replay_args::{Common, MachineArgs};
 use super::{machine, notes};
 use crate::cli::error::CliError;

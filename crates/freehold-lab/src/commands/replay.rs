@@ -7,13 +7,14 @@ use std::path::PathBuf;
 use crate::cli::error::CliError;
 use crate::cli::input::TraceFile;
 use crate::cli::{Outcome, given, model_file, output};
-use crate::engines::{self, EngineSpec};
+use crate::engines;
 use crate::replay::Replay;
 use crate::tables::answer::{self, Answer};
 use crate::tables::table::{self, Style};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::chosen::engines_of;
 use super::passes::{Serial, ready, serially};
 use super::replay_args::{Common, ReplayArgs};
 use super::{notes, sample};
@@ -126,43 +127,4 @@ fn print_json<M: Serialize>(
 enum Document<'a, M> {
     Replayed(&'a Done<M>),
     Unreadable(Value),
-}
-
-/// The engines of a replay, and what there is to say of the choice once the trace has been read: a
-/// file that is no trace has no kernel either.
-pub struct Chosen {
-    pub specs: Vec<EngineSpec>,
-    note: Option<String>,
-}
-
-impl Chosen {
-    pub fn say(&self) {
-        self.note.iter().for_each(|note| output::complain(note));
-    }
-}
-
-/// The engines that were asked for; else the kernel that recorded the trace, the baseline, and what
-/// a replay compares it with.
-pub fn engines_of(
-    common: &Common,
-    trace: &TraceFile,
-    compared: &[&str],
-) -> Result<Chosen, CliError> {
-    if !common.engines.is_empty() {
-        return Ok(Chosen { specs: given::engines(&common.engines, &[])?, note: None });
-    }
-    let own: Result<EngineSpec, String> = match trace.kernel() {
-        None => Err(format!("{}: the trace does not say which kernel recorded it", trace.shown())),
-        Some(kernel) => format!("{}.{}", kernel.major, kernel.minor).parse().map_err(|error| {
-            format!("{}: the kernel that recorded it is not an engine: {error}", trace.shown())
-        }),
-    };
-    let newest = engines::NEWEST;
-    let note = own
-        .as_ref()
-        .err()
-        .map(|why| format!("{why}; {newest} is the baseline (--kernel VERSION names the kernel)"));
-    let own = own.map_or(newest.to_owned(), |spec| spec.name().to_owned());
-    let all: Vec<&str> = std::iter::once(own.as_str()).chain(compared.iter().copied()).collect();
-    Ok(Chosen { specs: given::engines(&[], &all)?, note })
 }

@@ -7,9 +7,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{Incomparable, incomparable};
-use crate::better::Better;
 use crate::results::fields::{CONTIGUITY, FILL, Field, REPLAY, SIMULATE};
 use crate::results::{Document, Kind, Source, split};
+use crate::tables::better::Better;
 use crate::tables::decimal;
 use crate::tables::number::{counted, memory_of};
 use crate::trials::defaults::ALLOCATIONS;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde::Serialize;
 
 use super::figures::{Figure, Place};
-use crate::better::Better;
+use crate::tables::better::Better;
 use crate::trials::significance::{self, LEVEL};
 
 /// What became of a figure.

@@ -5,9 +5,6 @@
 //! book is what was handed out and given back; a frame that is not handed out is free, whether in a
 //! zone or on some CPU's list.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
 use freehold::{FrameRange, Migratetype, Order, Pfn};
 use serde::{Deserialize, Serialize};
 
@@ -44,14 +41,12 @@ impl CmaCounts {
     }
 }
 
-/// The account of one engine, or of one of the threads that use it.
+/// The account of one engine.
 #[derive(Debug)]
 pub struct CmaBook {
     ranges: Vec<FrameRange>,
-    /// Frames in use, common to the accounts of all threads. Relaxed throughout: only the number
-    /// counts, and whoever frees a chunk has it from whoever allocated it, so that the sum never
-    /// falls below 0.
-    used: Arc<AtomicU64>,
+    /// Frames in use.
+    used: u64,
     counts: CmaCounts,
     /// Requests that are not movable and got CMA: a defect of the engine.
     strays: u64,
@@ -61,39 +56,16 @@ impl CmaBook {
     /// Of a machine with that CMA, `used` frames of it in use; `None` where there is none.
     #[must_use]
     pub fn new(ranges: &[FrameRange], used: u64) -> Option<Self> {
-        let book = Self::with(ranges.to_vec(), Arc::new(AtomicU64::new(used)));
-        (book.counts.frames > 0).then_some(book)
-    }
-
-    fn with(ranges: Vec<FrameRange>, used: Arc<AtomicU64>) -> Self {
         let frames = ranges.iter().map(FrameRange::len).sum();
         let counts = CmaCounts { frames, ..CmaCounts::default() };
-        let mut book = Self { ranges, used, counts, strays: 0 };
+        let mut book = Self { ranges: ranges.to_vec(), used, counts, strays: 0 };
         book.begin();
-        book
-    }
-
-    /// The account of another thread: what is in use is common to both, what each serves is its
-    /// own.
-    #[must_use]
-    pub fn beside(&self) -> Self {
-        Self::with(self.ranges.clone(), Arc::clone(&self.used))
-    }
-
-    /// Adds what another thread's account counted.
-    pub fn add(&mut self, other: &Self) {
-        let (counts, more) = (&mut self.counts, &other.counts);
-        counts.free_lowest = counts.free_lowest.min(more.free_lowest);
-        counts.movable_requests += more.movable_requests;
-        counts.movable_by_cma += more.movable_by_cma;
-        counts.failed_while_free += more.failed_while_free;
-        counts.failed_movable += more.failed_movable;
-        self.strays += other.strays;
+        (frames > 0).then_some(book)
     }
 
     /// So many frames of it are in use.
     pub fn in_use(&mut self, used: u64) {
-        self.used.store(used, Relaxed);
+        self.used = used;
         self.begin();
     }
 
@@ -111,7 +83,7 @@ impl CmaBook {
     }
 
     fn free(&self) -> u64 {
-        self.counts.frames.saturating_sub(self.used.load(Relaxed))
+        self.counts.frames.saturating_sub(self.used)
     }
 
     /// A request got a chunk.
@@ -124,10 +96,8 @@ impl CmaBook {
             self.strays += u64::from(by_cma);
         }
         if by_cma {
-            let used =
-                self.used.fetch_add(request.order.frames(), Relaxed) + request.order.frames();
-            self.counts.free_lowest =
-                self.counts.free_lowest.min(self.counts.frames.saturating_sub(used));
+            self.used += request.order.frames();
+            self.counts.free_lowest = self.counts.free_lowest.min(self.free());
         }
     }
 
@@ -142,11 +112,9 @@ impl CmaBook {
     /// A chunk is given back.
     pub fn freed(&mut self, pfn: Pfn, order: Order) {
         if self.is_cma(pfn) {
-            // A free that no account has an allocation of is an engine's defect, which is found at
+            // A free that the account has no allocation of is an engine's defect, which is found at
             // the end.
-            let _ = self
-                .used
-                .fetch_update(Relaxed, Relaxed, |used| Some(used.saturating_sub(order.frames())));
+            self.used = self.used.saturating_sub(order.frames());
         }
     }
 

@@ -7,7 +7,7 @@ use freehold_classic::{
 };
 
 use super::{Catalogue, Entry, MachineConfig, RecordedZone, ZonePlace};
-use crate::engine::{Block, Contention, Counters, Engine, ListFlow, Memory, Request};
+use crate::engine::{Block, Counters, Engine, ListFlow, Memory, Request};
 
 /// What of `freehold-classic` can be named.
 pub(super) fn catalogue() -> Catalogue {
@@ -149,10 +149,6 @@ impl Engine for ClassicEngine {
         self.classic.free(cpu, pfn, order).map(drop)
     }
 
-    fn free_interrupting(&self, cpu: CpuId, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        self.classic.free_interrupting(cpu, pfn, order).map(drop)
-    }
-
     fn free_batch(&self, cpu: CpuId, chunks: &[(Pfn, Order)]) -> Result<(), FreeError> {
         self.classic.free_folios(cpu, chunks).map(drop)
     }
@@ -251,19 +247,6 @@ impl Engine for ClassicEngine {
             drained: flow.drained,
             fallbacks: stats.fallbacks,
         })
-    }
-
-    fn contention(&self) -> Contention {
-        let stats = self.classic.stats();
-        Contention {
-            shared_lock_waits: stats.zone_waits,
-            shared_lock_wait_ns: stats.zone_wait_ns,
-            pcp_lock_waits: stats.pcp_waits,
-            pcp_lock_wait_ns: stats.pcp_wait_ns,
-            remote_pcp_lock_waits: stats.remote_pcp_waits,
-            trylock_failures: stats.pcp_busy + stats.pcp_relocks_lost,
-            bypasses: stats.pcp_busy,
-        }
     }
 
     fn validate(&self) -> Result<(), String> {

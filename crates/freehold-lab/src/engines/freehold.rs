@@ -2,8 +2,7 @@
 //!
 //! Replays make calls that name their CPU, as a host does that owns none; with `owned` they own
 //! every CPU, as a kernel does, and as simulations and counts always do. One thread plays all of
-//! them, so a heavy barrier has nothing to wait for and is counted only. On threads each owns its
-//! CPU, and the barrier is the system's.
+//! them, so a heavy barrier has nothing to wait for and is counted only.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -14,7 +13,7 @@ use freehold::{
 
 use super::sums::{added, free_chunks};
 use super::{Barriers, Counting, Entry, MachineConfig};
-use crate::engine::{Block, Contention, Count, Counters, Engine, Memory, Paths, Request, count};
+use crate::engine::{Block, Count, Counters, Engine, Memory, Paths, Request, count};
 
 /// The engine's name.
 pub(super) const NAME: &str = "freehold";
@@ -29,7 +28,7 @@ pub(super) fn entry() -> Entry {
 }
 
 /// Whether a replay owns every CPU, as a kernel does, by an engine's name: `freehold` or
-/// `freehold,owned`. `None` for any other. Simulations and threads own them anyway.
+/// `freehold,owned`. `None` for any other. Simulations own them anyway.
 pub fn is_owned(name: &str) -> Option<bool> {
     match name.strip_prefix(NAME)? {
         "" => Some(false),
@@ -38,16 +37,10 @@ pub fn is_owned(name: &str) -> Option<bool> {
     }
 }
 
-/// Builds it for `machine`: for threads on their platform, each of which owns a CPU, or for one that
-/// makes all calls.
-pub(super) fn build(
-    owned: bool,
-    machine: &MachineConfig,
-    threads: Option<Counting>,
-) -> Result<Box<dyn Engine>, String> {
-    let owned = threads.or_else(|| owned.then(Counting::one_thread));
-    let cpus = if owned.is_some() { machine.cpus } else { 0 };
-    let allocator = leaked(machine, owned.unwrap_or_else(Counting::callers))?;
+/// Builds it for `machine`.
+pub(super) fn build(owned: bool, machine: &MachineConfig) -> Result<Box<dyn Engine>, String> {
+    let cpus = if owned { machine.cpus } else { 0 };
+    let allocator = leaked(machine, Counting::new(owned))?;
     Ok(Box::new(FreeholdEngine::new(allocator, own_all(allocator, cpus)?)))
 }
 
@@ -213,12 +206,6 @@ impl<P: Barriers> Engine for FreeholdEngine<'_, '_, P> {
         }
     }
 
-    fn free_interrupting(&self, cpu: CpuId, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        // An interrupt of an owner's path comes as anybody else would: it does not get in, and
-        // frees into the word.
-        self.allocator.on(cpu).free(pfn, order)
-    }
-
     fn free_batch(&self, cpu: CpuId, chunks: &[(Pfn, Order)]) -> Result<(), FreeError> {
         let on = self.allocator.on(cpu);
         free_chunks(
@@ -298,12 +285,6 @@ impl<P: Barriers> Engine for FreeholdEngine<'_, '_, P> {
 
     fn paths(&self) -> Option<Paths> {
         Some(self.counted_since_start().paths)
-    }
-
-    fn contention(&self) -> Contention {
-        // Into the block's word, not to the zone: nothing is gone past.
-        let trylock_failures = self.counted_since_start().paths.free_state_in_use;
-        Contention { trylock_failures, ..Contention::default() }
     }
 
     fn validate(&self) -> Result<(), String> {

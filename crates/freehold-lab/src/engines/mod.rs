@@ -171,18 +171,8 @@ impl FromStr for EngineSpec {
 ///
 /// [`EngineError::Unbuildable`] where the machine does not suit it or its switches do not go together.
 pub fn build(spec: &EngineSpec, machine: &MachineConfig) -> Result<Box<dyn Engine>, EngineError> {
-    build_for(spec, machine, None)
-}
-
-/// Builds an engine that one thread calls, or real threads on their platform, each the only one of
-/// its CPU.
-pub fn build_for(
-    spec: &EngineSpec,
-    machine: &MachineConfig,
-    threads: Option<Counting>,
-) -> Result<Box<dyn Engine>, EngineError> {
     let built = match freehold::is_owned(spec.name()) {
-        Some(owned) => freehold::build(owned, machine, threads),
+        Some(owned) => freehold::build(owned, machine),
         None => ClassicEngine::new(spec.name(), machine)
             .map(|engine| Box::new(engine) as Box<dyn Engine>),
     };

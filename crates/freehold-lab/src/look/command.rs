@@ -13,10 +13,8 @@ use freehold_trace::machine::{Files, Look, Machine};
 use crate::cli::error::CliError;
 use crate::cli::given::Printed;
 use crate::cli::size::{parse_page_size, whole};
-use crate::cli::target::Target;
 use crate::cli::{Outcome, output, stop};
-use crate::look::{Document, Named, html, page, prometheus};
-use crate::tables::table::{Columns, Style};
+use crate::look::{Document, Named, page};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -25,7 +23,6 @@ Examples:
   freehold look recording/                      copies of another machine's files
   freehold look before/ after/                  two of them compared
   freehold look --json | jq '.zones[] | {zone, free, whole_free_blocks}'
-  freehold look --prometheus /var/lib/node_exporter/freehold.prom --watch 60
 
 A directory has zoneinfo, buddyinfo and pagetypeinfo as in /proc, or NAME.zoneinfo.before.txt and so on; a path may also \
 name the zoneinfo itself. --json prints {\"name\", \"page_size\", \"pageblock_order\", \"max_order\", \"total\", \"zones\": \
@@ -48,15 +45,6 @@ pub(crate) struct LookArgs {
     #[arg(long, value_name = "SECONDS", value_parser = whole(1..=86_400u32))]
     watch: Option<u32>,
 
-    /// Also write what is printed as an HTML page to this file; the page needs no network.
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
-
-    /// Also write the figures of one machine to this file in Prometheus's text format; a reader
-    /// always finds a whole file.
-    #[arg(long, value_name = "FILE")]
-    prometheus: Option<PathBuf>,
-
     /// The page size of the machine, where the number of orders does not tell it.
     #[arg(long, value_name = "SIZE", value_parser = parse_page_size)]
     page_size: Option<u64>,
@@ -67,12 +55,6 @@ pub(crate) fn run(args: &LookArgs) -> Result<Outcome, CliError> {
         [] => vec![Path::new("/proc")],
         named => named.iter().map(PathBuf::as_path).collect(),
     };
-    if args.prometheus.is_some() && machines.len() > 1 {
-        return Err(CliError::new("--prometheus writes one machine's figures, and two are named")
-            .hint("name one of them"));
-    }
-    Target::HTML.check(args.html.as_ref())?;
-    Target::METRICS.check(args.prometheus.as_ref())?;
     let Some(seconds) = args.watch else {
         show(args, &machines)?;
         return Ok(Outcome::Fine);
@@ -101,18 +83,6 @@ fn show(args: &LookArgs, machines: &[&Path]) -> Result<(), CliError> {
         [one, other] => page::compare(one, other, style),
         looks => looks.iter().map(|one| page::render(one, style)).collect(),
     };
-    if let Some(path) = &args.html {
-        let names: Vec<&str> = looks.iter().map(|one| one.name.as_str()).collect();
-        let whole = Style { columns: Columns::All, ..Style::plain(120) };
-        let title = format!("Memory of {}", names.join(" and "));
-        Target::HTML.write(path, html::render(&title, &text(whole)))?;
-    }
-    if let (Some(path), [one]) = (&args.prometheus, &looks[..]) {
-        // Complete or not there, whenever the collector looks.
-        let unfinished = path.with_extension("unfinished");
-        Target::METRICS.write(&unfinished, prometheus::render(one))?;
-        fs::rename(&unfinished, path).map_err(|error| Target::METRICS.failed(path, &error))?;
-    }
     if !args.printed.json {
         return output::print(&text(output::style(&args.printed)));
     }

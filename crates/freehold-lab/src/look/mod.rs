@@ -1,4 +1,4 @@
-//! `freehold look`: how fragmented a machine's memory is, for people, programs and monitoring.
+//! `freehold look`: how fragmented a machine's memory is, for people and programs.
 //!
 //! The figures are `freehold_trace::machine::Look`; here is how they are shown.
 //!
@@ -6,13 +6,9 @@
 //! |---|---|
 //! | `command` | the arguments, and the files of the machine |
 //! | `page` | one page of a terminal; two machines beside each other |
-//! | `html` | that page as HTML, without scripts |
-//! | `prometheus` | Prometheus's text format |
 
 mod command;
-mod html;
 mod page;
-mod prometheus;
 
 use freehold_trace::machine::Look;
 use serde::Serialize;

@@ -1,11 +1,10 @@
-//! Makes an engine's calls and keeps the books on them: for a replay on one thread and for each
-//! thread of one on many.
+//! Makes an engine's calls and keeps the books on them: .
 
 use freehold::{AllocError, CpuId, Order, Pfn};
 
 use super::by_order;
 use super::errors::Errors;
-use crate::engine::{CmaBook, Count, Engine, Request, count};
+use crate::engine::{CmaBook, Engine, Request, count};
 
 /// What was carried out, to compare with what was asked for and with what the engine says.
 #[derive(Clone, Copy, Default)]
@@ -34,21 +33,6 @@ impl<'a> Applier<'a> {
         Self { engine, made: Made::default(), cma, errors: Errors::default() }
     }
 
-    /// That of another thread, beside this one's account of CMA.
-    #[must_use]
-    pub fn beside(&self) -> Self {
-        Self::new(self.engine, self.cma.as_ref().map(CmaBook::beside))
-    }
-
-    /// Adds what another thread made.
-    pub fn join(&mut self, other: Self) {
-        self.made.add(&other.made);
-        if let (Some(cma), Some(more)) = (&mut self.cma, &other.cma) {
-            cma.add(more);
-        }
-        self.errors.join(other.errors);
-    }
-
     #[inline(always)]
     pub fn alloc(&mut self, cpu: CpuId, request: Request) -> Option<Pfn> {
         let order = request.order;
@@ -74,20 +58,14 @@ impl<'a> Applier<'a> {
         }
     }
 
-    /// Frees a chunk, `interrupt`: inside another call of the CPU; skips it where its allocation
-    /// failed.
-    pub fn free(&mut self, cpu: CpuId, chunk: Option<Pfn>, order: Order, interrupt: bool) {
+    /// Frees a chunk; skips it where its allocation failed.
+    pub fn free(&mut self, cpu: CpuId, chunk: Option<Pfn>, order: Order) {
         let Some(pfn) = chunk else {
             self.made.skipped += 1;
             return;
         };
-        // Before the engine can hand the frames to another thread, which has the same book.
         self.cma.iter_mut().for_each(|book| book.freed(pfn, order));
-        let freed = match interrupt {
-            true => self.engine.free_interrupting(cpu, pfn, order),
-            false => self.engine.free(cpu, pfn, order),
-        };
-        match freed {
+        match self.engine.free(cpu, pfn, order) {
             Ok(()) => self.made.frees += 1,
             Err(error) => {
                 self.errors.add(format!("freeing {order} at {pfn} on CPU {}: {error}", cpu.get()))
@@ -99,7 +77,6 @@ impl<'a> Applier<'a> {
         if chunks.is_empty() {
             return;
         }
-        // Before the engine can hand the frames to another thread, which has the same book.
         self.cma
             .iter_mut()
             .for_each(|book| chunks.iter().for_each(|&(pfn, order)| book.freed(pfn, order)));

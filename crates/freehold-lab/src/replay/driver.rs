@@ -85,7 +85,7 @@ impl<'a> Driver<'a> {
                 }
                 Op::Free { slot, cpu, order } => {
                     let chunk = self.take(slot);
-                    self.applier.free(CpuId::new(cpu), chunk, order, false);
+                    self.applier.free(CpuId::new(cpu), chunk, order);
                 }
                 Op::FreeBatch { cpu, members } => {
                     let members = ops.by_ref().take(usize::from(members));
@@ -141,7 +141,7 @@ impl<'a> Driver<'a> {
         let miscounted =
             whole::miscounted((counted.allocs, counted.frees), (made.allocs, made.frees));
         for (pfn, order) in self.in_use.take().into_iter().flat_map(InUse::into_chunks) {
-            self.applier.free(CpuId::new(0), Some(pfn), order, false);
+            self.applier.free(CpuId::new(0), Some(pfn), order);
         }
         let end = self
             .end

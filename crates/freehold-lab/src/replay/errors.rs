@@ -19,16 +19,6 @@ impl Errors {
         }
     }
 
-    /// Those of another thread too, with as many of its own kept.
-    pub fn join(&mut self, other: Self) {
-        self.count += other.count;
-        self.first.extend(other.first);
-    }
-
-    pub fn count(&self) -> u64 {
-        self.count
-    }
-
     /// All of them in a sentence, if there are any.
     pub fn finding(&self) -> Option<String> {
         let first = self.first.join("; ");

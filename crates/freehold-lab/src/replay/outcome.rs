@@ -12,7 +12,7 @@ use super::by_order::ByOrder;
 use super::memory_map::MemoryMap;
 use super::op::SamplePoint;
 use super::whole;
-use crate::engine::{CmaBook, CmaCounts, Contention, Counters, ListFlow, Memory, Paths};
+use crate::engine::{CmaBook, CmaCounts, Counters, ListFlow, Memory, Paths};
 use crate::one_line::{OneLine, one_line};
 
 /// The state of an engine at one moment of the trace.
@@ -22,19 +22,6 @@ pub struct Sample {
     pub point: SamplePoint,
     pub memory: Memory,
     pub counters: Counters,
-}
-
-/// What one engine's threads met. Different in every run, but for what was applied.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
-pub struct Met {
-    /// Operations of the trace carried out, frees of a batch counted singly.
-    pub applied: u64,
-    /// Times a thread waited for an allocation that another one had not made yet.
-    pub order_waits: u64,
-    /// Times a thread waited because it was too far ahead of another.
-    pub lead_waits: u64,
-    #[serde(flatten)]
-    pub contention: Contention,
 }
 
 /// A count of a sample, by its name in `--json`.
@@ -140,9 +127,6 @@ pub struct EngineOutcome {
     /// How often each of the engine's ways was taken, where it says that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paths: Option<Paths>,
-    /// What the threads met, where the trace was replayed on threads.
-    #[serde(rename = "threads", skip_serializing_if = "Option::is_none")]
-    pub met: Option<Met>,
     /// Frames between the zone and the CPUs' lists, by list, where an engine has lists.
     #[serde(skip)]
     pub flow: Option<ListFlow>,

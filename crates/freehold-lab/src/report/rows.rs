@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use super::embed::text;
 use super::table::{Table, cells};
-use crate::better::Better;
 use crate::results::Kind;
 use crate::results::fields::{CONTIGUITY, FILL, Field, SIMULATE};
 use crate::simulate::{Model, Row, plot};
+use crate::tables::better::Better;
 use crate::tables::{decimal, unique};
 
 /// The section of a document that is no replay.

@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 
 use super::embed::text;
-use crate::better::Better;
+use crate::tables::better::Better;
 use crate::tables::{are_equal, decimal};
 
 /// Figures that are compared with each other, in the order of their cells; none is no figure.

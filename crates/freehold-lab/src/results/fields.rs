@@ -1,7 +1,7 @@
 //! The figures of each command by their names in its JSON: what each is called where people read
 //! it, and whether more of it is better. A report shows them and a comparison judges them.
 
-use crate::better::Better;
+use crate::tables::better::Better;
 
 /// A figure by its name in the JSON; a dot leads into an object.
 #[derive(Clone, Copy, Debug)]

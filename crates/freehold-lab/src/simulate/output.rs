@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::model::Model;
-use super::row::{Bound, Row};
+use super::row::{Bound, Row, rate};
 use super::validation::ValidationRow;
-use crate::better::Better;
+use crate::tables::better::Better;
 use crate::tables::number::counted as counted_as;
 use crate::tables::table::{Cell, Room, Style, Table, right, wrap};
 use crate::tables::{are_equal, thousands, unique};
@@ -68,16 +68,6 @@ pub fn memory(bytes: u64) -> String {
             )
         }
         None => format!("{bytes} B"),
-    }
-}
-
-pub(super) fn rate(per_second: f64) -> String {
-    if per_second >= 1e9 {
-        format!("{:.2} G", per_second / 1e9)
-    } else if per_second >= 1e6 {
-        format!("{:.1} M", per_second / 1e6)
-    } else {
-        thousands(per_second.round() as u64)
     }
 }
 

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::latency::AllocationLatency;
 use crate::engine::{CmaCounts, Paths};
+use crate::tables::thousands;
 
 /// What came of it: a row of the output.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -166,5 +167,16 @@ impl Row {
         let all = own.chain(waits).chain([(Bound::OtherCpus, others)]);
         all.reduce(|most, next| if next.1 > most.1 { next } else { most })
             .map_or(Bound::Think, |(bound, _)| bound)
+    }
+}
+
+/// Frames per second as tables have them.
+pub(super) fn rate(per_second: f64) -> String {
+    if per_second >= 1e9 {
+        format!("{:.2} G", per_second / 1e9)
+    } else if per_second >= 1e6 {
+        format!("{:.1} M", per_second / 1e6)
+    } else {
+        thousands(per_second.round() as u64)
     }
 }

@@ -3,7 +3,7 @@
 use crate::tables::table::{Cell, Room, Style, Table, right};
 use serde::Serialize;
 
-use super::output::rate;
+use super::row::rate;
 
 /// How far off a row may be.
 const TOLERANCE: f64 = 0.2;

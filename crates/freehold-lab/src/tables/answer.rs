@@ -19,10 +19,10 @@ use super::metrics::{GROUPS, Metric, NS_PER_EVENT, Value};
 use super::number::{duration, percent, thousands};
 use super::table::{Cell, Color, Columns, Room, Style, Table, right, wrap};
 use super::unique;
-use crate::better::Better;
 use crate::draw::series;
 use crate::model::Model;
 use crate::replay::{EngineOutcome, Replay};
+use crate::tables::better::Better;
 use crate::zone_lock::LockUse;
 
 /// A row of the table in which an engine can be best.

@@ -3,9 +3,9 @@
 
 use super::number::decimal;
 use super::number::thousands;
-use crate::better::Better::{self, Less, More, Neither};
 use crate::engine::CmaCounts;
 use crate::replay::{EngineOutcome, Replay};
+use crate::tables::better::Better::{self, Less, More, Neither};
 
 use Of::{Count, Order, Real, Share, Trace};
 

@@ -1,6 +1,7 @@
 //! Presenting what a replay found out: tables for people, JSON for programs.
 
 pub mod answer;
+pub mod better;
 mod grid;
 pub mod metrics;
 pub mod number;

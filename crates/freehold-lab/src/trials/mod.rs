@@ -16,6 +16,7 @@
 
 pub mod amounts;
 pub mod defaults;
+#[cfg(feature = "simulate")]
 pub mod kinds;
 pub mod pool;
 pub mod progress;

@@ -162,7 +162,7 @@ fn lend<R>(
         let bytes =
             Freehold::<Counting>::metadata_size(config).map_err(|error| error.to_string())?;
         let mut metadata = Box::new_uninit_slice(bytes);
-        let allocator = Freehold::new(config, &mut metadata, Counting::one_thread())
+        let allocator = Freehold::new(config, &mut metadata, Counting::new(true))
             .map_err(|error| error.to_string())?;
         let owned = own_all(&allocator, machine.cpus)?;
         Ok(run(&FreeholdEngine::new(&allocator, owned)))

@@ -2,7 +2,7 @@
 //! beside the first. Each question has its own: a range over one figure of which less is better and
 //! another of which more is would say nothing.
 
-use crate::better::Better;
+use crate::tables::better::Better;
 use crate::tables::{are_equal, percent, unique};
 
 /// What is asked of every case.

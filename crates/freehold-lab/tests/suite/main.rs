@@ -3,6 +3,7 @@
 
 mod bench;
 mod common;
+mod contiguity;
 mod fidelity;
 mod look;
 mod replay;

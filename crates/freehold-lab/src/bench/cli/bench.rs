@@ -1,13 +1,11 @@
 //! `freehold bench`: what an allocation and a free cost.
 
 use std::str::FromStr;
-use std::time::Instant;
 
 use clap::Args;
-use indicatif::ProgressBar;
 
 use crate::bench::metric::THREADS;
-use crate::bench::{BenchEngine, Budget, Kind, Plan, Report, Row, Scale, listing, table};
+use crate::bench::{BenchEngine, Kind, Plan, Report, Row, Scale, listing, table};
 use crate::cli::error::CliError;
 use crate::cli::given::Shown;
 use crate::cli::size::whole;
@@ -33,25 +31,22 @@ Mann-Whitney U test of the runs; 3 runs of each cannot be, 4 can. One comparison
 Examples:
   freehold bench                                everything, the default engines
   freehold bench --quick pair bulk              two of them, in a few seconds
-  freehold bench -e vanilla -e vanilla,-contig-free contig cma-range
+  freehold bench -e vanilla -e vanilla,-least-drain near-mark
                                                 what one patch is worth
-  freehold bench -e 5.17 -e 5.17+4 -e 5.18 trunc netperf-like
-                                                the bulk-free series of 2022
+  freehold bench used near-mark near-mark-1024  machines that have run for a while, and full ones
   freehold bench -e freehold -e mimalloc pair   peers; most need a build with --features peers,
                                                 llfree and dpdk one with features of these names
-  freehold bench -e jemalloc -e jemalloc-keeps orders arena
-                                                what it costs to give memory back to the system
   freehold bench -e help                        the engines that can be named
-  freehold bench vmalloc lazyfree give-back
-                                                virtual memory; with engines of their own: see --list
   freehold bench -e freehold -e mimalloc -e jemalloc arena
                                                 frames as memory, beside malloc families
-  freehold bench fragmentation --help           counts of contiguity on machines of 2 to 1,024 CPUs
+  freehold contiguity --help                    counts of contiguity on machines of 2 to 1,024 CPUs
   freehold bench --json | jq '.rows[] | select(.benchmark == \"pair\")'
 
---json prints {\"yardstick\": {\"rmw_ns\", \"handover_ns\", \"ring_alone_ns\"}, \"test\": {\"name\", \"level\"}, \"cpus\", \"pinned\", \"barrier\", \"interrupted\", \"left_out\", \"unavailable\", \"unsuited\": \
+--json prints {\"yardstick\": {\"rmw_ns\", \"handover_ns\", \"ring_alone_ns\"}, \"test\": {\"name\", \"level\"}, \
+\"cpus\", \"pinned\", \"barrier\", \"interrupted\", \"left_out\", \"unavailable\", \"unsuited\": \
 [{\"benchmark\", \"engine\", \"reason\"}], \"rows\": [{\"benchmark\", \"engine\", \"metric\", \"unit\", \"median\", \
-\"min\", \"max\", \"values\": each run, \"runs\", \"exact\": counted on one thread, \"samples_shared\": the share of samples that were not counted since the core was not ours, null where nothing is sampled, \"better\": \"less\", \"more\" or \"neither\"}]}; rows of engines but the first also have \
+\"min\", \"max\", \"values\": each run, \"runs\", \"exact\": counted on one thread, \"samples_shared\": the share of samples \
+that were not counted since the core was not ours, null where nothing is sampled, \"better\": \"less\", \"more\" or \"neither\"}]}; rows of engines but the first also have \
 \"baseline\", \"percent\" (how much more than the baseline, negative for less), \"p\" and \"significant\"; rows that \
 are a percentile of many samples have \"histogram\": [[value, count], ...].
 
@@ -61,8 +56,8 @@ Ctrl-C ends after the engine under way and prints what there is (exit code 130).
 const DEFAULT: [&str; 4] = ["freehold", "vanilla", "pcp-buddy-fixed", "buddy_system_allocator"];
 /// Runs unless told otherwise.
 const RUNS: usize = 7;
-/// The fewest that can be significant.
-const SIGNIFICANT: usize = 4;
+/// With --quick: the fewest that can be significant.
+const QUICK_RUNS: usize = 4;
 
 #[derive(Args, Clone, PartialEq, Eq, Debug)]
 #[command(after_help = HELP, after_long_help = long_help())]
@@ -71,21 +66,20 @@ pub(crate) struct BenchArgs {
     #[arg(value_name = "NAME")]
     benchmarks: Vec<Kind>,
 
-    /// An engine to measure: freehold, buddy_system_allocator (behind its spin lock), mmap, a peer
-    /// (bitmap-allocator, mimalloc, mimalloc-keeps, jemalloc, jemalloc-keeps, snmalloc: they need a
-    /// build with --features peers; llfree and dpdk need features of these names), or a kernel's
-    /// design with changes to switch on (+) or off (-); `-e help` lists all. May be given several
-    /// times; the others are compared with the first.
+    /// An engine to measure: freehold, buddy_system_allocator (behind its spin lock), a peer
+    /// (bitmap-allocator, mimalloc, jemalloc, snmalloc: they need a build with --features peers;
+    /// llfree and dpdk need features of these names), or a kernel's design with changes to switch on
+    /// (+) or off (-); `-e help` lists all. May be given several times; the others are compared with
+    /// the first.
     /// Default: freehold, vanilla, pcp-buddy-fixed and buddy_system_allocator.
     #[arg(short, long = "engine", value_name = "NAME[,±SWITCH]...")]
     engines: Vec<Wanted>,
 
-    /// Runs of each, 1 to 100. Default: 7; with --quick up to 7, as many as there is time for.
+    /// Runs of each, 1 to 100. Default: 7; with --quick 4.
     #[arg(short, long, value_name = "N", value_parser = whole(1..=100u16))]
     runs: Option<u16>,
 
-    /// Take about a minute in all: fewer repetitions, and each benchmark runs, 7 times at most, until
-    /// its share of the minute is spent. With --runs: that many runs, however long they take.
+    /// Repeat less within a run, and run less often: a minute or two in all.
     #[arg(long)]
     quick: bool,
 
@@ -129,28 +123,23 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Outcome, CliError> {
         return Ok(Outcome::Fine);
     }
     let scale = if args.quick { Scale::QUICK } else { Scale::FULL };
-    let budget = (args.quick && args.runs.is_none()).then_some(Budget::QUICK);
-    let runs = args.runs.map_or(RUNS, usize::from);
-    let plan = Plan { benchmarks, engines: engines(args)?, runs, budget, scale };
+    let runs = args.runs.map_or(if args.quick { QUICK_RUNS } else { RUNS }, usize::from);
+    let plan = Plan { benchmarks, engines: engines(args)?, runs, scale };
 
-    if let Some(budget) = plan.budget {
-        output::complain(&format!("--quick: {}", budget.expected(plan.benchmarks.len())));
-    }
     let stop = stop::on_signals(true);
-    let (bar, start) = (bar(&plan, args.shown.no_progress), Instant::now());
+    let turns = (plan.benchmarks.len() * plan.runs) as u64;
+    let bar = progress::steps("measuring", turns, progress::TURNS, args.shown.no_progress);
     let report = crate::bench::run(&plan, &stop, |kind, run, engine| {
         // Drawn here and nowhere else: a bar with a thread of its own would take the core that is
         // measured.
         bar.set_message(format!("{kind}: {engine}"));
         let before = plan.benchmarks.iter().position(|&known| known == kind).unwrap_or(0);
-        bar.set_position(
-            plan.budget.map_or((before * runs + run) as u64, |_| start.elapsed().as_secs()),
-        );
+        bar.set_position((before * runs + run) as u64);
     })
     .map_err(CliError::new)?;
     bar.finish_and_clear();
 
-    notes(&report, &plan);
+    notes(&report);
     if report.interrupted {
         output::complain("interrupted: what follows is what was done until then");
     }
@@ -161,7 +150,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Outcome, CliError> {
 }
 
 /// Says on standard error what the figures lack.
-fn notes(report: &Report, plan: &Plan) {
+fn notes(report: &Report) {
     for kind in &report.left_out {
         output::complain(&format!(
             "warning: {kind} left out: it needs two CPUs, and this process may use only one"
@@ -179,23 +168,6 @@ fn notes(report: &Report, plan: &Plan) {
             "note: {} ran {:.0} threads: this process may use no more CPUs",
             names_of(&lacks),
             row.median
-        ));
-    }
-    // Of each benchmark: what is counted once is one run, and exact.
-    let runs_of = |name| {
-        report
-            .rows
-            .iter()
-            .filter(|row| row.benchmark == name)
-            .map(|row| row.runs)
-            .max()
-            .unwrap_or(0)
-    };
-    let short = names_of(&|row| runs_of(row.benchmark) < SIGNIFICANT);
-    if plan.budget.is_some() && !report.interrupted && !short.is_empty() {
-        output::complain(&format!(
-            "note: fewer than {SIGNIFICANT} runs fitted into the time of {short}: no difference there is called \
-             significant; --runs {SIGNIFICANT} takes that many, however long it takes"
         ));
     }
     for what in &report.unavailable {
@@ -229,13 +201,4 @@ fn engines(args: &BenchArgs) -> Result<Vec<BenchEngine>, CliError> {
         }
     }
     Ok(engines)
-}
-
-fn bar(plan: &Plan, quiet: bool) -> ProgressBar {
-    // Runs, or seconds where they are what is limited.
-    let (length, counted) = match plan.budget {
-        Some(budget) => (budget.of(plan.benchmarks.len()).as_secs(), "{pos} of {len} s"),
-        None => ((plan.benchmarks.len() * plan.runs) as u64, progress::TURNS),
-    };
-    progress::steps("measuring", length, counted, quiet)
 }

@@ -2,8 +2,6 @@
 
 mod bench;
 mod calibrate;
-mod fragmentation;
 
 pub(crate) use bench::{BenchArgs, run as bench};
 pub(crate) use calibrate::{CalibrateArgs, run as calibrate};
-pub(crate) use fragmentation::{FragmentationArgs, run as fragmentation};

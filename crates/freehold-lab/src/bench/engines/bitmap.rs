@@ -91,10 +91,4 @@ impl Calls for BitmapCpu<'_> {
         let done = self.shared.lock().dealloc_contiguous(bit(range.start), range.len() as usize);
         taken_back(done, range.start)
     }
-
-    fn alloc_contig(&mut self, range: FrameRange) -> Result<FrameRange, Refused> {
-        let first =
-            self.shared.lock().alloc_contiguous(Some(bit(range.start)), range.len() as usize, 0);
-        first.map(|_| range).ok_or(Refused::NoMemory)
-    }
 }

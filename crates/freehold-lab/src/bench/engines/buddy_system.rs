@@ -1,13 +1,9 @@
 //! `buddy_system_allocator`, what most Rust kernels embed, behind the spin lock that it ships.
 
-use std::hint::black_box;
-use std::time::Duration;
-
 use buddy_system_allocator::LockedFrameAllocator;
 use freehold::{CpuId, FrameRange, Order, Pfn};
 
-use crate::bench::calls::{Calls, Machine, Refused, START, TIB};
-use crate::bench::clock::timed;
+use crate::bench::calls::{Calls, Machine, Refused, START};
 
 /// Its frame allocator, shared as its users share it: one lock around all of it, taken by each
 /// call.
@@ -28,16 +24,6 @@ impl Machine for BuddySystem {
 
     fn cpu(&self, _: CpuId) -> Result<BuddySystemCpu<'_>, Refused> {
         Ok(BuddySystemCpu { shared: &self.shared })
-    }
-
-    const STARTS: bool = true;
-
-    fn start_up(&self) -> Result<(Duration, Option<Duration>), Refused> {
-        let time = timed(|| {
-            let other = Self::new(TIB);
-            black_box(other.shared.lock().alloc(1)).map(drop).ok_or(Refused::NoMemory)
-        })?;
-        Ok((time, None))
     }
 }
 
@@ -79,11 +65,5 @@ impl Calls for BuddySystemCpu<'_> {
     fn free_range(&mut self, range: FrameRange) -> Result<(), Refused> {
         self.shared.lock().dealloc(range.start.get() as usize, range.len() as usize);
         Ok(())
-    }
-
-    /// Whichever frames it likes.
-    fn alloc_contig(&mut self, range: FrameRange) -> Result<FrameRange, Refused> {
-        let first = self.shared.lock().alloc(range.len() as usize).ok_or(Refused::NoMemory)?;
-        Ok(FrameRange { start: Pfn::new(first as u64), end: Pfn::new(first as u64 + range.len()) })
     }
 }

@@ -1,30 +1,21 @@
 //! A kernel's design, through the calls that name their CPU.
 
-use std::hint::black_box;
-use std::time::Duration;
-
 use freehold::{AllocFlags, CpuId, FrameRange, Migratetype, Order, Pfn};
 use freehold_classic::{Classic, Request};
 
-use crate::bench::calls::{Calls, Machine, Refused, TIB};
-use crate::bench::clock::timed;
-use crate::engines::{ClassicEngine, MachineConfig, classic_config};
+use crate::bench::calls::{Calls, Machine, Refused};
+use crate::engines::{ClassicEngine, MachineConfig};
 use crate::trials::simulated::Simulated;
 
 pub struct ClassicMachine {
     engine: ClassicEngine,
-    design: String,
 }
-
-/// What `start-up` builds: 4 GiB. It writes a record of each frame, so a TiB takes that many times
-/// as long.
-const STARTED: u64 = 1 << 20;
 
 impl ClassicMachine {
     /// The design `text` with so many CPUs and frames, and the kernel's watermarks.
     pub fn new(text: &str, cpus: u16, frames: u64) -> Result<Self, String> {
         let engine = ClassicEngine::new(text, &MachineConfig::new(frames, cpus))?;
-        Ok(Self { engine, design: text.to_owned() })
+        Ok(Self { engine })
     }
 
     pub fn classic(&self) -> &Classic {
@@ -41,20 +32,6 @@ impl Machine for ClassicMachine {
 
     fn engine(&self) -> Option<&dyn Simulated> {
         Some(&self.engine)
-    }
-
-    const STARTS: bool = true;
-
-    fn start_up(&self) -> Result<(Duration, Option<Duration>), Refused> {
-        let config = classic_config(&self.design, &MachineConfig::new(STARTED, 2));
-        let config = config.map_err(|_| Refused::Unbuildable)?;
-        let cpu = CpuId::new(0);
-        let time = timed(|| {
-            let other = Classic::new(config).map_err(|_| Refused::Unbuildable)?;
-            let pfn = black_box(other.alloc(cpu, Request::new(Order::ZERO, Migratetype::Movable))?);
-            Ok::<(), Refused>(other.free(cpu, pfn, Order::ZERO).map(drop)?)
-        })?;
-        Ok((time * (TIB / STARTED) as u32, None))
     }
 }
 
@@ -134,10 +111,5 @@ impl Calls for ClassicCpu<'_> {
     #[inline(always)]
     fn free_chunks(&mut self, chunks: &[(Pfn, Order)]) -> Result<(), Refused> {
         self.classic.free_folios(self.cpu, chunks).map(drop).map_err(Into::into)
-    }
-
-    fn alloc_contig(&mut self, range: FrameRange) -> Result<FrameRange, Refused> {
-        self.classic.alloc_contig_range(self.cpu, range, &mut |_| false)?;
-        Ok(range)
     }
 }

@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use freehold::{CpuId, Order, Pfn};
 
-use crate::bench::backing::FRAME;
 use crate::bench::calls::{Calls, Machine, Refused};
 use crate::bench::kind::Kind;
+use crate::bench::mapping::PAGE as FRAME;
 
 #[repr(C)]
 struct Mempool {
@@ -152,15 +152,15 @@ impl DpdkMachine {
     /// For a benchmark: each object costs a page, its header's, so there are as many as are needed.
     pub fn new(kind: Kind, cpus: u16, frames: u64) -> Result<Self, String> {
         let single = match kind {
-            Kind::Bulk | Kind::RandomFree | Kind::TwoThreads => 1 << 18,
-            Kind::RemoteFree | Kind::ProducerConsumer | Kind::SixteenThreads => 1 << 19,
-            Kind::Churn => frames,
+            Kind::Bulk | Kind::RandomFree => 1 << 18,
+            Kind::RemoteFree | Kind::ProducerConsumer => 1 << 19,
+            Kind::Churn | Kind::NearMark | Kind::Used => frames,
             Kind::Tails => 1 << 16,
             _ => 1 << 12,
         };
         let orders = match kind {
             Kind::Pair => vec![0, 9],
-            Kind::Orders => (0..ORDERS).collect(),
+            Kind::Orders | Kind::Used => (0..ORDERS).collect(),
             _ => vec![0],
         };
         Self::with(&orders, single, cpus)
@@ -186,7 +186,7 @@ impl Machine for DpdkMachine {
 
     fn cpu(&self, cpu: CpuId) -> Result<DpdkCpu<'_>, Refused> {
         if cpu.get() >= self.cpus {
-            return Err(Refused::Unbuildable);
+            return Err(Refused::NoSuchCpu);
         }
         let own = |pool: &Pool| (pool.pool, pool.caches[usize::from(cpu.get())]);
         let own = std::array::from_fn(|order| self.pools[order].as_ref().map(own));
@@ -213,12 +213,6 @@ impl Machine for DpdkMachine {
     fn unsuited(&self, kind: Kind) -> Option<&'static str> {
         match kind {
             Kind::Mixed => Some("the objects of a mempool have one size"),
-            Kind::Order9Split | Kind::Contig => Some("an object cannot be freed in parts"),
-            Kind::CmaRange => Some("a mempool cannot be asked for given objects"),
-            Kind::StartUp => Some("a mempool writes a header to each object when it is made"),
-            _ if kind.writes_memory() => {
-                Some("an object lies behind its header, not where a page begins")
-            }
             _ => None,
         }
     }

@@ -12,20 +12,17 @@ use std::alloc::{GlobalAlloc, Layout};
 
 use freehold::{CpuId, Order, Pfn};
 
-use crate::bench::backing::FRAME;
 use crate::bench::calls::{Calls, Machine, Refused};
-use crate::bench::kind::Kind;
+use crate::bench::mapping::PAGE as FRAME;
 
 #[derive(Clone, Copy, Debug)]
 pub struct HeapMachine<A> {
     heap: A,
-    /// Makes settings that are the process's, before anything is measured.
-    set: fn(),
 }
 
 impl<A> HeapMachine<A> {
-    pub fn new(heap: A, set: fn()) -> Self {
-        Self { heap, set }
+    pub fn new(heap: A) -> Self {
+        Self { heap }
     }
 }
 
@@ -40,23 +37,8 @@ impl<A: GlobalAlloc + Sync> Machine for HeapMachine<A> {
         Ok(HeapCpu { heap: &self.heap })
     }
 
-    /// They keep what they like. What each part of a run begins with is what they are told.
-    fn drain(&self) {
-        (self.set)();
-    }
-
     fn is_memory(&self) -> bool {
         true
-    }
-
-    fn unsuited(&self, kind: Kind) -> Option<&'static str> {
-        match kind {
-            Kind::Order9Split | Kind::Contig => {
-                Some("a block of malloc's cannot be freed in parts")
-            }
-            Kind::CmaRange => Some("malloc cannot be asked for given frames"),
-            _ => None,
-        }
     }
 }
 

@@ -5,14 +5,11 @@
 //! Their implementation in Rust was tried, too: a pair took it 59 ns where C took 36, and 100 chunks
 //! held of orders 3 to 8 twice to five times as long. So C is what is measured.
 
-use std::hint::black_box;
 use std::ptr::NonNull;
-use std::time::Duration;
 
 use freehold::{CpuId, FrameRange, FreeError, Order, Pfn};
 
-use crate::bench::calls::{Calls, Machine, Refused, START, TIB};
-use crate::bench::clock::timed;
+use crate::bench::calls::{Calls, Machine, Refused, START};
 
 /// What `llfree_calls.c` makes.
 #[repr(C)]
@@ -24,7 +21,6 @@ unsafe extern "C" {
     fn freehold_llfree_new(frames: usize, cpus: usize) -> *mut Llfree;
     fn freehold_llfree_free(llfree: *mut Llfree);
     fn freehold_llfree_get(llfree: *mut Llfree, order: u8, movable: bool, cpu: usize) -> u64;
-    fn freehold_llfree_get_at(llfree: *mut Llfree, frame: u64, order: u8, cpu: usize) -> bool;
     fn freehold_llfree_put(llfree: *mut Llfree, frame: u64, order: u8, cpu: usize) -> bool;
     fn freehold_llfree_drain(llfree: *mut Llfree);
     fn freehold_llfree_free_frames(llfree: *const Llfree) -> usize;
@@ -32,7 +28,7 @@ unsafe extern "C" {
     fn freehold_llfree_free_in_trees(llfree: *const Llfree) -> usize;
 }
 
-/// Its class for huge frames begins here; a range is allocated and freed in such pieces.
+/// Its class for huge frames begins here; a range is freed in such pieces.
 const HUGE: Order = Order::PAGEBLOCK;
 
 pub struct LlfreeMachine {
@@ -68,7 +64,7 @@ impl Machine for LlfreeMachine {
     fn cpu(&self, cpu: CpuId) -> Result<LlfreeCpu<'_>, Refused> {
         let slot = usize::from(cpu.get());
         if cpu.get() >= self.cpus {
-            return Err(Refused::Unbuildable);
+            return Err(Refused::NoSuchCpu);
         }
         Ok(LlfreeCpu { machine: self, slot })
     }
@@ -94,16 +90,6 @@ impl Machine for LlfreeMachine {
         // SAFETY: `llfree` lives as long as this.
         Some(unsafe { freehold_llfree_free_blocks(self.llfree.as_ptr()) } as u64)
     }
-
-    const STARTS: bool = true;
-
-    fn start_up(&self) -> Result<(Duration, Option<Duration>), Refused> {
-        let time = timed(|| {
-            let other = Self::new(self.cpus, TIB).map_err(|_| Refused::Unbuildable)?;
-            black_box(other.cpu(CpuId::new(0))?.alloc(Order::ZERO)).map(drop)
-        })?;
-        Ok((time, None))
-    }
 }
 
 /// One of its slots for each class.
@@ -126,16 +112,6 @@ impl LlfreeCpu<'_> {
             u64::MAX => Err(Refused::NoMemory),
             frame => Ok(Pfn::new(START.get() + frame)),
         }
-    }
-
-    /// Does `call` to each piece of a range, which is aligned to such pieces.
-    fn pieces(
-        range: FrameRange,
-        mut call: impl FnMut(Pfn) -> Result<(), Refused>,
-    ) -> Result<(), Refused> {
-        (range.start.get()..range.end.get())
-            .step_by(HUGE.frames() as usize)
-            .try_for_each(|first| call(Pfn::new(first)))
     }
 }
 
@@ -162,18 +138,9 @@ impl Calls for LlfreeCpu<'_> {
     /// It frees a huge frame whole, whether or not it was going to be freed in parts.
     #[inline(always)]
     fn free_range(&mut self, range: FrameRange) -> Result<(), Refused> {
-        Self::pieces(range, |first| self.free(first, HUGE))
-    }
-
-    fn alloc_contig(&mut self, range: FrameRange) -> Result<FrameRange, Refused> {
-        let llfree = self.machine.llfree.as_ptr();
-        Self::pieces(range, |first| {
-            // SAFETY: as in `free`; it refuses frames that are in use.
-            let done =
-                unsafe { freehold_llfree_get_at(llfree, frame(first), HUGE.get(), self.slot) };
-            if done { Ok(()) } else { Err(Refused::NoMemory) }
-        })?;
-        Ok(range)
+        (range.start.get()..range.end.get())
+            .step_by(HUGE.frames() as usize)
+            .try_for_each(|first| self.free(Pfn::new(first), HUGE))
     }
 }
 
@@ -231,17 +198,15 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_taken_and_given_back() {
+    fn ranges_are_given_back() {
         let machine = machine();
         let mut cpu = machine.cpu(CpuId::new(0)).expect("a slot");
-        let start = Pfn::new(START.get() + FRAMES / 2);
-        let range = FrameRange { start, end: Pfn::new(start.get() + 4 * HUGE.frames()) };
-        assert_eq!(cpu.alloc_contig(range), Ok(range));
-        assert_eq!(cpu.alloc_contig(range), Err(Refused::NoMemory));
-        assert_eq!(machine.check(range.len()), Ok(()));
+        let start = cpu.alloc(HUGE).expect("a chunk");
+        let range = FrameRange { start, end: Pfn::new(start.get() + HUGE.frames()) };
+        assert_eq!(cpu.free_range(range), Ok(()));
+        assert_eq!(machine.check(0), Ok(()));
+        let start = cpu.alloc(HUGE).expect("a chunk");
         assert_eq!(cpu.free(start, Order::ZERO), Ok(()), "in parts, too");
-        let rest = FrameRange { start: Pfn::new(start.get() + HUGE.frames()), ..range };
-        assert_eq!(cpu.free_range(rest), Ok(()));
         assert_eq!(machine.check(HUGE.frames() - 1), Ok(()));
     }
 }

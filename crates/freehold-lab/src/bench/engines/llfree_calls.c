@@ -67,12 +67,6 @@ IN_ONE_PIECE uint64_t freehold_llfree_get(struct freehold_llfree *self, uint8_t 
 	return llfree_is_ok(result) ? result.frame.value : UINT64_MAX;
 }
 
-/* Whether these frames were free, which they no longer are then. */
-bool freehold_llfree_get_at(struct freehold_llfree *self, uint64_t frame, uint8_t order, size_t cpu)
-{
-	return llfree_is_ok(llfree_get(&self->inner, frame_id_some(frame_id(frame)), request(order, true, cpu)));
-}
-
 /* Whether they were in use. */
 IN_ONE_PIECE bool freehold_llfree_put(struct freehold_llfree *self, uint64_t frame, uint8_t order, size_t cpu)
 {

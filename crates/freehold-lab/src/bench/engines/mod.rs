@@ -9,7 +9,7 @@ mod classic;
 #[allow(unsafe_code)]
 mod dpdk;
 mod freehold;
-// `dealloc` and `munmap` are unsafe to call.
+// `dealloc` is unsafe to call.
 #[cfg(any(test, feature = "peers"))]
 #[allow(unsafe_code)]
 mod heap;
@@ -17,13 +17,7 @@ mod heap;
 #[cfg(feature = "llfree")]
 #[allow(unsafe_code)]
 mod llfree;
-#[allow(unsafe_code)]
-mod mmap;
 mod peer;
-// Settings of malloc families, which are C.
-#[cfg(feature = "peers")]
-#[allow(unsafe_code)]
-pub(super) mod purging;
 mod ring_alone;
 mod stamped;
 
@@ -39,7 +33,6 @@ pub use dpdk::{DpdkCpu, DpdkMachine};
 pub use heap::{HeapCpu, HeapMachine};
 #[cfg(feature = "llfree")]
 pub use llfree::{LlfreeCpu, LlfreeMachine};
-pub use mmap::{MmapCpu, MmapMachine};
 pub use peer::Peer;
 pub use ring_alone::{RingAlone, RingAloneCpu};
 pub use stamped::{Stamped, StampedCpu};

@@ -17,24 +17,12 @@ kinds! {
         name: "buddy_system_allocator",
         summary: "the buddy_system_allocator crate behind its spin lock, as most Rust kernels use it",
     },
-    Mmap: About {
-        name: "mmap",
-        summary: "mmap and munmap, a system call each; frames cost nothing before they are touched",
-    },
     Bitmap: About {
         name: "bitmap-allocator",
         summary: "the bitmap-allocator crate behind a spin lock, as several Rust kernels use it",
     },
     Mimalloc: About { name: "mimalloc", summary: "mimalloc's blocks of 4 KiB << order, aligned to 4 KiB" },
     Jemalloc: About { name: "jemalloc", summary: "jemalloc's blocks of 4 KiB << order, aligned to 4 KiB" },
-    MimallocKeeps: About {
-        name: "mimalloc-keeps",
-        summary: "mimalloc told to give no memory back to the system",
-    },
-    JemallocKeeps: About {
-        name: "jemalloc-keeps",
-        summary: "jemalloc told to give no memory back to the system",
-    },
     Snmalloc: About { name: "snmalloc", summary: "snmalloc's blocks of 4 KiB << order, aligned to 4 KiB" },
     Llfree: About {
         name: "llfree",
@@ -51,7 +39,7 @@ impl Peer {
     /// every build has it.
     const fn feature(self) -> Option<(&'static str, bool)> {
         match self {
-            Self::BuddySystem | Self::Mmap => None,
+            Self::BuddySystem => None,
             Self::Llfree => Some(("llfree", cfg!(feature = "llfree"))),
             Self::Dpdk => Some(("dpdk", cfg!(feature = "dpdk"))),
             _ => Some(("peers", cfg!(feature = "peers"))),

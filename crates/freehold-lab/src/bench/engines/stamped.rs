@@ -185,13 +185,6 @@ impl<M: Machine> Calls for StampedCpu<'_, M> {
             .try_for_each(|&pfn| self.stamps.give(Stamped::<M>::chunk(pfn, Order::ZERO)))?;
         self.calls.free_folios(frames)
     }
-
-    fn alloc_contig(&mut self, range: FrameRange) -> Result<FrameRange, Refused> {
-        let range = self.calls.alloc_contig(range)?;
-        let frames = range.start.get()..range.end.get();
-        frames.map(Pfn::new).try_for_each(|pfn| self.stamps.take(pfn, Order::ZERO, self.owner))?;
-        Ok(range)
-    }
 }
 
 #[cfg(test)]

@@ -9,19 +9,58 @@ use freehold_host::{Arena, Backing, Frames};
 use rustix::mm::Advice;
 
 use super::heap::{self, Heap};
-use super::{FREEHOLD, LINUX, MALLOC, rss};
+use super::rss;
 use crate::bench::clock::{thread_time, timed};
-use crate::bench::gathered::Gathered;
+use crate::bench::engines::FREEHOLD;
+use crate::bench::figures::Figures;
 use crate::bench::loops::per;
 use crate::bench::mapping::Mapping;
-use crate::bench::plan::Plan;
-use crate::bench::scale::Scale;
-use crate::bench::side::Side;
+use crate::bench::metric::{About, metric, ns};
+use crate::bench::runner::{Plan, Side};
 
 const GIB: u64 = 1 << 30;
 const PAGE: u64 = crate::bench::mapping::PAGE as u64;
 /// What a buffer is doubled to.
 const DOUBLED: usize = 512 << 20;
+
+pub(crate) const ABOUT: About = About {
+    what: "An arena's frames as a program has them: allocated and freed by handles, of a size that the compiler does not \
+           know; a GiB of them of which few are kept, purged; arenas that nobody has used yet; a buffer that grows by \
+           doubling. Beside it the C library's malloc and, with -e mimalloc and -e jemalloc in a build with --features peers, \
+           those: pages aligned to 4 KiB, their own way of purging. linux is one mapping as large as the buffer, touched: \
+           what nobody gets below.",
+    source: "buffer pools and large vectors of programs; mimalloc issue 1364 (memory that is not given back)",
+    metrics: &[
+        ns("ns_per_pair_4k", "an allocation of 4 KiB and its free, nothing written"),
+        ns("ns_per_pair_64k", "of 64 KiB"),
+        ns("ns_per_pair_2m", "of 2 MiB"),
+        metric("mib_after_purge_4k", "MiB", "in memory, 1 page of 1,000 of a GiB kept"),
+        metric("ms_purge_4k", "ms", "CPU time of that purge"),
+        metric(
+            "mib_after_purge_64k",
+            "MiB",
+            "in memory, 1 piece of 64 KiB of 64 of a GiB kept: 16 MiB",
+        ),
+        metric("ms_purge_64k", "ms", "CPU time of that purge"),
+        metric("kib_empty_1t", "KiB", "in memory for an empty arena of 1 TiB of address space"),
+        metric("ms_empty_1t", "ms", "until it is made"),
+        metric("kib_empty_16t", "KiB", "in memory for an empty arena of 16 TiB"),
+        metric("ms_empty_16t", "ms", "until it is made"),
+        metric(
+            "mib_peak_doubled",
+            "MiB",
+            "the most in memory while a buffer is doubled to 512 MiB",
+        ),
+        metric(
+            "ms_doubled",
+            "ms",
+            "CPU time of that, page faults of 4 KiB pages included; the system had the memory in use just before",
+        ),
+        metric("mib_peak_doubled_huge", "MiB", "the same in an arena of huge pages"),
+        metric("ms_doubled_huge", "ms", "CPU time of that, page faults of huge pages included"),
+    ],
+    ..About::ONE_THREAD
+};
 
 /// A pair of so many frames.
 const PAIRS: [(u64, &str); 3] =
@@ -53,48 +92,41 @@ fn trim(of: &LargeFromArena) {
     let _ = of.arena().map(Arena::trim);
 }
 
+/// The C library's own, and one mapping touched; always there.
+const MALLOC: &str = "malloc";
+const LINUX: &str = "linux";
+
 pub(super) fn sides(plan: &Plan) -> Vec<Side<'static>> {
     // How many pairs: of malloc's, those of megabytes are system calls.
-    let n = if plan.scale == Scale::FULL { 2_000_000 } else { 200_000 };
+    let n = plan.scale.arena_pairs;
     let mut sides = Vec::new();
     if plan.has(FREEHOLD) {
-        sides.push(Side::new(FREEHOLD, move |_, found| ours(found, n)));
+        sides.push(Side::new(FREEHOLD, move |_| ours(n)));
     }
-    sides.push(Side::new(LINUX, |_, found| plain(found)));
-    sides.push(Side::new(MALLOC, move |_, found| theirs(found, MALLOC, &heap::system(), n)));
+    sides.push(Side::new(LINUX, |_| plain()));
+    sides.push(Side::new(MALLOC, move |_| theirs(&heap::system(), n)));
     #[cfg(feature = "peers")]
     {
-        use crate::bench::engines::{Peer, purging};
-        for (peer, purges) in [(Peer::Mimalloc, true), (Peer::MimallocKeeps, false)] {
-            let name = peer.name();
-            if plan.has(name) {
-                sides.push(Side::new(name, move |_, found| {
-                    purging::mimalloc_purges(purges);
-                    theirs(found, name, &heap::mimalloc(), n)
-                }));
-            }
+        use crate::bench::engines::Peer;
+        if plan.has(Peer::Mimalloc.name()) {
+            sides.push(Side::new(Peer::Mimalloc.name(), move |_| theirs(&heap::mimalloc(), n)));
         }
-        for (peer, purges) in [(Peer::Jemalloc, true), (Peer::JemallocKeeps, false)] {
-            let name = peer.name();
-            if plan.has(name) {
-                sides.push(Side::new(name, move |_, found| {
-                    purging::jemalloc_purges(purges);
-                    theirs(found, name, &heap::jemalloc(), n)
-                }));
-            }
+        if plan.has(Peer::Jemalloc.name()) {
+            sides.push(Side::new(Peer::Jemalloc.name(), move |_| theirs(&heap::jemalloc(), n)));
         }
     }
     sides
 }
 
-fn ours(figures: &mut Gathered, n: u64) -> Result<(), String> {
+fn ours(n: u64) -> Result<Figures, String> {
+    let mut figures = Figures::default();
     let text = |error: freehold_host::Error| error.to_string();
     // So that the code that makes arenas is in memory, which is none of an empty one's.
     drop(Arena::with_size(GIB).map_err(text)?);
     for (tib, kib, ms) in EMPTY {
         let (kept, time) = empty(tib << 40)?;
-        figures.add(FREEHOLD, kib, kept / 1024.0);
-        figures.add(FREEHOLD, ms, millis(time));
+        figures.add(kib, kept / 1024.0);
+        figures.add(ms, millis(time));
     }
     let arena = Arena::with_size(2 * GIB).map_err(text)?;
     // So that no block comes from the system in the loops.
@@ -102,36 +134,29 @@ fn ours(figures: &mut Gathered, n: u64) -> Result<(), String> {
     warm.map(drop).map_err(text)?;
     for (frames, metric) in PAIRS {
         let time = timed(|| pairs(&arena, black_box(frames), n)).map_err(text)?;
-        figures.add(FREEHOLD, metric, per(time, n));
+        figures.add(metric, per(time, n));
     }
     for shape in &SHAPES {
         arena.trim().map_err(text)?;
         let purge = || arena.trim().map(drop).map_err(text);
-        purged(figures, FREEHOLD, shape, || arena.frames(shape.frames).ok().map(touched), purge)?;
+        purged(&mut figures, shape, || arena.frames(shape.frames).ok().map(touched), purge)?;
     }
     arena.validate().map_err(text)?;
     drop(arena);
-    doubled(
-        figures,
-        FREEHOLD,
-        &Heap::new(&SMALL_PAGES, || trim(&SMALL_PAGES)),
-        ["mib_peak_doubled", "ms_doubled"],
-    )?;
+    let small = Heap::new(&SMALL_PAGES, || trim(&SMALL_PAGES));
+    doubled(&mut figures, &small, ["mib_peak_doubled", "ms_doubled"])?;
     let huge = Heap::new(&HUGE_PAGES, || trim(&HUGE_PAGES));
-    doubled(figures, FREEHOLD, &huge, ["mib_peak_doubled_huge", "ms_doubled_huge"])
+    doubled(&mut figures, &huge, ["mib_peak_doubled_huge", "ms_doubled_huge"])?;
+    Ok(figures)
 }
 
-fn theirs<A: GlobalAlloc>(
-    figures: &mut Gathered,
-    engine: &str,
-    heap: &Heap<A>,
-    n: u64,
-) -> Result<(), String> {
+fn theirs<A: GlobalAlloc>(heap: &Heap<A>, n: u64) -> Result<Figures, String> {
+    let mut figures = Figures::default();
     for (frames, metric) in PAIRS {
         // A tenth of the larger ones: where they are not kept, each is two system calls.
         let n = if frames == 1 { n } else { n / 10 };
         let time = timed(|| heap.pairs((frames * PAGE) as usize, n))?;
-        figures.add(engine, metric, per(time, n));
+        figures.add(metric, per(time, n));
     }
     for shape in &SHAPES {
         heap.purge();
@@ -139,29 +164,31 @@ fn theirs<A: GlobalAlloc>(
             heap.purge();
             Ok(())
         };
-        purged(figures, engine, shape, || heap.touched((shape.frames * PAGE) as usize), purge)?;
+        purged(&mut figures, shape, || heap.touched((shape.frames * PAGE) as usize), purge)?;
     }
     heap.purge();
-    doubled(figures, engine, heap, ["mib_peak_doubled", "ms_doubled"])
+    doubled(&mut figures, heap, ["mib_peak_doubled", "ms_doubled"])?;
+    Ok(figures)
 }
 
 /// One mapping as large as the doubled buffer, touched: what nobody gets below.
-fn plain(figures: &mut Gathered) -> Result<(), String> {
+fn plain() -> Result<Figures, String> {
+    let mut figures = Figures::default();
     for (pages, ms) in
         [(Advice::LinuxNoHugepage, "ms_doubled"), (Advice::LinuxHugepage, "ms_doubled_huge")]
     {
         let mapping = mapping()?;
         // A kernel without huge pages refuses to be told not to use them.
         if let (Advice::LinuxHugepage, Err(errno)) = (pages, mapping.advise(DOUBLED, pages)) {
-            figures.unavailable(format!("one mapping of huge pages left out: {errno}"));
+            figures.unavailable.push(format!("one mapping of huge pages left out: {errno}"));
             continue;
         }
         in_use_lately()?;
         let start = thread_time();
         mapping.touch(DOUBLED);
-        figures.add(LINUX, ms, millis(thread_time().saturating_sub(start)));
+        figures.add(ms, millis(thread_time().saturating_sub(start)));
     }
-    Ok(())
+    Ok(figures)
 }
 
 fn mapping() -> Result<Mapping, String> {
@@ -199,8 +226,7 @@ fn touched(mut frames: Frames<&Arena>) -> Frames<&Arena> {
 /// Fills a GiB, frees all but a few of its pieces, purges: what this process has more of than
 /// before, and the purge's time.
 fn purged<P>(
-    figures: &mut Gathered,
-    engine: &str,
+    figures: &mut Figures,
     shape: &Shape,
     mut piece: impl FnMut() -> Option<P>,
     purge: impl Fn() -> Result<(), String>,
@@ -220,8 +246,8 @@ fn purged<P>(
     }
     let time = timed(&purge)?;
     let after = rss::resident()?;
-    figures.add(engine, shape.mib, after.saturating_sub(before) as f64 / f64::from(1 << 20));
-    figures.add(engine, shape.ms, millis(time));
+    figures.add(shape.mib, after.saturating_sub(before) as f64 / f64::from(1 << 20));
+    figures.add(shape.ms, millis(time));
     drop(pieces);
     purge()
 }
@@ -240,20 +266,19 @@ fn empty(bytes: u64) -> Result<(f64, Duration), String> {
 /// A buffer that grows by doubling: the most memory this process has meanwhile, beyond what it had,
 /// and the time.
 fn doubled<A: GlobalAlloc>(
-    figures: &mut Gathered,
-    engine: &str,
+    figures: &mut Figures,
     heap: &Heap<A>,
     [mib, ms]: [&'static str; 2],
 ) -> Result<(), String> {
     in_use_lately()?;
     if let Err(why) = rss::forget_peak() {
-        figures.unavailable(format!("the peak of a doubled buffer left out: {why}"));
+        figures.unavailable.push(format!("the peak of a doubled buffer left out: {why}"));
         return Ok(());
     }
     let before = rss::resident()?;
     let time = timed(|| heap.doubled(DOUBLED))?;
-    figures.add(engine, mib, rss::peak()?.saturating_sub(before) as f64 / f64::from(1 << 20));
-    figures.add(engine, ms, millis(time));
+    figures.add(mib, rss::peak()?.saturating_sub(before) as f64 / f64::from(1 << 20));
+    figures.add(ms, millis(time));
     heap.purge();
     Ok(())
 }

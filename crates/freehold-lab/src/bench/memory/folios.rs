@@ -1,31 +1,25 @@
-//! 128 MiB of this process's memory in folios of 64 KiB, and their reclaim in every variant.
+//! 128 MiB of this process's memory in folios of 64 KiB, and their reclaim.
 //!
 //! ```text
-//!   map, write all bytes -> madvise_free -> what the variant does -> madvise_pageout -> unmap, check
-//!                                           again, pins, rights      (timed, counted)
+//!   map, write all bytes -> madvise_free -> madvise_pageout (timed, counted) -> unmap, check
 //! ```
 
-use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
-use freehold::{CpuId, Order, Owned, Pfn};
+use freehold::{CpuId, Order, Owned};
 use freehold_host::HostMmu;
 use freehold_host::freehold_vm::{
     Access, Frame, IntervalNode, Mapping, PageTable, Space, SpaceId, TABLE_ENTRIES, UnmapPath, Vm,
     VmError, Vma, Vpn, VpnRange,
 };
 
-use super::second::{Other, timed};
-use super::variants::Variant;
 use crate::bench::calls::{Machine, START};
-use crate::bench::clock::Cpus;
+use crate::bench::clock::{Cpus, thread_time};
 use crate::bench::engines::{FreeholdMachine, HostThreads};
 
 pub const FOLIOS: u64 = 2048;
 pub const FOLIO_PAGES: u64 = ORDER.frames();
-/// One folio in so many is what a variant does something to.
-pub const SHARE: u64 = 8;
-
 const ORDER: Order = match Order::new(4) {
     Some(order) => order,
     None => Order::ZERO,
@@ -41,10 +35,6 @@ pub struct Reclaim {
     pub deferred: u64,
     pub flushes: u64,
     pub syscalls: u64,
-    /// Folios that stay because they were written to.
-    pub redirtied: u64,
-    /// Folios that stay because somebody uses them.
-    pub busy: u64,
 }
 
 pub struct Folios {
@@ -73,14 +63,13 @@ impl Folios {
         Ok(Self { vm: Vm::new(mmu, START, records.leak(), mappings.leak(), spaces.leak()), frames })
     }
 
-    /// Makes the folios, reclaims them, and takes away what is left.
-    pub fn run(&self, variant: Variant, path: UnmapPath, cpus: &Cpus) -> Result<Reclaim, String> {
-        let base = if variant == Variant::AcrossTables { FOLIO_PAGES / 2 } else { 0 };
-        let all = VpnRange::new(Vpn::new(base), PAGES).ok_or("no such range")?;
+    /// Makes the folios, reclaims them, and takes away what is left; with a second thread of the
+    /// process on another CPU where that is wanted, which every flush interrupts.
+    pub fn run(&self, path: UnmapPath, second: bool, cpus: &Cpus) -> Result<Reclaim, String> {
         let reclaim = {
             let cpu =
                 self.frames.freehold().own(CpuId::new(0)).map_err(|error| error.to_string())?;
-            self.reclaim(&cpu, variant, path, all, cpus).map_err(|error| error.to_string())?
+            self.reclaim(&cpu, path, second, cpus).map_err(|error| error.to_string())?
         };
         let stats = self.vm.stats();
         if stats.folios != stats.folios_freed || self.vm.queued() != (0, 0) {
@@ -94,54 +83,23 @@ impl Folios {
     fn reclaim(
         &self,
         cpu: &Cpu<'_>,
-        variant: Variant,
         path: UnmapPath,
-        all: VpnRange,
+        second: bool,
         cpus: &Cpus,
     ) -> Result<Reclaim, VmError> {
         let vm = &self.vm;
+        let all = VpnRange { start: Vpn::new(0), end: Vpn::new(PAGES) };
         vm.set_unmap_path(path);
         vm.add_vma(ID, all, Vma { access: Access::ReadWrite, droppable: false })?;
-        let page = |folio: u64, page: u64| Vpn::new(all.start.get() + folio * FOLIO_PAGES + page);
         for folio in 0..FOLIOS {
-            vm.map_new(cpu, ID, page(folio, 0), ORDER, Access::ReadWrite)?;
+            vm.map_new(cpu, ID, Vpn::new(folio * FOLIO_PAGES), ORDER, Access::ReadWrite)?;
         }
-        (0..PAGES).for_each(|page| self.fill(Vpn::new(all.start.get() + page)));
-        let some = || (0..FOLIOS).step_by(SHARE as usize);
-        if variant == Variant::MixedRights {
-            for folio in some() {
-                let half =
-                    VpnRange { start: page(folio, FOLIO_PAGES / 2), end: page(folio, FOLIO_PAGES) };
-                vm.protect(ID, half, Access::Read)?;
-            }
-        }
+        (0..PAGES).for_each(|page| self.fill(Vpn::new(page)));
         vm.madvise_free(cpu, ID, all)?;
-        let mut pins = Vec::new();
-        match variant {
-            Variant::Redirtied => some().for_each(|folio| self.write(page(folio, 3))),
-            Variant::Pinned => {
-                for folio in some() {
-                    pins.push(vm.pin(cpu, ID, page(folio, 0), false)?);
-                }
-            }
-            _ => {}
-        }
         let (before, calls) = (vm.stats(), self.syscalls());
-        let mut n = 0;
-        let mut touch = || {
-            n += SHARE;
-            self.write(page(n % FOLIOS, n / FOLIOS % FOLIO_PAGES));
-        };
-        let mut spin = std::hint::spin_loop;
-        let other: Option<Other<'_>> = match variant {
-            Variant::SecondThread => Some(&mut spin),
-            Variant::Toucher => Some(&mut touch),
-            _ => None,
-        };
-        let (time, frames) = timed(cpus, other, || vm.madvise_pageout(cpu, ID, all));
+        let (time, frames) = timed(cpus, second, || vm.madvise_pageout(cpu, ID, all));
         let frames = frames?;
         let (after, syscalls) = (vm.stats(), self.syscalls() - calls);
-        pins.into_iter().try_for_each(|pfn: Pfn| vm.unpin(cpu, pfn, false))?;
         vm.unmap(cpu, ID, all)?;
         vm.remove_vma(cpu, ID, all)?;
         Ok(Reclaim {
@@ -150,8 +108,6 @@ impl Folios {
             syscalls,
             deferred: after.deferred_queued - before.deferred_queued,
             flushes: after.reclaim_flushes - before.reclaim_flushes,
-            redirtied: after.redirtied - before.redirtied,
-            busy: after.kept_busy - before.kept_busy,
         })
     }
 
@@ -160,18 +116,47 @@ impl Folios {
         stats.release_calls + stats.protect_calls
     }
 
-    fn write(&self, page: Vpn) {
-        if let Some(words) = self.vm.mmu().words(ID, page) {
-            // Relaxed: a plain store; what is in it does not matter.
-            words[3].store(7, Ordering::Relaxed);
-        }
-    }
-
     /// As `memset` does.
     fn fill(&self, page: Vpn) {
         if let Some(words) = self.vm.mmu().words(ID, page) {
-            // Relaxed: as above.
+            // Relaxed: plain stores; what is in them does not matter.
             words.iter().for_each(|word| word.store(0x0101_0101_0101_0101, Ordering::Relaxed));
         }
     }
+}
+
+/// How long something takes, by itself or beside a thread that runs on another CPU.
+///
+/// What one thread does alone is timed by its CPU time, which a neighbour on the machine does not
+/// disturb. Beside another thread it is the wall clock: while a virtual machine delivers an
+/// interrupt to its other CPU the guest's CPU time may stand still, and that is just what a flush
+/// costs.
+fn timed<R>(cpus: &Cpus, second: bool, work: impl FnOnce() -> R) -> (Duration, R) {
+    if !second {
+        let start = thread_time();
+        let result = work();
+        return (thread_time().saturating_sub(start), result);
+    }
+    let (runs, done) = (AtomicBool::new(false), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            cpus.pin(1);
+            // Release: whoever sees it sees this thread on its CPU.
+            runs.store(true, Ordering::Release);
+            // Relaxed: only says when to stop.
+            while !done.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        });
+        // Acquire: as above.
+        while !runs.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        let start = Instant::now();
+        let result = work();
+        let time = start.elapsed();
+        // Relaxed: as above.
+        done.store(true, Ordering::Relaxed);
+        (time, result)
+    })
 }

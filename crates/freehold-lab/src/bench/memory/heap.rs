@@ -7,8 +7,6 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::hint::black_box;
 use std::ptr::NonNull;
 
-#[cfg(feature = "peers")]
-use crate::bench::engines::purging;
 use crate::bench::mapping::PAGE;
 
 /// Something that gives memory: one of malloc's families, or an arena for large buffers.
@@ -42,12 +40,38 @@ pub(super) fn system() -> Heap<System> {
 
 #[cfg(feature = "peers")]
 pub(super) fn mimalloc() -> Heap<mimalloc::MiMalloc> {
-    Heap { heap: &mimalloc::MiMalloc, purge: purging::mimalloc_collect }
+    fn purge() {
+        unsafe extern "C" {
+            fn mi_collect(force: bool);
+        }
+        // SAFETY: mimalloc's, which is linked in; any thread may call it at any time.
+        unsafe { mi_collect(true) };
+    }
+    Heap { heap: &mimalloc::MiMalloc, purge }
 }
 
 #[cfg(feature = "peers")]
 pub(super) fn jemalloc() -> Heap<tikv_jemallocator::Jemalloc> {
-    Heap { heap: &tikv_jemallocator::Jemalloc, purge: purging::jemalloc_collect }
+    use std::ffi::{c_char, c_int, c_void};
+    use std::ptr::null_mut;
+
+    fn purge() {
+        unsafe extern "C" {
+            fn _rjem_mallctl(
+                name: *const c_char,
+                old: *mut c_void,
+                old_len: *mut usize,
+                new: *mut c_void,
+                new_len: usize,
+            ) -> c_int;
+        }
+        // All arenas are number 4096 to it.
+        for name in [c"thread.tcache.flush", c"arena.4096.decay", c"arena.4096.purge"] {
+            // SAFETY: jemalloc's, which is linked in; it reads and writes no value by these names.
+            unsafe { _rjem_mallctl(name.as_ptr(), null_mut(), null_mut(), null_mut(), 0) };
+        }
+    }
+    Heap { heap: &tikv_jemallocator::Jemalloc, purge }
 }
 
 impl<A: GlobalAlloc + 'static> Heap<A> {

@@ -1,89 +1,88 @@
-//! `bench lazyfree`: reclaim page by page (each page flushed, or flushes collected) and batched, in
-//! turns, and the system's own beside it.
+//! `bench lazyfree`: reclaim of this process's own memory page by page and batched, in turns.
 
 use freehold_host::freehold_vm::UnmapPath;
 
 use super::folios::{FOLIOS, Folios, Reclaim};
-use super::variants::{KERNEL, KERNEL_METRICS, METRICS, VARIANTS, Variant};
-use super::{FREEHOLD, LINUX, kernel};
 use crate::bench::clock::Cpus;
-use crate::bench::engines::HostThreads;
-use crate::bench::gathered::Gathered;
-use crate::bench::plan::Plan;
-use crate::bench::side::Side;
+use crate::bench::engines::{FREEHOLD, HostThreads};
+use crate::bench::figures::Figures;
+use crate::bench::metric::{About, Metric, metric, ns};
+use crate::bench::runner::{Plan, Side};
 
-pub(super) fn sides<'a>(
-    plan: &Plan,
-    cpus: &'a Cpus,
-    host: HostThreads,
-    found: &mut Gathered,
-) -> Vec<Side<'a>> {
-    let two = cpus.count() > 1;
-    if !two {
-        found.unavailable("a second thread left out: this process may use one CPU".to_owned());
-    }
-    let mut sides = Vec::new();
-    if plan.has(FREEHOLD) {
-        match Folios::new(host) {
-            Err(error) => found.unavailable(format!("{FREEHOLD} left out: {error}")),
-            Ok(folios) => sides.push(Side::new(FREEHOLD, move |turn, found| {
-                for (&variant, metrics) in VARIANTS.iter().zip(&METRICS) {
-                    if two || !matches!(variant, Variant::SecondThread | Variant::Toucher) {
-                        let figures = all(&folios, variant, turn, cpus)?;
-                        metrics
-                            .iter()
-                            .zip(figures)
-                            .for_each(|(metric, n)| found.add(FREEHOLD, metric.name, n));
-                    }
-                }
-                Ok(())
-            })),
-        }
-    }
-    sides.push(Side::new(LINUX, move |_, found| {
-        for ((page, what), metrics) in KERNEL.into_iter().zip(&KERNEL_METRICS) {
-            for (metric, second) in
-                metrics.iter().zip([false, true]).filter(|(_, second)| two || !second)
-            {
-                match kernel::reclaim(page, second, cpus) {
-                    Ok(ns) => found.add(LINUX, metric.name, ns),
-                    Err(reason) => {
-                        found.unavailable(format!("{LINUX}, {what} left out: {reason}"));
-                        break;
-                    }
-                }
-            }
-        }
-        Ok(())
-    }));
-    sides
+macro_rules! metrics {
+    ($($suffix:literal),*) => { [$([
+        ns(concat!("ns_per_folio_page_by_page", $suffix), "a folio of 64 KiB, page by page"),
+        ns(concat!("ns_per_folio_batched", $suffix), "a folio of 64 KiB at once, flushes collected"),
+        metric(concat!("batched_speedup", $suffix), "times", "the first by the second, in each run"),
+        metric(concat!("deferred_splits_page_by_page", $suffix), "folios", QUEUED),
+        metric(concat!("deferred_splits_batched", $suffix), "folios", QUEUED),
+        metric(concat!("flushes_page_by_page", $suffix), "calls", FLUSHES),
+        metric(concat!("flushes_batched", $suffix), "calls", FLUSHES),
+        metric(concat!("syscalls_per_folio_batched", $suffix), "calls", "system calls for a folio"),
+    ]),*] };
 }
 
-/// All three ways, one after the other: a figure for each of a variant's metrics.
-fn all(folios: &Folios, variant: Variant, turn: usize, cpus: &Cpus) -> Result<[f64; 13], String> {
-    let each = |n: u64| n as f64 / FOLIOS as f64;
-    let ns = |reclaim: &Reclaim| reclaim.time.as_nanos() as f64 / FOLIOS as f64;
-    // In turns, so that none of the three always follows the same one.
-    const PATHS: [UnmapPath; 3] =
-        [UnmapPath::PageByPage, UnmapPath::PageByPageDeferred, UnmapPath::Batched];
-    let mut done = [Reclaim::default(); 3];
-    for at in (0..PATHS.len()).map(|n| (n + turn) % PATHS.len()) {
-        done[at] = folios.run(variant, PATHS[at], cpus)?;
+const QUEUED: &str = "put on the deferred-split queue";
+const FLUSHES: &str = "flushes of all folios";
+
+/// By one thread, and while a second one runs.
+const METRICS: [[Metric; 8]; 2] = metrics!("", "_second_thread");
+
+pub(crate) const ABOUT: About = About {
+    what: "128 MiB of this process's memory in 2,048 folios of 64 KiB: written to, made lazyfree, reclaimed. The \
+           reclaim is timed page by page and batched, by one thread, and with a second one that runs on another CPU.",
+    source: "Barry Song's lazyfree micro-benchmark (February 2025, Linux 6.15)",
+    threads: 2,
+    fewest_threads: 1,
+    metrics: METRICS.as_flattened(),
+};
+
+/// In turns, so that neither always comes first.
+const PATHS: [UnmapPath; 2] = [UnmapPath::PageByPage, UnmapPath::Batched];
+
+pub(super) fn sides<'a>(plan: &Plan, cpus: &'a Cpus, host: HostThreads) -> Vec<Side<'a>> {
+    if !plan.has(FREEHOLD) {
+        return Vec::new();
     }
-    let [pages, deferred, batched] = done;
+    let folios = Folios::new(host);
+    vec![Side::new(FREEHOLD, move |turn| {
+        let mut figures = Figures::default();
+        let folios = match &folios {
+            Ok(folios) => folios,
+            Err(error) => {
+                figures.unavailable.push(format!("{FREEHOLD} left out: {error}"));
+                return Ok(figures);
+            }
+        };
+        for (second, metrics) in [false, true].into_iter().zip(&METRICS) {
+            if second && cpus.count() < 2 {
+                let why = "a second thread left out: this process may use one CPU";
+                figures.unavailable.push(why.to_owned());
+                continue;
+            }
+            let found = all(folios, second, turn as usize, cpus)?;
+            metrics.iter().zip(found).for_each(|(metric, n)| figures.add(metric.name, n));
+        }
+        Ok(figures)
+    })]
+}
+
+/// Both ways, one after the other: a figure for each metric.
+fn all(folios: &Folios, second: bool, turn: usize, cpus: &Cpus) -> Result<[f64; 8], String> {
+    let ns = |reclaim: &Reclaim| reclaim.time.as_nanos() as f64 / FOLIOS as f64;
+    let mut done = [Reclaim::default(); 2];
+    for at in (0..PATHS.len()).map(|n| (n + turn) % PATHS.len()) {
+        done[at] = folios.run(PATHS[at], second, cpus)?;
+    }
+    let [pages, batched] = done;
     Ok([
         ns(&pages),
-        ns(&deferred),
         ns(&batched),
         ns(&pages) / ns(&batched),
-        ns(&deferred) / ns(&batched),
         pages.deferred as f64,
-        deferred.deferred as f64,
         batched.deferred as f64,
         pages.flushes as f64,
-        deferred.flushes as f64,
         batched.flushes as f64,
-        each(deferred.syscalls),
-        each(batched.syscalls),
+        batched.syscalls as f64 / FOLIOS as f64,
     ])
 }

@@ -56,10 +56,8 @@ pub fn ring_in_turn<'m, M: Machine>(
 pub fn one_thread<M: Machine>(machine: &M, kind: Kind) -> Result<Figures, Refused> {
     const PAIRS: u64 = 100_000;
     const FRAMES: usize = 262_144;
-    const BATCHES: u64 = 8;
     const REMOTE: usize = 960 * 512;
     let mut meter = Meter::default();
-    let blocks = BATCHES * loops::GROUP_BATCH as u64 * 512;
     match kind {
         Kind::Pair => {
             meter.part(machine, PAIRS, || {
@@ -73,12 +71,6 @@ pub fn one_thread<M: Machine>(machine: &M, kind: Kind) -> Result<Figures, Refuse
             meter.part(machine, FRAMES as u64, || {
                 loops::random_free(machine, FRAMES, 1).map(drop)
             })?;
-        }
-        Kind::Order9Split => {
-            meter.part(machine, blocks, || loops::groups_single(machine, BATCHES).map(drop))?;
-        }
-        Kind::Contig => {
-            meter.part(machine, blocks, || loops::groups_range(machine, BATCHES).map(drop))?;
         }
         _ => {
             let mut holder = machine.cpu(CpuId::new(0))?;

@@ -141,14 +141,7 @@ mod tests {
     fn the_bystanders_frames_are_in_what_locks_are_divided_by() {
         let machine = ClassicMachine::new("vanilla", 2, 1 << 16).unwrap();
         let cpus = Cpus::allowed();
-        let run = Run {
-            cpus: &cpus,
-            threads: 2,
-            scale: &Scale::QUICK,
-            number: 0,
-            frames: 1 << 16,
-            backing: None,
-        };
+        let run = Run { cpus: &cpus, threads: 2, scale: &Scale::QUICK, number: 0, frames: 1 << 16 };
         let (mut meter, set) = (Meter::default(), 1 << 15);
         // Until the bystander has done something; an avalanche may be over before.
         let (mut avalanches, mut allocated) = (0, 0);

@@ -1,15 +1,58 @@
-//! The benchmarks that are loops of [`loops`] and [`threads`] and nothing besides.
+//! `pair`, `bulk`, `random-free`, `remote-free`: loops of [`loops`] and [`threads`], and nothing
+//! besides.
 
 use super::Run;
 use crate::bench::calls::{Machine, Refused};
 use crate::bench::figures::Figures;
 use crate::bench::kind::Kind;
-use crate::bench::metric::THREADS;
-use crate::bench::threads::RING;
+use crate::bench::metric::{About, ns, with_locks};
 use crate::bench::{loops, threads};
 
-/// Frames that each of two churning threads holds: 256 MiB.
-const CHURNED: u64 = 1 << 16;
+pub const PAIR: About = About {
+    what: "One thread allocates a chunk and frees it, over and over.",
+    source: "the repeat test of LLFree's authors (USENIX ATC 2023); page_alloc micro-benchmarks of \
+             the kernel",
+    metrics: with_locks![
+        ns("ns_per_pair_order0", "an allocation and its free, single frames"),
+        ns("ns_per_pair_order9", "an allocation and its free, 2 MiB blocks"),
+    ],
+    ..About::ONE_THREAD
+};
+
+pub const BULK: About = About {
+    what: "One thread allocates 262,144 single frames (1 GiB) and frees them all.",
+    source: "the bulk test of LLFree's authors (USENIX ATC 2023); the bulk calls are the kernel's \
+             alloc_pages_bulk and free_pages_bulk and DPDK's mempool calls",
+    metrics: with_locks![
+        ns("ns_per_alloc", "a frame, allocated one by one"),
+        ns("ns_per_free", "a frame, freed one by one in the order of allocation"),
+        ns("ns_per_free_reversed", "a frame, freed one by one in the reverse order"),
+        ns("ns_per_frame_bulk_alloc", "a frame, allocated 64 a call"),
+        ns("ns_per_frame_bulk_free", "a frame, freed 64 a call in the order of allocation"),
+    ],
+    ..About::ONE_THREAD
+};
+
+pub const RANDOM_FREE: About = About {
+    what: "One thread frees 262,144 single frames (1 GiB) in random order; their allocation is not \
+           timed.",
+    source: "the random test of LLFree's authors (USENIX ATC 2023)",
+    metrics: with_locks![ns("ns_per_free", "a frame, freed one by one in random order")],
+    ..About::ONE_THREAD
+};
+
+pub const REMOTE_FREE: About = About {
+    what: "A CPU allocates the frames of 960 blocks (491,520 single frames) and rests; another CPU \
+           frees them all. The frees are timed.",
+    source: "exit of a process on another CPU; larson and xmalloc-test of malloc families",
+    threads: 2,
+    fewest_threads: 2,
+    metrics: with_locks![
+        ns("ns_per_free_sequential", "a frame, freed in rising order of addresses"),
+        ns("ns_per_free_scattered", "a frame, freed in random order"),
+        ns("ns_per_free_scattered_bulk", "the same 64 a call"),
+    ],
+};
 
 /// Each part begins with nothing in the CPUs' stocks.
 pub(super) fn measure<M: Machine>(
@@ -24,44 +67,13 @@ pub(super) fn measure<M: Machine>(
     let remote =
         |scattered, bulk| threads::remote_free(drained(), cpus, scale.remote, scattered, bulk);
     let sampled = match kind {
-        Kind::Pair => {
-            vec![
-                loops::pair::<_, 0>(drained(), scale.pairs)?,
-                loops::pair::<_, 9>(drained(), scale.block_pairs)?,
-            ]
-        }
+        Kind::Pair => vec![
+            loops::pair::<_, 0>(drained(), scale.pairs)?,
+            loops::pair::<_, 9>(drained(), scale.block_pairs)?,
+        ],
         Kind::Bulk => loops::bulk(drained(), scale.frames)?.to_vec(),
         Kind::RandomFree => vec![loops::random_free(drained(), scale.frames, seed)?],
-        Kind::Order9Split => vec![loops::groups_single(drained(), scale.batches)?],
-        Kind::Contig => vec![loops::groups_range(drained(), scale.batches)?],
-        Kind::RemoteFree => {
-            vec![remote(None, false)?, remote(Some(seed), false)?, remote(Some(seed), true)?]
-        }
-        _ => Vec::new(),
+        _ => vec![remote(None, false)?, remote(Some(seed), false)?, remote(Some(seed), true)?],
     };
-    let values = match kind {
-        Kind::TwoThreads => {
-            let (alone, slower) = threads::independent(drained(), cpus, 2, scale.pairs)?;
-            vec![slower, alone, threads::churning(drained(), cpus, CHURNED, scale.churn_steps)?]
-        }
-        Kind::SixteenThreads => return sixteen_threads(machine, run),
-        _ => Vec::new(),
-    };
-    let metrics = kind.about().metrics;
-    Ok(Figures::default().with_all_sampled(metrics, sampled).with_all(metrics, values))
-}
-
-fn sixteen_threads<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused> {
-    // As many pairs in all as two threads run: behind one lock for all of them they take long.
-    let pairs = (run.scale.pairs * 2 / u64::from(run.threads)).max(1);
-    let (alone, slowest) =
-        threads::independent(run.drained(machine), run.cpus, run.threads, pairs)?;
-    let messages = run.scale.messages;
-    let freed_by = |freers| {
-        threads::through_rings(run.drained(machine), run.cpus, messages, (freers, RING), false)
-    };
-    let values = [slowest, alone, freed_by(run.threads - 1)?, freed_by(1)?];
-    Ok(Figures::default()
-        .with_all(Kind::SixteenThreads.about().metrics, values)
-        .with(THREADS, f64::from(run.threads)))
+    Ok(Figures::default().with_all_sampled(kind.metrics(), sampled))
 }

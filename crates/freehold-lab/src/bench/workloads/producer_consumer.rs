@@ -16,7 +16,7 @@ use super::counting::{Reuse, ring_in_turn};
 use crate::bench::calls::{Calls, Machine, Refused};
 use crate::bench::figures::{Figures, Meter};
 use crate::bench::loops::BULK;
-use crate::bench::metric::{About, Metric, metric, ns, with_locks};
+use crate::bench::metric::{About, Metric, ZONE_LOCKS, metric, ns, with_locks};
 use crate::bench::threads;
 
 /// Depths of the ring, in messages, and the metrics of each: nanoseconds a frame (that of 64 is
@@ -30,6 +30,18 @@ const DEPTHS: [(usize, Option<&str>, &str); 6] = [
     (4096, Some("ns_per_frame_depth_4096"), "distinct_frames_depth_4096"),
 ];
 
+/// Chunks of order 3 in flight one by one, and their metrics: different chunks handed out, and how
+/// often the one used most was.
+const CHUNKS: [(usize, &str, &str); 2] = [
+    (1, "distinct_chunks_depth_1", "most_reused_depth_1"),
+    (16, "distinct_chunks_depth_16", "most_reused_depth_16"),
+];
+/// What netperf's socket buffers are.
+const CHUNK: Order = Order::new(3).unwrap();
+pub const CHUNK_LOCKS: &str = "zone_lock_acquisitions_per_1000_frames_of_chunks";
+/// Chunks handed out at each depth.
+const COUNTED: usize = 40_000;
+
 const fn distinct(name: &'static str, what: &'static str) -> Metric {
     metric(name, "frames", what)
 }
@@ -37,7 +49,8 @@ const fn distinct(name: &'static str, what: &'static str) -> Metric {
 pub const ABOUT: About = About {
     what: "A thread allocates single frames, a thread on another CPU frees them; messages of 64 frames go through a \
            ring of 1 to 4,096 messages with one producer and one consumer. The different frames handed out, and work \
-           under zone locks, are counted on one thread that plays both CPUs with the ring always full.",
+           under zone locks, are counted on one thread that plays both CPUs with the ring always full; so is the reuse \
+           of unmovable chunks of order 3, one a message, 40,000 in all.",
     source: "network receive paths, and the frees on another CPU in the recorded traces; reuse of frames as metric in \
              \"Follow-up on high-order PCP caching\" (2022); xmalloc-test of malloc families",
     threads: 2,
@@ -62,12 +75,21 @@ pub const ABOUT: About = About {
         distinct("distinct_frames_depth_256", "different frames handed out, 16,384 in flight"),
         distinct("distinct_frames_depth_1024", "different frames handed out, 65,536 in flight"),
         distinct("distinct_frames_depth_4096", "different frames handed out, 262,144 in flight"),
+        metric("distinct_chunks_depth_1", "chunks", "different chunks of order 3, 1 in flight"),
+        metric("distinct_chunks_depth_16", "chunks", "different chunks of order 3, 16 in flight"),
+        metric("most_reused_depth_1", "uses", "of the chunk of order 3 used most, 1 in flight"),
+        metric("most_reused_depth_16", "uses", "of the chunk of order 3 used most, 16 in flight"),
+        metric(
+            CHUNK_LOCKS,
+            "acquisitions",
+            "zone-lock acquisitions for each 1,000 frames of these chunks; engines that count them"
+        ),
     ],
 };
 
 pub fn measure<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused> {
     let through = |messages, depth, bulk| {
-        threads::through_rings(run.drained(machine), run.cpus, messages, (1, depth), bulk)
+        threads::through_ring(run.drained(machine), run.cpus, messages, depth, bulk)
     };
     let messages = run.scale.messages;
     let mut figures = Figures::default()
@@ -96,5 +118,19 @@ pub fn count<M: Machine>(machine: &M) -> Result<Figures, Refused> {
         })?;
         figures = figures.with(metric, Reuse::of(handed_out).distinct as f64);
     }
-    Ok(figures.with_zone_lock(&meter))
+    figures = figures.with_zone_lock(&meter);
+    let mut meter = Meter::default();
+    for (depth, distinct, most) in CHUNKS {
+        machine.drain();
+        let handed_out = meter.part(machine, COUNTED as u64 * CHUNK.frames(), || {
+            let alloc = |cpu: &mut M::Cpu<'_>| cpu.alloc_unmovable(CHUNK);
+            ring_in_turn(machine, depth, COUNTED, 1, alloc, |cpu, pfn| cpu.free(pfn, CHUNK))
+        })?;
+        let reuse = Reuse::of(handed_out);
+        figures = figures.with(distinct, reuse.distinct as f64).with(most, reuse.most as f64);
+    }
+    match Figures::default().with_zone_lock(&meter).get(ZONE_LOCKS) {
+        Some(locks) => Ok(figures.with(CHUNK_LOCKS, locks)),
+        None => Ok(figures),
+    }
 }

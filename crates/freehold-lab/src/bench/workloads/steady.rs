@@ -1,10 +1,10 @@
-//! `depth`, `churn`, `mixed` and `orders`: what one thread sees that holds about as much all the
-//! time.
+//! `depth`, `churn`, `mixed`, `orders`, `used` and `near-mark`: what one thread sees that holds
+//! about as much all the time.
 
 use super::Run;
 use crate::bench::calls::{Machine, Refused};
 use crate::bench::figures::Figures;
-use crate::bench::loops;
+use crate::bench::loops::pair;
 use crate::bench::metric::{About, Metric, metric, ns};
 use crate::bench::sampler::Sampled;
 use crate::bench::steady::{self, Freed};
@@ -67,9 +67,6 @@ pub const MIXED: About = About {
     ..About::ONE_THREAD
 };
 
-/// Chunks of an order that `orders` holds.
-const HELD: u64 = 100;
-
 /// Pairs of each order, then steps of each order.
 const ORDER_METRICS: [Metric; 20] = [
     ns("ns_per_pair_order0", "an allocation and its free, order 0: 4 KiB"),
@@ -106,12 +103,71 @@ pub const ORDERS: About = About {
     ..About::ONE_THREAD
 };
 
+/// Frames of the machine of `used`: 512 MiB.
+pub const USED_FRAMES: u64 = 1 << 17;
+
+pub const USED: About = About {
+    what: "One thread has 100,000 single frames of 512 MiB, frees each with a chance of a half, and holds 100 chunks of one \
+           order: a step frees one of them at random and allocates another. Each order from 0 to 8.",
+    source: "the step of orders, on a machine that has run for a while: no word of a block is whole there",
+    metrics: &[
+        ns("ns_per_step_order0", "a free and an allocation, order 0; drawing a number included"),
+        ns("ns_per_step_order1", "order 1"),
+        ns("ns_per_step_order2", "order 2"),
+        ns("ns_per_step_order3", "order 3"),
+        ns("ns_per_step_order4", "order 4"),
+        ns("ns_per_step_order5", "order 5"),
+        ns("ns_per_step_order6", "order 6"),
+        ns("ns_per_step_order7", "order 7"),
+        ns("ns_per_step_order8", "order 8"),
+    ],
+    ..About::ONE_THREAD
+};
+
+/// Thousandths of memory in use, with the metric of each.
+const MARKS: [(u64, &str); 6] = [
+    (900, "ns_per_step_900"),
+    (970, "ns_per_step_970"),
+    (975, "ns_per_step_975"),
+    (980, "ns_per_step_980"),
+    (990, "ns_per_step_990"),
+    (995, "ns_per_step_995"),
+];
+const MARKS_1024: [(u64, &str); 3] =
+    [(900, "ns_per_step_900"), (950, "ns_per_step_950"), (980, "ns_per_step_980")];
+
+pub const NEAR_MARK: About = About {
+    what: "As churn, with 900 to 995 thousandths of 1 GiB in use: down to the min mark, below which ordinary requests \
+           fail.",
+    source: "servers whose page cache fills memory: all of them live near the mark",
+    metrics: &[
+        ns("ns_per_step_900", "a free and an allocation, 90 % in use; drawing a number included"),
+        ns("ns_per_step_970", "97 %"),
+        ns("ns_per_step_975", "97.5 %"),
+        ns("ns_per_step_980", "98 %"),
+        ns("ns_per_step_990", "99 %"),
+        ns("ns_per_step_995", "99.5 %"),
+    ],
+    ..About::ONE_THREAD
+};
+
+pub const NEAR_MARK_1024: About = About {
+    what: "As near-mark, on a machine of 2 GiB with 1,024 CPUs, of which one does something.",
+    source: "what a request near the mark has to ask of the other CPUs",
+    metrics: &[
+        ns("ns_per_step_900", "a free and an allocation, 90 % in use; drawing a number included"),
+        ns("ns_per_step_950", "95 %"),
+        ns("ns_per_step_980", "98 %"),
+    ],
+    ..About::ONE_THREAD
+};
+
 /// Nanoseconds of a pair or a step, so many times.
 type Loop<M> = fn(&M, u64) -> Result<Sampled, Refused>;
 
 /// Nanoseconds of a step.
 fn step<M: Machine, const ORDER: u8>(machine: &M, steps: u64) -> Result<Sampled, Refused> {
-    steady::churn::<_, ORDER>(machine, HELD, steps, SEED)
+    steady::churn::<_, ORDER>(machine, steady::HELD, steps, SEED)
 }
 
 pub fn depth<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused> {
@@ -151,30 +207,49 @@ pub fn mixed<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused>
         .with("failures_per_1000_90", most_failed))
 }
 
+/// That loop for each of these orders: the order is a constant in each, as it is where kernels call
+/// their allocators.
+macro_rules! of_orders {
+    ($of:ident: $($order:literal),+) => { [$($of::<M, $order>),+] };
+}
+
+/// Each loop under the metric at its place.
+fn each<M: Machine>(
+    machine: &M,
+    run: &Run<'_>,
+    loops: &[Loop<M>],
+    metrics: &[Metric],
+) -> Result<Figures, Refused> {
+    loops.iter().zip(metrics).try_fold(Figures::default(), |figures, (one, metric)| {
+        let found = one(run.drained(machine), run.scale.steady_pairs)?;
+        Ok(figures.with_sampled(metric.name, found))
+    })
+}
+
 pub fn orders<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused> {
-    // The order is a constant in each loop, as it is where kernels call their allocators.
-    macro_rules! of_each_order {
-        ($($of:ident)::+) => {
-            [
-                $($of)::+::<M, 0>,
-                $($of)::+::<M, 1>,
-                $($of)::+::<M, 2>,
-                $($of)::+::<M, 3>,
-                $($of)::+::<M, 4>,
-                $($of)::+::<M, 5>,
-                $($of)::+::<M, 6>,
-                $($of)::+::<M, 7>,
-                $($of)::+::<M, 8>,
-                $($of)::+::<M, 9>,
-            ]
-        };
-    }
-    let loops: [[Loop<M>; 10]; 2] = [of_each_order!(loops::pair), of_each_order!(step)];
-    loops.as_flattened().iter().zip(&ORDER_METRICS).try_fold(
-        Figures::default(),
-        |figures, (each, metric)| {
-            Ok(figures
-                .with_sampled(metric.name, each(run.drained(machine), run.scale.steady_pairs)?))
-        },
-    )
+    let loops: [[Loop<M>; 10]; 2] = [
+        of_orders!(pair: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9),
+        of_orders!(step: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9),
+    ];
+    each(machine, run, loops.as_flattened(), &ORDER_METRICS)
+}
+
+pub fn used<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused> {
+    let loops: [Loop<M>; 9] = of_orders!(used_step: 0, 1, 2, 3, 4, 5, 6, 7, 8);
+    each(machine, run, &loops, USED.metrics)
+}
+
+/// Nanoseconds of a step on a half-used machine.
+fn used_step<M: Machine, const ORDER: u8>(machine: &M, steps: u64) -> Result<Sampled, Refused> {
+    steady::used::<_, ORDER>(machine, steps, SEED)
+}
+
+pub fn near_mark<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused> {
+    let marks = if run.frames == FRAMES { &MARKS[..] } else { &MARKS_1024 };
+    marks.iter().try_fold(Figures::default(), |figures, &(permille, metric)| {
+        let held = run.frames * permille / 1000;
+        let steps = run.scale.churn_steps;
+        let found = steady::churn::<_, 0>(run.drained(machine), held, steps, SEED)?;
+        Ok(figures.with_sampled(metric, found))
+    })
 }

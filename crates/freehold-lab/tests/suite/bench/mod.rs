@@ -2,7 +2,5 @@
 
 mod command;
 mod counts;
-mod fragmentation;
-mod fragmentation_random;
 mod memory;
 mod workloads;

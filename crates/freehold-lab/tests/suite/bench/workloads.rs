@@ -7,7 +7,6 @@ use crate::common::length::length;
 use freehold::{CpuId, FrameRange, Order, Pfn};
 use freehold_lab::bench::Kind;
 use freehold_lab::bench::Scale;
-use freehold_lab::bench::backing::Backing;
 use freehold_lab::bench::calls::{Calls, Machine, Refused};
 use freehold_lab::bench::clock::Cpus;
 use freehold_lab::bench::engines::{
@@ -15,30 +14,19 @@ use freehold_lab::bench::engines::{
 };
 use freehold_lab::bench::figures::Figures;
 use freehold_lab::bench::metric::{ZONE_LOCKS, ZONE_WORK};
+use freehold_lab::bench::workloads::producer_consumer::CHUNK_LOCKS;
 use freehold_lab::bench::workloads::{self, Run};
 
 /// Those that are counted on one thread.
-const COUNTED: [Kind; 12] = [
-    Kind::Pair,
-    Kind::Bulk,
-    Kind::RandomFree,
-    Kind::Order9Split,
-    Kind::Contig,
-    Kind::RemoteFree,
-    Kind::ProducerConsumer,
-    Kind::CmaRange,
-    Kind::NetperfLike,
-    Kind::PageFault1,
-    Kind::PageFault2,
-    Kind::Trunc,
-];
+const COUNTED: [Kind; 5] =
+    [Kind::Pair, Kind::Bulk, Kind::RandomFree, Kind::RemoteFree, Kind::ProducerConsumer];
 
 fn freehold(kind: Kind) -> FreeholdMachine<HostThreads> {
-    FreeholdMachine::new(kind.cpus(2), kind.frames(2), HostThreads::new()).unwrap()
+    FreeholdMachine::new(kind.cpus(2), kind.frames(), HostThreads::new()).unwrap()
 }
 
 fn classic(design: &str, kind: Kind) -> ClassicMachine {
-    ClassicMachine::new(design, kind.cpus(2), kind.frames(2)).unwrap()
+    ClassicMachine::new(design, kind.cpus(2), kind.frames()).unwrap()
 }
 
 fn counted<M: Machine>(machine: &M, kind: Kind) -> Figures {
@@ -68,10 +56,10 @@ fn get(figures: &Figures, metric: &str) -> f64 {
     figures.get(metric).unwrap_or_else(|| panic!("{metric} is counted"))
 }
 
-/// All of them in CI, every third otherwise.
+/// All of them in CI, every second otherwise.
 #[test]
 fn counts_are_the_same_every_time() {
-    for kind in COUNTED.into_iter().step_by(length(3, 1)) {
+    for kind in COUNTED.into_iter().step_by(length(2, 1)) {
         let (ours, theirs) = both(kind);
         assert_eq!(counted(&freehold(kind), kind).values, ours.values, "{kind}");
         assert_eq!(of("vanilla", kind).values, theirs.values, "{kind}");
@@ -84,27 +72,9 @@ fn counts_are_the_same_every_time() {
 fn freehold_takes_the_zone_lock_no_more_often_and_does_less_under_it() {
     for kind in COUNTED {
         let (ours, theirs) = both(kind);
-        // Isolating a range is two holds for each of its pageblocks in both; ours also visits each
-        // block to take it.
-        let slack = if kind == Kind::CmaRange { 2.0 } else { 1.0 };
-        assert!(
-            get(&ours, ZONE_LOCKS) <= slack * get(&theirs, ZONE_LOCKS),
-            "{kind}: {ours:?} {theirs:?}"
-        );
+        assert!(get(&ours, ZONE_LOCKS) <= get(&theirs, ZONE_LOCKS), "{kind}: {ours:?} {theirs:?}");
         assert!(get(&ours, ZONE_WORK) <= get(&theirs, ZONE_WORK), "{kind}: {ours:?} {theirs:?}");
     }
-}
-
-/// The 2026 series's change, alone: a range goes back in large chunks instead of frame by frame.
-#[test]
-fn a_range_freed_in_chunks_takes_fewer_locks() {
-    for (kind, at_least) in [(Kind::Contig, 5.0), (Kind::CmaRange, 2.0)] {
-        let (with, without) = (both(kind).1, of("vanilla,-contig-free", kind));
-        let (with, without) = (get(&with, ZONE_LOCKS), get(&without, ZONE_LOCKS));
-        assert!(without > at_least * with, "{kind}: {without} to {with} acquisitions");
-    }
-    // What is not freed by ranges does not change.
-    assert_eq!(both(Kind::Trunc).1.values, of("vanilla,-contig-free", Kind::Trunc).values);
 }
 
 /// The 2022 series's last patch, alone: chunks that are freed on another CPU come back sooner, so
@@ -112,23 +82,15 @@ fn a_range_freed_in_chunks_takes_fewer_locks() {
 /// uses before, 166,950 after.
 #[test]
 fn chunks_that_go_back_at_once_are_reused_more() {
-    let kind = Kind::NetperfLike;
+    let kind = Kind::ProducerConsumer;
     let (with, without) = (of("5.18", kind), of("5.18,-high-order-limit", kind));
     for depth in ["depth_1", "depth_16"] {
         let (most, distinct) = (format!("most_reused_{depth}"), format!("distinct_chunks_{depth}"));
         assert!(get(&with, &most) > 2.0 * get(&without, &most), "{depth}: {with:?} {without:?}");
         assert!(get(&with, &distinct) < get(&without, &distinct), "{depth}: {with:?} {without:?}");
     }
-    assert!(get(&with, ZONE_LOCKS) > get(&without, ZONE_LOCKS), "the price: {with:?} {without:?}");
-}
-
-/// The 2022 series's other patches change what bulk free does, not how often it is done.
-#[test]
-fn the_bulk_free_patches_save_work_and_no_acquisition() {
-    for pair in ["5.17", "5.17+1", "5.17+2", "5.17+3", "5.17+4"].windows(2) {
-        let (before, after) = (of(pair[0], Kind::Trunc), of(pair[1], Kind::Trunc));
-        assert_eq!(get(&before, ZONE_LOCKS), get(&after, ZONE_LOCKS), "{pair:?}");
-    }
+    let price = |figures| get(figures, CHUNK_LOCKS);
+    assert!(price(&with) > price(&without), "the price: {with:?} {without:?}");
 }
 
 #[test]
@@ -136,7 +98,7 @@ fn at_least_the_frames_in_flight_are_used() {
     let kind = Kind::ProducerConsumer;
     let (ours, theirs) = both(kind);
     let engines = [theirs, ours, of("pcp-buddy-fixed", kind)];
-    let ideal = counted(&Unchecked(BuddySystem::new(kind.frames(2))), kind);
+    let ideal = counted(&Unchecked(BuddySystem::new(kind.frames())), kind);
     for depth in [1u64, 16, 64, 256, 1024, 4096] {
         let metric = format!("distinct_frames_depth_{depth}");
         // One lock around everything, the last one freed handed out first: no more than are in
@@ -262,23 +224,13 @@ impl Calls for FaultyCpu<'_> {
         (range.start.get()..range.end.get())
             .try_for_each(|pfn| self.free(Pfn::new(pfn), Order::ZERO))
     }
-    fn alloc_contig(&mut self, range: FrameRange) -> Result<FrameRange, Refused> {
-        self.inner.alloc_contig(range)
-    }
 }
 
 /// As the runner does it: the loops once over stamped frames, then the engine's own check.
-fn found(kind: Kind, fault: Fault, cpus: &Cpus, backing: &Backing) -> Result<(), String> {
+fn found(kind: Kind, fault: Fault, cpus: &Cpus) -> Result<(), String> {
     let faulty = Faulty { inner: classic("vanilla", kind), fault, calls: Mutex::default() };
-    let stamped = Stamped::new(&faulty, kind.frames(2));
-    let run = Run {
-        cpus,
-        threads: 2,
-        scale: &Scale::QUICK,
-        number: 0,
-        frames: kind.frames(2),
-        backing: Some(backing),
-    };
+    let stamped = Stamped::new(&faulty, kind.frames());
+    let run = Run { cpus, threads: 2, scale: &Scale::QUICK, number: 0, frames: kind.frames() };
     workloads::measure(&stamped, kind, &run).map_err(|refused| refused.to_string())?;
     assert_eq!(stamped.in_use(), 0, "{kind} keeps frames");
     faulty.drain();
@@ -297,24 +249,17 @@ fn engines_that_lose_or_double_a_frame_are_found() {
         );
         return;
     }
-    let backing = Backing::new(Kind::Trunc.frames(2)).unwrap();
     for kind in [
         Kind::ProducerConsumer,
         Kind::Depth,
         Kind::Churn,
         Kind::Mixed,
         Kind::Tails,
-        Kind::CmaRange,
-        Kind::ManyAllocFewFree,
-        Kind::FewAllocManyFree,
-        Kind::NetperfLike,
         Kind::ExitAvalanche,
-        Kind::PageFault1,
-        Kind::PageFault2,
-        Kind::Trunc,
+        Kind::Used,
     ] {
         for fault in [Fault::Doubles, Fault::Loses] {
-            let finding = found(kind, fault, &cpus, &backing).expect_err("the mistake is found");
+            let finding = found(kind, fault, &cpus).expect_err("the mistake is found");
             println!("{kind}, {fault:?}: {finding}");
         }
     }
@@ -327,15 +272,9 @@ fn failures_of_mixed_are_counted() {
     let failures = |fault: Fault| {
         let faulty =
             Faulty { inner: classic("vanilla", Kind::Mixed), fault, calls: Mutex::default() };
-        let frames = Kind::Mixed.frames(1);
-        let run = Run {
-            cpus: &Cpus::allowed(),
-            threads: 1,
-            scale: &Scale::QUICK,
-            number: 0,
-            frames,
-            backing: None,
-        };
+        let frames = Kind::Mixed.frames();
+        let run =
+            Run { cpus: &Cpus::allowed(), threads: 1, scale: &Scale::QUICK, number: 0, frames };
         let figures = workloads::measure(&faulty, Kind::Mixed, &run).unwrap();
         get(&figures, "failures_per_1000_50")
     };

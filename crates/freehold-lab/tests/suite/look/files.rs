@@ -108,20 +108,6 @@ fn two_machines_compared() {
 }
 
 #[test]
-fn a_page_of_html_and_a_file_for_prometheus() {
-    let folder = Folder::machine(2, ["zoneinfo", "buddyinfo"]);
-    let (html, metrics) = (folder.path().join("look.html"), folder.path().join("look.prom"));
-    let from = shown(folder.path());
-    let (code, page, _) = look(&[from, "--html", shown(&html), "--prometheus", shown(&metrics)]);
-    assert_eq!(code, Some(0));
-    assert!(page.contains("types are not known"), "{page}");
-    assert!(fs::read_to_string(html).unwrap().starts_with("<!DOCTYPE html>"));
-    let metrics = fs::read_to_string(metrics).unwrap();
-    assert!(metrics.contains("freehold_free_chunks{node=\"0\",zone=\"Normal\",order=\"10\"} 2\n"));
-    assert!(!folder.path().join("look.unfinished").exists());
-}
-
-#[test]
 fn again_and_again_until_it_is_stopped() {
     let folder = Folder::machine(2, ["zoneinfo", "buddyinfo"]);
     let mut child = Command::new(env!("CARGO_BIN_EXE_freehold"))

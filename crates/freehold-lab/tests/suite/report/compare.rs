@@ -312,6 +312,27 @@ fn what_cannot_be_compared_is_said_with_what_to_do() {
 }
 
 #[test]
+fn what_is_not_exact_is_unclear_until_runs_agree() {
+    // Of benchmarks, a result says of each row whether it is exact.
+    let count = |exact: bool, value: f64| {
+        let row = json!({
+            "benchmark": "exit-avalanche", "engine": "x", "metric": "zone_lock_acquisitions_per_1000_frames",
+            "unit": "acquisitions", "better": "less", "median": value, "min": value, "max": value, "runs": 1, "exact": exact,
+        });
+        json!({"yardstick": {}, "rows": [row]})
+    };
+    for (exact, code, verdict) in [(true, 1, "worse"), (false, 0, "unclear")] {
+        let (found_code, found) =
+            compare(&count(exact, 10.0), &count(exact, 20.0), &["--worse", "1"]);
+        assert_eq!(
+            (found_code, &found["figures"][0]["verdict"]),
+            (code, &json!(verdict)),
+            "{exact}"
+        );
+    }
+}
+
+#[test]
 fn other_machines_are_other_places() {
     let place = |document: &Value| {
         let (_, found) = compare(document, document, &[]);

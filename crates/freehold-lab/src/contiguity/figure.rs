@@ -1,0 +1,263 @@
+//! What is found of a cell, and how it is written.
+
+use freehold::Order;
+use serde::Serialize;
+
+use crate::tables::better::Better;
+use crate::tables::{thousands, unique};
+
+/// A figure at three orders.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+pub struct ByOrder {
+    /// The largest that the kernel counts as cheap.
+    #[serde(rename = "3")]
+    pub order3: f64,
+    #[serde(rename = "4")]
+    pub order4: f64,
+    /// A huge page.
+    #[serde(rename = "9")]
+    pub order9: f64,
+}
+
+impl ByOrder {
+    /// The orders.
+    pub const ORDERS: [u8; 3] = [3, 4, 9];
+
+    pub(super) fn by(index: impl Fn(Order) -> f64) -> Self {
+        let [order3, order4, order9] =
+            Self::ORDERS.map(|order| Order::new(order).map_or(0.0, &index));
+        Self { order3, order4, order9 }
+    }
+
+    /// Each order with its figure.
+    pub fn each(self) -> [(u8, f64); 3] {
+        let [three, four, nine] = Self::ORDERS;
+        [(three, self.order3), (four, self.order4), (nine, self.order9)]
+    }
+
+    /// The figure at one of [`ORDERS`](Self::ORDERS); NaN at any other.
+    pub fn at(self, order: u8) -> f64 {
+        let found = self.each().into_iter().find(|(known, _)| *known == order);
+        found.map_or(f64::NAN, |(_, value)| value)
+    }
+
+    pub(super) fn map(self, change: impl Fn(f64) -> f64) -> Self {
+        let [order3, order4, order9] = [self.order3, self.order4, self.order9].map(change);
+        Self { order3, order4, order9 }
+    }
+
+    pub(super) fn minus(self, other: Self) -> Self {
+        Self {
+            order3: self.order3 - other.order3,
+            order4: self.order4 - other.order4,
+            order9: self.order9 - other.order9,
+        }
+    }
+
+    /// The mean of several; NaN of none.
+    pub(super) fn mean(all: impl Iterator<Item = Self> + Clone) -> Self {
+        let n = all.clone().count() as f64;
+        let sum = all.fold(Self::default(), |sum, one| sum.minus(one.map(|value| -value)));
+        sum.map(|sum| sum / n)
+    }
+}
+
+/// What a workload found; `None` where it does not ask.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+pub struct Figures {
+    /// The share of free memory that cannot serve a request, by order, at the end; by frames free
+    /// next to each other.
+    pub unusable: Option<ByOrder>,
+    /// That share by chunks as they lie on the engine's lists, neighbours on different lists apart.
+    pub unusable_lists: Option<ByOrder>,
+    /// Times the zone lock was taken.
+    pub zone_lock_acquisitions: Option<u64>,
+    /// Writes to lines that all CPUs share: see
+    /// [`Counters::shared_writes`](crate::engine::Counters::shared_writes).
+    pub shared_writes: Option<u64>,
+    /// Times the zone lock was taken for each 1,000 frames allocated.
+    pub zone_locks_per_1000: Option<f64>,
+    /// Writes to lines that all CPUs share, for each 1,000 frames allocated.
+    pub shared_writes_per_1000: Option<f64>,
+    /// The share of free memory that can serve requests of order 9, at the end.
+    pub order9_share: Option<f64>,
+    pub order9_failures: Option<u64>,
+    /// Blocks in which chunks of more than one migratetype are in use at the end.
+    pub mixed_blocks: Option<u64>,
+    /// The share of memory that idle CPUs hold free.
+    pub idle_share: Option<f64>,
+    /// Wholly free blocks at the end.
+    pub free_blocks: Option<u64>,
+    /// Of all orders.
+    pub failures: Option<u64>,
+    /// Of these, such as succeed once all CPUs have given back what they hold.
+    pub false_failures: Option<u64>,
+    pub heavy_barriers: Option<u64>,
+}
+
+/// [`Moment::at`] when the page cache has been dropped, and when no process is left.
+pub(super) const DROPPED: f64 = 1.5;
+pub(super) const GONE: f64 = 2.0;
+/// From this [`Moment::at`] on memory has been full for a while.
+const PRESSED: f64 = 0.45;
+
+/// Memory while a load fills it, by the books: by frames free next to each other, whoever holds
+/// them.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Moment {
+    /// The share of the load that is done; 1.5 when it is over and the page cache has been dropped, 2
+    /// when no process is left either.
+    pub at: f64,
+    pub used_percent: f64,
+    /// The share of free memory that can serve requests, by order.
+    pub contiguity: ByOrder,
+    /// The share of free memory in blocks without an unmovable or reclaimable frame: what migration
+    /// could make whole.
+    pub movable_share: f64,
+    pub free_blocks: u64,
+    /// Blocks with an unmovable or reclaimable frame.
+    pub unmovable_blocks: u64,
+    /// Regions of 1 GiB that have such a block.
+    pub unmovable_regions: u64,
+    /// Frames reclaimed so far.
+    pub reclaimed: u64,
+    /// Blocks that compaction would have to empty so that 90 % of free memory is whole.
+    pub compact_blocks: u64,
+    /// Frames that it would migrate for them, the emptiest blocks first.
+    pub compact_frames: u64,
+    /// The same by rising address, as kcompactd goes.
+    pub compact_frames_by_address: u64,
+}
+
+impl Moment {
+    /// The mean of a figure over the moments at which memory has been full for a while.
+    pub(super) fn under_pressure(all: &[Self], figure: impl Fn(&Self) -> f64) -> Option<f64> {
+        let pressed = |moment: &&Self| (PRESSED..=1.0).contains(&moment.at);
+        let values: Vec<f64> = all.iter().filter(pressed).map(figure).collect();
+        (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+    }
+}
+
+fn moment(cell: &Cell, at: f64) -> Option<&Moment> {
+    cell.moments.iter().find(|moment| moment.at == at)
+}
+
+/// A row of the output.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Cell {
+    pub workload: &'static str,
+    pub cpus: u16,
+    pub memory_mib: u64,
+    /// The percentage of memory in use; with `fill`, when the first allocation failed; with a load
+    /// that fills memory, from where on page cache is reclaimed.
+    pub used_percent: Option<f64>,
+    /// Of `fill`.
+    pub order: Option<u8>,
+    /// How many chunks were to be allocated, where that is given: `aging`, `two-cpu-mix`, which takes
+    /// a tenth, and the loads that fill memory.
+    pub allocations: Option<u64>,
+    pub seed: u64,
+    pub engine: String,
+    #[serde(flatten)]
+    pub figures: Figures,
+    /// Of a load that fills memory: what memory is like as it goes on.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub moments: Vec<Moment>,
+}
+
+/// Cells of one workload, machine, level and order: what is compared.
+pub(super) fn same_place(a: &Cell, b: &Cell) -> bool {
+    let level = |cell: &Cell| cell.order.is_none().then_some(cell.used_percent);
+    (a.workload, a.cpus, a.memory_mib, a.order) == (b.workload, b.cpus, b.memory_mib, b.order)
+        && level(a) == level(b)
+}
+
+/// Engines in the order in which they come.
+pub(super) fn engines(cells: &[Cell]) -> Vec<&str> {
+    unique(cells.iter().map(|cell| cell.engine.as_str()))
+}
+
+/// What a workload is, and what is shown of it.
+pub struct About {
+    pub name: &'static str,
+    pub what: &'static str,
+    /// The percentages of memory in use that it is run at; one `None` where it finds its own.
+    pub levels: &'static [Option<u8>],
+    /// The orders that it is run with, one after the other; one `None` where it has orders of its
+    /// own.
+    pub orders: &'static [Option<u8>],
+    /// What is shown of it; the first is what its picture shows.
+    pub figures: &'static [Figure],
+    /// What is said of the engine that is best by the first.
+    pub best: &'static str,
+}
+
+/// A figure of a cell: what it is called, what it is, and how it is written. More of it is worse
+/// unless said otherwise.
+#[derive(Clone, Copy)]
+pub struct Figure {
+    pub name: &'static str,
+    pub value: fn(&Cell) -> Option<f64>,
+    pub text: fn(f64) -> String,
+    pub better: Better,
+}
+
+fn share(value: f64) -> String {
+    format!("{value:.3}")
+}
+
+fn count(value: f64) -> String {
+    if value.fract() == 0.0 { thousands(value as u64) } else { format!("{value:.1}") }
+}
+
+fn rate(value: f64) -> String {
+    format!("{value:.2}")
+}
+
+fn number(value: Option<u64>) -> Option<f64> {
+    value.map(|value| value as f64)
+}
+
+const fn figure(
+    name: &'static str,
+    value: fn(&Cell) -> Option<f64>,
+    text: fn(f64) -> String,
+) -> Figure {
+    Figure { name, value, text, better: Better::Less }
+}
+
+const fn better(figure: Figure) -> Figure {
+    Figure { better: Better::More, ..figure }
+}
+
+pub(super) const UNUSABLE3: Figure =
+    figure("unusable, order 3", |c| c.figures.unusable.map(|u| u.order3), share);
+pub(super) const UNUSABLE4: Figure =
+    figure("unusable, order 4", |c| c.figures.unusable.map(|u| u.order4), share);
+pub(super) const UNUSABLE9: Figure =
+    figure("unusable, order 9", |c| c.figures.unusable.map(|u| u.order9), share);
+pub(super) const LOCKS: Figure =
+    figure("zone locks / 1,000 frames", |c| c.figures.zone_locks_per_1000, rate);
+pub(super) const SHARED_WRITES: Figure =
+    figure("shared writes / 1,000 frames", |c| c.figures.shared_writes_per_1000, rate);
+pub(super) const ORDER9: Figure =
+    better(figure("free as order 9", |c| c.figures.order9_share, share));
+pub(super) const FAILURES9: Figure =
+    figure("order-9 failures", |c| number(c.figures.order9_failures), count);
+pub(super) const MIXED: Figure = figure("mixed blocks", |c| number(c.figures.mixed_blocks), count);
+pub(super) const IDLE: Figure = figure("held by idle CPUs", |c| c.figures.idle_share, share);
+pub(super) const FREE: Figure =
+    better(figure("free blocks", |c| number(c.figures.free_blocks), count));
+pub(super) const FULL: Figure = better(figure("full at, %", |c| c.used_percent, rate));
+pub(super) const DROPPED9: Figure = better(figure(
+    "order 9, cache dropped",
+    |c| moment(c, DROPPED).map(|moment| moment.contiguity.order9),
+    share,
+));
+pub(super) const MOVABLE: Figure = better(figure(
+    "free beside movable only",
+    |c| Moment::under_pressure(&c.moments, |moment| moment.movable_share),
+    share,
+));
+pub(super) const FALSE: Figure =
+    figure("false failures", |c| number(c.figures.false_failures), count);

@@ -1,0 +1,45 @@
+//! What a design does to contiguity, over machines of many shapes: `freehold contiguity`.
+//!
+//! ```text
+//!  cell      one workload, machine, seed and engine      books   every frame in use, and its type
+//!  grid      which cells, on how many threads            output  tables and JSON
+//!  random    cells that nobody chose                     beside  engines beside the first, worst first
+//!  kernel_build, aging, idle, fill, two_cpu_mix          the workloads; full: those that fill memory
+//!  engine    what can be named; bound: best fit          moment  memory as such a load goes on; runs: of a block
+//!  cli       the command
+//! ```
+//!
+//! Only counts, no times: the same arguments give the same figures, byte for byte, on any machine.
+//! One thread plays all CPUs in turn. Freehold's CPUs are owned, each by its own handle: that is
+//! what a kernel does, whose CPU is nobody else's; calls that name a CPU are for hosts that have no
+//! CPUs of their own.
+//!
+//! What is in use is kept in books of the lab's own, so "no frame lost" and "types mixed in a
+//! block" are found the same way for every engine.
+
+mod aging;
+mod beside;
+mod books;
+mod bound;
+mod cell;
+pub mod cli;
+mod engine;
+mod figure;
+mod fill;
+mod full;
+mod grid;
+mod idle;
+mod kernel_build;
+mod moment;
+pub mod output;
+mod random;
+mod runs;
+mod two_cpu_mix;
+
+pub use beside::{Comparison, Row, TOLERANCE, Tally};
+pub use bound::Bound;
+pub use cell::{Scenario, Workload};
+pub use engine::GridEngine;
+pub use figure::{ByOrder, Cell, Figures, Moment};
+pub use grid::{Grid, MEMORY_MOST, Outcome, run};
+pub use random::{DRAWN, Draw, QUICK_ALLOCATIONS};

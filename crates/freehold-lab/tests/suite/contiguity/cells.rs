@@ -1,0 +1,487 @@
+//! `freehold contiguity`: the names in its JSON, the same figures every time, and that
+//! each figure shows what it is there to show: engines made for it hoard, scatter, give up too
+//! early, and lose frames.
+
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+
+use crate::common::length::length;
+use assert_cmd::Command;
+use freehold::{AllocError, CpuId, FreeError, Order, PAGEBLOCK_FRAMES, Pfn};
+use freehold_lab::contiguity::{Cell, Grid, GridEngine, MEMORY_MOST, Scenario, Workload, run};
+use freehold_lab::engine::{Counters, Engine, Memory, Request};
+use freehold_lab::engines::MachineConfig;
+use freehold_lab::model::Family;
+use freehold_lab::trials::simulated::{Marks, Simulated};
+use predicates::str::contains;
+use serde_json::Value;
+
+/// 32 MiB: 16 blocks. The toys have half of it.
+const FRAMES: u64 = 16 * PAGEBLOCK_FRAMES;
+
+fn spec(name: &str) -> GridEngine {
+    name.parse().unwrap()
+}
+
+fn scenario(workload: Workload, engine: &str) -> Scenario {
+    Scenario {
+        workload,
+        cpus: 4,
+        frames: FRAMES,
+        used_percent: workload.about().levels[0],
+        order: workload.about().orders[0],
+        seed: 1,
+        engine: spec(engine),
+        allocations: 20_000,
+    }
+}
+
+/// What is wrong with an engine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fault {
+    /// Nothing: the first fit.
+    None,
+    /// Each frame comes from another block than the one before.
+    Scatters,
+    /// What is free counts as CPUs', ticks or not.
+    Hoards,
+    /// The last block is given out only after a drain.
+    GivesUp,
+    /// One free is forgotten.
+    Loses,
+    /// One frame is handed out twice.
+    Doubles,
+}
+
+/// First fit over a list of frames.
+struct Toy {
+    fault: Fault,
+    start: u64,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    used: Vec<bool>,
+    calls: u64,
+    turn: usize,
+    drained: bool,
+    /// The mistake has been made.
+    erred: bool,
+}
+
+impl Toy {
+    fn new(fault: Fault, config: &MachineConfig) -> Self {
+        let state = State { used: vec![false; config.memory_frames as usize], ..State::default() };
+        Self { fault, start: config.start_pfn.get(), state: Mutex::new(state) }
+    }
+}
+
+impl Engine for Toy {
+    fn alloc(&self, _: CpuId, request: Request) -> Result<Pfn, AllocError> {
+        let mut state = self.state.lock().unwrap();
+        state.calls += 1;
+        let (size, frames) = (request.order.frames() as usize, state.used.len());
+        let block = PAGEBLOCK_FRAMES as usize;
+        if self.fault == Fault::Scatters {
+            state.turn += 1;
+        }
+        let from = state.turn % (frames / block) * block;
+        let limit =
+            if self.fault == Fault::GivesUp && !state.drained { frames - block } else { frames };
+        // A plain loop: it is most of what these tests do.
+        let (mut found, mut at) = (None, 0);
+        while found.is_none() && at < frames {
+            let place = (from + at) % frames;
+            if place < limit
+                && !state.used[place]
+                && !state.used[place..place + size].contains(&true)
+            {
+                found = Some(place);
+            }
+            at += size;
+        }
+        let place = found.ok_or(AllocError::NoMemory { order: request.order })?;
+        // The mistake is made once, when there is something in use.
+        let twice = self.fault == Fault::Doubles
+            && state.calls >= 1000
+            && !std::mem::replace(&mut state.erred, true);
+        let place = if twice { state.used.iter().position(|&used| used).unwrap() } else { place };
+        state.used[place..place + size].fill(true);
+        Ok(Pfn::new(self.start + place as u64))
+    }
+
+    fn free(&self, _: CpuId, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        let mut state = self.state.lock().unwrap();
+        state.calls += 1;
+        if self.fault == Fault::Loses && state.calls >= 1000 && !state.erred {
+            state.erred = true;
+            return Ok(());
+        }
+        let place = (pfn.get() - self.start) as usize;
+        state.used[place..place + order.frames() as usize].fill(false);
+        Ok(())
+    }
+
+    fn free_batch(&self, cpu: CpuId, chunks: &[(Pfn, Order)]) -> Result<(), FreeError> {
+        chunks.iter().try_for_each(|&(pfn, order)| self.free(cpu, pfn, order))
+    }
+
+    fn split(&self, _: Pfn, _: Order, _: Order) -> Result<(), FreeError> {
+        Ok(())
+    }
+
+    fn tick(&self, _: CpuId) {}
+
+    fn drain_all(&self) {
+        self.state.lock().unwrap().drained = true;
+    }
+
+    fn counters(&self) -> Counters {
+        Counters { zone_lock_acquisitions: self.state.lock().unwrap().calls, ..Counters::default() }
+    }
+
+    fn memory(&self) -> Memory {
+        let state = self.state.lock().unwrap();
+        let free = state.used.iter().filter(|&&used| !used).count() as u64;
+        let mut free_chunks = [0; 11];
+        let blocks = state.used.chunks(PAGEBLOCK_FRAMES as usize);
+        let whole = blocks.filter(|block| !block.contains(&true)).count() as u64;
+        free_chunks[9] = whole;
+        free_chunks[0] = free - whole * PAGEBLOCK_FRAMES;
+        Memory {
+            managed_frames: state.used.len() as u64,
+            free_frames: free,
+            pcp_frames: if self.fault == Fault::Hoards { free } else { 0 },
+            free_runs: free_chunks,
+            free_chunks,
+            free_blocks: whole,
+            ..Memory::default()
+        }
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+impl Simulated for Toy {
+    fn family(&self) -> Family {
+        Family::Lists
+    }
+    fn marks(&self, _: usize, _: CpuId) -> Marks {
+        Marks::default()
+    }
+    fn home(&self, _: Pfn) -> Option<CpuId> {
+        None
+    }
+    fn alloc_finding_busy(&self, cpu: CpuId, request: Request) -> Result<Pfn, AllocError> {
+        self.alloc(cpu, request)
+    }
+}
+
+fn toy(workload: Workload, fault: Fault) -> Result<Cell, String> {
+    let frames = FRAMES / 2;
+    let scenario =
+        Scenario { allocations: length(1_000, 3_000), frames, ..scenario(workload, "vanilla") };
+    let config = MachineConfig::new(scenario.frames, scenario.cpus);
+    scenario.run_on(&Toy::new(fault, &config), &config)
+}
+
+#[test]
+fn an_engine_that_scatters_has_fewer_whole_blocks() {
+    for workload in [Workload::KernelBuildLike, Workload::Idle, Workload::TwoCpuMix] {
+        let of = |fault| toy(workload, fault).unwrap().figures;
+        let (packed, scattering) = (of(Fault::None).order9_share.unwrap(), of(Fault::Scatters));
+        let scattered = scattering.order9_share.unwrap();
+        assert!(scattered < packed / 2.0, "{workload}: {scattered} beside {packed}");
+        let unusable = scattering.unusable.unwrap().order9;
+        assert!((unusable + scattered - 1.0).abs() < 1e-9);
+    }
+    let failures = |fault| toy(Workload::Aging, fault).unwrap().figures.order9_failures.unwrap();
+    assert!(failures(Fault::Scatters) > failures(Fault::None));
+}
+
+#[test]
+fn an_engine_that_hoards_is_seen_when_it_is_idle() {
+    let idle = |fault| toy(Workload::Idle, fault).unwrap().figures.idle_share.unwrap();
+    assert_eq!(idle(Fault::None), 0.0);
+    // All that is free: but 2.5 %, and up to a large chunk.
+    assert!((0.95..0.98).contains(&idle(Fault::Hoards)));
+}
+
+#[test]
+fn a_failure_is_a_false_one_where_memory_was_there() {
+    let full = toy(Workload::Fill, Fault::None).unwrap();
+    assert_eq!((full.used_percent, full.figures.false_failures), (Some(100.0), Some(0)));
+    let early = toy(Workload::Fill, Fault::GivesUp).unwrap();
+    assert_eq!((early.used_percent, early.figures.false_failures), (Some(87.5), Some(1)));
+}
+
+#[test]
+#[ignore = "long: cargo test -p freehold-lab --test suite contiguity:: -- --ignored"]
+fn engines_that_lose_or_double_a_frame_have_no_figures() {
+    for workload in Workload::ALL {
+        assert!(toy(workload, Fault::None).is_ok(), "{workload}");
+        let doubled = toy(workload, Fault::Doubles).unwrap_err();
+        assert!(doubled.contains("handed out and is in use"), "{workload}: {doubled}");
+        // A machine that is only filled frees nothing that could be lost.
+        if workload != Workload::Fill {
+            assert!(toy(workload, Fault::Loses).is_err(), "{workload}");
+        }
+    }
+}
+
+/// The toys know no types, so each block gets some of all; a design that keeps them apart has
+/// hardly any such block.
+#[test]
+fn blocks_of_mixed_types_are_counted() {
+    let mixed = |cell: Cell| cell.figures.mixed_blocks.unwrap();
+    let toy = mixed(toy(Workload::Aging, Fault::None).unwrap());
+    assert!(toy >= 4, "{toy}");
+    assert!(mixed(scenario(Workload::Aging, "vanilla").run().unwrap()) < toy);
+}
+
+#[test]
+fn the_same_cell_is_the_same_and_another_seed_another() {
+    for workload in Workload::ALL {
+        let bounds: &[&str] =
+            if workload == Workload::Net { &["best-fit", "best-fit-runs"] } else { &[] };
+        for engine in ["vanilla", "pcp-buddy-fixed", "freehold"].iter().chain(bounds) {
+            let one = scenario(workload, engine);
+            let cell = one.run().unwrap();
+            assert_eq!(cell, one.run().unwrap(), "{workload} {engine}");
+            if workload != Workload::Fill {
+                let other = Scenario { seed: 2, ..one }.run().unwrap();
+                assert_ne!(Cell { seed: 1, ..other }, cell, "{workload} {engine}");
+            }
+        }
+    }
+}
+
+/// The share of free memory that serves order 9 when such a share of the load is done.
+fn order9(cell: &Cell, at: f64) -> f64 {
+    cell.moments.iter().find(|moment| moment.at == at).expect("a moment").contiguity.order9
+}
+
+#[test]
+fn loads_that_fill_memory_show_it_as_they_go_on() {
+    for workload in Workload::ALL.into_iter().filter(|workload| workload.fills_memory()) {
+        let cell = scenario(workload, "vanilla").run().unwrap();
+        let times: Vec<f64> = cell.moments.iter().map(|moment| moment.at).collect();
+        assert!(times.is_sorted() && times.ends_with(&[1.5, 2.0]), "{workload}: {times:?}");
+        assert!(times.len() >= 10, "{workload}: {times:?}");
+        for moment in &cell.moments {
+            // What migration could make whole is no less than what is whole.
+            let [three, four, nine] = moment.contiguity.each().map(|(_, share)| share);
+            let whole = moment.movable_share >= nine;
+            assert!(three >= four && four >= nine && whole, "{workload}: {moment:?}");
+            assert!(moment.compact_frames <= moment.compact_frames_by_address, "{workload}");
+            assert!(moment.unmovable_blocks > 0 || moment.unmovable_regions == 0, "{workload}");
+        }
+        let pressed = cell.moments.iter().filter(|moment| (0.45..=1.0).contains(&moment.at));
+        let (sum, n) = pressed.fold((0.0, 0.0), |(sum, n), moment| {
+            // Exits free much of so small a machine, and huge pages leave cache no room.
+            assert!((30.0..=97.5).contains(&moment.used_percent), "{workload}: {moment:?}");
+            (sum + moment.contiguity.order3, n + 1.0)
+        });
+        let unusable = cell.figures.unusable.expect("of a load").order3;
+        assert!((1.0 - unusable - sum / n).abs() < 1e-9, "{workload}");
+        assert!(order9(&cell, 2.0) >= order9(&cell, 1.5), "{workload}");
+        let reclaimed = cell.moments.last().is_some_and(|last| last.reclaimed > 0);
+        assert!(reclaimed || workload == Workload::Thp, "{workload}");
+    }
+}
+
+/// Huge pages left under pressure: the bounds are above the kernel's design. And they fill memory.
+#[test]
+fn bounds_are_bounds() {
+    let share = |engine: &str| {
+        let cell = |seed| {
+            let frames = 1 << 15;
+            let of = scenario(Workload::Cache, engine);
+            let one = Scenario { frames, seed, used_percent: Some(92), allocations: 60_000, ..of };
+            one.run().unwrap().figures.order9_share.unwrap()
+        };
+        (31..34).map(cell).sum::<f64>()
+    };
+    let vanilla = share("vanilla");
+    for bound in ["best-fit", "best-fit-runs"] {
+        assert!(share(bound) > vanilla, "{bound}");
+        let full = scenario(Workload::Fill, bound).run().unwrap();
+        let wanted = (Some(100.0), Some(0));
+        assert_eq!((full.used_percent, full.figures.false_failures), wanted, "{bound}");
+    }
+}
+
+fn grid() -> Grid {
+    Grid {
+        workloads: vec![Workload::Aging, Workload::Fill],
+        cpus: vec![2, 256, 1024],
+        frames_a_cpu: vec![512, 1 << 18],
+        frames: Vec::new(),
+        used_percent: Vec::new(),
+        seeds: vec![1, 2],
+        engines: vec![spec("vanilla"), spec("freehold")],
+        allocations: 1000,
+    }
+}
+
+#[test]
+fn the_grid_is_all_combinations_and_no_machine_is_too_large() {
+    let all = grid().scenarios();
+    // 3 levels and 4 orders, on 6 machines, with 2 seeds and 2 engines.
+    assert_eq!(all.len(), (3 + 4) * 6 * 2 * 2);
+    let largest: BTreeSet<u16> =
+        all.iter().filter(|one| one.frames == MEMORY_MOST).map(|one| one.cpus).collect();
+    assert_eq!(largest, BTreeSet::from([256, 1024]));
+    assert!(all.iter().all(|one| one.frames <= MEMORY_MOST && one.frames % 1024 == 0));
+    let given =
+        Grid { frames: vec![1 << 18, 1 << 18], used_percent: vec![40], ..grid() }.scenarios();
+    assert_eq!(given.len(), (1 + 4) * 3 * 2 * 2);
+}
+
+#[test]
+fn a_grid_that_is_stopped_says_so() {
+    let small = Grid { cpus: vec![2], frames_a_cpu: vec![512], ..grid() }.scenarios();
+    let stopped = run(&small, 2, &AtomicBool::new(true), |_, _| ()).unwrap();
+    assert!(stopped.interrupted && stopped.cells.is_empty());
+    let done = run(&small, 2, &AtomicBool::new(false), |_, _| ()).unwrap();
+    assert_eq!((done.interrupted, done.cells.len()), (false, small.len()));
+}
+
+fn command(args: &[&str]) -> Command {
+    allocating("2000", args)
+}
+
+fn allocating(allocations: &str, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_freehold"));
+    command.args(["contiguity", "--allocations", allocations]).args(args);
+    command
+}
+
+const SMALL: [&str; 6] = ["--cpus", "2,4", "--memory", "16M", "--seeds", "1,2"];
+
+fn keys(value: &Value) -> BTreeSet<&str> {
+    value.as_object().expect("an object").keys().map(String::as_str).collect()
+}
+
+#[test]
+fn json_has_every_name_and_null_where_there_is_nothing_to_say() {
+    let run = |jobs| {
+        let done = allocating("500", &SMALL).args(["--json", "--jobs", jobs]).assert().success();
+        done.get_output().stdout.clone()
+    };
+    let bytes = run("1");
+    assert_eq!(bytes, run("3"), "on any number of threads");
+    let document: Value = serde_json::from_slice(&bytes).expect("JSON");
+    assert_eq!(keys(&document), BTreeSet::from(["cells", "verdict"]));
+    let cells = document["cells"].as_array().expect("an array");
+    // One level of kernel-build-like and idle, three of aging, four orders, on two machines; eight
+    // levels of the mix.
+    assert_eq!(cells.len(), ((1 + 3 + 1 + 4) * 2 + 8) * 2 * 2);
+    let names = "workload cpus memory_mib used_percent order allocations seed engine unusable \
+                 unusable_lists zone_lock_acquisitions shared_writes zone_locks_per_1000 \
+                 shared_writes_per_1000 order9_share order9_failures mixed_blocks idle_share \
+                 free_blocks failures false_failures heavy_barriers";
+    for cell in cells {
+        assert_eq!(keys(cell), names.split_whitespace().collect(), "{cell}");
+        assert_eq!(cell["memory_mib"], 16);
+        let is = |name: &str| !cell[name].is_null();
+        let workload = cell["workload"].as_str().expect("text");
+        assert_eq!(is("used_percent"), workload != "kernel-build-like", "{cell}");
+        for (name, there) in [
+            ("order", workload == "fill"),
+            ("false_failures", workload == "fill"),
+            ("unusable", workload != "fill"),
+            ("idle_share", workload == "idle"),
+            ("zone_locks_per_1000", true),
+        ] {
+            assert_eq!(is(name), there, "{name}: {cell}");
+        }
+        let takes_locks = cell["zone_lock_acquisitions"].as_u64() > Some(0);
+        assert_eq!(takes_locks, cell["engine"] != "freehold", "{cell}");
+        // Each acquisition of a shared lock is a write that all CPUs share.
+        let of = |name: &str| cell[name].as_u64().expect("a count");
+        assert!(of("shared_writes") >= of("zone_lock_acquisitions"), "{cell}");
+        assert!(cell["shared_writes_per_1000"].as_f64().expect("a rate") > 0.0, "{cell}");
+        if is("unusable") {
+            assert_eq!(keys(&cell["unusable"]), BTreeSet::from(["3", "4", "9"]));
+            let of = |name: &str| cell[name]["9"].as_f64().expect("an index");
+            // What lies apart on lists may be one run; never the other way round.
+            assert!(of("unusable") <= of("unusable_lists"), "{cell}");
+            let same = cell["unusable"] == cell["unusable_lists"];
+            assert!(cell["engine"] != "freehold" || same, "{cell}");
+        }
+    }
+}
+
+#[test]
+fn the_table_shows_the_grid() {
+    let run = |json: &[&str]| {
+        let args = ["-w", "aging,idle", "--used", "50"];
+        let done = command(&SMALL).args(args).args(json).assert().success();
+        String::from_utf8(done.get_output().stdout.clone()).unwrap()
+    };
+    let text = run(&[]);
+    for part in
+        ["aging: ", "idle: ", "free as", "held by idle", "16 MiB", "50 %", "mean of 2 seeds"]
+    {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+
+    // On top the verdict, counted over all machines: the JSON's.
+    let document: Value = serde_json::from_str(&run(&["--json"])).unwrap();
+    let said = document["verdict"].as_str().unwrap();
+    assert!(
+        said.starts_with("Most free memory that can serve order 9: ") && said.ends_with('.'),
+        "{said}"
+    );
+    assert!(said.contains(". Least memory held by idle CPUs: "), "{said}");
+    let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(flat.starts_with(said), "{text}");
+}
+
+#[test]
+fn mistakes_are_named() {
+    for (args, message) in [
+        (["-w", "agin"], "there is no workload 'agin'"),
+        (["--cpus", "0"], "0 is out of range: 1 to 1,024"),
+        (["--engines", "freehold,grup=1"], "freehold has no switch 'grup=1'"),
+        (["--engines", "freehold,group=1"], "freehold has no switch 'group=1'"),
+        (["--engines", "vanila"], "did you mean 'vanilla'"),
+        (["--used", "100"], "100"),
+        (["--used", "97"], "95 is the most, 99 where page cache fills memory"),
+        (["--random", "0"], "0"),
+        (["--seed", "1"], "--random"),
+        (["--memory-per-cpu", "1"], "has no unit"),
+        (["--memory", "1T"], "1,024 GiB is more than 128 GiB, the largest machine of the grid"),
+    ] {
+        command(&args).assert().code(2).stdout("").stderr(contains(message));
+    }
+    assert_eq!(spec("freehold,owned").name(), "freehold,owned");
+}
+
+/// At 80, 100 and 120 columns and without a terminal: no name and no number is broken.
+#[test]
+fn tables_fit_the_terminal() {
+    let machine = ["--cpus", "2", "--memory", "8M", "--seeds", "1"];
+    let engines = ["-e", "vanilla", "-e", "pcp-buddy-fixed,-merge", "--no-progress", "-w"];
+    let printed = |more: &[&str], columns: Option<u16>| {
+        let mut command = allocating("100", &[&machine[..], &engines, more].concat());
+        command.env_remove("COLUMNS");
+        if let Some(columns) = columns {
+            command.env("COLUMNS", columns.to_string());
+        }
+        String::from_utf8(command.assert().success().get_output().stdout.clone()).unwrap()
+    };
+    for workload in ["aging", "idle"] {
+        let wide = printed(&[workload, "--wide"], None);
+        for width in crate::common::tables::WIDTHS {
+            let text = printed(&[workload], Some(width));
+            crate::common::tables::assert_whole(&text, &wide, width);
+        }
+        crate::common::tables::assert_whole(&printed(&[workload], None), &wide, 120);
+    }
+}
