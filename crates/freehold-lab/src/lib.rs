@@ -4,8 +4,9 @@
 //! ```text
 //!  commands   the command line: replay, record, engines, and which of the others are built in
 //!  look  fidelity  simulate  bench  contiguity  report  compare      a command each, behind features
+//!  results    what report and compare read back
 //!  trials     what those share that a replay does without
-//!  cli  tables  engines  replay  engine  model  zone_lock            what all commands share
+//!  cli  draw  tables  engines  replay  engine  model  zone_lock            what all commands share
 //!
 //!  trace file ──> TraceReader ──> replay ──> Engine (one a design) ──> Counters ──> tables, JSON
 //!                 (any format)    maps frames, orders events
@@ -24,6 +25,7 @@ pub mod commands;
 pub mod compare;
 #[cfg(feature = "contiguity")]
 pub mod contiguity;
+pub(crate) mod draw;
 pub mod engine;
 pub mod engines;
 #[cfg(feature = "fidelity")]
@@ -36,6 +38,8 @@ pub mod one_line;
 pub mod replay;
 #[cfg(feature = "report")]
 pub mod report;
+#[cfg(feature = "report")]
+pub mod results;
 #[cfg(feature = "simulate")]
 pub mod simulate;
 pub mod tables;

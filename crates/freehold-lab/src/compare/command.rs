@@ -10,7 +10,7 @@ use crate::cli::target::is_dash;
 use crate::cli::{Outcome, output};
 use crate::compare::output::{Document, table};
 use crate::compare::{Incomparable, Verdict, compare};
-use crate::report::results::{read, shown_name};
+use crate::results::{read, shown_name};
 
 const EXAMPLES: &str = "\
 Examples:

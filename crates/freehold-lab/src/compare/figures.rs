@@ -7,7 +7,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{Incomparable, incomparable};
-use crate::report::html::{Kind, Source, documents};
+use crate::results::fields::{CONTIGUITY, FILL, Field, REPLAY, SIMULATE};
+use crate::results::{Document, Kind, Source, split};
 use crate::tables::better::Better;
 use crate::tables::decimal;
 use crate::tables::number::{counted, memory_of};
@@ -55,79 +56,16 @@ pub(super) struct Found {
     pub(super) rmw_ns: Option<f64>,
 }
 
-/// A field of the JSON, and what more of it means.
-type Field = (&'static str, Better);
-
-const REPLAY: [Field; 21] = [
-    ("failed", Better::Less),
-    ("zone_lock_acquisitions", Better::Less),
-    ("zone_lock_work", Better::Less),
-    ("zone_lock_work_mean", Better::Less),
-    ("zone_lock_work_p99", Better::Less),
-    ("zone_lock_work_max", Better::Less),
-    ("shared_writes", Better::Less),
-    ("pcp_lock_acquisitions", Better::Less),
-    ("pcp_lock_work", Better::Less),
-    ("merges_zone", Better::Less),
-    ("pcp_hit_rate", Better::More),
-    ("refills", Better::Less),
-    ("drains", Better::Less),
-    ("fallbacks", Better::Less),
-    ("mixed_blocks", Better::Less),
-    ("free_blocks_end", Better::More),
-    ("unusable_index_min", Better::Less),
-    ("unusable_index_mean", Better::Less),
-    ("lost_frames", Better::Less),
-    // Noisy, and measured once: shown, never judged.
-    ("ns_per_event", Better::Neither),
-    // Another trace of the same name would show here.
-    ("allocs", Better::Neither),
-];
-
-const SIMULATE: [Field; 15] = [
-    ("frames_per_second", Better::More),
-    ("zone_lock_wait_share", Better::Less),
-    ("pcp_lock_wait_share", Better::Less),
-    ("line_wait_share", Better::Less),
-    ("zone_lock_acquisitions", Better::Less),
-    ("longest_hold_ns", Better::Less),
-    ("latency_p50_ns", Better::Less),
-    ("latency_p999_ns", Better::Less),
-    ("bystander_p999_ns", Better::Less),
-    ("fallbacks", Better::Less),
-    ("failed", Better::Less),
-    ("heavy_barriers", Better::Less),
-    ("free_blocks", Better::More),
-    ("mixed_blocks", Better::Less),
-    ("unusable_index", Better::Less),
-];
-
-const FRAGMENTATION: [Field; 13] = [
-    ("unusable.3", Better::Less),
-    ("unusable.4", Better::Less),
-    ("unusable.9", Better::Less),
-    ("zone_locks_per_1000", Better::Less),
-    ("shared_writes_per_1000", Better::Less),
-    ("order9_share", Better::More),
-    ("order9_failures", Better::Less),
-    ("mixed_blocks", Better::Less),
-    ("idle_share", Better::Less),
-    ("free_blocks", Better::More),
-    ("failures", Better::Less),
-    ("false_failures", Better::Less),
-    ("heavy_barriers", Better::Less),
-];
-
 impl Found {
     /// In the documents of a result.
     pub(super) fn of(name: &str, sources: &[Source]) -> Result<Self, Incomparable> {
         let mut found = Self::default();
         for source in sources {
-            let known = documents(source).or_else(|problem| {
+            let known = split(source).or_else(|problem| {
                 let hint = "run the command with --json and give what it prints";
                 incomparable(format!("{}: {problem}", source.name), hint)
             })?;
-            for (kind, data) in known {
+            for Document { kind, data, .. } in known {
                 if !found.kinds.contains(&kind) {
                     found.kinds.push(kind);
                 }
@@ -166,12 +104,12 @@ impl Found {
                     self.counted(kind, simulated(row), row, &SIMULATE);
                 }
             }
-            Kind::Fragmentation => {
+            Kind::Contiguity => {
                 for cell in list(data, "cells") {
-                    self.counted(kind, of_cell(cell), cell, &FRAGMENTATION);
+                    self.counted(kind, of_cell(cell), cell, &CONTIGUITY);
                     if !cell["order"].is_null() {
                         // Of `fill` this is a result: how full memory was at the first failure.
-                        self.counted(kind, of_cell(cell), cell, &[("used_percent", Better::More)]);
+                        self.counted(kind, of_cell(cell), cell, &FILL);
                     }
                 }
             }
@@ -186,9 +124,8 @@ impl Found {
     }
 
     fn counted(&mut self, kind: Kind, what: String, object: &Value, fields: &[Field]) {
-        for &(metric, better) in fields {
-            let value = metric.split('.').fold(object, |value, part| &value[part]);
-            let Some(value) = value.as_f64() else { continue };
+        for field @ &Field { name: metric, better, .. } in fields {
+            let Some(value) = field.of(object) else { continue };
             let engine = text(object, "engine");
             let place = Place {
                 command: kind.command(),

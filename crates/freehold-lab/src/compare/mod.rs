@@ -18,7 +18,7 @@ mod verdict;
 
 use serde::Serialize;
 
-use crate::report::html::{Kind, Source};
+use crate::results::{Kind, Source};
 
 pub(crate) use command::{CompareArgs, run};
 use figures::Found;

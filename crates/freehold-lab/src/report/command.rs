@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::results::read;
+use super::page;
 use crate::cli::error::CliError;
 use crate::cli::target::{Target, folder, is_dash};
 use crate::cli::{Outcome, output};
-use crate::report::html::{self, HtmlError};
+use crate::results::{read, split};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -21,9 +21,8 @@ Examples:
   freehold replay --json trace.parquet | freehold report -o trace.html -
   freehold report -o - *.json > report.html
 
-The file opens from disk in any browser of 2022 or later, on a laptop or a phone, light or dark, with a keyboard; it \
-fetches nothing. The same input gives the same file, byte for byte. It holds the JSON it was made from, at most 24 MiB of \
-it: above that every second moment of the pictures of memory is left out until it fits, and the page says so.
+The file opens from disk in any browser, on a laptop or a phone, light or dark, or printed. It has no script and fetches \
+nothing. The same input gives the same file, byte for byte. The JSON that it was made from stands at its end.
 
 Exit codes: 0 fine; 2 wrong usage, or input that is not the JSON of one of these commands.";
 
@@ -44,7 +43,7 @@ pub(crate) struct ReportArgs {
     output: PathBuf,
 
     /// The title of the page.
-    #[arg(long, value_name = "TEXT", default_value = html::TITLE)]
+    #[arg(long, value_name = "TEXT", default_value = "Freehold report")]
     title: String,
 }
 
@@ -72,11 +71,16 @@ pub(crate) fn run(args: &ReportArgs) -> Result<Outcome, CliError> {
         return Err(CliError::new(problem).hint("give -o another file"));
     }
     Target::PAGE.check(page)?;
-    let mut sources = Vec::new();
+    let mut documents = Vec::new();
     for input in &inputs {
-        sources.extend(read(input)?);
+        for source in read(input)? {
+            documents.extend(split(&source).map_err(|problem| {
+                CliError::new(format!("{}: {problem}", source.name))
+                    .hint("run the command with --json and give what it prints")
+            })?);
+        }
     }
-    let page = html::render(&sources, &args.title).map_err(failed)?;
+    let page = page::render(&documents, &args.title);
     if is_dash(&args.output) {
         output::print(&page)?;
         return Ok(Outcome::Fine);
@@ -94,13 +98,4 @@ pub(crate) fn run(args: &ReportArgs) -> Result<Outcome, CliError> {
 fn resolved(path: &Path) -> PathBuf {
     let beside = |_| Ok(fs::canonicalize(folder(path))?.join(path.file_name().unwrap_or_default()));
     fs::canonicalize(path).or_else(beside).unwrap_or_else(|_: io::Error| path.to_owned())
-}
-
-/// An error of the library as the user sees it.
-fn failed(error: HtmlError) -> CliError {
-    let hint = match &error {
-        HtmlError::TooLarge { .. } => "give fewer files, or make a report of each",
-        HtmlError::Unknown { .. } => "run the command with --json and give what it prints",
-    };
-    CliError::from(error).hint(hint)
 }

@@ -1,12 +1,25 @@
-//! Results as one HTML page: `freehold report`.
+//! `freehold report`: what the other commands found, as one HTML file that needs nothing beside it.
 //!
 //! ```text
-//!  JSON of replay, bench, contiguity, simulate ──> html   the page: tables, charts, memory's picture
-//!                                  └──> crate::compare    every figure of one beside the other's
+//!  JSON of replay, bench, contiguity, simulate ──> crate::results   what each document is
+//!                                                  replay           verdict, picture, tables, memory
+//!                                                  rows             the other commands' tables
+//!                                                  page             one file: style, sections, data
 //! ```
+//!
+//! Tables and pictures are in the HTML as they are. There is no script, and nothing is fetched: a
+//! content security policy in the page forbids both. The JSON that the page was made from stands at
+//! its end, so that a stranger gets every figure from the page alone.
+//!
+//! A file is a function of its documents: equal ones give equal bytes.
 
 mod command;
-pub mod html;
-pub(crate) mod results;
+mod embed;
+mod memory;
+mod page;
+mod planes;
+mod replay;
+mod rows;
+mod table;
 
 pub(crate) use command::{ReportArgs, run};

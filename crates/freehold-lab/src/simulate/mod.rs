@@ -39,16 +39,11 @@ pub mod plot;
 pub mod queue;
 pub mod row;
 pub mod run;
-#[allow(dead_code)] // Bars are for the pictures of documents.
-mod svg;
 pub mod tally;
 mod ticks;
 pub mod time;
 pub mod validation;
 pub mod workloads;
-
-// What `svg` has beside it here and in the repository's own tools.
-use crate::tables::series;
 
 pub use crate::cli::model_file;
 pub use crate::model;

@@ -11,12 +11,14 @@
 //! One row of three charts for each workload (and memory size). Where all rows have the same number
 //! of CPUs and memory varies, that is the axis.
 
-use crate::tables::{series, unique};
+use crate::draw::curves::{Area, Axis, Chart, Curve};
+use crate::draw::series;
+use crate::draw::svg::Svg;
+use crate::tables::unique;
 
 use super::model::Model;
 use super::output::{memory, validation_note};
 use super::row::Row;
-use super::svg::{At, Svg};
 
 const WIDTH: f64 = 900.0;
 const MARGIN: f64 = 12.0;
@@ -26,13 +28,16 @@ const FOOT: f64 = 30.0;
 /// A line more at the foot.
 const LINE: f64 = 18.0;
 
-struct Chart {
+/// What one of the three charts of a row shows.
+struct Measure {
     title: &'static str,
     value: fn(&Row) -> f64,
     label: fn(f64) -> String,
     /// The axis ends here at least.
     least: f64,
     log: bool,
+    /// A value with more digits than an axis has.
+    told: fn(f64) -> String,
 }
 
 fn rate(value: f64) -> String {
@@ -48,27 +53,30 @@ fn share(value: f64) -> String {
     format!("{:.0} %", value * 100.0)
 }
 
-const CHARTS: [Chart; 3] = [
-    Chart {
+const CHARTS: [Measure; 3] = [
+    Measure {
         title: "frames allocated per second",
         value: |r| r.frames_per_second,
         label: rate,
         least: 0.0,
         log: true,
+        told: |value| format!("{value:.3e}"),
     },
-    Chart {
+    Measure {
         title: "CPU time spent waiting for locks",
         value: |r| r.zone_lock_wait_share + r.pcp_lock_wait_share,
         label: share,
         least: 0.1,
         log: false,
+        told: |value| format!("{:.2} %", value * 100.0),
     },
-    Chart {
+    Measure {
         title: "unusable-free-space index, order 9",
         value: |r| r.unusable_index,
         label: |value| format!("{value:.2}"),
         least: 0.1,
         log: false,
+        told: |value| format!("{value:.4}"),
     },
 ];
 
@@ -117,15 +125,6 @@ pub fn render(rows: &[Row], model: &Model) -> String {
     svg.finished()
 }
 
-/// Where the lines of a chart are.
-#[derive(Clone, Copy)]
-struct Area {
-    left: f64,
-    right: f64,
-    top: f64,
-    bottom: f64,
-}
-
 /// The mean of the values at each place, as there are of several seeds; by place.
 fn means(values: impl Iterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
     let mut sums: Vec<(f64, f64, f64)> = Vec::new();
@@ -139,22 +138,11 @@ fn means(values: impl Iterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
     sums.into_iter().map(|(x, sum, n)| (x, sum / n)).collect()
 }
 
-/// Where an axis has its numbers: by powers of ten, or by steps of 1, 2 or 5 of them.
-fn ticks(chart: &Chart, from: f64, to: f64) -> Vec<f64> {
-    if chart.log {
-        let powers = from.log10().round() as i32..=to.log10().round() as i32;
-        return powers.map(|power| 10f64.powi(power)).collect();
-    }
-    let power = 10f64.powf((to / 5.0).log10().floor());
-    let step = [1.0, 2.0, 5.0, 10.0].map(|times| times * power);
-    let step = step.into_iter().find(|step| to / step <= 6.0).unwrap_or(to);
-    (0..=6u8).map(|n| f64::from(n) * step).filter(|value| *value <= to).collect()
-}
-
+/// The line of each engine over CPUs or sizes of memory.
 fn draw(
     svg: &mut Svg,
     area: Area,
-    chart: &Chart,
+    chart: &Measure,
     rows: &[&Row],
     engines: &[&str],
     by_memory: bool,
@@ -162,71 +150,28 @@ fn draw(
     let at = |row: &Row| {
         if by_memory { row.memory_bytes as f64 } else { f64::from(row.cpus) }
     };
-    let mut xs = unique(rows.iter().map(|row| at(row)));
-    xs.sort_by(f64::total_cmp);
-    // A single point needs some width too.
-    let (first, last) = match xs[..] {
-        [one] => (one / 2.0, one * 2.0),
-        _ => (xs[0], xs[xs.len() - 1]),
-    };
-    let values = rows.iter().map(|row| (chart.value)(row));
-    let most = values.clone().fold(chart.least, f64::max);
-    let (from, to) = if chart.log {
-        let least = values.fold(f64::INFINITY, f64::min).max(1.0);
-        (10f64.powf(least.log10().floor()), 10f64.powf(most.max(10.0).log10().ceil()))
-    } else {
-        (0.0, most * 1.05)
-    };
-    // CPUs and sizes of memory are powers of two as a rule.
-    let x = |value: f64| {
-        area.left + (area.right - area.left) * (value / first).log2() / (last / first).log2()
-    };
-    let y = |value: f64| {
-        let share = if chart.log {
-            (value.max(from) / from).log10() / (to / from).log10()
-        } else {
-            value / to
-        };
-        area.bottom - (area.bottom - area.top) * share
-    };
-    svg.text((area.left - 50.0, area.top - 14.0), "text", chart.title);
-    for value in ticks(chart, from, to) {
-        svg.line((area.left, y(value)), (area.right, y(value)));
-        let label = (area.left - 10.0, y(value) + 4.0);
-        svg.text(label, "soft\" text-anchor=\"end", &(chart.label)(value));
-    }
-    let x_label = |value: f64| if by_memory { memory(value as u64) } else { format!("{value}") };
-    // Sizes of memory are longer than numbers of CPUs.
-    let room = if by_memory { 54.0 } else { 34.0 };
-    let mut free = f64::NEG_INFINITY;
-    for &value in &xs {
-        svg.line((x(value), area.bottom), (x(value), area.bottom + 4.0));
-        if x(value) >= free {
-            let label = (x(value), area.bottom + 18.0);
-            svg.text(label, "soft\" text-anchor=\"middle", &x_label(value));
-            free = x(value) + room;
-        }
-    }
-    let middle = f64::midpoint(area.left, area.right);
-    let unit = if by_memory { "memory" } else { "CPUs" };
-    svg.text((middle, area.bottom + 36.0), "soft\" text-anchor=\"middle", unit);
-    for (engine, place) in engines.iter().zip(series::places(engines)) {
+    let curve = |(engine, place): (&&'_ str, usize)| {
         let of_it = rows.iter().filter(|row| row.engine == **engine);
         let points = means(of_it.map(|row| (at(row), (chart.value)(row))));
-        let places: Vec<At> = points.iter().map(|&(at, value)| (x(at), y(value))).collect();
-        svg.curve(place, &places);
-        for (&(at, value), place_at) in points.iter().zip(places) {
-            let told = format!("{engine}, {} {unit}: {}", x_label(at), told(chart, value));
-            svg.mark(place, place_at, &told);
-        }
-    }
-}
-
-/// A value with more digits than an axis has.
-fn told(chart: &Chart, value: f64) -> String {
-    match (chart.log, chart.title.contains("time")) {
-        (true, _) => format!("{value:.3e}"),
-        (false, true) => format!("{:.2} %", value * 100.0),
-        (false, false) => format!("{value:.4}"),
-    }
+        (place, points)
+    };
+    let drawn: Vec<_> = engines.iter().zip(series::places(engines)).map(curve).collect();
+    let curves = drawn.into_iter().zip(engines);
+    let curves = curves.map(|((place, points), name)| Curve { name, place, points }).collect();
+    // CPUs and sizes of memory are powers of two as a rule; sizes are longer than numbers of CPUs.
+    let (label, unit, room): (fn(f64) -> String, _, _) = if by_memory {
+        (|value| memory(value as u64), "memory", 54.0)
+    } else {
+        (|value| format!("{value}"), "CPUs", 34.0)
+    };
+    let chart = Chart {
+        title: chart.title,
+        x: Axis { log: true, label, unit },
+        y: Axis { log: chart.log, label: chart.label, unit: "" },
+        least: chart.least,
+        room,
+        curves,
+        told: chart.told,
+    };
+    chart.draw(svg, area);
 }

@@ -5,7 +5,6 @@ pub mod better;
 mod grid;
 pub mod metrics;
 pub mod number;
-pub mod series;
 pub mod table;
 
 pub use number::{decimal, percent, thousands};

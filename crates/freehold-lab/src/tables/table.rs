@@ -18,7 +18,7 @@ pub use super::grid::{Cell, Color, Columns, Room, Style, Table, left, right, wra
 
 use super::metrics::{CMA, GROUPS, Metric, Value};
 use super::number::{counted, duration, memory_of, percent, thousands};
-use super::series;
+use crate::draw::series;
 use crate::replay::fill::Layout;
 use crate::replay::{Origin, Replay, TraceFacts};
 

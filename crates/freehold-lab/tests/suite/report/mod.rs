@@ -1,6 +1,7 @@
-//! Tests of `freehold report` and `freehold compare`, the report also in a browser.
+//! Tests of `freehold report` and `freehold compare`.
 
-mod browser;
+mod command;
 mod commands;
 mod compare;
 mod page;
+mod valid;

@@ -1,7 +1,7 @@
 //! Planes of a memory map, as `crate::replay::memory_map` says that they are written.
 
 /// Applies a plane to the cells of the moment before.
-pub fn decode(text: &str, cells: &mut [u64]) -> Result<(), String> {
+pub(super) fn decode(text: &str, cells: &mut [u64]) -> Result<(), String> {
     let number = |word: &str| word.parse::<u64>().map_err(|_| format!("'{word}' is not a number"));
     let words: Vec<u64> = text.split_ascii_whitespace().map(number).collect::<Result<_, _>>()?;
     let mut at = 0u64;

@@ -6,7 +6,7 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use super::Source;
+use super::read::Source;
 
 /// Which command wrote a document.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -15,7 +15,7 @@ pub enum Kind {
     /// `freehold replay --json`, one trace.
     Replay,
     Bench,
-    Fragmentation,
+    Contiguity,
     Simulate,
 }
 
@@ -24,18 +24,18 @@ impl Kind {
         match self {
             Self::Replay => "replay",
             Self::Bench => "bench",
-            Self::Fragmentation => "contiguity",
+            Self::Contiguity => "contiguity",
             Self::Simulate => "simulate",
         }
     }
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub(super) struct Document {
+pub(crate) struct Document {
     /// Where it came from.
-    pub(super) source: String,
-    pub(super) kind: Kind,
-    pub(super) data: Value,
+    pub(crate) source: String,
+    pub(crate) kind: Kind,
+    pub(crate) data: Value,
 }
 
 /// What is wrong with a document that no command writes.
@@ -50,7 +50,7 @@ pub struct UnknownDocument {
 }
 
 /// The documents in a source: a replay of several traces is several.
-pub(super) fn split(source: &Source) -> Result<Vec<Document>, UnknownDocument> {
+pub(crate) fn split(source: &Source) -> Result<Vec<Document>, UnknownDocument> {
     let document =
         |kind, data: &Value| Document { source: source.name.clone(), kind, data: data.clone() };
     let traces = source.value.get("traces").and_then(Value::as_array);
@@ -59,7 +59,7 @@ pub(super) fn split(source: &Source) -> Result<Vec<Document>, UnknownDocument> {
             .iter()
             .map(|trace| match kind(trace)? {
                 Kind::Replay => Ok(document(Kind::Replay, trace)),
-                Kind::Bench | Kind::Fragmentation | Kind::Simulate => Err(unknown(trace)),
+                Kind::Bench | Kind::Contiguity | Kind::Simulate => Err(unknown(trace)),
             })
             .collect(),
         _ => Ok(vec![document(kind(&source.value)?, &source.value)]),
@@ -75,7 +75,7 @@ fn kind(value: &Value) -> Result<Kind, UnknownDocument> {
     if let Some(cells) = value.get("cells").and_then(Value::as_array) {
         // Stopped at once, it has none.
         return if all_have(cells, "workload") && all_have(cells, "engine") {
-            Ok(Kind::Fragmentation)
+            Ok(Kind::Contiguity)
         } else {
             Err(unknown(value))
         };
@@ -161,12 +161,8 @@ mod tests {
         );
         let cell =
             json!({"workload": "aging", "engine": "freehold", "cpus": 16, "memory_mib": 1024});
-        assert_eq!(kinds(json!({"cells": [cell]})), Ok(vec![Kind::Fragmentation]));
-        assert_eq!(
-            kinds(json!({"cells": []})),
-            Ok(vec![Kind::Fragmentation]),
-            "interrupted at once"
-        );
+        assert_eq!(kinds(json!({"cells": [cell]})), Ok(vec![Kind::Contiguity]));
+        assert_eq!(kinds(json!({"cells": []})), Ok(vec![Kind::Contiguity]), "interrupted at once");
     }
 
     #[test]

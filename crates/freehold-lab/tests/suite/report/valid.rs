@@ -33,7 +33,7 @@ fn may_be_inside(open: &[String], name: &str) -> bool {
 }
 
 /// What is wrong with it, each with the elements that are open there.
-pub(super) fn problems(text: &str) -> Vec<String> {
+pub(crate) fn problems(text: &str) -> Vec<String> {
     let mut emitter = DefaultEmitter::default();
     emitter.naively_switch_states(true);
     let (mut open, mut problems) = (Vec::<String>::new(), Vec::new());

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use assert_cmd::Command;
 use serde_json::{Value, json};
 
-use super::support::*;
+use super::commands::freehold;
+use super::page::{bench, plane, replay, simulate};
 
 #[test]
 fn what_the_replay_says_of_blocks_and_holds_adds_up() {

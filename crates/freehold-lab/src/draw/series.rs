@@ -14,17 +14,17 @@
 
 /// How a series looks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Look {
+pub(crate) struct Look {
     /// Its mark on a terminal.
-    pub glyph: char,
+    pub(crate) glyph: char,
     /// The mark as an SVG path around 0, 0, some 6 wide to each side.
-    pub path: &'static str,
+    pub(crate) path: &'static str,
     /// Its colour on a white page.
-    pub light: &'static str,
+    pub(crate) light: &'static str,
     /// On a black one.
-    pub dark: &'static str,
+    pub(crate) dark: &'static str,
     /// On a terminal: the number of xterm's 256 colours, for either ground.
-    pub ansi: u8,
+    pub(crate) ansi: u8,
 }
 
 const fn look(
@@ -38,7 +38,7 @@ const fn look(
 }
 
 /// By place.
-pub const LOOKS: [Look; 8] = [
+pub(crate) const LOOKS: [Look; 8] = [
     look('●', "M-5 0a5 5 0 1 0 10 0a5 5 0 1 0-10 0z", "#4a525c", "#c7d0d9", 245),
     look('■', "M-4.5-4.5h9v9h-9z", "#c25400", "#ff9b45", 208),
     look('▲', "M0-6l5.5 10h-11z", "#0072b2", "#58adf5", 33),
@@ -50,13 +50,13 @@ pub const LOOKS: [Look; 8] = [
 ];
 
 /// The places that are an engine's own, but for kernels by their version.
-pub const OWN: [(&str, usize); 4] =
+pub(crate) const OWN: [(&str, usize); 4] =
     [("vanilla", 0), ("pcp-buddy", 2), ("pcp-buddy-fixed", 3), ("freehold", 4)];
 /// The place of a kernel by its version.
-pub const KERNEL: usize = 1;
+pub(crate) const KERNEL: usize = 1;
 
 /// The place in [`LOOKS`] of each of these engines, all different as long as there are places.
-pub fn places(engines: &[&str]) -> Vec<usize> {
+pub(crate) fn places(engines: &[&str]) -> Vec<usize> {
     let mut taken = [false; LOOKS.len()];
     let mut own: Vec<Option<usize>> = engines
         .iter()

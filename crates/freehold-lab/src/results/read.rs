@@ -6,7 +6,14 @@ use std::path::Path;
 
 use crate::cli::error::CliError;
 use crate::cli::target::is_dash;
-use crate::report::html::Source;
+
+/// A JSON document and where it came from.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Source {
+    /// What to call it: a file's name.
+    pub name: String,
+    pub value: serde_json::Value,
+}
 
 /// What to call a file in tables.
 pub(crate) fn shown_name(path: &Path) -> String {

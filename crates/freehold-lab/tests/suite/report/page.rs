@@ -1,0 +1,155 @@
+//! What is in a report: the verdict first, every figure, and nothing that runs.
+
+use std::fs;
+use std::sync::OnceLock;
+
+use assert_cmd::Command;
+use serde_json::{Value, json};
+
+use super::commands::freehold;
+use super::valid::problems;
+
+/// The sample through all engines, with the picture of memory.
+pub(crate) fn replay() -> &'static Value {
+    static REPLAY: OnceLock<Value> = OnceLock::new();
+    REPLAY.get_or_init(|| {
+        serde_json::from_slice(&freehold(&["replay", "--json", "--memory-map", "12"])).unwrap()
+    })
+}
+
+/// What `freehold bench` prints.
+pub(crate) fn bench() -> Value {
+    let row = |benchmark: &str, engine: &str, metric: &str, median: f64| {
+        json!({
+            "benchmark": benchmark, "engine": engine, "metric": metric, "unit": "ns",
+            "better": "less", "median": median, "runs": 5,
+        })
+    };
+    json!({
+        "yardstick": {"rmw_ns": 2.6265, "handover_ns": 33.9098},
+        "rows": [
+            row("pair", "freehold", "ns_per_pair_order0", 1.717_405),
+            row("pair", "vanilla", "ns_per_pair_order0", 63.878),
+            row("exit-avalanche", "freehold", "bystander_p999", 1234.5),
+        ],
+    })
+}
+
+/// What `freehold simulate` prints of two small machines.
+pub(crate) fn simulate() -> Value {
+    let arguments = ["simulate", "--json", "--no-progress", "--frames", "2000", "--memory", "64M"];
+    let which = ["-w", "kernel-build-like", "--cpus", "1,2", "-e", "vanilla", "-e", "freehold"];
+    serde_json::from_slice(&freehold(&[&arguments[..], &which].concat())).unwrap()
+}
+
+/// A plane of the map of memory at a moment, from the JSON.
+pub(crate) fn plane(engine: &Value, name: &str, moment: usize) -> Vec<u64> {
+    let map = &engine["memory_map"];
+    let mut cells = vec![0; map["cells"].as_u64().unwrap() as usize];
+    for text in &map[name].as_array().unwrap()[..=moment] {
+        let words = text.as_str().unwrap().split_ascii_whitespace();
+        let numbers: Vec<usize> = words.map(|word| word.parse().unwrap()).collect();
+        let mut at = 0;
+        for triple in numbers.chunks(3) {
+            at += triple[0];
+            cells[at..at + triple[1]].fill(triple[2] as u64);
+            at += triple[1];
+        }
+    }
+    cells
+}
+
+/// The report of these documents.
+fn report(documents: &[Value]) -> String {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("report.html");
+    let text: String = documents.iter().map(|document| format!("{document}\n")).collect();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_freehold"));
+    command.arg("report").arg("-o").arg(&file).arg("-").write_stdin(text).assert().success();
+    fs::read_to_string(file).unwrap()
+}
+
+/// Where a text stands first.
+fn at(html: &str, text: &str) -> usize {
+    html.find(text).unwrap_or_else(|| panic!("{text} is not in the page"))
+}
+
+#[test]
+fn the_verdict_comes_first_then_one_picture_then_the_table() {
+    let html = report(&[replay().clone()]);
+    let verdict = at(&html, "<p class=\"verdict\">");
+    let (picture, table) = (at(&html, "<figure><svg"), at(&html, "<table>"));
+    assert!(verdict < picture && picture < table);
+    let said = &html[verdict..picture];
+    assert!(said.contains("Is the zone lock a problem on this machine of 2 CPUs? No"), "{said}");
+    assert!(said.contains("Most wholly free blocks at the end: freehold"), "{said}");
+    let words = said.split_whitespace().count();
+    assert!(words < 60, "two sentences, not {words} words");
+}
+
+#[test]
+fn every_figure_of_a_replay_is_in_its_page_exactly() {
+    let html = report(&[replay().clone()]);
+    let mut found = 0;
+    for engine in replay()["engines"].as_array().unwrap() {
+        for name in [
+            "zone_lock_acquisitions",
+            "zone_lock_work",
+            "zone_lock_work_mean",
+            "shared_writes",
+            "pcp_hit_rate",
+            "refills",
+            "free_blocks_end",
+            "unusable_index_mean",
+            "lost_frames",
+        ] {
+            let value = engine[name].as_f64().expect(name);
+            assert!(html.contains(&format!("<data value=\"{value}\">")), "{name}: {value}");
+            found += 1;
+        }
+    }
+    assert_eq!(found, 45, "nine figures of five engines");
+    // And the JSON itself, for programs.
+    let data = html.split("type=\"application/json\">").nth(1).unwrap();
+    let data: Value = serde_json::from_str(data.split("</script>").next().unwrap()).unwrap();
+    assert_eq!(data[0]["data"], *replay());
+}
+
+#[test]
+fn memory_is_drawn_where_the_replay_has_it() {
+    assert_eq!(report(&[replay().clone()]).matches("class=\"memory\"").count(), 5);
+    let mut without = replay().clone();
+    for engine in without["engines"].as_array_mut().unwrap() {
+        engine.as_object_mut().unwrap().remove("memory_map");
+    }
+    assert_eq!(report(&[without]).matches("class=\"memory\"").count(), 0);
+}
+
+#[test]
+fn each_command_has_its_section_and_the_page_is_html() {
+    let cell = |cpus: u64, engine: &str, index: f64| {
+        json!({"workload": "aging", "engine": engine, "cpus": cpus, "memory_mib": 64,
+               "seed": 1, "unusable": {"9": index}})
+    };
+    let grid = json!({"cells": [
+        cell(2, "vanilla", 0.25), cell(2, "freehold", 0.25),
+        cell(4, "vanilla", 0.25), cell(4, "freehold", 0.5),
+    ]});
+    let failed = json!({"trace": {"name": "gone.parquet"}, "error": "no such <file>"});
+    let html = report(&[replay().clone(), bench(), grid, simulate(), failed]);
+    assert_eq!(problems(&html), Vec::<String>::new());
+    for text in ["<h2>Benchmarks</h2>", "<h2>Simulated machines</h2>", "ns_per_pair_order0, ns"] {
+        at(&html, text);
+    }
+    at(&html, "Not replayed: no such &lt;file&gt;");
+    assert!(at(&html, "aging, 4 CPUs") < at(&html, "aging, 2 CPUs"), "the worst machine first");
+    assert_eq!(html.matches("<section").count(), 5);
+}
+
+#[test]
+fn where_allocations_fail_the_warning_is_the_verdict() {
+    let failing = ["replay", "--json", "--memory", "64M", "-e", "vanilla", "-e", "freehold"];
+    let html = report(&[serde_json::from_slice(&freehold(&failing)).unwrap()]);
+    assert!(!html.contains("class=\"verdict\""));
+    at(&html, "<p class=\"warning\">Over 1 % of allocations failed");
+}
