@@ -18,14 +18,15 @@
 //! the recordings are left out, loudly, where those are not.
 
 mod block;
-mod draw;
 mod picture;
 mod render;
 // The laboratory's, without the laboratory: this program is built before it.
-#[path = "../../../crates/freehold-lab/src/tables/series.rs"]
-#[allow(dead_code, unreachable_pub)]
+#[path = "../../../crates/freehold-lab/src/draw/panels.rs"]
+mod draw;
+#[path = "../../../crates/freehold-lab/src/draw/series.rs"]
+#[allow(dead_code)]
 mod series;
-#[path = "../../../crates/freehold-lab/src/simulate/svg.rs"]
+#[path = "../../../crates/freehold-lab/src/draw/svg.rs"]
 #[allow(dead_code)]
 mod svg;
 

@@ -14,8 +14,10 @@
 //! `part`: which of a cell's numbers, as `;` separates them. `scale`: `linear`, `log`, or `share`:
 //! of the number in the row's first cell, as per cent.
 
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 
+use super::draw::Scale;
 use super::{block, draw};
 
 /// One picture of a table.
@@ -37,19 +39,18 @@ struct Panel {
     columns: Vec<usize>,
     #[serde(default)]
     part: usize,
+    #[serde(deserialize_with = "scale")]
     scale: Scale,
 }
 
-/// What the width of a panel stands for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum Scale {
-    /// From 0 to the largest number.
-    Linear,
-    /// Powers of ten, and a place of its own for 0.
-    Log,
-    /// From 0 to 100 per cent.
-    Share,
+/// A scale by its name in the JSON.
+fn scale<'de, D: Deserializer<'de>>(from: D) -> Result<Scale, D::Error> {
+    match String::deserialize(from)?.as_str() {
+        "linear" => Ok(Scale::Linear),
+        "log" => Ok(Scale::Log),
+        "share" => Ok(Scale::Share),
+        other => Err(D::Error::custom(format!("'{other}' is no scale: linear, log, share"))),
+    }
 }
 
 /// The picture of the first table in `text` behind a line with `after`.
