@@ -204,7 +204,7 @@ fn exact(value: f64) -> String {
 
 /// Digits with a comma before each three of them.
 fn grouped(digits: &str) -> String {
-    let comma = |at: usize| at > 0 && (digits.len() - at).is_multiple_of(3);
+    let comma = |at: usize| at > 0 && (digits.len() - at) % 3 == 0;
     digits
         .char_indices()
         .flat_map(|(at, digit)| comma(at).then_some(',').into_iter().chain([digit]))
