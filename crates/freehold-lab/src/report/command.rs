@@ -21,9 +21,12 @@ Examples:
   freehold replay --json trace.parquet | freehold report -o trace.html -
   freehold report -o - *.json > report.html
 
-The file opens from disk in any browser of 2022 or later, on a laptop or a phone, light or dark, with a keyboard; it \
-fetches nothing. The same input gives the same file, byte for byte. It holds the JSON it was made from, at most 24 MiB of \
-it: above that every second moment of the pictures of memory is left out until it fits, and the page says so.
+The file opens from disk in any browser of 2022 or later, on a laptop or a phone, light or dark, \
+with a keyboard; it \
+fetches nothing. The same input gives the same file, byte for byte. It holds the JSON it was made \
+from, at most 24 MiB of \
+it: above that every second moment of the pictures of memory is left out until it fits, and the \
+page says so.
 
 Exit codes: 0 fine; 2 wrong usage, or input that is not the JSON of one of these commands.";
 
@@ -53,7 +56,8 @@ pub(crate) fn run(args: &ReportArgs) -> Result<Outcome, CliError> {
     if inputs.is_empty() {
         if io::stdin().is_terminal() {
             return Err(CliError::new("there is nothing to report").hint(
-                "name the JSON that replay, bench or simulate wrote: freehold replay --json > replay.json; \
+                "name the JSON that replay, bench or simulate wrote: freehold replay --json > \
+                 replay.json; \
                  freehold report replay.json",
             ));
         }

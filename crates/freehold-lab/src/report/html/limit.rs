@@ -40,7 +40,8 @@ pub(super) fn within(
         let note = (left_out > 1).then(|| {
             let most = most >> 20;
             format!(
-                "Of the pictures of memory one moment in {left_out} is shown, so that this file stays below {most} MiB."
+                "Of the pictures of memory one moment in {left_out} is shown, so that this file \
+                 stays below {most} MiB."
             )
         });
         let version = env!("CARGO_PKG_VERSION");

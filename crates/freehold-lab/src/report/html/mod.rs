@@ -49,7 +49,8 @@ pub enum HtmlError {
     Unknown { name: String, problem: UnknownDocument },
     /// More than a browser opens in good time.
     #[error(
-        "the report would hold {} MiB of data; {} MiB is the most, after thinning the pictures of memory",
+        "the report would hold {} MiB of data; {} MiB is the most, after thinning the pictures of \
+         memory",
         size >> 20,
         DATA_MAX >> 20
     )]

@@ -175,7 +175,10 @@ impl Browser {
     /// Lets what waits for the next picture be drawn: two of them, as one may only ask for the
     /// other.
     pub fn settle(&mut self) {
-        self.eval("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(() => done(true)))))");
+        self.eval(
+            "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => \
+                   setTimeout(() => done(true)))))",
+        );
     }
 
     /// The value of an expression of JavaScript, waited for where it is a promise.

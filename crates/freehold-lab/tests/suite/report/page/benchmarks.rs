@@ -63,7 +63,10 @@ fn benchmarks_are_found_by_contents_and_open_one_by_one() {
     }
 
     // A link to a benchmark opens it, in the contents and from elsewhere.
-    page.eval("[...document.querySelectorAll('.contents a')].find((one) => one.innerText === 'arena').click()");
+    page.eval(
+        "[...document.querySelectorAll('.contents a')].find((one) => one.innerText === \
+               'arena').click()",
+    );
     page.settle();
     assert_eq!(page.eval("document.getElementById('bench-arena').open"), true);
     assert_eq!(
@@ -79,12 +82,15 @@ fn benchmarks_are_found_by_contents_and_open_one_by_one() {
 
     // No column without a figure, and what a metric is stands beside its name.
     page.eval(
-        "[...document.querySelectorAll('#panel-bench button')].find((one) => one.innerText === 'Open all').click()",
+        "[...document.querySelectorAll('#panel-bench button')].find((one) => one.innerText === \
+         'Open all').click()",
     );
     page.settle();
     let empty = page.eval(&format!(
         "{GROUPS}.flatMap((group) => [...group.querySelectorAll('table')]).filter((table) =>
-            [...table.tHead.rows[0].cells].some((_, i) => i > 0 && ![...table.tBodies[0].rows].some((row) => row.cells[i]?.querySelector('data') || /\\d/.test(row.cells[i]?.innerText)))).length"
+            [...table.tHead.rows[0].cells].some((_, i) => i > 0 && \
+![...table.tBodies[0].rows].some((row) => row.cells[i]?.querySelector('data') || \
+/\\d/.test(row.cells[i]?.innerText)))).length"
     ));
     assert_eq!(empty, 0, "columns without a figure");
     let pair = page.eval("document.getElementById('bench-pair').innerText");

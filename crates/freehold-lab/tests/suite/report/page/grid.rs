@@ -31,9 +31,12 @@ fn means(workload: &str, level: Option<f64>, engine: &str, figure: &str) -> BTre
 fn heat(page: &mut Browser, title: &str) -> Vec<Vec<(String, f64, String)>> {
     let found = page.eval(&format!(
         "(() => {{
-            const figure = [...document.querySelectorAll('figure.heat')].find((one) => one.querySelector('strong').innerText === '{title}');
-            return [...figure.querySelectorAll('svg')].map((picture) => [...picture.querySelectorAll('.heat-cell')].map((cell) =>
-                [cell.dataset.place, Number(cell.getAttribute('fill-opacity')), cell.nextElementSibling.textContent]));
+            const figure = [...document.querySelectorAll('figure.heat')].find((one) => \
+one.querySelector('strong').innerText === '{title}');
+            return [...figure.querySelectorAll('svg')].map((picture) => \
+[...picture.querySelectorAll('.heat-cell')].map((cell) =>
+                [cell.dataset.place, Number(cell.getAttribute('fill-opacity')), \
+cell.nextElementSibling.textContent]));
         }})()"
     ));
     serde_json::from_value(found).unwrap_or_else(|error| panic!("{title}: {error}"))
@@ -205,7 +208,11 @@ fn the_grid_can_be_read_in_light_and_dark_and_by_keys() {
         let marked = page.eval("[...document.querySelector('.heats').querySelectorAll('.heat-mark')].filter((one) => one.getAttribute('visibility') === 'visible').length");
         assert_eq!(marked, 2, "{key}: on both engines");
     }
-    let names = page.eval("[...document.querySelectorAll('.heats')].every((one) => one.tabIndex === 0 && /freehold: from .* to .*/.test(one.getAttribute('aria-label')))");
+    let names = page.eval(
+        "[...document.querySelectorAll('.heats')].every((one) => one.tabIndex \
+                           === 0 && /freehold: from .* to \
+                           .*/.test(one.getAttribute('aria-label')))",
+    );
     assert_eq!(names, true, "each picture can be reached and says what is in it");
 }
 

@@ -13,7 +13,12 @@ fn the_picture_of_memory_is_what_the_engines_said() {
     let engines = replay()["engines"].as_array().unwrap();
     for moment in [0, 5, 11] {
         page.open(&report.file(), &format!("colour=holder&moment={moment}"));
-        let table = page.eval("[...document.querySelectorAll('.legend-table tbody tr')].map((row) => [row.querySelector('th').innerText.trim(), [...row.querySelectorAll('data')].map((one) => Number(one.value))])");
+        let table = page.eval(
+            "[...document.querySelectorAll('.legend-table tbody tr')].map((row) \
+                               => [row.querySelector('th').innerText.trim(), \
+                               [...row.querySelectorAll('data')].map((one) => \
+                               Number(one.value))])",
+        );
         let table: Vec<(String, Vec<u64>)> = serde_json::from_value(table).unwrap();
         for (holder, name) in [(0, "the zone"), (1, "CPU 0"), (2, "CPU 1")] {
             let counts: Vec<u64> = engines
@@ -105,14 +110,18 @@ fn look_at_cell(page: &mut Browser, map: isize, cells: usize, cell: usize, holde
             const map = [...document.querySelectorAll('canvas')].at({map});
             const columns = [8, 16, 32, 64, 128].find((columns) => {{
                 const size = map.clientWidth / columns;
-                return Number.isInteger(size) && Math.ceil({cells} / columns) * size === map.clientHeight;
+                return Number.isInteger(size) && Math.ceil({cells} / columns) * size === \
+map.clientHeight;
             }});
             const size = map.clientWidth / columns;
-            const pixel = (down) => [...map.getContext('2d').getImageData({cell} % columns * size + Math.floor(size / 2), Math.floor({cell} / columns) * size + down, 1, 1).data].slice(0, 3);
+            const pixel = (down) => [...map.getContext('2d').getImageData({cell} % columns * size \
++ Math.floor(size / 2), Math.floor({cell} / columns) * size + down, 1, 1).data].slice(0, 3);
             const parts = (text) => text.match(/[\\d.]+/g).slice(0, 3).map(Number);
-            const row = [...document.querySelectorAll('.legend-table tbody tr')].find((row) => row.querySelector('th').innerText.trim() === '{holder}');
+            const row = [...document.querySelectorAll('.legend-table tbody tr')].find((row) => \
+row.querySelector('th').innerText.trim() === '{holder}');
             return {{
-                size, top: pixel(0), middle: pixel(Math.floor(size / 2) - 1), bottom: pixel(size - 2),
+                size, top: pixel(0), middle: pixel(Math.floor(size / 2) - 1), bottom: pixel(size - \
+2),
                 legend: parts(getComputedStyle(row.querySelector('.swatch')).backgroundColor),
                 page: parts(getComputedStyle(document.body).backgroundColor),
             }};

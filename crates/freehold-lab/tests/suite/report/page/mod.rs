@@ -98,10 +98,16 @@ fn the_page_is_valid_html_before_and_after_it_has_drawn_itself() {
         let drawn = page.eval("'<!DOCTYPE html>' + document.documentElement.outerHTML");
         assert_eq!(valid::problems(drawn.as_str().unwrap()), [] as [String; 0], "{view}");
         let twice = page.eval(
-            "[...document.querySelectorAll('[id]')].map((one) => one.id).filter((id, i, all) => all.indexOf(id) !== i)",
+            "[...document.querySelectorAll('[id]')].map((one) => one.id).filter((id, i, all) => \
+             all.indexOf(id) !== i)",
         );
         assert_eq!(twice, json!([]), "{view}: ids that are there twice");
-        let bare = page.eval("[...document.querySelectorAll('th')].filter((one) => !one.scope).length + [...document.querySelectorAll('table')].filter((one) => !one.caption?.innerText).length");
+        let bare = page.eval(
+            "[...document.querySelectorAll('th')].filter((one) => \
+                              !one.scope).length + \
+                              [...document.querySelectorAll('table')].filter((one) => \
+                              !one.caption?.innerText).length",
+        );
         assert_eq!(bare, 0, "{view}: headings without a scope, tables without a caption");
         assert_eq!(page.eval("document.compatMode"), "CSS1Compat");
     }
@@ -178,7 +184,8 @@ fn keys_reach_and_move_everything() {
     assert_eq!(page.eval(focused), "Theme");
     page.key("Tab");
     assert_eq!(page.eval(focused), "Replay");
-    let outline = "getComputedStyle(document.activeElement).outlineStyle + getComputedStyle(document.activeElement).outlineWidth";
+    let outline = "getComputedStyle(document.activeElement).outlineStyle + \
+                   getComputedStyle(document.activeElement).outlineWidth";
     assert_eq!(page.eval(outline), "solid3px", "the focus can be seen");
 
     // Tabs: arrows, and round the end.
@@ -196,7 +203,10 @@ fn keys_reach_and_move_everything() {
         assert_eq!(page.eval(selected), tab, "{key}");
         assert_eq!(page.eval(focused), tab);
         assert_eq!(
-            page.eval("[...document.querySelectorAll('[role=tabpanel]')].filter((one) => !one.hidden).length"),
+            page.eval(
+                "[...document.querySelectorAll('[role=tabpanel]')].filter((one) => \
+                       !one.hidden).length"
+            ),
             1
         );
     }
@@ -238,7 +248,10 @@ fn keys_reach_and_move_everything() {
     assert_ne!(first, last);
 
     // Radio buttons: what the cells are coloured by.
-    page.eval("[...document.querySelectorAll('input[type=radio]')].find((one) => one.value === 'holder').focus()");
+    page.eval(
+        "[...document.querySelectorAll('input[type=radio]')].find((one) => one.value === \
+               'holder').focus()",
+    );
     let before = page.eval(pictures);
     page.key("ArrowRight");
     assert_eq!(page.eval("document.activeElement.value"), "migratetype");
@@ -322,7 +335,9 @@ fn light_and_dark_follow_the_system_and_the_choice() {
     let before = page.eval(picture);
     let choose = |theme: &str| {
         format!(
-            "(() => {{ const list = document.querySelector('header select'); list.value = '{theme}'; list.dispatchEvent(new Event('change')); }})()"
+            "(() => \
+             {{ const list = document.querySelector('header select'); list.value = '{theme}'; \
+             list.dispatchEvent(new Event('change')); }})()"
         )
     };
     page.eval(&choose("light"));
@@ -420,7 +435,8 @@ fn a_chart_has_a_curve_for_each_engine() {
         let names = rows[key].as_array().unwrap().iter().map(|row| row["engine"].clone());
         names.collect::<std::collections::HashSet<_>>().len()
     };
-    let curves = "[...document.querySelectorAll('svg')].map((one) => one.querySelectorAll('path.curve').length).filter((n) => n > 0)";
+    let curves = "[...document.querySelectorAll('svg')].map((one) => \
+                  one.querySelectorAll('path.curve').length).filter((n) => n > 0)";
     for (view, engines) in
         [("simulate", engines(&simulate(), "rows")), ("replay", engines(replay(), "engines"))]
     {
@@ -439,8 +455,10 @@ fn a_chart_has_a_curve_for_each_engine() {
     page.settle();
     // An outline in the page's own colour would be no mark.
     let hollow = page.eval(
-        "[...document.querySelectorAll('path.mark.hollow')].map((mark) => getComputedStyle(mark)).filter((look) => \
-         look.fill === getComputedStyle(document.body).backgroundColor && look.stroke !== look.fill).length",
+        "[...document.querySelectorAll('path.mark.hollow')].map((mark) => \
+         getComputedStyle(mark)).filter((look) => \
+         look.fill === getComputedStyle(document.body).backgroundColor && look.stroke !== \
+         look.fill).length",
     );
     assert_eq!(hollow, 2 * 2 * 3, "two sizes, in two charts, of three engines are bound by think");
 }
@@ -448,7 +466,8 @@ fn a_chart_has_a_curve_for_each_engine() {
 #[test]
 fn text_in_the_data_is_never_markup() {
     let Some(mut page) = open("text_in_the_data_is_never_markup") else { return };
-    let evil = "</script><script>window.harmed = 1</script><img src=x onerror='window.harmed = 2'><!-- {{data}} \u{2028}";
+    let evil = "</script><script>window.harmed = 1</script><img src=x onerror='window.harmed = \
+                2'><!-- {{data}} \u{2028}";
     let mut replayed = replay().clone();
     replayed["trace"]["name"] = json!(evil);
     replayed["trace"]["kernel"] = json!(evil);

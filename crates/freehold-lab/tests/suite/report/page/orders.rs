@@ -6,7 +6,11 @@ use serde_json::{Value, json};
 use super::support::*;
 
 /// The rows of each drawing: a title, and name and number of each row.
-const DRAWN: &str = "[...document.querySelectorAll('#panel-replay .stacks')].map((one) => [one.caption.querySelector('strong').innerText, [...one.tBodies[0].rows].map((row) => [row.cells[0].innerText.trim(), row.cells[1].innerText.replaceAll(',', ''), row.querySelectorAll('.segment').length])])";
+const DRAWN: &str = "[...document.querySelectorAll('#panel-replay .stacks')].map((one) => \
+                     [one.caption.querySelector('strong').innerText, \
+                     [...one.tBodies[0].rows].map((row) => [row.cells[0].innerText.trim(), \
+                     row.cells[1].innerText.replaceAll(',', ''), \
+                     row.querySelectorAll('.segment').length])])";
 
 #[test]
 fn refills_and_allocations_are_drawn_by_order() {

@@ -33,9 +33,11 @@ fn a_report_prints_all_of_it_in_light() {
     let report = Report::all();
     page.prefer("dark");
     page.open(&report.file(), "view=replay");
-    let state = "[document.documentElement.dataset.theme, document.querySelectorAll('[role=tabpanel]:not([hidden])').length, \
+    let state = "[document.documentElement.dataset.theme, \
+                 document.querySelectorAll('[role=tabpanel]:not([hidden])').length, \
                  document.querySelectorAll('details.benchmark:not([open])').length, \
-                 [...document.querySelectorAll('.plot')].filter((one) => !one.firstChild && one.closest('.panel:not([hidden])')).length]";
+                 [...document.querySelectorAll('.plot')].filter((one) => !one.firstChild && \
+                 one.closest('.panel:not([hidden])')).length]";
     page.eval(&format!("addEventListener('beforeprint', () => {{ window.printed = {state}; }})"));
     let verdict = page.eval("document.querySelector('#panel-replay .verdict').innerText");
     let pdf = page.pdf();
