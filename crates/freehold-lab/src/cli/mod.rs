@@ -33,7 +33,8 @@ pub enum Outcome {
     Interrupted,
 }
 
-/// The exit code of a command, its error said: 0 fine; 1 an engine lost frames or failed its checks,
+/// The exit code of a command, its error said: 0 fine; 1 an engine lost frames or failed its
+/// checks,
 /// `compare --worse` found something worse, or a soak something wrong; 2 wrong usage or input that
 /// cannot be read; 130 stopped by the user.
 pub fn exit_code(done: Result<Outcome, CliError>) -> ExitCode {

@@ -97,8 +97,8 @@ pub struct Row {
     /// Pageblocks in which frames of more than one migratetype are in use at the end, as far as the
     /// engine can tell.
     pub mixed_blocks: u64,
-    /// Frames in use at the end, as a share of the frames of the pageblocks that they lie in: with 1
-    /// every block in use is full.
+    /// Frames in use at the end, as a share of the frames of the pageblocks that they lie in: with
+    /// 1 every block in use is full.
     pub used_block_density: f64,
     /// The unusable-free-space index for order 9 at the end.
     pub unusable_index: f64,

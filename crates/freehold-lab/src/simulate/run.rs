@@ -60,7 +60,8 @@ pub enum SimulateError {
     #[error(transparent)]
     Engine(#[from] EngineError),
     #[error(
-        "{workload} needs {fewest} CPUs: it has CPUs that free what others allocate, and {cpus} were given"
+        "{workload} needs {fewest} CPUs: it has CPUs that free what others allocate, and {cpus} \
+         were given"
     )]
     TooFewCpus { workload: Kind, fewest: u16, cpus: u16 },
     /// More nodes than CPUs, or nodes without memory.
@@ -70,7 +71,8 @@ pub enum SimulateError {
     TooManyNodes { nodes: u16, cpus: u16, memory_mib: u64 },
     /// Too little memory for a trace, whose amounts are what was recorded.
     #[error(
-        "{workload} on {cpus} CPUs has up to {needed_mib} MiB in use at once, and the machine has {memory_mib} MiB"
+        "{workload} on {cpus} CPUs has up to {needed_mib} MiB in use at once, and the machine has \
+         {memory_mib} MiB"
     )]
     TooLittleMemory { workload: Kind, cpus: u16, needed_mib: u64, memory_mib: u64 },
     /// A defect of an engine, found at the end.
@@ -499,8 +501,8 @@ impl<'a> Run<'a> {
     }
 }
 
-/// How far off the model was with this workload and engine, in per cent, on the most CPUs that it was
-/// compared on.
+/// How far off the model was with this workload and engine, in per cent, on the most CPUs that it
+/// was compared on.
 fn validated(model: &Model, workload: &str, engine: &str) -> Option<f64> {
     let same =
         model.validated.iter().filter(|row| row.workload == workload && row.engine == engine);
