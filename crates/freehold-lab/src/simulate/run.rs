@@ -260,7 +260,6 @@ fn row(
         line_transfers: tally.transfers,
         latency_p50_ns: tally.latency.0.value_at_quantile(0.5),
         latency_p999_ns: tally.latency.0.value_at_quantile(0.999),
-        allocation_latency: Some(tally.allocations.latency()),
         bystander_p999_ns: (!tally.watched.0.is_empty())
             .then(|| tally.watched.0.value_at_quantile(0.999)),
         fallbacks: counters.fallbacks,
@@ -434,7 +433,7 @@ impl<'a> Run<'a> {
 
     fn begin_measuring(&mut self) {
         self.begun = self.now;
-        self.machine.begin_measuring(self.now);
+        self.machine.begin_measuring();
     }
 
     /// Goes on until that many frames more have been allocated, or nobody has anything left to do.
