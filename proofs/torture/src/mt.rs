@@ -61,9 +61,9 @@ fn do_wrong(case: &mut Case, plant: Plant) -> bool {
     let Some(range) = case.held.pop() else { return false };
     let Books::Share(Share { ledger, who, .. }) = case.books else { return false };
     match plant {
+        // It stays in the ledger, and is handed out to somebody else.
         Plant::UseAfterFree => {
             let _ = case.fh.here().free_range(range);
-            case.held.push(range);
         }
         Plant::DoubleFree => {
             let _ = case.fh.here().free_range(range);

@@ -57,17 +57,18 @@ fn threads_stay_near_the_min_mark() {
 #[test]
 fn each_planted_fault_is_noticed() {
     let faults = [
-        ("use-after-free", "has it"),
-        ("double-free", "double free"),
-        ("wrong-owner", "has it"),
-        ("leak", "are in use"),
-        ("small-bound", "are the most there may be"),
+        // Unless nobody was given it before the end.
+        ("use-after-free", ["has it", "are in use"]),
+        ("double-free", ["double free"; 2]),
+        ("wrong-owner", ["has it"; 2]),
+        ("leak", ["are in use"; 2]),
+        ("small-bound", ["are the most there may be"; 2]),
     ];
     for (fault, said) in faults {
         let output = torture(&format!("mt --seeds 4 --plant {fault}"));
         let troubles = told(&output)["troubles"].to_string();
         assert_eq!(output.status.code(), Some(1), "{fault}");
-        assert!(troubles.contains(said), "{fault}: {troubles}");
+        assert!(said.iter().any(|said| troubles.contains(said)), "{fault}: {troubles}");
     }
 }
 
