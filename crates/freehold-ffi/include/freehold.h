@@ -14,7 +14,7 @@
  *     freehold_arena_new(bytes, &arena, &error);             (freehold_arena_new_with: the knobs)
  *     freehold_frames frames;
  *     freehold_arena_frames(arena, n, &frames, &error);      n neighbouring frames: frames.memory
- *     freehold_frames_split, freehold_frames_merge           parts of them, without the arena
+ *     freehold_frames_split(&frames, n, &rest, &error);      parts of them, without the arena
  *     freehold_arena_free_frames(arena, &frames, &error);    from any thread
  *     freehold_arena_trim(arena, NULL, &error);              what is free goes back to the system
  *     freehold_arena_destroy(&arena, &error);
@@ -134,21 +134,17 @@
 typedef enum freehold_status {
     /** Done. */
     FREEHOLD_STATUS_OK = 0,
-    /** No zone has a free chunk of that size that the request may use. `found`: the order; of a
-     * number of frames in a row that is no chunk, that number. */
+    /** No free chunk of that size that the request may use. `found`: the order, or the frames. */
     FREEHOLD_STATUS_NO_MEMORY = 1,
     /** There are no chunks of that order. `found`: the order; `expected`: the largest. */
     FREEHOLD_STATUS_ORDER_TOO_LARGE = 2,
-    /** The migratetype is no number of one, or is a state of a pageblock that no request may
-     * name. `found`: it. */
+    /** No migratetype, or one that no request may name. `found`: it. */
     FREEHOLD_STATUS_BAD_MIGRATETYPE = 3,
     /** A range of no frames. */
     FREEHOLD_STATUS_ZERO_LENGTH = 4,
-    /** The range is not inside one zone, or covers a hole. `pfn`: the first frame that cannot be
-     * part of it. */
+    /** Not inside one zone, or over a hole. `pfn`: the first frame that cannot be part of it. */
     FREEHOLD_STATUS_BAD_RANGE = 5,
-    /** A frame is in use, or somebody else is isolating its block; trying again may work. `pfn`:
-     * the frame. */
+    /** A frame is in use, or its block is being isolated; try again. `pfn`: the frame. */
     FREEHOLD_STATUS_BUSY = 6,
     /** The request may not wait for locks and one was held. */
     FREEHOLD_STATUS_WOULD_BLOCK = 7,
@@ -166,8 +162,7 @@ typedef enum freehold_status {
     FREEHOLD_STATUS_HOLE = 15,
     /** The range ends behind its zone. `pfn`: the first frame behind the zone. */
     FREEHOLD_STATUS_PAST_END = 16,
-    /** A chunk of that order cannot start at that frame, or memory cannot be removed from there.
-     * `found`: the order. */
+    /** No such chunk starts there, or memory cannot be removed from there. `found`: the order. */
     FREEHOLD_STATUS_MISALIGNED = 17,
     /** Memory to be added is there already. `pfn`: the first such frame. */
     FREEHOLD_STATUS_PRESENT = 18,
@@ -175,19 +170,15 @@ typedef enum freehold_status {
     FREEHOLD_STATUS_ABSENT = 19,
     /** The configuration left no room for another section or piece of memory. */
     FREEHOLD_STATUS_NO_ROOM = 20,
-    /** Configuration: there must be 1 to 32,766 CPUs, and no more online than there are.
-     * `found`: the number. */
+    /** There must be 1 to 32,766 CPUs, no more online than there are. `found`: the number. */
     FREEHOLD_STATUS_CONFIG_CPUS = 21,
-    /** Configuration: there must be 1 to 64 zones. `found`: the number. Also: no such zone.
-     * `found`: its index. */
+    /** There must be 1 to 64 zones, and the zone one of them. `found`: the number, or index. */
     FREEHOLD_STATUS_CONFIG_ZONES = 22,
-    /** Configuration: a span or CMA piece is not of whole pageblocks, or is empty. `pfn`: where
-     * it starts. */
+    /** A span or CMA piece is empty, or not of whole pageblocks. `pfn`: where it starts. */
     FREEHOLD_STATUS_CONFIG_SPAN = 23,
     /** Configuration: memory or CMA outside its zone, or empty. `pfn`: where it starts. */
     FREEHOLD_STATUS_CONFIG_OUTSIDE_ZONE = 24,
-    /** Configuration: two pieces of memory, or two zones, share frames. `pfn`: the first of
-     * them. */
+    /** Two pieces of memory, or two zones, share frames. `pfn`: the first of them. */
     FREEHOLD_STATUS_CONFIG_OVERLAP = 25,
     /** Watermarks must rise: min, low, high. */
     FREEHOLD_STATUS_WATERMARKS = 26,
@@ -197,15 +188,13 @@ typedef enum freehold_status {
     FREEHOLD_STATUS_CPU_NOT_OWNED = 28,
     /** A pointer was null that must not be. The message names it. */
     FREEHOLD_STATUS_NULL_POINTER = 29,
-    /** A value is out of its range. `found`: the value; the message says which and what is
-     * allowed. */
+    /** A value is out of its range. `found`: it; the message says which and what is allowed. */
     FREEHOLD_STATUS_INVALID_ARGUMENT = 30,
     /** The invariant walk found a defect. `pfn`, `found`, `expected`: what is broken. */
     FREEHOLD_STATUS_BROKEN = 31,
     /** The kernel refused a system call. `os_errno`: why; `found`: how many bytes it was about. */
     FREEHOLD_STATUS_OS = 32,
-    /** The process was forked off the one that made the arena, which still has the frames. Make
-     * a new arena. */
+    /** The arena is the parent process's. Make a new one after a fork. */
     FREEHOLD_STATUS_FORKED = 33,
     /** The system's pages are not 4 KiB. `found`: their size. */
     FREEHOLD_STATUS_PAGE_SIZE = 34,
@@ -528,14 +517,6 @@ typedef struct freehold_arena_options {
     /** Not zero: nothing is ever given back, for arenas that a device or the kernel knows the
      * pages of. */
     uint8_t pinned;
-    /** Not zero: a thread makes a pass each decay time. */
-    uint8_t background;
-    /** How many milliseconds a block must have been wholly free before the background thread
-     * gives it back. Default: 10,000. */
-    uint64_t decay_ms;
-    /** The least run of free frames, a power of two from 1 to 512, that is given back out of a
-     * block in use. Default: 8. */
-    uint64_t least_run;
     /** The most bytes that the OS may back, in blocks of 2 MiB. Where that is reached, free
      * memory is given back first, and then calls that need more are refused with
      * `FREEHOLD_STATUS_LIMIT`. Default: none. */
@@ -568,7 +549,7 @@ typedef struct freehold_arena_stats {
     uint64_t release_calls;
     /** Runs of blocks that the kernel refused to take back (locked memory). */
     uint64_t release_refused;
-    /** Passes made, by trim, pass or the background thread. */
+    /** Passes made, by trim or pass. */
     uint64_t passes;
     /** Exclusive slots for threads. */
     uint64_t slots;
@@ -591,6 +572,34 @@ typedef struct freehold_arena_stats {
     bool biased;
 } freehold_arena_stats;
 #endif
+
+/** Frames of one pageblock, a bit for each: bit 0 of the first word is the block's first frame. */
+typedef struct freehold_block_frames {
+    /** The bits, by rising address. */
+    uint64_t words[8];
+} freehold_block_frames;
+
+/** The state of one pageblock. */
+typedef struct freehold_pageblock {
+    /** Its free frames, wherever they are. */
+    struct freehold_block_frames free_frames;
+    /** How many these are. */
+    uint32_t free;
+    /** Frames that exist, at most 512. */
+    uint32_t frames;
+    /** The first CPU that leases words of it; -1 where there is none. */
+    int32_t holder;
+    /** Its migratetype; `FREEHOLD_MIGRATETYPE_ISOLATE` while it is isolated. */
+    uint32_t migratetype;
+} freehold_pageblock;
+
+/** What a zone keeps for requests that may not wait. */
+typedef struct freehold_reserve {
+    /** HIGHATOMIC pageblocks. */
+    uint64_t blocks;
+    /** Their free frames. */
+    uint64_t free;
+} freehold_reserve;
 
 /** The state and the history of one zone. */
 typedef struct freehold_zone_stats {
@@ -625,34 +634,6 @@ typedef struct freehold_zone_stats {
     /** Of these, allocations placed inside a block that kept its other type. */
     uint64_t mixed;
 } freehold_zone_stats;
-
-/** Frames of one pageblock, a bit for each: bit 0 of the first word is the block's first frame. */
-typedef struct freehold_block_frames {
-    /** The bits, by rising address. */
-    uint64_t words[8];
-} freehold_block_frames;
-
-/** The state of one pageblock. */
-typedef struct freehold_pageblock {
-    /** Its free frames, wherever they are. */
-    struct freehold_block_frames free_frames;
-    /** How many these are. */
-    uint32_t free;
-    /** Frames that exist, at most 512. */
-    uint32_t frames;
-    /** The first CPU that leases words of it; -1 where there is none. */
-    int32_t holder;
-    /** Its migratetype; `FREEHOLD_MIGRATETYPE_ISOLATE` while it is isolated. */
-    uint32_t migratetype;
-} freehold_pageblock;
-
-/** What a zone keeps for requests that may not wait. */
-typedef struct freehold_reserve {
-    /** HIGHATOMIC pageblocks. */
-    uint64_t blocks;
-    /** Their free frames. */
-    uint64_t free;
-} freehold_reserve;
 
 /** What all CPUs have done since the allocator was made. */
 typedef struct freehold_cpu_stats {
@@ -891,13 +872,6 @@ enum freehold_status freehold_arena_destroy(struct freehold_arena **arena,
 enum freehold_status freehold_arena_alloc(const struct freehold_arena *arena,
     const struct freehold_request *request, uint64_t *pfn, struct freehold_error *error);
 
-/** Allocates single frames of a `freehold_migratetype` until `count` are there or memory is not;
- * writes them to `pfns` and how many there are to `allocated`. Fails only where not a single
- * frame was allocated. */
-enum freehold_status freehold_arena_alloc_bulk(const struct freehold_arena *arena,
-    uint8_t migratetype, uint64_t *pfns, size_t count, size_t *allocated,
-    struct freehold_error *error);
-
 /** Frees `2^order` frames: any aligned part of what was allocated, from any thread. Never waits
  * for a lock.
  *
@@ -910,22 +884,6 @@ enum freehold_status freehold_arena_free(const struct freehold_arena *arena, uin
 /** Frees the frames from `start` to `end` (not included), whatever the allocations were. */
 enum freehold_status freehold_arena_free_range(const struct freehold_arena *arena, uint64_t start,
     uint64_t end, struct freehold_error *error);
-
-/** Frees single frames, in any order. Where a frame cannot be freed the call ends: `error->done`
- * frames before it have been freed, those behind it have not. */
-enum freehold_status freehold_arena_free_bulk(const struct freehold_arena *arena,
-    const uint64_t *pfns, size_t count, struct freehold_error *error);
-
-/** Gives back what the calling thread's CPU has in hand, so that others can allocate it: for a
- * thread about to sleep for long. A thread that ends does so by itself. What it has freed is
- * visible to others without this. */
-enum freehold_status freehold_arena_flush(const struct freehold_arena *arena,
-    struct freehold_error *error);
-
-/** Gathers all free frames that threads hold in the zones' hands: for tests, and before looking
- * for very large runs. */
-enum freehold_status freehold_arena_drain(const struct freehold_arena *arena,
-    struct freehold_error *error);
 
 /** Checks every invariant. Fails with `FREEHOLD_STATUS_BROKEN` and the first violation.
  *
@@ -951,14 +909,6 @@ enum freehold_status freehold_arena_frames(const struct freehold_arena *arena, u
 enum freehold_status freehold_arena_zeroed(const struct freehold_arena *arena, uint64_t count,
     struct freehold_frames *out, struct freehold_error *error);
 
-/** Adds the `more` frames right behind these, if they are free: nothing is moved. What is in
- * them is whatever their last user left.
- *
- * Fails with `FREEHOLD_STATUS_BUSY` where one of them is in use,
- * `FREEHOLD_STATUS_OUTSIDE_ARENA` behind the arena's end. */
-enum freehold_status freehold_arena_extend_frames(const struct freehold_arena *arena,
-    struct freehold_frames *frames, uint64_t more, struct freehold_error *error);
-
 /** Gives frames back to their arena, on whichever thread, and sets `frames` to no frames. No
  * frames are fine and nothing is done. */
 enum freehold_status freehold_arena_free_frames(const struct freehold_arena *arena,
@@ -971,14 +921,6 @@ enum freehold_status freehold_arena_free_frames(const struct freehold_arena *are
 enum freehold_status freehold_frames_split(struct freehold_frames *first, uint64_t count,
     struct freehold_frames *rest, struct freehold_error *error);
 
-/** Makes one of two whose frames are neighbours, in either order: `first` gets them all, `other`
- * none.
- *
- * Fails with `FREEHOLD_STATUS_INVALID_ARGUMENT` where they are not neighbours or of two arenas;
- * both are as they were then. */
-enum freehold_status freehold_frames_merge(struct freehold_frames *first,
-    struct freehold_frames *other, struct freehold_error *error);
-
 /** Where a frame is; null for frames of other arenas. Reading and writing there is for whoever
  * has the frame. */
 void *freehold_arena_pointer(const struct freehold_arena *arena, uint64_t pfn);
@@ -990,13 +932,9 @@ uint64_t freehold_arena_pfn_of(const struct freehold_arena *arena, const void *p
 struct freehold_frame_range freehold_arena_range(const struct freehold_arena *arena);
 
 /** The memfd behind the frames, for a second mapping, with frame `pfn` at
- * `freehold_arena_offset`;
- * -1 for other kinds of memory. It stays the arena's: not to be closed, its size not to be
- * changed. Whoever reads or writes frames through it must have those frames. */
+ * (`pfn` - `freehold_arena_range(arena).start`) * 4096; -1 for other kinds of memory. It is not to
+ * be closed, nor its size changed. Whoever uses frames through it must have those frames. */
 int freehold_arena_memfd(const struct freehold_arena *arena);
-
-/** Where a frame is in the memfd, in bytes; -1 for frames of other arenas. */
-int64_t freehold_arena_offset(const struct freehold_arena *arena, uint64_t pfn);
 
 /** Has the kernel back the frames from `start` to `end` (not included) now, so that it says here
  * if it cannot, instead of by a signal at the first touch. What is in them does not change.
@@ -1011,9 +949,9 @@ enum freehold_status freehold_arena_populate(const struct freehold_arena *arena,
 enum freehold_status freehold_arena_frames_in_memory(const struct freehold_arena *arena,
     uint64_t start, uint64_t end, uint64_t *count, struct freehold_error *error);
 
-/** Gives free memory back to the OS, now: every wholly free block,
- * and of blocks in use the aligned runs of 8 free frames or more. What it did is written to
- * `released`, unless that is null.
+/** Gives free memory back to the OS, now: every wholly free block, and of blocks in use the
+ * aligned runs of 8 free frames or more. What it did is written to `released`, unless that is
+ * null.
  *
  * Fails with `FREEHOLD_STATUS_OS` for the first run of blocks that the kernel refused; all
  * others were given back. */
@@ -1022,8 +960,8 @@ enum freehold_status freehold_arena_trim(const struct freehold_arena *arena,
 
 /** Gives back the blocks that have been wholly free, and untouched, since the last call, and
  * free runs of those of which nothing was handed out since; does the periodic work of the
- * threads' CPUs. To be called once each decay time, unless the background thread does. What it
- * did is written to `released`, unless that is null. */
+ * threads' CPUs. To be called each 10 s or so, from a thread of the program's. What it did is
+ * written to `released`, unless that is null. */
 enum freehold_status freehold_arena_pass(const struct freehold_arena *arena,
     struct freehold_released *released, struct freehold_error *error);
 
@@ -1040,14 +978,6 @@ enum freehold_status freehold_arena_new_with(const struct freehold_arena_options
 /** Counters, and what is resident. Takes no time to speak of. */
 enum freehold_status freehold_arena_read_stats(const struct freehold_arena *arena,
     struct freehold_arena_stats *stats, struct freehold_error *error);
-
-/** How many frames are free, wherever they are held. Looks at every block; exact while nothing
- * runs. */
-uint64_t freehold_arena_free_frame_count(const struct freehold_arena *arena);
-
-/** The allocator's view of one zone; there is one for each memory node. */
-enum freehold_status freehold_arena_read_zone_stats(const struct freehold_arena *arena, size_t zone,
-    struct freehold_zone_stats *stats, struct freehold_error *error);
 #endif
 
 /* ---- The bare allocator: CPUs and memory that come and go ---- */

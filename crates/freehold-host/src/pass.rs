@@ -4,7 +4,7 @@
 //! ```text
 //! for each block that the OS backs, the highest first:
 //!     take it out of the allocator, if it is wholly free   (a request limited to that very block)
-//!     or else what is free in it, in chunks of 8 frames or more (a knob)
+//!     or else what is free in it, in chunks of 8 frames or more
 //! 32 blocks' worth taken:
 //!     one madvise for each run of neighbours, or one process_madvise for all of them
 //!     note the blocks and chunks as released, free them again
@@ -18,7 +18,7 @@
 //!   pulling blocks in use out of threads' hands.
 //! - The highest first, because the allocator takes the lowest whole block it has: what stays is
 //!   what is used next.
-//! - A pass with decay takes a block twice: the first time it notes that the block was found free,
+//! - A decaying pass takes a block twice: the first time it notes that the block was found free,
 //!   and gives it back as it is; the second time it finds that nothing was handed out in between,
 //!   so it was free all the time. Of a block in use it gives back what is free where nothing was
 //!   handed out in between.
@@ -74,13 +74,17 @@ fn join(runs: &mut Vec<FrameRange>, range: FrameRange) {
 }
 
 /// The most blocks that a decaying pass gives back (1 GiB), which takes about 65 ms in 4 KiB pages:
-/// so the background thread uses less than 1 % of a core at the default decay.
+/// so a program that makes one each 10 s uses less than 1 % of a core for it.
 const BUDGET: u64 = 512;
 
 /// Blocks that are out of the allocator's hands at a time: 64 MiB, about 4 ms. More would mean
 /// fewer system calls where free blocks are not neighbours; but an allocation that fails meanwhile
 /// waits.
 const BATCH: u64 = 32;
+
+/// The smallest chunk that is given back out of a block in use: 8 frames. For less, the call costs
+/// more than the memory.
+const LEAST: u8 = 3;
 
 const WORDS: usize = (PAGEBLOCK_FRAMES / 64) as usize;
 
@@ -217,10 +221,11 @@ impl Pass<'_> {
         let first = self.taken.len();
         // The smallest first: where there is none there is nothing, and that is all that most
         // blocks cost.
-        let least = self.inner.release.least;
-        let Some(chunk) = self.take(least, block) else { return };
+        let Some(chunk) = Order::new(LEAST).and_then(|least| self.take(least, block)) else {
+            return;
+        };
         self.taken.push(chunk);
-        for order in (least.get()..Order::PAGEBLOCK.get()).rev() {
+        for order in (LEAST..Order::PAGEBLOCK.get()).rev() {
             let Some(size) = Order::new(order) else { continue };
             while let Some(chunk) = self.take(size, block) {
                 self.taken.push(chunk);

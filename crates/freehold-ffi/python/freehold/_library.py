@@ -84,8 +84,6 @@ def _load():
     }
     for name, arguments in signatures.items():
         getattr(library, name).argtypes = arguments
-    library.freehold_arena_free_frame_count.argtypes = [c_void_p]
-    library.freehold_arena_free_frame_count.restype = c_uint64
     library.freehold_version.restype = ctypes.c_char_p
     return library
 

@@ -5,9 +5,9 @@ use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use freehold::Pfn;
-use freehold_host::{Arena as HostArena, FrameRequest};
+use freehold_host::Arena as HostArena;
 
-use crate::arguments::{array_of_frames, array_of_frames_mut, frames, migratetype, order, shared};
+use crate::arguments::{frames, order, shared};
 use crate::error::{Error, Failure, answer, tell};
 use crate::request::Request;
 use crate::status::Status;
@@ -77,23 +77,6 @@ pub(crate) unsafe fn live<'a>(arena: *const Arena) -> Result<&'a HostArena, Fail
     Ok(&this.arena)
 }
 
-/// The arena's form of a request, which has no limits.
-pub(crate) fn frame_request(request: &Request) -> Result<FrameRequest, Failure> {
-    for (what, value) in [("from", request.from), ("below", request.below)] {
-        if value != 0 {
-            return Err(Failure::Argument { what, value, allowed: "0: arenas have no limits" });
-        }
-    }
-    let mut wanted = FrameRequest::new(order(request.order)?)
-        .migratetype(migratetype(request.migratetype)?)
-        .flags(request.alloc_flags()?)
-        .align(order(request.align)?);
-    if request.use_node != 0 {
-        wanted = wanted.node(freehold::NodeId::new(request.node));
-    }
-    Ok(wanted)
-}
-
 /// An arena of at least that many bytes of private memory, with every knob at its default; see
 /// `freehold_arena_new_with` for the knobs. To be given to `freehold_arena_destroy`.
 ///
@@ -142,7 +125,7 @@ pub unsafe extern "C" fn freehold_arena_destroy(
     }
 }
 
-/// Allocates what the request says, without limits; writes the first frame to `pfn`. What is in
+/// Allocates what the request says; writes the first frame to `pfn`. What is in
 /// the frames is whatever their last user left.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_alloc(
@@ -154,29 +137,8 @@ pub unsafe extern "C" fn freehold_arena_alloc(
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
         tell(pfn, "pfn", error, || {
-            let request = frame_request(shared(request, "request")?)?;
+            let request = shared(request, "request")?.engine()?;
             Ok(live(arena)?.request(request)?.get())
-        })
-    }
-}
-
-/// Allocates single frames of a `freehold_migratetype` until `count` are there or memory is not;
-/// writes them to `pfns` and how many there are to `allocated`. Fails only where not a single
-/// frame was allocated.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_arena_alloc_bulk(
-    arena: *const Arena,
-    migratetype: u8,
-    pfns: *mut u64,
-    count: usize,
-    allocated: *mut usize,
-    error: *mut Error,
-) -> Status {
-    // SAFETY: the caller's promise, for each pointer.
-    unsafe {
-        tell(allocated, "allocated", error, || {
-            let out = array_of_frames_mut(pfns, count, "pfns")?;
-            Ok(live(arena)?.alloc_bulk(self::migratetype(migratetype)?, out)?)
         })
     }
 }
@@ -208,36 +170,6 @@ pub unsafe extern "C" fn freehold_arena_free_range(
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
     unsafe { answer(error, || Ok(live(arena)?.free_range(frames(start, end))?)) }
-}
-
-/// Frees single frames, in any order. Where a frame cannot be freed the call ends: `error->done`
-/// frames before it have been freed, those behind it have not.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_arena_free_bulk(
-    arena: *const Arena,
-    pfns: *const u64,
-    count: usize,
-    error: *mut Error,
-) -> Status {
-    // SAFETY: the caller's promise, for each pointer.
-    unsafe { answer(error, || Ok(live(arena)?.free_bulk(array_of_frames(pfns, count, "pfns")?)?)) }
-}
-
-/// Gives back what the calling thread's CPU has in hand, so that others can allocate it: for a
-/// thread about to sleep for long. A thread that ends does so by itself. What it has freed is
-/// visible to others without this.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_arena_flush(arena: *const Arena, error: *mut Error) -> Status {
-    // SAFETY: the caller's promise, for each pointer.
-    unsafe { answer(error, || Ok(live(arena)?.flush()?)) }
-}
-
-/// Gathers all free frames that threads hold in the zones' hands: for tests, and before looking
-/// for very large runs.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_arena_drain(arena: *const Arena, error: *mut Error) -> Status {
-    // SAFETY: the caller's promise, for each pointer.
-    unsafe { answer(error, || Ok(live(arena)?.drain()?)) }
 }
 
 /// Checks every invariant. Fails with `FREEHOLD_STATUS_BROKEN` and the first violation.

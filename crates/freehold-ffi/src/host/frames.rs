@@ -76,32 +76,6 @@ pub unsafe extern "C" fn freehold_arena_zeroed(
     unsafe { tell(out, "out", error, || Ok(self::out(arena, live(arena)?.zeroed(count)?))) }
 }
 
-/// Adds the `more` frames right behind these, if they are free: nothing is moved. What is in
-/// them is whatever their last user left.
-///
-/// Fails with `FREEHOLD_STATUS_BUSY` where one of them is in use,
-/// `FREEHOLD_STATUS_OUTSIDE_ARENA` behind the arena's end.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_arena_extend_frames(
-    arena: *const Arena,
-    frames: *mut Frames,
-    more: u64,
-    error: *mut Error,
-) -> Status {
-    // SAFETY: the caller's promise, for each pointer.
-    unsafe {
-        answer(error, || {
-            let these = frames.as_mut().ok_or(Failure::Null("frames"))?;
-            same(these, arena, "the arena that the frames are of")?;
-            let range = self::frames(these.pfn, these.pfn.wrapping_add(these.count));
-            let mut handle = HostFrames::from_raw(live(arena)?, range)?;
-            let extended = handle.try_extend(more);
-            these.count = handle.into_raw().len();
-            Ok(extended?)
-        })
-    }
-}
-
 /// Gives frames back to their arena, on whichever thread, and sets `frames` to no frames. No
 /// frames are fine and nothing is done.
 #[unsafe(no_mangle)]
@@ -166,38 +140,6 @@ pub unsafe extern "C" fn freehold_frames_split(
                 "rest",
                 Frames { memory, pfn: all.pfn + count, count: all.count - count, ..all },
             )
-        })
-    }
-}
-
-/// Makes one of two whose frames are neighbours, in either order: `first` gets them all, `other`
-/// none.
-///
-/// Fails with `FREEHOLD_STATUS_INVALID_ARGUMENT` where they are not neighbours or of two arenas;
-/// both are as they were then.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_frames_merge(
-    first: *mut Frames,
-    other: *mut Frames,
-    error: *mut Error,
-) -> Status {
-    // SAFETY: the caller's promise.
-    unsafe {
-        answer(error, || {
-            wanted(first, "first")?;
-            wanted(other, "other")?;
-            let (a, b) = (*first, *other);
-            same(&b, a.arena, "the arena of first")?;
-            let (low, high) = if a.pfn < b.pfn { (a, b) } else { (b, a) };
-            if a.count == 0 || b.count == 0 || low.pfn.checked_add(low.count) != Some(high.pfn) {
-                return Err(Failure::Argument {
-                    what: "other.pfn",
-                    value: b.pfn,
-                    allowed: "a neighbour of first",
-                });
-            }
-            put(first, "first", Frames { count: low.count + high.count, ..low })?;
-            put(other, "other", NONE)
         })
     }
 }

@@ -4,7 +4,6 @@
 use core::ffi::c_void;
 use core::mem::{MaybeUninit, offset_of};
 use core::ptr;
-use std::time::Duration;
 
 use freehold_host::{
     Arena as HostArena, Backing as HostBacking, Builder, Numa as HostNuma, OnFork,
@@ -91,14 +90,6 @@ pub struct ArenaOptions {
     /// Not zero: nothing is ever given back, for arenas that a device or the kernel knows the
     /// pages of.
     pub pinned: u8,
-    /// Not zero: a thread makes a pass each decay time.
-    pub background: u8,
-    /// How many milliseconds a block must have been wholly free before the background thread
-    /// gives it back. Default: 10,000.
-    pub decay_ms: u64,
-    /// The least run of free frames, a power of two from 1 to 512, that is given back out of a
-    /// block in use. Default: 8.
-    pub least_run: u64,
     /// The most bytes that the OS may back, in blocks of 2 MiB. Where that is reached, free
     /// memory is given back first, and then calls that need more are refused with
     /// `FREEHOLD_STATUS_LIMIT`. Default: none.
@@ -175,19 +166,12 @@ impl ArenaOptions {
             .on_fork(choice("on_fork", self.on_fork, &rules, "a freehold_fork_rule")?)
             .numa(choice("numa", self.numa, &numa, "a freehold_numa_rule")?)
             .populate(self.populate != 0)
-            .pinned(self.pinned != 0)
-            .background(self.background != 0);
+            .pinned(self.pinned != 0);
         if self.slots != 0 {
             builder = builder.slots(self.slots);
         }
         if self.shared_slots != 0 {
             builder = builder.shared_slots(self.shared_slots);
-        }
-        if self.decay_ms != 0 {
-            builder = builder.decay(Duration::from_millis(self.decay_ms));
-        }
-        if self.least_run != 0 {
-            builder = builder.least_run(self.least_run);
         }
         if self.resident_limit != 0 {
             builder = builder.resident_limit(self.resident_limit);

@@ -2,7 +2,6 @@
 
 use crate::error::{Error, tell};
 use crate::host::arena::{Arena, live};
-use crate::stats::{ZoneStats, no_zone};
 use crate::status::Status;
 
 /// A snapshot of an arena: each number is exact, but they may be of slightly different moments
@@ -25,7 +24,7 @@ pub struct ArenaStats {
     pub release_calls: u64,
     /// Runs of blocks that the kernel refused to take back (locked memory).
     pub release_refused: u64,
-    /// Passes made, by trim, pass or the background thread.
+    /// Passes made, by trim or pass.
     pub passes: u64,
     /// Exclusive slots for threads.
     pub slots: u64,
@@ -81,29 +80,4 @@ pub unsafe extern "C" fn freehold_arena_read_stats(
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
     unsafe { tell(stats, "stats", error, || Ok(live(arena)?.stats().into())) }
-}
-
-/// How many frames are free, wherever they are held. Looks at every block; exact while nothing
-/// runs.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_arena_free_frame_count(arena: *const Arena) -> u64 {
-    // SAFETY: the caller's promise.
-    unsafe { live(arena).ok() }.map_or(0, |arena| arena.free_frames())
-}
-
-/// The allocator's view of one zone; there is one for each memory node.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_arena_read_zone_stats(
-    arena: *const Arena,
-    zone: usize,
-    stats: *mut ZoneStats,
-    error: *mut Error,
-) -> Status {
-    // SAFETY: the caller's promise, for each pointer.
-    unsafe {
-        tell(stats, "stats", error, || {
-            let found = live(arena)?.zone_stats(zone);
-            Ok(found.ok_or_else(|| no_zone(zone))?.into())
-        })
-    }
 }

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use freehold_host::freehold::{AllocError, FrameRange, FreeError, Migratetype, Order, Pfn};
-use freehold_host::{Arena, Backing, Error, FrameRequest, Frames};
+use freehold_host::freehold::{
+    AllocError, FrameRange, FreeError, Migratetype, Order, Pfn, Request,
+};
+use freehold_host::{Arena, Backing, Error, Frames};
 
 use crate::common::all_are;
 
@@ -46,22 +48,6 @@ fn any_number_of_frames_is_exclusive_memory() {
     let used: u64 = kept.iter().map(|(_, frames)| frames.frame_count()).sum();
     assert_eq!(arena.free_frames(), arena.stats().frames - used);
     drop(kept);
-    all_free(&arena);
-}
-
-#[test]
-fn zeroed_frames_are_zero_whether_they_were_used_before_or_not() {
-    let arena = Arena::with_size(64 * MIB).unwrap();
-    for round in 0..3 {
-        for count in [1, 5, 512, 700] {
-            let mut frames = arena.zeroed(count).unwrap();
-            assert!(all_are(&frames, 0), "round {round}, {count} frames");
-            frames.fill(0xff);
-        }
-        if round == 1 {
-            assert!(arena.trim().unwrap().blocks > 0);
-        }
-    }
     all_free(&arena);
 }
 
@@ -140,8 +126,7 @@ fn raw_frames_come_from_a_handle_and_go_back_into_one() {
 fn requests_say_order_type_and_alignment() {
     let arena = Arena::with_size(64 * MIB).unwrap();
     let order = Order::new(2).unwrap();
-    let request =
-        FrameRequest::new(order).migratetype(Migratetype::Unmovable).align(Order::PAGEBLOCK);
+    let request = Request::new(order, Migratetype::Unmovable).align(Order::PAGEBLOCK);
     let frames = Frames::from_request(&arena, request).unwrap();
     assert!(frames.frame_count() == 4 && frames.pfn().is_aligned(Order::PAGEBLOCK));
     let movable = arena.frames(4).unwrap();

@@ -94,8 +94,7 @@ fn racing_frees_of_the_same_frames_are_refused_or_counted_and_free_them_once() {
 fn an_arena_that_is_let_go_lives_until_its_last_frames_do() {
     for lock in LOCKS {
         for round in 0..20 {
-            let arena =
-                Arc::new(Arena::builder(8 << 20).lock(lock).background(true).build().unwrap());
+            let arena = Arc::new(Arena::builder(8 << 20).lock(lock).build().unwrap());
             let mut handles: Vec<Frames<Arc<Arena>>> =
                 (0..12).map(|n| Frames::new(Arc::clone(&arena), n % 5 + 1).unwrap()).collect();
             let weak = Arc::downgrade(&arena);
