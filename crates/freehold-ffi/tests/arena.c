@@ -55,7 +55,7 @@ static void knobs(void)
 
     freehold_arena_stats all;
     OK(freehold_arena_read_stats(arena, &all, &error));
-    CHECK(all.frames == 2048 && all.blocks == 4 && all.slots == 2 && all.blocks_resident == 4);
+    CHECK(all.frames == 2048 && all.blocks == 4 && all.blocks_resident == 4);
 
     /* A frame, seen through a second mapping of the file. */
     freehold_frames frames;
@@ -232,8 +232,7 @@ static void giving_back(freehold_arena *arena)
           && !released.cut_short);
     OK(freehold_arena_trim(arena, NULL, &error));
     OK(freehold_arena_read_stats(arena, &stats, &error));
-    CHECK(stats.blocks_resident == 0 && stats.passes == 4
-          && stats.blocks_released >= released.blocks);
+    CHECK(stats.blocks_resident == 0 && stats.blocks_released >= released.blocks);
 }
 
 static bool evict(void *user, uint64_t frames, uint32_t attempts)

@@ -34,7 +34,8 @@ use length::length;
 ///   `fcntl`, and `close`, whose failure nobody can act upon;
 /// - `rt_sigprocmask`, which the C library makes for each thread as well, and `getpid`, which
 ///   cannot fail, as `fstat` of an open file;
-/// - `pidfd_open`, which is made once in a process, before this; `kernel/filters.rs` refuses it;
+/// - `pidfd_open`, which is made once in a process, before this; `kernel/descriptors.rs` has it
+///   fail;
 /// - `sched_yield`, which is a hint, and `tgkill`, which comes after a hundred failures of another.
 const CALLS: [libc::c_long; 20] = [
     libc::SYS_mmap,

@@ -47,11 +47,10 @@ class Stats(ctypes.Structure):
     _fields_ = [
         (name, c_uint64)
         for name in (
-            "frames blocks blocks_resident blocks_released bytes_released release_calls"
-            " release_refused passes slots slots_taken threads_sharing metadata_bytes"
-            " late_double_frees frames_used frames_free frames_released"
+            "frames blocks blocks_resident blocks_released bytes_released release_refused"
+            " metadata_bytes late_double_frees frames_used frames_free frames_released"
         ).split()
-    ] + [("biased", c_bool)]
+    ]
 
 
 class FreeholdError(Exception):

@@ -77,11 +77,9 @@ pub(crate) unsafe fn live<'a>(arena: *const Arena) -> Result<&'a HostArena, Fail
     Ok(&this.arena)
 }
 
-/// An arena of at least that many bytes of private memory, with every knob at its default; see
-/// `freehold_arena_new_with` for the knobs. To be given to `freehold_arena_destroy`.
-///
-/// In a process that has called mlockall(MCL_FUTURE) the kernel backs and locks all of an arena
-/// at once: make it before that call, or as small as it has to be.
+/// An arena of at least that many bytes of private memory, with every knob at its default. To be
+/// given to `freehold_arena_destroy`. In a process that has called mlockall(MCL_FUTURE) the kernel
+/// backs and locks all of it at once.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_new(
     bytes: u64,
@@ -93,11 +91,10 @@ pub unsafe extern "C" fn freehold_arena_new(
 }
 
 /// Ends an arena and sets the pointer to null; its memory goes back to the OS, frames that are
-/// still allocated included. A null arena is fine and nothing is done. Whoever uses another copy
-/// of the pointer later is told `FREEHOLD_STATUS_ENDED`.
+/// still allocated included. A null arena is fine and nothing is done. Whoever uses another copy of
+/// the pointer later is told `FREEHOLD_STATUS_ENDED`.
 ///
-/// Thread safety: nobody may be using the arena or its frames, or use them later. Threads that
-/// have used it need not have ended.
+/// Thread safety: nobody may be using the arena or its frames, or use them later.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_destroy(
     arena: *mut *mut Arena,
@@ -143,12 +140,9 @@ pub unsafe extern "C" fn freehold_arena_alloc(
     }
 }
 
-/// Frees `2^order` frames: any aligned part of what was allocated, from any thread. Never waits
-/// for a lock.
-///
-/// Frames that are free already are refused. Where both frees run at the same moment, one of
-/// them by the thread whose CPU leases the frame's word, neither may see the other: then it is
-/// counted in `late_double_frees` of the statistics.
+/// Frees `2^order` frames: any aligned part of what was allocated, from any thread. Never waits for
+/// a lock. Frames that are free already are refused, as by `freehold_free`; what neither of two
+/// frees could see is counted in `late_double_frees` of the statistics.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_free(
     arena: *const Arena,
@@ -172,9 +166,8 @@ pub unsafe extern "C" fn freehold_arena_free_range(
     unsafe { answer(error, || Ok(live(arena)?.free_range(frames(start, end))?)) }
 }
 
-/// Checks every invariant. Fails with `FREEHOLD_STATUS_BROKEN` and the first violation.
-///
-/// Thread safety: everybody else waits meanwhile. Only to be relied on while nobody frees.
+/// Checks every invariant; fails with the first violation. Everybody else waits meanwhile. Only to
+/// be relied on while nobody frees.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_validate(arena: *const Arena, error: *mut Error) -> Status {
     // SAFETY: the caller's promise, for each pointer.

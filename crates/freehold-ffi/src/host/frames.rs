@@ -45,13 +45,9 @@ fn same(frames: &Frames, arena: *const Arena, allowed: &'static str) -> Result<(
 }
 
 /// So many neighbouring frames, any number, written to `out`. What is in them is whatever their
-/// last user left.
-///
-/// A power of two of frames is a chunk, aligned to its size, and is refused where no such chunk
-/// is free. Any other number is taken from wherever so many are free; where memory is scarce
-/// that is a search of the whole arena.
-///
-/// Fails with `FREEHOLD_STATUS_NO_MEMORY` where there is no such chunk or run of free frames.
+/// last user left. A power of two of frames is a chunk, aligned to its size. Any other number is
+/// taken from wherever so many are free; where memory is scarce that is a search of the whole
+/// arena.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_frames(
     arena: *const Arena,
@@ -105,10 +101,8 @@ pub unsafe extern "C" fn freehold_arena_free_frames(
     }
 }
 
-/// Cuts frames in two: `first` keeps the first `count`, `rest` gets the others. Nothing happens
-/// in the arena: any part of an allocation may be freed on its own.
-///
-/// Fails with `FREEHOLD_STATUS_INVALID_ARGUMENT` where one part would be empty.
+/// Cuts frames in two: `first` keeps the first `count`, `rest` gets the others. Nothing happens in
+/// the arena: any part of an allocation may be freed on its own.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_frames_split(
     first: *mut Frames,

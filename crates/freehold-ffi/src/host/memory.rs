@@ -73,11 +73,8 @@ pub unsafe extern "C" fn freehold_arena_memfd(arena: *const Arena) -> c_int {
     unsafe { live(arena).ok().and_then(|arena| arena.memfd()) }.map_or(-1, |file| file.as_raw_fd())
 }
 
-/// Has the kernel back the frames from `start` to `end` (not included) now, so that it says here
-/// if it cannot, instead of by a signal at the first touch. What is in them does not change.
-///
-/// Fails with `FREEHOLD_STATUS_OS` where memory does not suffice; frames before the one that
-/// failed may be backed.
+/// Has the kernel back the frames from `start` to `end` (not included) now, so that it says here if
+/// it cannot, instead of by a signal at the first touch. On failure those before may be backed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_populate(
     arena: *const Arena,
@@ -105,12 +102,9 @@ pub unsafe extern "C" fn freehold_arena_frames_in_memory(
     }
 }
 
-/// Gives free memory back to the OS, now: every wholly free block, and of blocks in use the
-/// aligned runs of 8 free frames or more. What it did is written to `released`, unless that is
-/// null.
-///
-/// Fails with `FREEHOLD_STATUS_OS` for the first run of blocks that the kernel refused; all
-/// others were given back.
+/// Gives free memory back to the OS, now: every wholly free block, and of blocks in use the aligned
+/// runs of 8 free frames or more. What it did is written to `released`, unless that is null. Of
+/// what the kernel refuses it tells the first; all else was given back.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_trim(
     arena: *const Arena,

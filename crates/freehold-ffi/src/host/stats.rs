@@ -20,18 +20,8 @@ pub struct ArenaStats {
     pub blocks_released: u64,
     /// Bytes given back to the OS so far.
     pub bytes_released: u64,
-    /// System calls that took.
-    pub release_calls: u64,
     /// Runs of blocks that the kernel refused to take back (locked memory).
     pub release_refused: u64,
-    /// Passes made, by trim or pass.
-    pub passes: u64,
-    /// Exclusive slots for threads.
-    pub slots: u64,
-    /// Of these, taken by living threads.
-    pub slots_taken: u64,
-    /// Threads that share slots.
-    pub threads_sharing: u64,
     /// Bytes of metadata.
     pub metadata_bytes: u64,
     /// Double frees that only showed after the second call had returned: a defect of the
@@ -43,8 +33,6 @@ pub struct ArenaStats {
     pub frames_free: u64,
     /// Frames given back out of blocks in use so far, each time counted.
     pub frames_released: u64,
-    /// Threads use the biased lock.
-    pub biased: bool,
 }
 
 impl From<freehold_host::Stats> for ArenaStats {
@@ -55,15 +43,9 @@ impl From<freehold_host::Stats> for ArenaStats {
             blocks_resident: stats.blocks_resident,
             blocks_released: stats.blocks_released,
             bytes_released: stats.bytes_released,
-            release_calls: stats.release_calls,
             release_refused: stats.release_refused,
-            passes: stats.passes,
-            slots: stats.slots,
-            slots_taken: stats.slots_taken,
-            threads_sharing: stats.threads_sharing,
             metadata_bytes: stats.metadata_bytes,
             late_double_frees: stats.late_double_frees,
-            biased: stats.biased,
             frames_used: stats.frames_used,
             frames_free: stats.frames_free,
             frames_released: stats.frames_released,

@@ -1,11 +1,12 @@
 //! Frames as memory: sizes, contents, cutting and joining, going home.
 
 use std::sync::Arc;
+use std::thread;
 
 use freehold_host::freehold::{
     AllocError, FrameRange, FreeError, Migratetype, Order, Pfn, Request,
 };
-use freehold_host::{Arena, Backing, Error, Frames};
+use freehold_host::{Arena, Backing, Error, Frames, Lock};
 
 use crate::common::all_are;
 
@@ -102,6 +103,34 @@ fn a_counted_handle_keeps_its_arena() {
     // Each of them keeps it, and so does what they are together.
     drop(a.merge(b).unwrap());
     assert!(weak.upgrade().is_none());
+}
+
+/// The last counted handle takes the arena with it, on whichever thread and in whatever order they
+/// go.
+#[test]
+fn an_arena_that_is_let_go_lives_until_its_last_frames_do() {
+    for lock in [Lock::Biased, Lock::Ordinary] {
+        for round in 0..20 {
+            let arena = Arc::new(Arena::builder(8 << 20).lock(lock).build().unwrap());
+            let mut handles: Vec<Frames<Arc<Arena>>> =
+                (0..12).map(|n| Frames::new(Arc::clone(&arena), n % 5 + 1).unwrap()).collect();
+            let weak = Arc::downgrade(&arena);
+            drop(arena);
+            handles.rotate_left(round % 12);
+            let threads: Vec<_> = handles
+                .into_iter()
+                .map(|mut frames| {
+                    thread::spawn(move || {
+                        frames.fill(7);
+                        assert!(all_are(&frames, 7));
+                        drop(frames);
+                    })
+                })
+                .collect();
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            assert!(weak.upgrade().is_none());
+        }
+    }
 }
 
 #[test]
