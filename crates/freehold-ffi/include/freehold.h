@@ -507,6 +507,9 @@ typedef struct freehold_arena_options {
     uint8_t populate;
     /** Not zero: nothing is ever given back: for memory that a device knows the pages of. */
     uint8_t pinned;
+    /** The least run of free frames, a power of two from 1 to 512, that is given back out of a
+     * block in use. Default: 8. */
+    uint64_t least_run;
     /** The most bytes that the OS may back, in blocks of 2 MiB. At the limit free memory is
      * given back first; calls that need more are refused with `FREEHOLD_STATUS_LIMIT`.
      * Default: none. */

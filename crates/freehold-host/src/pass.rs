@@ -4,7 +4,7 @@
 //! ```text
 //! for each block that the OS backs, the highest first:
 //!     take it out of the allocator, if it is wholly free   (a request limited to that very block)
-//!     or else what is free in it, in chunks of 8 frames or more
+//!     or else what is free in it, in chunks of 8 frames or more (a knob)
 //! 32 blocks' worth taken:
 //!     one madvise for each run of neighbours, or one process_madvise for all of them
 //!     note the blocks and chunks as released, free them again
@@ -81,10 +81,6 @@ const BUDGET: u64 = 512;
 /// fewer system calls where free blocks are not neighbours; but an allocation that fails meanwhile
 /// waits.
 const BATCH: u64 = 32;
-
-/// The smallest chunk that is given back out of a block in use: 8 frames. For less, the call costs
-/// more than the memory.
-const LEAST: u8 = 3;
 
 const WORDS: usize = (PAGEBLOCK_FRAMES / 64) as usize;
 
@@ -221,11 +217,10 @@ impl Pass<'_> {
         let first = self.taken.len();
         // The smallest first: where there is none there is nothing, and that is all that most
         // blocks cost.
-        let Some(chunk) = Order::new(LEAST).and_then(|least| self.take(least, block)) else {
-            return;
-        };
+        let least = self.inner.release.least;
+        let Some(chunk) = self.take(least, block) else { return };
         self.taken.push(chunk);
-        for order in (LEAST..Order::PAGEBLOCK.get()).rev() {
+        for order in (least.get()..Order::PAGEBLOCK.get()).rev() {
             let Some(size) = Order::new(order) else { continue };
             while let Some(chunk) = self.take(size, block) {
                 self.taken.push(chunk);

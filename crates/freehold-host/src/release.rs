@@ -5,6 +5,8 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use freehold::Order;
+
 thread_local! {
     /// This thread is making a pass or changes the arena's size, for whose end it must not wait:
     /// the program's own allocator may be the arena, and a pass keeps lists.
@@ -36,6 +38,8 @@ impl Drop for Passing {
 pub(crate) struct Release {
     /// One pass at a time.
     pass: Mutex<()>,
+    /// The smallest chunk that is given back out of a block in use.
+    pub(crate) least: Order,
     /// How many wait for the pass that runs to end. Counted, as several passes may be in the queue
     /// before one who waits.
     wanted: AtomicU64,
@@ -50,9 +54,10 @@ pub(crate) struct Release {
 }
 
 impl Release {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(least: Order) -> Self {
         Self {
             pass: Mutex::new(()),
+            least,
             wanted: AtomicU64::new(0),
             in_hand: AtomicBool::new(false),
             passes: AtomicU64::new(0),

@@ -85,6 +85,9 @@ pub struct ArenaOptions {
     pub populate: u8,
     /// Not zero: nothing is ever given back: for memory that a device knows the pages of.
     pub pinned: u8,
+    /// The least run of free frames, a power of two from 1 to 512, that is given back out of a
+    /// block in use. Default: 8.
+    pub least_run: u64,
     /// The most bytes that the OS may back, in blocks of 2 MiB. At the limit free memory is
     /// given back first; calls that need more are refused with `FREEHOLD_STATUS_LIMIT`.
     /// Default: none.
@@ -166,6 +169,9 @@ impl ArenaOptions {
         }
         if self.shared_slots != 0 {
             builder = builder.shared_slots(self.shared_slots);
+        }
+        if self.least_run != 0 {
+            builder = builder.least_run(self.least_run);
         }
         if self.resident_limit != 0 {
             builder = builder.resident_limit(self.resident_limit);

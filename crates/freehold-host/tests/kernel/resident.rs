@@ -69,6 +69,30 @@ fn nothing_is_given_back_of_a_pinned_arena() {
     assert_eq!(in_memory(&arena), 1024);
 }
 
+/// One frame in 20 in use, and the rest free.
+#[test]
+fn the_least_run_that_is_given_back_is_a_knob() {
+    let left = [1, 8, 16, 512].map(|least| {
+        let arena = Arena::builder(8 << 20).least_run(least).build().unwrap();
+        let mut whole = arena.frames(2000).unwrap();
+        whole.fill(1);
+        let mut kept = Vec::new();
+        while whole.frame_count() > 20 {
+            let (piece, rest) = whole.split(20).unwrap();
+            let (one, free) = piece.split(1).unwrap();
+            kept.push(one);
+            drop(free);
+            whole = rest;
+        }
+        drop(whole);
+        arena.trim().unwrap();
+        in_memory(&arena)
+    });
+    let [one, eight, sixteen, block] = left;
+    assert_eq!((one, block), (99, 2000), "what is in use, and all");
+    assert!(one < eight && eight < sixteen && sixteen < block, "{left:?}");
+}
+
 /// Single frames are taken from beside those in use, where the rest of their blocks was given back.
 #[test]
 fn frames_in_memory_are_taken_before_those_that_were_given_back() {

@@ -29,30 +29,6 @@ fn handles_and_arenas_can_be_sent_and_shared() {
 }
 
 #[test]
-fn any_number_of_frames_is_exclusive_memory() {
-    let arena = Arena::with_size(128 * MIB).unwrap();
-    let mut kept = Vec::new();
-    for count in [1, 2, 3, 7, 64, 65, 511, 512, 513, 1000, 1024, 5000] {
-        let mut frames = arena.frames(count).unwrap();
-        assert_eq!((frames.frame_count(), frames.len() as u64), (count, count * 4096));
-        // A chunk is aligned, in memory too; others start anywhere.
-        let aligned = if count.is_power_of_two() { count } else { 1 };
-        assert!(frames.pfn().is_aligned(Order::fitting(aligned).unwrap()));
-        assert_eq!(frames.as_ptr().addr() as u64 % (aligned * 4096), 0);
-        assert_eq!(arena.pfn_of(frames.as_ptr()), Some(frames.pfn()));
-        frames.fill(count as u8);
-        kept.push((count as u8, frames));
-    }
-    for (stamp, frames) in &kept {
-        assert!(all_are(frames, *stamp));
-    }
-    let used: u64 = kept.iter().map(|(_, frames)| frames.frame_count()).sum();
-    assert_eq!(arena.free_frames(), arena.stats().frames - used);
-    drop(kept);
-    all_free(&arena);
-}
-
-#[test]
 fn frames_fresh_from_the_system_are_zero_without_being_touched() {
     let arena = Arena::with_size(64 * MIB).unwrap();
     let frames = arena.zeroed(2048).unwrap();
