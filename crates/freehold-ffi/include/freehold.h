@@ -315,7 +315,7 @@ typedef struct freehold_zone {
     /** Where its memory may lie, now and later. Both ends pageblock-aligned (512 frames); zones
      * must not overlap. Both zero: just what its memory needs. */
     struct freehold_frame_range span;
-    /** The memory there is at first: pieces within the span that do not overlap. */
+    /** The memory there is at first: pieces within the span, apart, of any alignment. */
     const struct freehold_frame_range *memory;
     /** How many pieces. */
     size_t memory_count;
@@ -493,7 +493,8 @@ typedef struct freehold_arena_options {
     uint32_t backing;
     /** At least so many bytes, in whole blocks of 2 MiB; only what is used counts. */
     uint64_t bytes;
-    /** What a forked child finds: a `freehold_fork_rule`. Default: its own copy. */
+    /** What a forked child finds: a `freehold_fork_rule`. Default: its own copy. Memfd and hugetlb
+     * arenas are always unmapped there. */
     uint32_t on_fork;
     /** A `freehold_numa_rule`. Default: memory of the thread's own node first. */
     uint32_t numa;

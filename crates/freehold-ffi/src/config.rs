@@ -54,7 +54,7 @@ pub struct Zone {
     /// Where its memory may lie, now and later. Both ends pageblock-aligned (512 frames); zones
     /// must not overlap. Both zero: just what its memory needs.
     pub span: FrameRange,
-    /// The memory there is at first: pieces within the span that do not overlap.
+    /// The memory there is at first: pieces within the span, apart, of any alignment.
     pub memory: *const FrameRange,
     /// How many pieces.
     pub memory_count: usize,

@@ -71,7 +71,8 @@ pub struct ArenaOptions {
     pub backing: u32,
     /// At least so many bytes, in whole blocks of 2 MiB; only what is used counts.
     pub bytes: u64,
-    /// What a forked child finds: a `freehold_fork_rule`. Default: its own copy.
+    /// What a forked child finds: a `freehold_fork_rule`. Default: its own copy. Memfd and hugetlb
+    /// arenas are always unmapped there.
     pub on_fork: u32,
     /// A `freehold_numa_rule`. Default: memory of the thread's own node first.
     pub numa: u32,
