@@ -1,6 +1,8 @@
 // What registries show, with its examples compiled and run.
 #![cfg_attr(feature = "std", doc = include_str!("../README.md"))]
 //!
+//! # Pointers
+//!
 //! What calls answer, and what they ask of pointers, threads and callbacks, is said once, at the
 //! top of `include/freehold.h`; a function says what else it asks for under "Requires" and "Thread
 //! safety".

@@ -320,7 +320,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Nothing else runs any more: compares every page, and what the hardware allows with the entry.
+    /// Nothing else runs any more: compares each page, and what the hardware allows to its entry.
     fn leave(&mut self) {
         let pagemap = File::open("/proc/self/pagemap").ok();
         for page in 0..PAGES {
