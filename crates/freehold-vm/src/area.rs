@@ -69,10 +69,6 @@ pub enum VmallocError {
     Alloc(AllocError),
     /// The host could not map them.
     Map(MapError),
-    /// The host could not take pages away, and they are as they were: the area stays, or, where it
-    /// was being made, waits for a [purge](Vmalloc::purge) with its frames.
-    /// Nothing is lost; trying again later may work.
-    Unmap(MapError),
     /// No area starts at that page, or it is being freed.
     NotAnArea {
         /// The page.
@@ -98,7 +94,6 @@ impl fmt::Display for VmallocError {
             }
             Self::Alloc(error) => write!(f, "{error}"),
             Self::Map(error) => write!(f, "{error}"),
-            Self::Unmap(error) => write!(f, "pages could not be taken away, and stay: {error}"),
             Self::NotAnArea { start } => {
                 write!(f, "no area starts at {start}, or it is being freed")
             }

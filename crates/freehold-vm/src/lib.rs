@@ -109,7 +109,6 @@ mod mmu;
 mod page;
 mod primitive;
 mod protect;
-mod purge;
 mod reclaim;
 mod rmap;
 mod runs;

@@ -111,19 +111,6 @@ pub trait Mmu: Sync {
     /// spaces.
     fn flush(&self, batch: &[Flush]);
 
-    /// [`flush`](Self::flush) for callers that can do without it, as [`Vmalloc`](crate::Vmalloc)'s
-    /// all can: to be overridden by a machine that may be unable to take translations away. Such a
-    /// machine leaves them alone in [`unmap`](Self::unmap).
-    ///
-    /// # Errors
-    ///
-    /// See [`MapError`]; some of the ranges may have been flushed then, each as a whole. To flush
-    /// them again does no harm.
-    fn try_flush(&self, batch: &[Flush]) -> Result<(), MapError> {
-        self.flush(batch);
-        Ok(())
-    }
-
     /// One turn of a wait for a lock.
     fn relax(&self) {
         crate::primitive::relax();
@@ -197,9 +184,6 @@ impl<M: Mmu> Mmu for &M {
     }
     fn flush(&self, batch: &[Flush]) {
         (**self).flush(batch);
-    }
-    fn try_flush(&self, batch: &[Flush]) -> Result<(), MapError> {
-        (**self).try_flush(batch)
     }
     fn relax(&self) {
         (**self).relax();
@@ -295,18 +279,6 @@ impl FlushBatch {
         mmu.flush(self.ranges());
         self.len = 0;
         true
-    }
-
-    /// Flushes what has been collected on a machine that may be unable to: see
-    /// [`Mmu::try_flush`].
-    ///
-    /// # Errors
-    ///
-    /// What [`Mmu::try_flush`] says. The batch is empty afterwards in any case.
-    pub fn try_flush(&mut self, mmu: &impl Mmu) -> Result<(), MapError> {
-        let flushed = if self.len == 0 { Ok(()) } else { mmu.try_flush(self.ranges()) };
-        self.len = 0;
-        flushed
     }
 }
 

@@ -2,12 +2,12 @@
 
 use freehold::{FrameRange, Migratetype, Order, Pfn, Request};
 
-use super::{BULK, Kind, POP, PURGES, Vmalloc};
+use super::{BULK, Kind, POP, Vmalloc};
 use crate::area::{Layout, VmallocError};
 use crate::primitive::Plain;
 use crate::runs::{NoNode, Runs};
 use crate::stats::count;
-use crate::{Access, Frames, MapError, Mmu, Vpn, VpnRange};
+use crate::{Access, Frames, Mmu, Vpn, VpnRange};
 
 /// What areas are made of where no larger chunk will do.
 const SINGLE: Request = Request::new(Order::ZERO, Migratetype::Unmovable);
@@ -23,25 +23,6 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
     ///
     /// See [`VmallocError`]; nothing has changed then.
     pub fn vmalloc(&self, frames: &impl Frames, layout: Layout) -> Result<Vpn, VmallocError> {
-        let mut result = self.vmalloc_once(frames, layout);
-        for _ in 0..PURGES {
-            let wants = matches!(
-                result,
-                Err(VmallocError::NoSpace { .. }
-                    | VmallocError::NoNodes
-                    | VmallocError::Alloc(_)
-                    | VmallocError::Map(MapError::Limit { .. }))
-            );
-            // What waits for a purge may be just what is missing.
-            if !wants || !self.purge_for_want(frames) {
-                break;
-            }
-            result = self.vmalloc_once(frames, layout);
-        }
-        result
-    }
-
-    fn vmalloc_once(&self, frames: &impl Frames, layout: Layout) -> Result<Vpn, VmallocError> {
         let huge = Order::PAGEBLOCK.frames();
         if layout.huge && layout.pages >= huge {
             if let Some(pages) = layout.pages.checked_next_multiple_of(huge) {
@@ -49,10 +30,7 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
                 let lacks = |made: &Result<Vpn, VmallocError>| {
                     matches!(made, Err(VmallocError::Alloc(_) | VmallocError::NoSpace { .. }))
                 };
-                let mut made = self.vmalloc_with(frames, aligned, Order::PAGEBLOCK);
-                if lacks(&made) && self.purge_for_want(frames) {
-                    made = self.vmalloc_with(frames, aligned, Order::PAGEBLOCK);
-                }
+                let made = self.vmalloc_with(frames, aligned, Order::PAGEBLOCK);
                 // No whole pageblocks, or no room for the alignment: ordinary entries will do.
                 if !lacks(&made) {
                     return made;
@@ -77,11 +55,8 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
             .map_err(|error| (error, 0))
             .and_then(|()| self.map_runs(start, &runs, layout.access, base));
         if let Err((error, mapped)) = made {
-            if mapped > 0
-                && self.unmap_and_flush(VpnRange { start, end: start.plus(mapped) }).is_err()
-            {
-                self.leave(start, layout.pages, runs);
-                return Err(error);
+            if mapped > 0 {
+                self.unmap_and_flush(VpnRange { start, end: start.plus(mapped) });
             }
             // What was allocated is this call's own, so that freeing it cannot fail.
             let _ = self.free_runs(frames, runs, Some(start));

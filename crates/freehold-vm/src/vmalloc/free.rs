@@ -11,16 +11,10 @@ use crate::stats::count;
 use crate::{Flush, FlushBatch, FlushKind, Frames, Mmu, Vpn, VpnRange};
 
 impl<'m, M: Mmu> Vmalloc<'m, M> {
-    pub(super) fn unmap_and_flush(&self, range: VpnRange) -> Result<(), VmallocError> {
+    pub(super) fn unmap_and_flush(&self, range: VpnRange) {
         self.unmap(range);
-        self.flush_one(range)
-    }
-
-    pub(crate) fn flush_one(&self, range: VpnRange) -> Result<(), VmallocError> {
         count(&self.counters.flushes, 1);
-        self.mmu
-            .try_flush(&[Flush { space: self.space, range, kind: FlushKind::Unmapped }])
-            .map_err(VmallocError::Unmap)
+        self.mmu.flush(&[Flush { space: self.space, range, kind: FlushKind::Unmapped }]);
     }
 
     /// Frees frames that no CPU can reach any more, and gives back the addresses of the area that
@@ -101,10 +95,7 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
     /// See [`VmallocError`]; nothing has changed then, but for [`VmallocError::Free`].
     pub fn vfree(&self, frames: &impl Frames, start: Vpn) -> Result<(), VmallocError> {
         let (range, runs) = self.claim(start)?;
-        if let Err(error) = self.unmap_and_flush(range) {
-            self.publish(start, Kind::Owned, runs);
-            return Err(error);
-        }
+        self.unmap_and_flush(range);
         count(&self.counters.areas_freed, 1);
         self.free_runs(frames, runs, Some(start)).map_err(VmallocError::Free)
     }
@@ -143,16 +134,8 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
             }
         }
         count(&self.counters.flushes, u64::from(!batch.is_empty()));
-        let flushed = batch.try_flush(&self.mmu).is_ok();
+        batch.flush(&self.mmu);
         for (range, runs) in &claimed[..n] {
-            if !flushed {
-                // Not all of them. One by one, so that it shows which.
-                if let Err(error) = self.flush_one(*range) {
-                    self.publish(range.start, Kind::Owned, *runs);
-                    result = result.and(Err(error));
-                    continue;
-                }
-            }
             count(&self.counters.areas_freed, 1);
             result = result
                 .and(self.free_runs(frames, *runs, Some(range.start)).map_err(VmallocError::Free));

@@ -47,8 +47,6 @@ pub(crate) enum Kind {
     Busy,
     /// The frames are the area's.
     Owned,
-    /// Nobody's, but the host still shows its pages: nobody may have its addresses or its frames.
-    Waiting,
 }
 
 /// What is kept about a virtual area: in an [`IntervalNode`].
@@ -58,17 +56,11 @@ pub struct Area {
     /// Pages, without the guard page.
     pub(crate) pages: u64,
     pub(crate) runs: Runs,
-    /// Of an area that waits: the next one.
-    pub(crate) next_waiting: Option<Vpn>,
 }
 
 pub(crate) struct State<'m> {
     pub(crate) areas: IntervalTree<'m, Area>,
     pub(crate) runs: RunArena<'m>,
-    /// The last area that waits for a purge.
-    pub(crate) waiting: Option<Vpn>,
-    /// Pages of all such areas.
-    pub(crate) waiting_pages: u64,
 }
 
 #[derive(Default)]
@@ -94,14 +86,8 @@ pub struct Vmalloc<'m, M> {
     state: Spin<State<'m>>,
     contig_free: AtomicBool,
     large_orders: AtomicBool,
-    /// Held by whoever purges.
-    pub(crate) purging: AtomicBool,
     pub(crate) counters: Counters,
 }
-
-/// Purges for want of something in one call: while others go on freeing lazily what is missing may
-/// be taken again.
-const PURGES: usize = 3;
 
 impl<'m, M: Mmu> Vmalloc<'m, M> {
     /// Hands out areas within `range` of `space`. Each area takes one of `areas`, and one of `runs`
@@ -116,7 +102,7 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
         runs: &'m mut [RunNode],
     ) -> Self {
         let (areas, runs) = (IntervalTree::new(areas), RunArena::new(runs));
-        let state = State { areas, runs, waiting: None, waiting_pages: 0 };
+        let state = State { areas, runs };
         Self {
             mmu,
             space,
@@ -124,7 +110,6 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
             state: Spin::new(state),
             contig_free: AtomicBool::new(true),
             large_orders: AtomicBool::new(true),
-            purging: AtomicBool::new(false),
             counters: Counters::default(),
         }
     }
@@ -177,7 +162,7 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
             return Err(VmallocError::BadAlign { align });
         }
         let size = pages.saturating_add(u64::from(guard));
-        let area = Area { kind: Kind::Busy, pages, runs: Runs::EMPTY, next_waiting: None };
+        let area = Area { kind: Kind::Busy, pages, runs: Runs::EMPTY };
         self.with(|state| {
             let Some(start) =
                 state.areas.find_gap(self.range.start.get(), self.range.end.get(), size, align)
@@ -228,6 +213,6 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
         let area = self.with(|state| state.areas.get(vpn.get()))?;
         let start = Vpn::new(area.start);
         let range = VpnRange { start, end: start.plus(area.value.pages) };
-        (area.value.kind != Kind::Waiting && range.contains(vpn)).then_some(range)
+        range.contains(vpn).then_some(range)
     }
 }
