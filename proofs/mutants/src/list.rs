@@ -14,7 +14,7 @@ pub(crate) enum Package {
     Freehold,
     /// The designs of the kernel.
     FreeholdClassic,
-    /// Folios in address spaces, and vmalloc.
+    /// Folios in address spaces.
     FreeholdVm,
 }
 

@@ -10,4 +10,3 @@ mod model;
 mod space;
 mod threads;
 mod unmap_paths;
-mod vmalloc;
