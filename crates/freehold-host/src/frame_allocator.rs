@@ -15,8 +15,7 @@ pub struct ArenaFrames<'a> {
 }
 
 impl Arena {
-    /// This arena as the page allocator of a [`Vm`](freehold_vm::Vm) or a
-    /// [`Vmalloc`](freehold_vm::Vmalloc).
+    /// This arena as the page allocator of a [`Vm`](freehold_vm::Vm).
     ///
     /// # Safety
     ///
