@@ -15,7 +15,8 @@ pub struct ArenaFrames<'a> {
 }
 
 impl Arena {
-    /// This arena as the page allocator of a [`Vm`](freehold_vm::Vm).
+    /// This arena as the page allocator of a [`Vm`](freehold_vm::Vm) or a
+    /// [`Vmalloc`](freehold_vm::Vmalloc).
     ///
     /// # Safety
     ///

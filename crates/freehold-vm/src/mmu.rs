@@ -3,7 +3,9 @@
 
 use core::fmt;
 
-use crate::{Entry, Slots, SpaceId, Vpn, VpnRange};
+use freehold::{FrameRange, Order};
+
+use crate::{Access, Entry, Slots, SpaceId, Vpn, VpnRange};
 
 /// Why a mapping could not be made. Nothing has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -83,6 +85,27 @@ pub struct Flush {
 /// Methods may be called with locks of this crate held, so none may call back into it, nor block on
 /// anything that waits for it.
 pub trait Mmu: Sync {
+    /// Shows a run of neighbouring frames at the pages from `at` on, in one go: as many pages as
+    /// there are frames, none of them mapped. `leaf` is the largest size of a single entry that may
+    /// be used: [`Order::ZERO`], or
+    /// [`Order::PAGEBLOCK`] where `at` and the run are aligned to it.
+    ///
+    /// # Errors
+    ///
+    /// See [`MapError`]; nothing has changed then.
+    fn map(
+        &self,
+        space: SpaceId,
+        at: Vpn,
+        frames: FrameRange,
+        access: Access,
+        leaf: Order,
+    ) -> Result<(), MapError>;
+
+    /// Takes away what [`map`](Self::map) made. Pages of the range without a translation are passed
+    /// over. CPUs may go on using what they have cached until the [`flush`](Self::flush).
+    fn unmap(&self, space: SpaceId, range: VpnRange);
+
     /// Returns when no CPU has an old translation of any of these pages, nor is in the middle of an
     /// access through one. One call a batch: several ranges, several folios, several address
     /// spaces.
@@ -146,6 +169,19 @@ pub trait Mmu: Sync {
 }
 
 impl<M: Mmu> Mmu for &M {
+    fn map(
+        &self,
+        space: SpaceId,
+        at: Vpn,
+        frames: FrameRange,
+        access: Access,
+        leaf: Order,
+    ) -> Result<(), MapError> {
+        (**self).map(space, at, frames, access, leaf)
+    }
+    fn unmap(&self, space: SpaceId, range: VpnRange) {
+        (**self).unmap(space, range);
+    }
     fn flush(&self, batch: &[Flush]) {
         (**self).flush(batch);
     }

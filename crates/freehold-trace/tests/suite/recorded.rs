@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use freehold::{Migratetype, Order};
+use freehold::Order;
 use freehold_trace::kernel::Kernel;
 use freehold_trace::{
     EventKind, Format, OpenOptions, Source, TraceError, TraceReader, buddyinfo, gfp, zoneinfo,

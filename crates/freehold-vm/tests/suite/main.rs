@@ -10,3 +10,4 @@ mod model;
 mod space;
 mod threads;
 mod unmap_paths;
+mod vmalloc;
