@@ -8,7 +8,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::vec::Vec;
 
 use crate::block::tag::HIGH_ATOMIC;
-use crate::cpu::by::OUTSIDE;
 use crate::cpu::inside::Inside;
 use crate::primitive::{AtomicBool, Ordering, Plain, SharedCount};
 use crate::testing::{Machine, machine, machine_of, machine_on, place, two_zones};
@@ -71,8 +70,8 @@ fn reserved() -> (Machine, Pfn) {
     fh.set_watermarks(0, 0, 0, 0).unwrap();
     let pfn = fh.on(CpuId::new(0)).alloc(movable(0)).unwrap();
     fh.drain_all();
-    let (index, _) = place(&fh, pfn);
-    assert!(fh.retype(OUTSIDE, index, fh.map.head(index).tag.get(), HIGH_ATOMIC));
+    let (block, _) = place(&fh, pfn);
+    assert!(block.retype(fh.outside(), block.head.tag.get(), HIGH_ATOMIC));
     fh.zones[0].high_atomic_blocks.add_shared(1);
     fh.on(CpuId::new(0)).free(pfn, Order::ZERO).unwrap();
     fh.drain_all();
@@ -110,8 +109,8 @@ fn a_reserve_that_is_of_no_use_is_kept() {
     let (fh, block) = reserved();
     let one = fh.on(CpuId::new(0)).alloc(movable(0).from(block).below(Pfn::new(block.get() + 512)));
     assert_eq!(one, Ok(block), "given up, and kept again");
-    let (index, _) = place(&fh, block);
-    assert!(fh.retype(OUTSIDE, index, fh.map.head(index).tag.get(), HIGH_ATOMIC));
+    let (block, _) = place(&fh, block);
+    assert!(block.retype(fh.outside(), block.head.tag.get(), HIGH_ATOMIC));
     fh.zones[0].high_atomic_blocks.add_shared(1);
     fh.on(CpuId::new(0)).alloc(movable(16)).unwrap_err();
     assert_eq!(fh.zones[0].high_atomic_blocks.get(), 1);
@@ -148,8 +147,8 @@ fn who_would_rather_not_mix_types_takes_no_block_over() {
     // One block of the lower zone is of the right type.
     let whole: Vec<Pfn> = lower.iter().copied().filter(|pfn| pfn.get() < 512).collect();
     cpu.free_bulk(&whole).unwrap();
-    let (index, _) = place(&fh, Pfn::new(0));
-    assert!(fh.retype(OUTSIDE, index, fh.map.head(index).tag.get(), 1));
+    let (block, _) = place(&fh, Pfn::new(0));
+    assert!(block.retype(fh.outside(), block.head.tag.get(), 1));
     fh.drain_all();
     let not_mixed = movable(0).flags(AllocFlags::NO_FRAGMENT);
     let found = exhaust(&fh, not_mixed);

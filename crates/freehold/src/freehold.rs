@@ -7,7 +7,7 @@ use crate::block::FRAMES;
 use crate::block::layout::{ALIGN, LayoutBuilder};
 use crate::block::map::{FrameMap, MemoryRange};
 use crate::block::tag::{ABSENT, HOLES, TYPES, Tag};
-use crate::cpu::by::{self, By};
+use crate::cpu::by::By;
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::SLOTS;
 use crate::cpu::state::{CpuState, Cursors};
@@ -52,9 +52,6 @@ pub struct Freehold<'m, P> {
     /// Double frees that no call could see.
     pub(crate) late_double_frees: AtomicU64,
 }
-
-/// Machines up to this many frames do not look at which 1 GiB a block lies in: 8 GiB.
-const SMALL: u64 = 8 << 18;
 
 /// The slices that the metadata is cut into.
 struct Parts<'m> {
@@ -302,9 +299,6 @@ impl<'m, P: Platform> Freehold<'m, P> {
             cpu.leases.set_limit(words.clamp(2, SLOTS as u64) as u32);
         }
         for zone in self.zones {
-            // All zones count: the largest chunk of a large machine may be in a zone that is small
-            // itself.
-            zone.by_region.set(managed > SMALL);
             // A CPU has up to seven blocks in use: for single frames and for runs, of three types, and the
             // one that it cuts runs of any length from.
             zone.spread.set(zone.blocks() / online >= 128);
@@ -336,14 +330,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
 
     /// The zone that a tag names; of a block that is none yet, any.
     #[inline(always)]
-    pub(crate) fn zone_by(&self, tag: Tag) -> &Zone<'m> {
+    pub(crate) fn zone_by(&self, tag: Tag) -> &'m Zone<'m> {
         self.zones.get(tag.zone()).unwrap_or(&self.zones[0])
-    }
-
-    /// What a CPU has of a zone.
-    #[inline(always)]
-    pub(crate) fn cursors_of(&self, cpu: &CpuState<'_>, zone: usize) -> &'m Cursors {
-        &self.cursors[usize::from(cpu.number) * self.zones.len() + zone]
     }
 
     pub(crate) fn barrier(&self) -> HostBarrier<'_, P> {
@@ -352,13 +340,13 @@ impl<'m, P: Platform> Freehold<'m, P> {
 
     /// Tells the host about changed pressure. Called at the edge of the API.
     pub(crate) fn tell_pressure(&self) {
-        self.update_levels(by::OUTSIDE);
+        self.update_levels(self.outside());
         self.tell_levels();
     }
 
-    /// See [`update_level`](Self::update_level).
-    pub(crate) fn update_levels(&self, by: By<'_>) {
-        self.zones.iter().for_each(|zone| self.update_level(by, zone));
+    /// See [`update_level`](Zone::update_level).
+    pub(crate) fn update_levels(&self, by: By<'_, 'm, P>) {
+        self.zones.iter().for_each(|zone| zone.update_level(by));
     }
 
     /// Tells the host about levels that have changed.
@@ -374,7 +362,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                         1 => PressureLevel::Low,
                         _ => PressureLevel::Min,
                     },
-                    free: self.free_in(zone).all,
+                    free: zone.free(self).all,
                     watermarks: [zone.min.get(), zone.low.get(), zone.high.get()],
                 });
                 // Another CPU may have told a later one before this: the last thing told must be
@@ -402,7 +390,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// no memory. Constant time, but for blocks with holes and blocks never used.
     #[must_use]
     pub fn zone_of(&self, pfn: Pfn) -> Option<usize> {
-        let tag = self.map.locate(pfn.get()).map(|index| self.map.head(index).tag.get());
+        let tag = self.map.locate(pfn.get()).map(|block| block.head.tag.get());
         match tag.filter(|tag| tag.state() != ABSENT) {
             Some(tag) if !tag.has(HOLES) => Some(tag.zone()),
             _ => self
@@ -430,5 +418,13 @@ impl<'m, P: Platform> Freehold<'m, P> {
 
     pub(crate) fn cpu_state(&self, cpu: CpuId) -> Option<&'m CpuState<'m>> {
         self.cpus.get(cpu.index())
+    }
+}
+
+impl<'m> CpuState<'m> {
+    /// What a CPU has of a zone.
+    #[inline(always)]
+    pub(crate) fn cursors(&self, fh: &Freehold<'m, impl Platform>, zone: usize) -> &'m Cursors {
+        &fh.cursors[usize::from(self.number) * fh.zones.len() + zone]
     }
 }

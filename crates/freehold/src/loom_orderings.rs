@@ -22,7 +22,6 @@ use super::loom_tests::{
 };
 use crate::block::map::LOOKS;
 use crate::block::words::CLASS_NONE;
-use crate::cpu::by::OUTSIDE;
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::{Leases, Purpose};
 use crate::primitive::under_loom::{Strict, set_alone};
@@ -45,7 +44,7 @@ fn look(fh: Small) {
 
 /// Somebody looks for a run of that order, as [`look`] does.
 fn look_for(fh: Small, order: u32) {
-    let _ = fh.pick(OUTSIDE, &fh.zones[0], Want::plain(order, MOVABLE), false, u32::MAX);
+    let _ = (Want::plain(order, MOVABLE)).pick(fh.outside(), &fh.zones[0], false, u32::MAX);
 }
 
 /// One block; word 0 is leased, all other words are in use, and the board says class 9 still.
@@ -107,10 +106,10 @@ fn a_lease_comes_to_nothing_while_its_block_is_looked_at() {
         together::<()>(roles![
             move || {
                 let inside = Inside::enter(fh, &fh.cpus[1], cpu(1), false);
-                let index = fh.map.locate(frame.get()).unwrap();
-                let before = fh.map.head(index).tag.get().with_type(0);
+                let block = fh.map.locate(frame.get()).unwrap();
+                let before = block.head.tag.get().with_type(0);
                 let w = (frame.get() / 64 % 8) as usize;
-                let leased = inside.lease(index, w, before, (Purpose::Frames, MOVABLE), (0, None));
+                let leased = inside.lease(block, w, before, (Purpose::Frames, MOVABLE), (0, None));
                 assert_eq!(leased, None);
             },
             move || look(fh)
@@ -126,13 +125,15 @@ fn a_block_comes_back_to_a_row_while_its_bit_is_cleared() {
     both(2, || {
         let fh = machine(false, 512);
         let words = [8, 7, 6, 6].map(|order| take(fh, 0, order));
-        let index = fh.map.locate(words[3].get()).unwrap();
-        let (head, zone, row) = (fh.map.head(index), &fh.zones[0], row_of(MOVABLE, 7));
+        let block = fh.map.locate(words[3].get()).unwrap();
+        let (head, zone, row) = (block.head, &fh.zones[0], row_of(MOVABLE, 7));
         assert!(head.change_class(head.class(), CLASS_NONE));
-        zone.board.set(fh.map.rows(index), row, head.number);
-        together::<()>(
-            roles![move || free(fh, 1, words[3], 6), move || fh.unlist(OUTSIDE, index, zone, row)]
-        );
+        zone.board.set(fh.map.rows(block), row, head.number);
+        together::<()>(roles![move || free(fh, 1, words[3], 6), move || block.unlist(
+            fh.outside(),
+            zone,
+            row
+        )]);
         settled_of(fh, 512, 512 - 64);
     });
 }
@@ -142,8 +143,8 @@ fn a_block_comes_back_to_a_row_while_its_bit_is_cleared() {
 fn a_row_with_something_in_it_is_found() {
     both(2, || {
         let fh = machine(false, 512);
-        let index = fh.map.locate(take(fh, 0, 9).get()).unwrap();
-        let (rows, number) = (fh.map.rows(index), fh.map.head(index).number);
+        let block = fh.map.locate(take(fh, 0, 9).get()).unwrap();
+        let (rows, number) = (fh.map.rows(block), block.head.number);
         let (board, row) = (&fh.zones[0].board, row_of(MOVABLE, 3));
         board.set(rows, row, number);
         board.clear(rows, row, number, || false);
@@ -166,13 +167,13 @@ fn a_block_is_isolated_while_a_word_of_it_is_leased() {
         let fh = machine(false, 512);
         let frame = take(fh, 0, 0);
         fh.on(cpu(0)).flush().unwrap();
-        let index = fh.map.locate(frame.get()).unwrap();
-        let tag = fh.map.head(index).tag.get();
+        let block = fh.map.locate(frame.get()).unwrap();
+        let tag = block.head.tag.get();
         let isolated = together::<Option<Isolated<'_, '_, Host>>>(roles![
             move || {
                 let inside = Inside::enter(fh, &fh.cpus[1], cpu(1), false);
                 let w = (frame.get() / 64 % 8) as usize;
-                inside.lease(index, w, tag, (Purpose::Frames, MOVABLE), (0, None));
+                inside.lease(block, w, tag, (Purpose::Frames, MOVABLE), (0, None));
                 None
             },
             move || {
@@ -192,12 +193,12 @@ fn a_block_is_isolated_while_a_word_of_it_is_leased() {
 fn a_word_comes_back_while_its_block_is_made_whole() {
     both(2, || {
         let fh = machine(false, 512);
-        let block = take(fh, 0, 9).get();
-        (0..7).for_each(|w| free(fh, 0, Pfn::new(block + w * 64), 6));
-        let index = fh.map.locate(block).unwrap();
-        together::<()>(roles![move || free(fh, 1, Pfn::new(block + 448), 6), move || {
-            if fh.claim_words_at::<1>(OUTSIDE, index, 0) {
-                fh.put_back(OUTSIDE, index, 0, !0);
+        let first = take(fh, 0, 9).get();
+        (0..7).for_each(|w| free(fh, 0, Pfn::new(first + w * 64), 6));
+        let block = fh.map.locate(first).unwrap();
+        together::<()>(roles![move || free(fh, 1, Pfn::new(first + 448), 6), move || {
+            if block.claim_words_at::<1>(fh.outside(), 0) {
+                block.put_back(fh.outside(), 0, !0);
             }
         }]);
         settled_of(fh, 512, 0);
@@ -215,11 +216,11 @@ fn a_claim_comes_to_nothing_while_its_block_is_looked_at() {
         fh.on(cpu(0)).flush().unwrap();
         assert_eq!(word.get() % 512, 128);
         free(fh, 1, word, 6);
-        let index = fh.map.locate(frame.get()).unwrap();
+        let block = fh.map.locate(frame.get()).unwrap();
         let got = together::<u64>(roles![
-            move || 128 * u64::from(fh.claim_words_at::<2>(OUTSIDE, index, 2)),
+            move || 128 * u64::from(block.claim_words_at::<2>(fh.outside(), 2)),
             move || {
-                let got = 64 * u64::from(fh.claim_words_at::<1>(OUTSIDE, index, 3));
+                let got = 64 * u64::from(block.claim_words_at::<1>(fh.outside(), 3));
                 // Word 0 has less.
                 look_for(fh, 6);
                 got
@@ -280,19 +281,19 @@ fn what_was_done_with_a_whole_block_is_passed_on_with_its_frames() {
         let fh = machine(false, 512);
         let frame = take(fh, 0, 0);
         fh.on(cpu(0)).flush().unwrap();
-        let index = fh.map.locate(frame.get()).unwrap();
+        let block = fh.map.locate(frame.get()).unwrap();
         let content = Arc::new(UnsafeCell::new(()));
         let again = content.clone();
         let splitter = spawn(move || {
             let zone = &fh.zones[0];
             free(fh, 1, frame, 0);
-            if let Some(whole) = fh.take_whole(OUTSIDE, zone, MOVABLE, AllocFlags::empty(), false) {
+            if let Some(whole) = zone.take_whole(fh.outside(), AllocFlags::empty(), false) {
                 content.with_mut(|_| ());
-                fh.split(OUTSIDE, whole, MOVABLE);
+                whole.split(fh.outside(), MOVABLE);
             }
         });
         let taker = spawn(move || {
-            if fh.claim_at(OUTSIDE, index, 0, 1) {
+            if block.claim_at(fh.outside(), 0, 1) {
                 again.with_mut(|_| ());
             }
         });
@@ -333,7 +334,7 @@ fn what_was_freed_is_passed_on_by_a_hint() {
         |fh, frame| free(fh, 0, frame, 0),
         |fh, frame| {
             let _inside = Inside::enter(fh, &fh.cpus[1], cpu(1), false);
-            fh.hinted_frame(&fh.cpus[1], MOVABLE) == Some(frame)
+            fh.cpus[1].hinted_frame(fh, MOVABLE) == Some(frame)
         },
     );
 }
@@ -350,8 +351,8 @@ fn what_was_freed_is_passed_on_within_limits() {
         prepare,
         |fh, frame| free(fh, 1, frame, 0),
         |fh, frame| {
-            let index = fh.map.locate(frame.get()).unwrap();
-            fh.claim_at(OUTSIDE, index, (frame.get() % 512) as usize, 1)
+            let block = fh.map.locate(frame.get()).unwrap();
+            block.claim_at(fh.outside(), (frame.get() % 512) as usize, 1)
         },
     );
 }
@@ -367,8 +368,8 @@ fn a_word_is_passed_on() {
         prepare,
         |fh, word| free(fh, 1, word, 6),
         |fh, word| {
-            let index = fh.map.locate(word.get()).unwrap();
-            fh.claim_words_at::<1>(OUTSIDE, index, (word.get() / 64 % 8) as usize)
+            let block = fh.map.locate(word.get()).unwrap();
+            block.claim_words_at::<1>(fh.outside(), (word.get() / 64 % 8) as usize)
         },
     );
 }
@@ -378,8 +379,8 @@ fn a_word_is_passed_on() {
 fn a_whole_block_is_passed_on() {
     passed_on(
         |fh| take(fh, 0, 9),
-        |fh, block| fh.free_chunk(None, block, Order::PAGEBLOCK).unwrap(),
-        |fh, _| fh.take_whole(OUTSIDE, &fh.zones[0], MOVABLE, AllocFlags::empty(), true).is_some(),
+        |fh, block| fh.freeing(None).chunk(block, Order::PAGEBLOCK).unwrap(),
+        |fh, _| fh.zones[0].take_whole(fh.outside(), AllocFlags::empty(), true).is_some(),
     );
 }
 
@@ -401,8 +402,8 @@ fn a_block_that_a_place_names_is_set_up() {
                 kept.set(fh.map.locate(1024).unwrap(), 0);
             },
             move || {
-                if let Some((index, _)) = kept.seen() {
-                    fh.map.head(index).tag.get();
+                if let Some((block, _)) = kept.seen(&fh.map) {
+                    block.head.tag.get();
                 }
             }
         ]);
@@ -420,8 +421,7 @@ fn two_set_up_sections() {
             together::<()>(roles![move || assert!(fh.map.set_up(1024, wait)), move || {
                 assert!(fh.map.set_up(other, wait));
             }]);
-            let mut numbers: Vec<u32> =
-                fh.map.all().map(|index| fh.map.head(index).number).collect();
+            let mut numbers: Vec<u32> = fh.map.all().map(|block| block.head.number).collect();
             numbers.sort_unstable();
             assert!(numbers.iter().copied().eq(blocks.clone()), "{numbers:?}");
             settled_of(fh, 2 * FRAMES, 0);
@@ -525,7 +525,7 @@ fn all_is_walked_over_while_an_owner_frees() {
         let freed = together::<u64>(roles![
             move || {
                 let freed = match owner.enter_to_free().unwrap() {
-                    Some(inside) => fh.free_word(Some(&inside), key, 1, 1).map(|()| 1).unwrap(),
+                    Some(inside) => fh.freeing(Some(&inside)).word(key, 1, 1).map(|()| 1).unwrap(),
                     None => 0,
                 };
                 // To be dropped, it would wait for the other one.

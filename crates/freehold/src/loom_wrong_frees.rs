@@ -11,7 +11,6 @@ use super::loom_tests::{
     FRAMES, Small, cpu, machine, model, model_within, request, roles, settled, small, take,
     together,
 };
-use crate::cpu::by::OUTSIDE;
 use crate::{AllocFlags, FrameRange, Migratetype, Order, Pfn};
 
 /// Two frees of one frame at the same moment: one is refused, or told late; it is free once.
@@ -108,7 +107,7 @@ fn freed_and_taken(fh: Small, frame: Pfn) -> (bool, bool) {
 
 /// A frame is freed by a thread that is in no CPU's state.
 fn freed_outside(fh: Small, frame: Pfn) -> bool {
-    fh.free_word(None, frame.get() / 64, 1 << (frame.get() % 64), 1).is_ok()
+    fh.freeing(None).word(frame.get() / 64, 1 << (frame.get() % 64), 1).is_ok()
 }
 
 /// Memory comes, and a frame of it is freed before it was ever handed out: in a block of its own,
@@ -158,9 +157,9 @@ fn a_free_frame_is_freed_while_a_lease_of_its_word_comes_to_nothing() {
             move || fh.on(cpu(0)).alloc(request(0)).is_ok(),
             // The block gets another type.
             move || {
-                let index = fh.map.locate(frame.get()).unwrap();
-                let tag = fh.map.head(index).tag.get();
-                fh.retype(OUTSIDE, index, tag, Migratetype::Unmovable as usize);
+                let block = fh.map.locate(frame.get()).unwrap();
+                let tag = block.head.tag.get();
+                block.retype(fh.outside(), tag, Migratetype::Unmovable as usize);
                 false
             },
             move || freed_and_taken(fh, other).1
@@ -212,16 +211,16 @@ fn a_free_word_is_freed_while_its_block_becomes_whole() {
         let fh = machine(false, 512);
         let first = take(fh, 0, 0);
         fh.on(cpu(0)).free(first, Order::ZERO).unwrap();
-        let block = first.get() / 512 * 512;
-        let index = fh.map.locate(block).unwrap();
+        let base = first.get() / 512 * 512;
+        let block = fh.map.locate(base).unwrap();
         let taken = together::<bool>(roles![
             move || {
                 fh.on(cpu(0)).flush().unwrap();
                 false
             },
             move || {
-                let freed = fh.free_word(None, block / 64 + 3, !0, 1).is_ok();
-                freed && fh.claim_words_at::<1>(OUTSIDE, index, 3)
+                let freed = fh.freeing(None).word(base / 64 + 3, !0, 1).is_ok();
+                freed && block.claim_words_at::<1>(fh.outside(), 3)
             }
         ]);
         assert!(!taken[1], "a word was taken of a block that is free as a whole");
@@ -243,7 +242,7 @@ fn what_two_free_is_in_the_hand_or_in_the_whole_block() {
         fh.on(cpu(0)).free(block, Order::ZERO).unwrap();
         let freed = together::<bool>(roles![
             move || fh.on(cpu(0)).free_range(frames(1, 63)).is_ok(),
-            move || fh.free_word(None, block.get() / 64, !1, 1).is_ok()
+            move || fh.freeing(None).word(block.get() / 64, !1, 1).is_ok()
         ]);
         assert!(freed.contains(&true));
         let whole = fh.on(cpu(1)).alloc(request(9).flags(AllocFlags::NO_LOCK)).is_ok();
@@ -262,13 +261,14 @@ fn a_free_frame_is_freed_while_its_word_is_taken_in_vain() {
         let first = take(fh, 0, 0);
         fh.on(cpu(0)).flush().unwrap();
         let block = first.get() / 512 * 512;
-        let (index, other) = (fh.map.locate(block).unwrap(), Pfn::new(block + 130));
+        let (block, other) = (fh.map.locate(block).unwrap(), Pfn::new(block + 130));
         // The first two words that are free as a whole are those of frames 128 to 255.
         let got = together::<Option<usize>>(roles![
-            move || fh.claim(OUTSIDE, index, 7),
-            move || fh.claim_at(OUTSIDE, index, 192, 1).then_some(192),
+            move || block.claim(fh.outside(), 7),
+            move || block.claim_at(fh.outside(), 192, 1).then_some(192),
             move || fh
-                .free_word(None, other.get() / 64, 1 << (other.get() % 64), 1)
+                .freeing(None)
+                .word(other.get() / 64, 1 << (other.get() % 64), 1)
                 .ok()
                 .map(|()| 130)
         ]);

@@ -6,8 +6,8 @@ use core::mem::MaybeUninit;
 use std::boxed::Box;
 use std::vec;
 
+use crate::block::Block;
 use crate::block::WORDS;
-use crate::block::layout::Index;
 use crate::{Config, FrameRange, Freehold, Pfn, Platform, SingleCpu, Watermarks, ZoneConfig};
 
 /// Any host. The allocator is compiled for this type alone: each type more is one more copy of it to
@@ -54,6 +54,13 @@ pub(crate) fn two_zones(cpus: u16, frames: u64) -> Machine {
 }
 
 /// A frame's block, and which word of it.
-pub(crate) fn place(fh: &Machine, pfn: Pfn) -> (Index, usize) {
+pub(crate) fn place(fh: &Machine, pfn: Pfn) -> (Block<'static>, usize) {
     (fh.map.locate(pfn.get()).unwrap(), (pfn.get() / 64) as usize % WORDS)
+}
+
+/// A machine whose first blocks' metadata is set up, 64 of them.
+pub(crate) fn set_up() -> &'static Machine {
+    let fh: &Machine = Box::leak(Box::new(machine(1, 1 << 15)));
+    assert!(fh.map.set_up(0, || true));
+    fh
 }

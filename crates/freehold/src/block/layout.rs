@@ -15,8 +15,9 @@ use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
-use super::FRAMES;
+use super::map::FrameMap;
 use super::words::{Head, Line};
+use super::{Block, FRAMES};
 use crate::primitive::{AtomicPtr, AtomicU32, AtomicU64, Ordering, Plain};
 use crate::types::section::{SECTION_BLOCKS, SECTION_BLOCKS_LOG};
 use crate::zone::board::Rows;
@@ -224,17 +225,17 @@ impl Index {
         (self.0..self.0 + SECTION_BLOCKS as u32).map(Self)
     }
 
+    /// One of which nobody looks at what it stands for.
+    #[cfg(test)]
+    pub(crate) const fn unused(raw: u32) -> Self {
+        Self(raw)
+    }
+
     /// The block at that place of its section, all of which is set up at once.
     #[inline(always)]
     pub(crate) const fn beside(self, in_section: u32) -> Self {
         let mask = SECTION_BLOCKS as u32 - 1;
         Self(self.0 & !mask | in_section & mask)
-    }
-
-    /// One of which nobody looks at what it stands for.
-    #[cfg(test)]
-    pub(crate) const fn unused(raw: u32) -> Self {
-        Self(raw)
     }
 }
 
@@ -251,10 +252,10 @@ impl Place {
 
     /// The frame `offset` of a block.
     #[inline(always)]
-    pub(crate) fn set(&self, index: Index, offset: u32) {
+    pub(crate) fn set(&self, block: Block<'_>, offset: u32) {
         debug_assert!(offset < FRAMES as u32);
         // Release: see `seen`.
-        self.0.store(Self::packed(index) + u64::from(offset), Ordering::Release);
+        self.0.store(Self::packed(block.index()) + u64::from(offset), Ordering::Release);
     }
 
     const fn packed(index: Index) -> u64 {
@@ -275,20 +276,21 @@ impl Place {
     /// The block and the offset, under the CPU's door: whoever reads it was let in after who wrote
     /// it, and so sees set up what that one has seen set up.
     #[inline(always)]
-    pub(crate) fn get(&self) -> Option<(Index, u32)> {
-        Self::of(self.0.get())
+    pub(crate) fn get<'m>(&self, map: &FrameMap<'m>) -> Option<(Block<'m>, u32)> {
+        Self::of(self.0.get()).map(|(index, offset)| (map.block(index), offset))
     }
 
     /// The block, under the CPU's door.
     #[inline(always)]
-    pub(crate) fn block(&self) -> Option<Index> {
-        self.get().map(|(index, _)| index)
+    pub(crate) fn block<'m>(&self, map: &FrameMap<'m>) -> Option<Block<'m>> {
+        self.get(map).map(|(block, _)| block)
     }
 
     /// The block and the offset, outside the CPU's door.
-    pub(crate) fn seen(&self) -> Option<(Index, u32)> {
+    pub(crate) fn seen<'m>(&self, map: &FrameMap<'m>) -> Option<(Block<'m>, u32)> {
         // Acquire: whoever named the block has seen it set up.
-        Self::of(self.0.load(Ordering::Acquire))
+        let place = Self::of(self.0.load(Ordering::Acquire));
+        place.map(|(index, offset)| (map.block(index), offset))
     }
 
     /// Whether it names no block, by a glance.
@@ -299,8 +301,8 @@ impl Place {
 
     /// Whether it is a place in that block, by a glance.
     #[inline(always)]
-    pub(crate) fn names(&self, index: Index) -> bool {
-        self.0.get() / FRAMES as u64 * FRAMES as u64 == Self::packed(index)
+    pub(crate) fn names(&self, block: Block<'_>) -> bool {
+        self.0.get() / FRAMES as u64 * FRAMES as u64 == Self::packed(block.index())
     }
 }
 
@@ -370,7 +372,9 @@ impl<'m> Blocks<'m> {
             // is claimed twice.
             unsafe {
                 self.lines.add(first + i).write(Line::new());
-                self.heads.add(first + i).write(Head::new(number + i as u32));
+                self.heads
+                    .add(first + i)
+                    .write(Head::new(number + i as u32, Index((first + i) as u32)));
             }
         }
         // SAFETY: as above, one for each section.

@@ -13,8 +13,7 @@
 use super::bits;
 use super::layout::{Blocks, Index, SetUp};
 use super::tag::{ABSENT, HOLES};
-use super::words::{Head, Line};
-use super::{FRAMES, WORDS};
+use super::{Block, FRAMES, WORDS};
 use crate::primitive::{AtomicU32, AtomicU64, Ordering, Plain, acquire_fence, release_fence};
 use crate::types::section::{SECTION_BLOCKS, SECTION_BLOCKS_LOG, SECTION_SHIFT};
 use crate::zone::board::Rows;
@@ -67,38 +66,32 @@ pub(crate) struct FrameMap<'m> {
 impl<'m> FrameMap<'m> {
     /// The frame's block; `None` where its section is not set up, or outside the span.
     #[inline(always)]
-    pub(crate) fn locate(&self, pfn: u64) -> Option<Index> {
+    pub(crate) fn locate(&self, pfn: u64) -> Option<Block<'m>> {
         let section = (pfn >> SECTION_SHIFT).wrapping_sub(self.first_section);
-        self.blocks.locate(section, (pfn >> 9) as u32)
+        self.blocks.locate(section, (pfn >> 9) as u32).map(|index| self.block(index))
+    }
+
+    /// The block with that metadata.
+    #[inline(always)]
+    pub(crate) fn block(&self, index: Index) -> Block<'m> {
+        Block { head: self.blocks.head(index), line: self.blocks.line(index) }
     }
 
     /// A block by its number: its PFN divided by 512.
-    pub(crate) fn locate_block(&self, number: u64) -> Option<Index> {
+    pub(crate) fn locate_block(&self, number: u64) -> Option<Block<'m>> {
         self.locate(number << 9)
     }
 
+    /// The block at that place of another one's section, all of which is set up at once.
     #[inline(always)]
-    pub(crate) fn line(&self, index: Index) -> &'m Line {
-        self.blocks.line(index)
-    }
-    #[inline(always)]
-    pub(crate) fn head(&self, index: Index) -> &'m Head {
-        self.blocks.head(index)
-    }
-    /// The first block of a section: what is known of the whole section is kept there.
-    pub(crate) fn first_of_section(&self, index: Index) -> &'m Head {
-        self.blocks.head(index.beside(0))
-    }
-    /// The board's rows of a block's section.
-    #[inline(always)]
-    pub(crate) fn rows(&self, index: Index) -> &'m Rows {
-        self.blocks.rows(index)
+    pub(crate) fn beside(&self, block: Block<'m>, in_section: u32) -> Block<'m> {
+        self.block(block.index().beside(in_section))
     }
 
-    /// The PFN of a block's first frame.
+    /// The board's rows of a block's section.
     #[inline(always)]
-    pub(crate) fn base(&self, index: Index) -> u64 {
-        u64::from(self.head(index).number) << 9
+    pub(crate) fn rows(&self, block: Block<'m>) -> &'m Rows {
+        self.blocks.rows(block.index())
     }
 
     /// Sets up the section of that frame if it is not; `false` where there is no room for another
@@ -119,8 +112,8 @@ impl<'m> FrameMap<'m> {
     }
 
     /// All blocks that are set up, from the lowest on. Looks at every section of the span below the last.
-    pub(crate) fn all(&self) -> impl Iterator<Item = Index> + '_ {
-        self.blocks.sections().flat_map(Index::of_section)
+    pub(crate) fn all(&self) -> impl Iterator<Item = Block<'m>> + '_ {
+        self.blocks.sections().flat_map(Index::of_section).map(|index| self.block(index))
     }
 
     /// The first block from number `number` on, before `end`, whose section is set up.
@@ -176,12 +169,12 @@ impl<'m> FrameMap<'m> {
     }
 
     /// Which frames of a block exist.
-    pub(crate) fn present(&self, index: Index) -> [u64; WORDS] {
-        let tag = self.head(index).tag.get();
+    pub(crate) fn present(&self, block: Block<'_>) -> [u64; WORDS] {
+        let tag = block.head.tag.get();
         match tag.state() {
             ABSENT => [0; WORDS],
             _ if !tag.has(HOLES) => [!0; WORDS],
-            _ => self.present_of_ranges(self.base(index)),
+            _ => self.present_of_ranges(block.base()),
         }
     }
 

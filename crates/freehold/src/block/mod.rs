@@ -28,6 +28,43 @@ pub(crate) const FRAMES: usize = WORDS * 64;
 /// The order of a block.
 pub(crate) const BLOCK_ORDER: u32 = 9;
 
+/// One pageblock, by its metadata: what all who work on a block ask for what it has.
+#[derive(Clone, Copy)]
+pub(crate) struct Block<'m> {
+    pub(crate) head: &'m words::Head,
+    pub(crate) line: &'m words::Line,
+}
+
+impl Block<'_> {
+    /// Where its metadata is.
+    #[inline(always)]
+    pub(crate) fn index(self) -> layout::Index {
+        self.head.index()
+    }
+
+    /// The PFN of its first frame.
+    #[inline(always)]
+    pub(crate) fn base(self) -> u64 {
+        u64::from(self.head.number) << BLOCK_ORDER
+    }
+}
+
+#[cfg(test)]
+impl Block<'static> {
+    /// One of no allocator.
+    pub(crate) fn unused() -> Self {
+        use std::boxed::Box;
+        let head = Box::leak(Box::new(words::Head::new(0, layout::Index::unused(0))));
+        Self { head, line: Box::leak(Box::new(words::Line::new())) }
+    }
+}
+
+impl PartialEq for Block<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        core::ptr::eq(self.head, other.head)
+    }
+}
+
 /// The part of a range in each block: (first frame of the block, offset in it, length).
 pub(crate) fn pieces(range: crate::FrameRange) -> impl Iterator<Item = (u64, usize, usize)> {
     let (mut at, end) = (range.start.get(), range.end.get());

@@ -20,6 +20,7 @@
 //! `k - 1`. It may be too high, since frames are taken without telling, but when all is quiet it is
 //! not too low: see [`class`](crate::transfer::class).
 
+use super::layout::Index;
 use super::tag::TagCell;
 use super::{BLOCK_ORDER, FRAMES, WORDS, bits};
 use crate::primitive::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering, Plain};
@@ -50,22 +51,26 @@ pub(crate) struct Head {
     /// The board says, or is about to say, that it has loose frames: in no run of eight. A
     /// preference, for which single frames are taken first: it may be wrong either way.
     pub(crate) loose: AtomicBool,
-    /// Of a section's first block: how many of the section, whichever zone's, went to unmovable or
-    /// reclaimable requests and have not come back. For a moment it may be below 0, wrapped: tags are
-    /// changed first.
-    pub(crate) tainted: AtomicU16,
+    /// Where in the metadata it is.
+    index: Index,
 }
 
 impl Head {
-    pub(crate) fn new(number: u32) -> Self {
+    pub(crate) fn new(number: u32, index: Index) -> Self {
         Self {
+            index,
             tag: TagCell::new(),
             number,
             leases: core::array::from_fn(|_| AtomicU16::new(0)),
             class: AtomicU8::new(CLASS_NONE),
             loose: AtomicBool::new(false),
-            tainted: AtomicU16::new(0),
         }
+    }
+
+    /// Where in the metadata it is.
+    #[inline(always)]
+    pub(crate) fn index(&self) -> Index {
+        self.index
     }
 
     /// Who leases a word: 0 for nobody, a CPU's number plus 1, with [`EMPTY`] where it has nothing

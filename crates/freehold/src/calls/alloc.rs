@@ -15,7 +15,7 @@
 
 use crate::block::tag::CMA;
 use crate::block::{BLOCK_ORDER, WORDS, bits};
-use crate::cpu::by::{By, OUTSIDE};
+use crate::cpu::by::By;
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::{Purpose, SLOTS};
 use crate::cpu::state::CpuState;
@@ -56,7 +56,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     fn frame_nearby(&self, migratetype: usize) -> Option<Pfn> {
         let found = self.next_frame(migratetype);
         if found.is_none() {
-            if let Some(pfn) = self.fh.hinted_frame(self.cpu, migratetype) {
+            if let Some(pfn) = self.cpu.hinted_frame(self.fh, migratetype) {
                 return Some(pfn);
             }
         }
@@ -91,12 +91,12 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     ) -> Result<Pfn, AllocError> {
         let kind = migratetype as usize;
         let found = match u32::from(order.get()) {
-            _ if self.fh.cma_matters(self.cpu, flags) => None,
+            _ if self.cpu.cma_matters(self.fh, flags) => None,
             0 => self.frame_nearby(kind),
             order @ 1..6 => self.run_nearby(kind, order),
-            6 => self.fh.words_nearby::<1>(self.cpu, kind),
-            7 => self.fh.words_nearby::<2>(self.cpu, kind),
-            8 => self.fh.words_nearby::<4>(self.cpu, kind),
+            6 => self.cpu.words_nearby::<1>(self.fh, kind),
+            7 => self.cpu.words_nearby::<2>(self.fh, kind),
+            8 => self.cpu.words_nearby::<4>(self.fh, kind),
             // The short way has looked at all there is nearby.
             _ => None,
         };
@@ -121,7 +121,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let looked = order < 6
             && !self.fh.zones[z].is_tight()
             && self.cpu.online.get()
-            && !self.fh.cma_matters(self.cpu, request.flags);
+            && !self.cpu.cma_matters(self.fh, request.flags);
         if !looked {
             return None;
         }
@@ -155,7 +155,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             Err(_) => self.cpu.counters.failed.add(1),
         }
         let fh = self.fh;
-        let back = OnPanic(|| _ = result.map(|pfn| fh.free_chunk(None, pfn, request.order)));
+        let back = OnPanic(|| _ = result.map(|pfn| fh.freeing(None).chunk(pfn, request.order)));
         self.leave_and_tell(request, result.is_err());
         core::mem::forget(back);
         if let Ok(pfn) = result {
@@ -169,7 +169,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     pub(crate) fn leave_and_tell(self, request: &Request, failed: bool) {
         let (fh, tell) = (self.fh, !request.flags.contains(AllocFlags::NO_LOCK));
         if tell {
-            fh.update_levels(if failed { self.by() } else { OUTSIDE });
+            fh.update_levels(if failed { self.by() } else { fh.outside() });
         }
         drop(self);
         if tell {
@@ -178,7 +178,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     }
 
     pub(crate) fn alloc_checked(&self, request: &Request) -> Result<Pfn, AllocError> {
-        self.fh.begin_look(self.cpu);
+        self.cpu.begin_look();
         if !Migratetype::PCP.contains(&request.migratetype) {
             return Err(AllocError::BadMigratetype { migratetype: request.migratetype });
         }
@@ -203,7 +203,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 end: Pfn::new(pfn.get() + larger.order.frames()),
             };
             // The CPU may have gone offline while others were asked: it keeps nothing then.
-            let freed = self.fh.commit_range(Some(self).filter(|_| self.cpu.online.get()), rest);
+            let freed = self.fh.freeing(Some(self).filter(|_| self.cpu.online.get())).commit(rest);
             debug_assert!(freed.is_ok());
             return Ok(pfn);
         }
@@ -254,7 +254,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 return Err(AllocError::CpuOffline { cpu: self.id });
             }
             let look = || {
-                self.fh.begin_look(self.cpu);
+                self.cpu.begin_look();
                 self.try_stages(request, &all)
             };
             if let Some(pfn) = self.fh.look_beside_movers(look) {
@@ -287,7 +287,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         look: impl Fn() -> Option<Pfn>,
     ) -> Result<Pfn, AllocError> {
         let look = || {
-            self.fh.begin_look(self.cpu);
+            self.cpu.begin_look();
             look()
         };
         if let Some(pfn) = look() {
@@ -326,7 +326,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     fn is_short_of_a_mark(&self, request: &Request) -> bool {
         let (fh, frames) = (self.fh, request.order.frames());
         let mut zones = fh.zonelist(self.id.index(), request.node).map(|z| &fh.zones[z]);
-        zones.any(|zone| !fh.leaves_mark(self.by(), zone, frames, request.flags, request.cma()))
+        zones.any(|zone| !zone.leaves_mark(self.by(), frames, request.flags, request.cma()))
     }
 
     /// A run in hand is broken up where the board had nothing.
@@ -358,7 +358,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             self.types(self.cpu.home_zone.get() as usize, request),
         );
         if order == BLOCK_ORDER {
-            return self.fh.kept_block(self.cpu, request.migratetype as usize);
+            return self.cpu.kept_block(self.fh, request.migratetype as usize);
         }
         types.into_iter().flatten().find_map(|migratetype| match order {
             0 => self.next_frame(migratetype),
@@ -425,15 +425,15 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let pfn = match stage {
             Stage::Normal if order == BLOCK_ORDER => self.whole_block(z, request),
             Stage::Normal => types().find_map(|migratetype| self.split_block(z, want(migratetype))),
-            Stage::LastResort => fh.take_high_atomic(by, zone, want(own)),
+            Stage::LastResort => want(own).take_high_atomic(by, zone),
             Stage::Reserve => fh.reserved(by, zone, request),
             _ if order == BLOCK_ORDER => None,
             Stage::Fallback => {
-                if !fh.may_lease(by, zone, order, request.flags, false) {
+                if !zone.may_lease(by, order, request.flags, false) {
                     return None;
                 }
-                let index = self.claim_fallback(z, want(own))?;
-                self.take_of(index, want(own)).or_else(|| self.split_block(z, want(own)))
+                let block = self.claim_fallback(z, want(own))?;
+                self.take_of(block, want(own)).or_else(|| self.split_block(z, want(own)))
             }
             Stage::Mix => self.mix(z, want(own)),
         }?;
@@ -447,7 +447,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     fn split_block(&self, z: usize, want: Want) -> Option<u64> {
         let zone = &self.fh.zones[z];
         let cma = want.migratetype == CMA;
-        if !self.fh.may_lease(self.by(), zone, want.order, want.flags, cma) {
+        if !zone.may_lease(self.by(), want.order, want.flags, cma) {
             return None;
         }
         self.take_of_block_in_use(z, want).or_else(|| self.next_block(z, want))
@@ -457,8 +457,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     fn next_block(&self, z: usize, want: Want) -> Option<u64> {
         // Others may be faster, but not for ever.
         for _ in 0..WORDS {
-            let index = self.refill(z, want)?;
-            if let Some(pfn) = self.take_of(index, want) {
+            let block = self.refill(z, want)?;
+            if let Some(pfn) = self.take_of(block, want) {
                 return Some(pfn);
             }
         }
@@ -474,8 +474,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 self.split_block(z, want)
             }
             _ => {
-                let index = self.fh.take_whole(self.by(), zone, own, request.flags, true)?;
-                Some(self.fh.take_block(index, own))
+                let block = zone.take_whole(self.by(), request.flags, true)?;
+                Some(block.take_block(self.fh, own))
             }
         })
     }
@@ -483,19 +483,18 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// Frames inside a block of another type, which keeps its type: the smallest sufficient run. A
     /// word at a time is leased of it, as long as the zone keeps its mark.
     fn mix(&self, z: usize, want: Want) -> Option<u64> {
-        let (fh, zone) = (self.fh, &self.fh.zones[z]);
-        if !fh.leaves_mark(self.by(), zone, 1 << want.order, want.flags, false) {
+        let zone = &self.fh.zones[z];
+        if !zone.leaves_mark(self.by(), 1 << want.order, want.flags, false) {
             return None;
         }
-        let leasing = fh.may_lease(self.by(), zone, want.order, want.flags, false);
+        let leasing = zone.may_lease(self.by(), want.order, want.flags, false);
         // Others may be faster, but not for ever.
         for _ in 0..WORDS {
-            let (index, _) = fh.mix(self.by(), zone, want)?;
+            let (block, _) = want.mix(self.by(), zone)?;
             let taken = if leasing {
-                self.take_of(index, want)
+                self.take_of(block, want)
             } else {
-                fh.claim(self.by(), index, want.order)
-                    .map(|offset| fh.map.base(index) + offset as u64)
+                block.claim(self.by(), want.order).map(|offset| block.base() + offset as u64)
             };
             if taken.is_some() {
                 zone.counters.fallbacks.add_shared(1);
@@ -521,29 +520,30 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
         let zones = || self.zonelist(cpu.index(), request.node).map(|z| &self.zones[z]);
         // Of a block that it splits all but what it hands out is on the way.
-        let _moving = self.zones[0].moving(OUTSIDE, cpu.index());
+        let _moving = self.zones[0].moving(self.outside(), cpu.index());
         let stages: [UnseenStage<'m, Self>; 4] = [
-            |fh, zone, request| fh.reserved(OUTSIDE, zone, request),
+            |fh, zone, request| fh.reserved(fh.outside(), zone, request),
             Self::fallback_unseen,
             Self::mixed_unseen,
-            |fh, zone, request| fh.take_high_atomic(OUTSIDE, zone, want_of(request)),
+            |fh, zone, request| want_of(request).take_high_atomic(fh.outside(), zone),
         ];
         let found = if request.is_limited() || request.align > request.order {
-            self.find_limited(OUTSIDE, cpu.index(), request)
+            self.find_limited(self.outside(), cpu.index(), request)
         } else if request.order > Order::PAGEBLOCK {
             let mut all = self.zonelist(cpu.index(), request.node);
-            all.find_map(|z| self.take_run_of_blocks(OUTSIDE, z, request, 0, u64::MAX))
+            all.find_map(|z| self.take_run_of_blocks(self.outside(), z, request, 0, u64::MAX))
         } else if u32::from(request.order.get()) == BLOCK_ORDER {
             let kind = request.migratetype as usize;
-            let take = |zone| self.take_whole(OUTSIDE, zone, kind, request.flags, true);
-            let whole = zones().find_map(take).map(|index| self.take_block(index, kind));
-            let cma = || zones().find_map(|zone| self.reserved(OUTSIDE, zone, request));
-            let reserve = |zone| self.take_high_atomic(OUTSIDE, zone, want_of(request));
+            let take = |zone: &'m Zone<'m>| zone.take_whole(self.outside(), request.flags, true);
+            let whole = zones().find_map(take).map(|block| block.take_block(self, kind));
+            let cma = || zones().find_map(|zone| self.reserved(self.outside(), zone, request));
+            let reserve =
+                |zone: &'m Zone<'m>| want_of(request).take_high_atomic(self.outside(), zone);
             whole.or_else(cma).or_else(|| zones().find_map(reserve)).map(Pfn::new)
         } else {
             let found =
                 stages.iter().find_map(|stage| zones().find_map(|z| stage(self, z, request)));
-            found.inspect(|&pfn| self.keep_block_of(OUTSIDE, request, pfn)).map(Pfn::new)
+            found.inspect(|&pfn| self.keep_block_of(self.outside(), request, pfn)).map(Pfn::new)
         };
         let pfn = found.ok_or(AllocError::WouldBlock)?;
         self.handed_out(pfn, request.order);
@@ -552,36 +552,29 @@ impl<'m, P: Platform> Freehold<'m, P> {
 
     /// A chunk past the leases, of the types that the request may have, down to its own mark. Of order
     /// 9 the board has CMA blocks only; others are whole.
-    fn reserved(&self, by: By<'_>, zone: &'m Zone<'m>, request: &Request) -> Option<u64> {
+    fn reserved(&self, by: By<'_, 'm, P>, zone: &'m Zone<'m>, request: &Request) -> Option<u64> {
         let want = want_of(request);
         let listed = |&migratetype: &usize| want.order < BLOCK_ORDER || migratetype == CMA;
-        let take = |migratetype| self.take_reserved(by, zone, Want { migratetype, ..want });
+        let take = |migratetype| (Want { migratetype, ..want }).take_reserved(by, zone);
         types_in(zone, request).into_iter().flatten().filter(listed).find_map(take)
     }
 
     fn fallback_unseen(&self, zone: &'m Zone<'m>, request: &Request) -> Option<u64> {
         let want = want_of(request);
-        if !self.leaves_mark(OUTSIDE, zone, 1 << want.order, want.flags, false) {
+        if !zone.leaves_mark(self.outside(), 1 << want.order, want.flags, false) {
             return None;
         }
-        let index = self.claim_fallback(OUTSIDE, zone, want)?;
-        self.claim(OUTSIDE, index, want.order).map(|offset| self.map.base(index) + offset as u64)
+        let block = want.claim_fallback(self.outside(), zone)?;
+        block.claim(self.outside(), want.order).map(|offset| block.base() + offset as u64)
     }
 
     fn mixed_unseen(&self, zone: &'m Zone<'m>, request: &Request) -> Option<u64> {
         let want = want_of(request);
-        if !self.leaves_mark(OUTSIDE, zone, 1 << want.order, want.flags, false) {
+        if !zone.leaves_mark(self.outside(), 1 << want.order, want.flags, false) {
             return None;
         }
-        let (index, _) = self.mix(OUTSIDE, zone, want)?;
-        self.claim(OUTSIDE, index, want.order).map(|offset| self.map.base(index) + offset as u64)
-    }
-
-    /// Whether a request that may take CMA frames has any to look at in its home zone.
-    #[inline(always)]
-    pub(crate) fn cma_matters(&self, cpu: &CpuState<'_>, flags: AllocFlags) -> bool {
-        flags.contains(AllocFlags::CMA)
-            && self.zones[cpu.home_zone.get() as usize].cma_blocks.get() != 0
+        let (block, _) = want.mix(self.outside(), zone)?;
+        block.claim(self.outside(), want.order).map(|offset| block.base() + offset as u64)
     }
 
     /// Tells the host's poison check about frames on their way out.
@@ -593,6 +586,15 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
         #[cfg(not(feature = "debug-poison"))]
         let _ = (pfn, order);
+    }
+}
+
+impl<'m> CpuState<'m> {
+    /// Whether a request that may take CMA frames has any to look at in its home zone.
+    #[inline(always)]
+    pub(crate) fn cma_matters(&self, fh: &Freehold<'m, impl Platform>, flags: AllocFlags) -> bool {
+        flags.contains(AllocFlags::CMA)
+            && fh.zones[self.home_zone.get() as usize].cma_blocks.get() != 0
     }
 }
 

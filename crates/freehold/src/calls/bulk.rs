@@ -18,6 +18,7 @@
 //! | the hand; straight into the word; `free_word` | each frees all of the mask or none of it |
 //! | refused: frame by frame up to the first refused | all before that one is free, nothing behind it; `freed` says how many |
 
+use super::free::Freeing;
 use super::short::InHand;
 use crate::block::{WORDS, bits};
 use crate::cpu::inside::Inside;
@@ -86,7 +87,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// Leaves the CPU with these frames, none where the request has failed, and tells the host.
     fn leave(self, request: &Request, frames: &[Pfn], failed: bool) {
         let fh = self.fh;
-        let back = OnPanic(|| _ = fh.free_frames(None, frames));
+        let back = OnPanic(|| _ = fh.freeing(None).frames(frames));
         self.leave_and_tell(request, failed);
         core::mem::forget(back);
     }
@@ -96,8 +97,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     fn frames_in_hand(&self, migratetype: usize, out: &mut [Pfn]) -> usize {
         let lease = self.cpu.leases.current(Purpose::Frames, migratetype);
         let mask = lease.mask();
-        let Some((index, w)) = lease.place().filter(|_| mask != 0) else { return 0 };
-        if mask & self.fh.map.line(index).word(w) != 0 {
+        let Some((block, w)) = lease.place(&self.fh.map).filter(|_| mask != 0) else { return 0 };
+        if mask & block.line.word(w) != 0 {
             // Freed twice: the long way knows.
             return 0;
         }
@@ -111,16 +112,16 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     #[inline]
     fn frames_of_block(&self, migratetype: usize, out: &mut [Pfn]) -> usize {
         let zone = self.cpu.home_zone.get() as usize;
-        let in_use = self.cursors(zone).get(Purpose::Frames, migratetype);
-        let Some(index) = in_use.filter(|_| out.len() >= 64) else { return 0 };
-        let (head, line) = (self.fh.map.head(index), self.fh.map.line(index));
+        let in_use = self.cursors(zone).get(&self.fh.map, Purpose::Frames, migratetype);
+        let Some(block) = in_use.filter(|_| out.len() >= 64) else { return 0 };
+        let (head, line) = (block.head, block.line);
         let tag = head.tag.get();
         if tag.zone() != zone || !tag.is_plain_split_of(migratetype) {
             return 0;
         }
-        let (base, mut done) = (self.fh.map.base(index), 0);
+        let (base, mut done) = (block.base(), 0);
         let take = |w: usize, word, count| {
-            line.take_bits(w, word) && self.fh.still_open(self.by(), index, w, word, count)
+            line.take_bits(w, word) && block.still_open(self.by(), w, word, count)
         };
         for w in 0..WORDS {
             let word = line.word(w);
@@ -134,7 +135,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             };
             if taken {
                 done += write_out(base + w as u64 * 64, word, &mut out[done..]).1;
-                self.fh.fold_home(self.cpu);
+                self.cpu.fold_home(self.fh);
                 if out.len() - done < 64 {
                     break;
                 }
@@ -192,19 +193,18 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
         Ok(out.len())
     }
+}
 
+impl<'m, P: Platform> Freeing<'_, '_, 'm, P> {
     /// Single frames in any order: neighbours in the slice that share a word go together.
-    pub(crate) fn free_frames(
-        &self,
-        inside: Option<&Inside<'_, 'm, P>>,
-        frames: &[Pfn],
-    ) -> Result<(), BulkFreeError> {
+    pub(crate) fn frames(self, frames: &[Pfn]) -> Result<(), BulkFreeError> {
         let mut at = 0;
         while at < frames.len() {
             let (mask, run) = same_word(&frames[at..]);
             let key = frames[at].get() / 64;
-            let in_hand = inside.map_or(InHand::No, |inside| inside.cpu.free_in_hand(key, mask));
-            if let Some(inside) = inside {
+            let in_hand =
+                self.inside.map_or(InHand::No, |inside| inside.cpu.free_in_hand(key, mask));
+            if let Some(inside) = self.inside {
                 if in_hand == InHand::Yes {
                     inside.cpu.counters.local_frees.add(run as u64 - 1);
                     at += run;
@@ -215,23 +215,23 @@ impl<'m, P: Platform> Freehold<'m, P> {
                     inside.cpu.last_key.set(key);
                 }
             }
-            let all = inside.is_some_and(|inside| match run {
+            let all = self.inside.is_some_and(|inside| match run {
                 // Inlined: one call a frame made this dearer than single frees (134 instructions,
                 // 124).
                 1 if in_hand == InHand::Elsewhere => {
-                    self.to_word::<0>(inside.cpu, frames[at].get())
+                    inside.cpu.to_word::<0>(self.fh, frames[at].get())
                 }
-                64 if mask == !0 => self.words_to_block::<1>(inside.cpu, key * 64, 64),
+                64 if mask == !0 => inside.cpu.words_to_block::<1>(self.fh, key * 64, 64),
                 _ => false,
             });
             if all {
                 at += run;
                 continue;
             }
-            if let Err(error) = self.free_word(inside, key, mask, run as u64) {
+            if let Err(error) = self.word(key, mask, run as u64) {
                 // The word as a whole was refused; frame by frame finds the first that is to blame.
                 for (i, &pfn) in frames[at..at + run].iter().enumerate() {
-                    if let Err(error) = self.free_word(inside, key, 1 << (pfn.get() % 64), 1) {
+                    if let Err(error) = self.word(key, 1 << (pfn.get() % 64), 1) {
                         return Err(BulkFreeError { freed: at + i, error });
                     }
                 }

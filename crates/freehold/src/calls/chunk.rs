@@ -42,7 +42,7 @@ impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
         self.door.get_in(self.fh, state);
         let (kind, order) = (request.migratetype as usize, u32::from(request.order.get()));
         let short =
-            request.plain & Request::OR_CMA == 0 || !self.fh.cma_matters(state, request.flags);
+            request.plain & Request::OR_CMA == 0 || !state.cma_matters(self.fh, request.flags);
         let way = request.plain & !Request::OR_CMA;
         // From the hand first, and out at once.
         if short && order < 6 {
@@ -52,25 +52,25 @@ impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
         }
         let fails = || {
             let (order, migratetype) = (request.order, request.migratetype);
-            self.fh.fails_again(state, order, migratetype, request.flags)
+            state.fails_again(self.fh, order, migratetype, request.flags)
         };
         // What was freed lately is looked up in two places for runs: the look at a failure first.
         let is_run = short && (1..6).contains(&order);
         let run_fails = is_run && fails();
         let found = match way {
             _ if !short || run_fails => None,
-            Request::PLAIN_FRAME => self.fh.frame_freed_lately(state, kind),
+            Request::PLAIN_FRAME => state.frame_freed_lately(self.fh, kind),
             Request::PLAIN_RUN => match order {
-                6 => self.fh.words_freed_lately::<1>(state, kind),
-                7 => self.fh.words_freed_lately::<2>(state, kind),
-                8 => self.fh.words_freed_lately::<4>(state, kind),
-                1 => self.fh.run_freed_lately::<1>(state, kind),
-                2 => self.fh.run_freed_lately::<2>(state, kind),
-                3 => self.fh.run_freed_lately::<3>(state, kind),
-                4 => self.fh.run_freed_lately::<4>(state, kind),
-                _ => self.fh.run_freed_lately::<5>(state, kind),
+                6 => state.words_freed_lately::<1>(self.fh, kind),
+                7 => state.words_freed_lately::<2>(self.fh, kind),
+                8 => state.words_freed_lately::<4>(self.fh, kind),
+                1 => state.run_freed_lately::<1>(self.fh, kind),
+                2 => state.run_freed_lately::<2>(self.fh, kind),
+                3 => state.run_freed_lately::<3>(self.fh, kind),
+                4 => state.run_freed_lately::<4>(self.fh, kind),
+                _ => state.run_freed_lately::<5>(self.fh, kind),
             },
-            _ => self.fh.block_in_hand(state, kind),
+            _ => state.block_in_hand(self.fh, kind),
         };
         match found {
             Some(pfn) => Ok(self.left_with(state, pfn, request.order)),
@@ -130,16 +130,16 @@ impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
         }
         let done = match order.get() {
             ..6 if in_hand == InHand::No => false,
-            0 => self.fh.chunk_to_word::<0>(state, pfn.get()),
-            1 => self.fh.chunk_to_word::<1>(state, pfn.get()),
-            2 => self.fh.chunk_to_word::<2>(state, pfn.get()),
-            3 => self.fh.chunk_to_word::<3>(state, pfn.get()),
-            4 => self.fh.chunk_to_word::<4>(state, pfn.get()),
-            5 => self.fh.chunk_to_word::<5>(state, pfn.get()),
-            6 => self.fh.words_to_block::<1>(state, pfn.get(), 1),
-            7 => self.fh.words_to_block::<2>(state, pfn.get(), 1),
-            8 => self.fh.words_to_block::<4>(state, pfn.get(), 1),
-            9 => self.fh.block_to_hand(state, pfn.get()),
+            0 => state.chunk_to_word::<0>(self.fh, pfn.get()),
+            1 => state.chunk_to_word::<1>(self.fh, pfn.get()),
+            2 => state.chunk_to_word::<2>(self.fh, pfn.get()),
+            3 => state.chunk_to_word::<3>(self.fh, pfn.get()),
+            4 => state.chunk_to_word::<4>(self.fh, pfn.get()),
+            5 => state.chunk_to_word::<5>(self.fh, pfn.get()),
+            6 => state.words_to_block::<1>(self.fh, pfn.get(), 1),
+            7 => state.words_to_block::<2>(self.fh, pfn.get(), 1),
+            8 => state.words_to_block::<4>(self.fh, pfn.get(), 1),
+            9 => state.block_to_hand(self.fh, pfn.get()),
             _ => false,
         };
         if done {
@@ -207,7 +207,7 @@ impl<P: Platform> Inside<'_, '_, P> {
     fn free_slow(self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         // A CPU that has gone offline since it was looked at must not have anything in hand.
         let inside = Some(&self).filter(|inside| inside.cpu.online.get());
-        self.fh.free_chunk(inside, pfn, order)
+        self.fh.freeing(inside).chunk(pfn, order)
     }
 }
 
@@ -215,5 +215,5 @@ impl<P: Platform> Inside<'_, '_, P> {
 #[cold]
 #[inline(never)]
 fn free_unseen<P: Platform>(fh: &Freehold<'_, P>, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-    fh.free_chunk(None, pfn, order)
+    fh.freeing(None).chunk(pfn, order)
 }

@@ -26,7 +26,7 @@
 
 use super::door::{Door, Owner};
 use super::handle::Handle;
-use crate::block::layout::Index;
+use crate::block::Block;
 use crate::block::words::{class_of, free_head, free_tail, smallest_gap};
 use crate::block::{FRAMES, WORDS, bits};
 use crate::cpu::inside::Inside;
@@ -62,7 +62,7 @@ impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
         let found = inside.alloc_run(count);
         let fh = self.fh;
         drop(inside);
-        let back = OnPanic(|| _ = found.map(|run| fh.commit_range(None, run)));
+        let back = OnPanic(|| _ = found.map(|run| fh.freeing(None).commit(run)));
         fh.tell_pressure();
         core::mem::forget(back);
         #[cfg(feature = "debug-poison")]
@@ -113,12 +113,10 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         if !self.cpu.online.get() {
             return Err(AllocError::CpuOffline { cpu: self.id });
         }
-        self.fh.begin_look(self.cpu);
+        self.cpu.begin_look();
         let home = &self.fh.zones[self.cpu.home_zone.get() as usize];
         let found = Some(count)
-            .filter(|&count| {
-                self.fh.leaves_mark(self.by(), home, count, AllocFlags::empty(), false)
-            })
+            .filter(|&count| home.leaves_mark(self.by(), count, AllocFlags::empty(), false))
             .and_then(|count| self.cut_of_gap(count))
             .or_else(|| self.look_for_run(count));
         let Some(run) = found.and_then(|start| FrameRange::new(Pfn::new(start), count)) else {
@@ -142,38 +140,37 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     fn cut_of_gap(&self, count: u64) -> Option<u64> {
         let first = if count < FRAMES as u64 { self.cpu.gaps.first(count) } else { None }?;
         let zone = &self.fh.zones[self.cpu.home_zone.get() as usize];
-        let index = self.split_neighbour(zone, first / FRAMES as u64)?;
+        let block = self.split_neighbour(zone, first / FRAMES as u64)?;
         let (start, len) = ((first % FRAMES as u64) as usize, count as usize);
         let (w, bit) = (start / 64, start % 64);
         let claimed = if bit + len <= 64 {
             // Mostly; without a loop.
             let frames = bits::mask(bit as u32, len as u32);
-            self.fh.map.line(index).take_bits(w, frames)
-                && self.fh.still_open(self.by(), index, w, frames, count)
+            block.line.take_bits(w, frames) && block.still_open(self.by(), w, frames, count)
         } else {
-            self.fh.claim_at(self.by(), index, start, len)
+            block.claim_at(self.by(), start, len)
         };
         if !claimed {
             return None;
         }
-        self.fh.fold_home(self.cpu);
+        self.cpu.fold_home(self.fh);
         self.cpu.gaps.cut(count);
         Some(first)
     }
 
     /// A search has come by `count` frames that end before frame `rest` of a block: what is free from there
     /// on is the gap to cut next.
-    fn note_gap(&self, index: Index, count: u64, rest: usize) {
-        if self.is_home(self.fh.map.head(index).tag.get().zone()) {
-            let end = bits::next(&self.fh.open_words(index), rest, false);
-            self.cpu.gaps.set(count, self.fh.map.head(index).number, (rest, end));
+    fn note_gap(&self, block: Block<'m>, count: u64, rest: usize) {
+        if self.is_home(block.head.tag.get().zone()) {
+            let end = bits::next(&block.open_words(), rest, false);
+            self.cpu.gaps.set(count, block.head.number, (rest, end));
         }
     }
 
     fn look_for_run(&self, count: u64) -> Option<u64> {
         self.fh.zonelist(self.id.index(), None).find_map(|z| {
             let zone = &self.fh.zones[z];
-            if !self.fh.leaves_mark(self.by(), zone, count, AllocFlags::empty(), false) {
+            if !zone.leaves_mark(self.by(), count, AllocFlags::empty(), false) {
                 return None;
             }
             self.gap_in_block(zone, count, MISSES)
@@ -196,12 +193,12 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             // be far, so that the search goes on from where the last one ended.
             let all_have = 1 << (class - 1) >= len;
             let from = if all_have { 0 } else { u64::from(self.cpu.next_gap.get()) };
-            let Some((index, start)) = self.gap_of_class(zone, (class, len), from, most) else {
+            let Some((block, start)) = self.gap_of_class(zone, (class, len), from, most) else {
                 continue;
             };
-            if self.fh.claim_at(self.by(), index, start, len) {
-                self.note_gap(index, count, start + len);
-                return Some(self.fh.map.base(index) + start as u64);
+            if block.claim_at(self.by(), start, len) {
+                self.note_gap(block, count, start + len);
+                return Some(block.base() + start as u64);
             }
             // Somebody was faster; the next class will do.
         }
@@ -216,40 +213,39 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         (class, len): (u8, usize),
         from: u64,
         most: u32,
-    ) -> Option<(Index, usize)> {
-        let fh = self.fh;
+    ) -> Option<(Block<'m>, usize)> {
         let (mut best, mut looks, mut misses) = (None, LOOKS, most);
         let row = row_of(MOVABLE, class);
-        let mut see = |index: Index| {
-            let known = fh.class_in_row(self.by(), index, zone, row)?;
-            let words = fh.open_words(index);
+        let mut see = |block: Block<'m>| {
+            let known = block.class_in_row(self.by(), zone, row)?;
+            let words = block.open_words();
             match smallest_gap(&words, len) {
                 Some((size, start)) => {
                     looks -= 1;
                     if best.is_none_or(|(least, _, _)| size < least) {
-                        best = Some((size, index, start));
+                        best = Some((size, block, start));
                     }
-                    (size == len || looks == 0).then_some(index)
+                    (size == len || looks == 0).then_some(block)
                 }
                 None => {
                     // Or it would be looked at again each time.
                     if class_of(|w| words[w], |_| true) < known {
-                        fh.lower(self.by(), index, known);
+                        block.lower(self.by(), known);
                     }
                     misses = misses.saturating_sub(1);
-                    (misses == 0).then_some(index)
+                    (misses == 0).then_some(block)
                 }
             }
         };
-        let mut last = fh.each_in_row_from(self.by(), zone, row, from, &mut see);
+        let mut last = zone.each_in_row_from(self.by(), row, from, &mut see);
         if last.is_none() && from != 0 {
-            last = fh.each_in_row_from(self.by(), zone, row, 0, &mut see);
+            last = zone.each_in_row_from(self.by(), row, 0, &mut see);
         }
         if let Some(last) = last {
-            let section = zone.board.section_of(fh.map.head(last).number);
+            let section = zone.board.section_of(last.head.number);
             self.cpu.next_gap.set(section as u32);
         }
-        best.map(|(_, index, start)| (index, start))
+        best.map(|(_, block, start)| (block, start))
     }
 
     /// The smallest gap over the end of one block and the start of the next, neither of which is
@@ -265,8 +261,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 tail = 0;
             }
             at = number + 1;
-            let index = self.split_neighbour(zone, number);
-            let words = index.map_or([0; WORDS], |index| self.fh.open_words(index));
+            let block = self.split_neighbour(zone, number);
+            let words = block.map_or([0; WORDS], |block| block.open_words());
             let (head, size) = (free_head(&words), tail + free_head(&words));
             let fits = tail > 0 && head > 0 && size as u64 >= count;
             if fits && best.is_none_or(|(least, _, _)| size < least) {
@@ -295,7 +291,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                     let is_set_up =
                         |bit| self.fh.map.locate_block(zone.first_block + bit).is_some();
                     let stuck = (bit..=bit + place.whole).find(|&bit| !is_set_up(bit));
-                    from = stuck.map_or(bit + 1, |stuck| self.fh.bit_after(zone, stuck));
+                    from = stuck.map_or(bit + 1, |stuck| zone.bit_after(self.fh, stuck));
                 }
                 Err(next) => from = next,
             }
@@ -308,8 +304,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     fn place_at(&self, zone: &'m Zone<'m>, bit: u64, count: u64) -> Result<Place, u64> {
         let number = zone.first_block + bit;
         let words = |number: u64| {
-            let index = self.split_neighbour(zone, number)?;
-            Some(self.fh.open_words(index))
+            let block = self.split_neighbour(zone, number)?;
+            Some(block.open_words())
         };
         let before = number.checked_sub(1).and_then(words);
         let tail = (before.map_or(0, |words| free_tail(&words)) as u64).min(count) as usize;
@@ -328,10 +324,10 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
 
     /// A block of that number that runs may be taken of: split, movable, of this zone.
     #[inline]
-    fn split_neighbour(&self, zone: &Zone<'m>, number: u64) -> Option<Index> {
-        let index = self.fh.map.locate_block(number)?;
-        let tag = self.fh.map.head(index).tag.get();
-        (tag.is_plain_split_of(MOVABLE) && tag.zone() == usize::from(zone.id)).then_some(index)
+    fn split_neighbour(&self, zone: &Zone<'m>, number: u64) -> Option<Block<'m>> {
+        let block = self.fh.map.locate_block(number)?;
+        let tag = block.head.tag.get();
+        (tag.is_plain_split_of(MOVABLE) && tag.zone() == usize::from(zone.id)).then_some(block)
     }
 
     /// Takes a place; its first frame. Where some of it is gone by now nothing has changed.
@@ -341,40 +337,40 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let tail = match place.tail {
             0 => None,
             len => {
-                let index = self.split_neighbour(zone, first - 1)?;
-                if !fh.claim_at(self.by(), index, FRAMES - len, len) {
+                let block = self.split_neighbour(zone, first - 1)?;
+                if !block.claim_at(self.by(), FRAMES - len, len) {
                     return None;
                 }
-                Some(index)
+                Some(block)
             }
         };
         // Of two that ask for many at once the second one sees what the first one leaves.
         let leaves_mark = || {
             let frames = place.whole * FRAMES as u64;
-            fh.leaves_mark(self.by(), zone, frames, AllocFlags::empty(), false)
+            zone.leaves_mark(self.by(), frames, AllocFlags::empty(), false)
         };
         let claimed = place.whole == 0 || zone.claim_wholes(place.whole, leaves_mark);
         let wanted = if claimed { place.whole } else { 0 };
-        let take = |n: &u64| fh.take_whole_at(self.by(), zone, place.bit + n, true).is_some();
+        let take = |n: &u64| zone.take_whole_at(self.by(), place.bit + n, true).is_some();
         let got = (0..wanted).take_while(take).count() as u64;
         if got != wanted {
-            fh.give_up_wholes(zone, wanted - got);
+            zone.give_up_wholes(fh, wanted - got);
         }
         if got == place.whole && self.take_head(zone, place) {
             for number in first..first + place.whole {
-                if let Some(index) = fh.map.locate_block(number) {
-                    fh.take_block(index, MOVABLE);
+                if let Some(block) = fh.map.locate_block(number) {
+                    block.take_block(fh, MOVABLE);
                 }
             }
             zone.update_mode();
             return Some(first * FRAMES as u64 - place.tail as u64);
         }
-        for index in (first..first + got).filter_map(|number| fh.map.locate_block(number)) {
-            fh.insert_whole(self.by(), index);
+        for block in (first..first + got).filter_map(|number| fh.map.locate_block(number)) {
+            block.insert_whole(self.by());
         }
-        if let Some(index) = tail {
+        if let Some(block) = tail {
             let spans = bits::spans(FRAMES - place.tail, place.tail);
-            spans.for_each(|(w, m)| fh.put_back(self.by(), index, w, m));
+            spans.for_each(|(w, m)| block.put_back(self.by(), w, m));
         }
         None
     }
@@ -388,23 +384,23 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let (fh, behind) = (self.fh, place.bit + place.whole);
         let number = zone.first_block + behind;
         if zone.bitmap.contains(behind) {
-            let Some(index) = fh.claim_whole_at(self.by(), zone, behind) else { return false };
-            fh.split(self.by(), index, MOVABLE);
+            let Some(block) = zone.claim_whole_at(self.by(), behind) else { return false };
+            block.split(self.by(), MOVABLE);
             if place.whole == 0 {
                 // While runs are cut of it, it stays split, as what other words come from does.
-                fh.holds(self.cpu);
-                if let Some(before) = self.cursors(usize::from(zone.id)).cut_from(index) {
+                self.cpu.holds(fh);
+                if let Some(before) = self.cursors(usize::from(zone.id)).cut_from(&fh.map, block) {
                     self.leave_block(before);
                 }
             }
         }
-        let Some(index) = self.split_neighbour(zone, number) else { return false };
-        let claimed = fh.claim_at(self.by(), index, 0, place.head);
+        let Some(block) = self.split_neighbour(zone, number) else { return false };
+        let claimed = block.claim_at(self.by(), 0, place.head);
         if !claimed {
             // It may be one that was split for this.
-            fh.raise(self.by(), index);
+            block.raise(self.by());
         } else if place.whole == 0 {
-            self.note_gap(index, (place.tail + place.head) as u64, place.head);
+            self.note_gap(block, (place.tail + place.head) as u64, place.head);
         }
         claimed
     }

@@ -98,7 +98,7 @@ impl<'a, 'm, P: Platform, D: Door<'m>> Handle<'a, 'm, P, D> {
     /// frames at the same moment.
     pub fn free_range(&self, range: FrameRange) -> Result<(), FreeError> {
         let inside = self.enter_to_free()?;
-        self.fh.free_checked_range(inside.as_ref(), range)
+        self.fh.freeing(inside.as_ref()).range(range)
     }
 
     /// Whether [`free_range`](Self::free_range) would refuse these frames now, and why; changes
@@ -110,7 +110,7 @@ impl<'a, 'm, P: Platform, D: Door<'m>> Handle<'a, 'm, P, D> {
     /// See [`FreeError`]. A free that comes in between this call and the caller's is not seen.
     pub fn check_free(&self, range: FrameRange) -> Result<(), FreeError> {
         let inside = self.enter_to_free()?;
-        self.fh.check_range(inside.as_ref(), range)
+        self.fh.freeing(inside.as_ref()).check(range)
     }
 
     /// Frees those frames of a range for which `last_reference` says so, in maximal runs; returns
@@ -153,7 +153,7 @@ impl<'a, 'm, P: Platform, D: Door<'m>> Handle<'a, 'm, P, D> {
     #[inline]
     pub fn free_bulk(&self, frames: &[Pfn]) -> Result<(), BulkFreeError> {
         match self.enter_to_free() {
-            Ok(inside) => self.fh.free_frames(inside.as_ref(), frames),
+            Ok(inside) => self.fh.freeing(inside.as_ref()).frames(frames),
             Err(error) => Err(BulkFreeError { freed: 0, error }),
         }
     }

@@ -9,10 +9,11 @@
 //! | no run in any zone: whole blocks come from CPUs, then once more | it fails only where those made none |
 //! | no run: HIGHATOMIC blocks become ordinary ones, then once more | nor these |
 
+use crate::block::Block;
 use crate::block::FRAMES;
-use crate::block::layout::Index;
 use crate::cpu::by::By;
 use crate::cpu::inside::Inside;
+use crate::zone::Zone;
 use crate::zone::bitmap::Search;
 use crate::{AllocError, AllocFlags, Freehold, Pfn, Platform, Request};
 
@@ -35,7 +36,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// in `from..below`.
     pub(crate) fn take_run_of_blocks(
         &self,
-        by: By<'_>,
+        by: By<'_, 'm, P>,
         z: usize,
         request: &Request,
         from: u64,
@@ -48,7 +49,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let mut at = from.div_ceil(FRAMES as u64).saturating_sub(zone.first_block);
         let to = (below / FRAMES as u64).saturating_sub(zone.first_block);
         let may_wait = !request.flags.contains(AllocFlags::NO_LOCK);
-        let allowed = || self.allows(by, zone, frames, request.flags, false, false);
+        let allowed = || zone.allows(by, frames, request.flags, false, false);
         loop {
             let mut steps = 0;
             let found = zone.bitmap.find(order, at, to, SEARCH_WORDS, &mut steps);
@@ -69,35 +70,37 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 return None;
             }
             let (writes, taken) = zone.bitmap.take_run(first, len);
-            self.wrote(by, zone, writes + 1);
-            if taken && self.take_found(zone, (first, len), request, may_wait) {
+            by.wrote(zone, writes + 1);
+            if taken && zone.take_found(self, (first, len), request, may_wait) {
                 zone.update_mode();
                 return Some(Pfn::new((zone.first_block + first) * FRAMES as u64));
             }
             if taken {
                 zone.bitmap.insert_range(first, first + len);
             }
-            self.give_up_wholes(zone, len);
+            zone.give_up_wholes(self, len);
             // Somebody was faster, or is setting up a section of it.
             at = first + len;
         }
     }
+}
 
+impl<'m> Zone<'m> {
     /// Blocks whose bits were cleared are handed out; `false` where somebody else is setting a section
     /// of them up, and nothing has changed then.
     fn take_found(
         &self,
-        zone: &crate::zone::Zone<'m>,
+        fh: &Freehold<'m, impl Platform>,
         (first, len): (u64, u64),
         request: &Request,
         may_wait: bool,
     ) -> bool {
-        let blocks = || (first..first + len).map(|bit| self.set_up(zone, bit, may_wait));
-        if blocks().any(|index: Option<Index>| index.is_none()) {
+        let blocks = || (first..first + len).map(|bit| self.set_up(fh, bit, may_wait));
+        if blocks().any(|block: Option<Block<'m>>| block.is_none()) {
             return false;
         }
-        for index in blocks().flatten() {
-            self.take_block(index, request.migratetype as usize);
+        for block in blocks().flatten() {
+            block.take_block(fh, request.migratetype as usize);
         }
         true
     }

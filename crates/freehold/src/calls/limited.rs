@@ -17,7 +17,7 @@
 //! | nothing: what CPUs have in hand comes back, and all once more | a request fails only where that brought nothing |
 //! | nothing: HIGHATOMIC blocks within the limits become ordinary ones, and all once more | and there were none |
 
-use crate::block::layout::Index;
+use crate::block::Block;
 use crate::block::tag::{CMA, HIGH_ATOMIC, SPLIT, Tag};
 use crate::block::{BLOCK_ORDER, FRAMES};
 use crate::cpu::by::By;
@@ -75,7 +75,12 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
 
 impl<'m, P: Platform> Freehold<'m, P> {
     /// Serves a request within its limits out of what is in nobody's hand.
-    pub(crate) fn find_limited(&self, by: By<'_>, cpu: usize, request: &Request) -> Option<Pfn> {
+    pub(crate) fn find_limited(
+        &self,
+        by: By<'_, 'm, P>,
+        cpu: usize,
+        request: &Request,
+    ) -> Option<Pfn> {
         let (from, below) = (request.from.get(), request.below.get());
         let touches = |z: &usize| {
             let span = self.zones[*z].span;
@@ -92,14 +97,13 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 
     /// Looks through the blocks of a zone within the limits, lowest first.
-    fn search(&self, by: By<'_>, z: usize, request: &Request, kind: Kind) -> Option<Pfn> {
+    fn search(&self, by: By<'_, 'm, P>, z: usize, request: &Request, kind: Kind) -> Option<Pfn> {
         let zone = &self.zones[z];
         let first = zone.span.start.get().max(request.from.get()) >> 9;
         let end = zone.span.end.get().min(request.below.get()).div_ceil(FRAMES as u64);
         let frames = request.order.frames();
         // The reserve is there to be used.
-        if kind != Kind::Reserve
-            && !self.leaves_mark(by, zone, frames, request.flags, kind == Kind::Cma)
+        if kind != Kind::Reserve && !zone.leaves_mark(by, frames, request.flags, kind == Kind::Cma)
         {
             return None;
         }
@@ -109,13 +113,13 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let mut at = Self::next_start(first, request);
         while let Some(number) = self.map.next_set_up(at, end) {
             at = Self::next_start(number + 1, request);
-            let Some(index) = self.map.locate_block(number) else { continue };
-            let tag = self.map.head(index).tag.get();
-            let there = tag.zone() == z && kind.is(tag, request) && self.is_usable(index);
-            if !there || !self.has_room(index, request) {
+            let Some(block) = self.map.locate_block(number) else { continue };
+            let tag = block.head.tag.get();
+            let there = tag.zone() == z && kind.is(tag, request) && block.is_usable();
+            if !there || !self.has_room(block, request) {
                 continue;
             }
-            if let Some(pfn) = self.claim_in_window(by, index, request) {
+            if let Some(pfn) = Self::claim_in_window(by, block, request) {
                 return Some(Pfn::new(pfn));
             }
         }
@@ -138,8 +142,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 
     /// Whether a run of the request's order fits limits and alignment in that block.
-    fn has_room(&self, index: Index, request: &Request) -> bool {
-        self.has_room_at(self.map.base(index), request)
+    fn has_room(&self, block: Block<'m>, request: &Request) -> bool {
+        self.has_room_at(block.base(), request)
     }
 
     /// [`has_room`](Self::has_room) of the block that starts at `base`.
@@ -150,17 +154,16 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 
     /// Takes such a run out of a split block's words; its first frame.
-    fn claim_in_window(&self, by: By<'_>, index: Index, request: &Request) -> Option<u64> {
-        let (low, high, align) = Self::window(self.map.base(index), request);
-        let offset =
-            self.claim_within(by, index, u32::from(request.order.get()), align, low, high)?;
-        Some(self.map.base(index) + offset as u64)
+    fn claim_in_window(by: By<'_, 'm, P>, block: Block<'m>, request: &Request) -> Option<u64> {
+        let (low, high, align) = Self::window(block.base(), request);
+        let offset = block.claim_within(by, u32::from(request.order.get()), align, low, high)?;
+        Some(block.base() + offset as u64)
     }
 
     /// From a whole block in the zone's bitmap.
     fn search_bitmap(
         &self,
-        by: By<'_>,
+        by: By<'_, 'm, P>,
         zone: &'m Zone<'m>,
         request: &Request,
         first: u64,
@@ -174,27 +177,26 @@ impl<'m, P: Platform> Freehold<'m, P> {
             let bit = zone.bitmap.next(at).0.filter(|bit| zone.first_block + bit < end)?;
             number = zone.first_block + bit + 1;
             let base = (zone.first_block + bit) << 9;
-            let allowed =
-                || !in_use || self.allows(by, zone, FRAMES as u64, request.flags, false, false);
+            let allowed = || !in_use || zone.allows(by, FRAMES as u64, request.flags, false, false);
             if !self.has_room_at(base, request) {
                 continue;
             }
             if !zone.claim_wholes(1, allowed) {
                 return None;
             }
-            let Some(index) = self.take_whole_at(by, zone, bit, may_wait) else {
-                self.give_up_wholes(zone, 1);
+            let Some(block) = zone.take_whole_at(by, bit, may_wait) else {
+                zone.give_up_wholes(self, 1);
                 continue;
             };
             zone.update_mode();
             if in_use {
-                return Some(Pfn::new(self.take_block(index, request.migratetype as usize)));
+                return Some(Pfn::new(block.take_block(self, request.migratetype as usize)));
             }
-            self.split(by, index, request.migratetype as usize);
-            if let Some(pfn) = self.claim_in_window(by, index, request) {
+            block.split(by, request.migratetype as usize);
+            if let Some(pfn) = Self::claim_in_window(by, block, request) {
                 return Some(Pfn::new(pfn));
             }
-            self.raise(by, index);
+            block.raise(by);
         }
     }
 }

@@ -18,68 +18,58 @@
 //! | without: its bit is set | it is anybody's |
 //! | failed, and split | somebody frees a part of it: word by word, each freed by one of the two |
 
+use super::free::Freeing;
 use super::short::InHand;
-use crate::block::layout::Index;
+use crate::block::Block;
 use crate::block::tag::{IN_HAND, SPLIT, TAKEN, Tag, WHOLE};
 use crate::block::{FRAMES, WORDS, bits, pieces};
-use crate::cpu::by::OUTSIDE;
-use crate::cpu::inside::Inside;
 use crate::cpu::lease::NO_WORD;
 use crate::primitive::Plain;
-use crate::{FrameRange, FreeError, Freehold, Migratetype, Order, Pfn, Platform};
+use crate::{FrameRange, FreeError, Migratetype, Order, Pfn, Platform};
 
 /// The number of the word of frame `pfn`, among all words.
 fn key_of(pfn: u64) -> u64 {
     pfn / 64
 }
 
-impl<'m, P: Platform> Freehold<'m, P> {
+impl<'m, P: Platform> Freeing<'_, '_, 'm, P> {
     /// An aligned chunk.
-    pub(crate) fn free_chunk(
-        &self,
-        inside: Option<&Inside<'_, 'm, P>>,
-        pfn: Pfn,
-        order: Order,
-    ) -> Result<(), FreeError> {
+    pub(crate) fn chunk(self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         if !pfn.is_aligned(order) {
             return Err(FreeError::Misaligned { pfn, order });
         }
         if order.get() <= 6 {
             let frames = bits::mask((pfn.get() % 64) as u32, 1 << order.get());
-            return self.free_word(inside, key_of(pfn.get()), frames, 1);
+            return self.word(key_of(pfn.get()), frames, 1);
         }
         match FrameRange::new(pfn, order.frames()) {
-            Some(range) => self.free_checked_range(inside, range),
+            Some(range) => self.range(range),
             None => Err(FreeError::OutOfZone { pfn }),
         }
     }
 
     /// Any range; checks all of it before it changes anything.
-    pub(crate) fn free_checked_range(
-        &self,
-        inside: Option<&Inside<'_, 'm, P>>,
-        range: FrameRange,
-    ) -> Result<(), FreeError> {
-        if let Some(freed) = self.free_as_block(inside, range) {
+    pub(crate) fn range(self, range: FrameRange) -> Result<(), FreeError> {
+        if let Some(freed) = self.as_block(range) {
             return freed;
         }
         if let Some((key, frames)) = word_of(range) {
             // A word's frames are freed all or none. Most ranges that are no chunk are a few frames
             // of one.
-            match inside.map(|inside| (inside.cpu, inside.cpu.free_in_hand(key, frames))) {
+            match self.inside.map(|inside| (inside.cpu, inside.cpu.free_in_hand(key, frames))) {
                 Some((_, InHand::Yes)) => return Ok(()),
                 Some((cpu, InHand::Elsewhere)) if cpu.gaps.any() => {
-                    if !self.run_to_word(cpu, key, frames) {
-                        leases_no_word(inside);
-                        self.free_word(inside, key, frames, 1)?;
+                    if !cpu.run_to_word(self.fh, key, frames) {
+                        self.leases_no_word();
+                        self.word(key, frames, 1)?;
                     }
                 }
-                _ => return self.free_word(inside, key, frames, 1),
+                _ => return self.word(key, frames, 1),
             }
         } else {
-            self.free_pieces(inside, range)?;
+            self.pieces(range)?;
         }
-        if let Some(inside) = inside {
+        if let Some(inside) = self.inside {
             inside.cpu.gaps.freed(range);
         }
         Ok(())
@@ -87,49 +77,37 @@ impl<'m, P: Platform> Freehold<'m, P> {
 
     /// A range of several words.
     #[inline(never)]
-    fn free_pieces(
-        &self,
-        inside: Option<&Inside<'_, 'm, P>>,
-        range: FrameRange,
-    ) -> Result<(), FreeError> {
-        self.check_range(inside, range)?;
-        self.commit_range(inside, range)
+    fn pieces(self, range: FrameRange) -> Result<(), FreeError> {
+        self.check(range)?;
+        self.commit(range)
     }
 
     /// A range that is a block in use as a whole: one exchange frees all of it, so nothing has to
     /// be checked before. `None` for any other.
     #[inline]
-    fn free_as_block(
-        &self,
-        inside: Option<&Inside<'_, 'm, P>>,
-        range: FrameRange,
-    ) -> Option<Result<(), FreeError>> {
+    fn as_block(self, range: FrameRange) -> Option<Result<(), FreeError>> {
         if range.len() != FRAMES as u64 || !range.start.is_aligned(Order::PAGEBLOCK) {
             return None;
         }
-        let index = self.map.locate(range.start.get())?;
-        let tag = self.map.head(index).tag.get();
+        let block = self.fh.map.locate(range.start.get())?;
+        let tag = block.head.tag.get();
         if tag.state() != TAKEN {
             return None;
         }
-        self.poisoned(range.start, FRAMES as u64);
-        Some(self.free_block(inside, index, tag).map(|()| self.count_range(inside, index, tag)))
+        self.fh.poisoned(range.start, FRAMES as u64);
+        Some(self.whole(block, tag).map(|()| self.count(block, tag)))
     }
 
     /// Counts a range that was freed, whose first block is `index`.
-    fn count_range(&self, inside: Option<&Inside<'_, 'm, P>>, index: Index, tag: Tag) {
-        match inside {
-            Some(inside) => self.count_frees(inside.cpu, 1),
-            None => self.count_frees_outside(index, tag, 1),
+    fn count(self, block: Block<'m>, tag: Tag) {
+        match self.inside {
+            Some(inside) => inside.cpu.count_frees(1),
+            None => block.count_frees_outside(self.fh, tag, 1),
         }
     }
 
     /// Why a free of these frames would be refused, as far as can be seen; changes nothing.
-    pub(crate) fn check_range(
-        &self,
-        inside: Option<&Inside<'_, 'm, P>>,
-        range: FrameRange,
-    ) -> Result<(), FreeError> {
+    pub(crate) fn check(self, range: FrameRange) -> Result<(), FreeError> {
         if range.is_empty() {
             return Err(FreeError::ZeroLength);
         }
@@ -137,7 +115,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         // together across their edge.
         let mut at = range.start;
         while at < range.end {
-            at = match self.zones.iter().find(|z| z.span.contains(at)) {
+            at = match self.fh.zones.iter().find(|z| z.span.contains(at)) {
                 Some(zone) => zone.span.end,
                 None if at == range.start => return Err(FreeError::OutOfZone { pfn: at }),
                 None => return Err(FreeError::PastEnd { pfn: at }),
@@ -145,12 +123,14 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
         for (base, offset, len) in pieces(range) {
             let first = Pfn::new(base + offset as u64);
-            let Some(index) = self.map.locate(base) else { return Err(self.no_such_frame(first)) };
-            if len == FRAMES && self.map.head(index).tag.get().state() == TAKEN {
+            let Some(block) = self.fh.map.locate(base) else {
+                return Err(self.fh.no_such_frame(first));
+            };
+            if len == FRAMES && block.head.tag.get().state() == TAKEN {
                 continue;
             }
             for (w, m) in bits::spans(offset, len) {
-                self.check_word(inside, index, w, m)?;
+                self.check_word(block, w, m)?;
             }
         }
         Ok(())
@@ -158,23 +138,19 @@ impl<'m, P: Platform> Freehold<'m, P> {
 
     /// Frees a range that has been checked. Of several calls that free the same frames at the same
     /// moment the first to free a word wins it; the others stop there.
-    pub(crate) fn commit_range(
-        &self,
-        inside: Option<&Inside<'_, 'm, P>>,
-        range: FrameRange,
-    ) -> Result<(), FreeError> {
+    pub(crate) fn commit(self, range: FrameRange) -> Result<(), FreeError> {
         let mut freed = Ok(());
         let mut counted = false;
         for (base, offset, len) in pieces(range) {
-            let Some(index) = self.map.locate(base) else { continue };
-            let tag = self.map.head(index).tag.get();
+            let Some(block) = self.fh.map.locate(base) else { continue };
+            let tag = block.head.tag.get();
             if len == FRAMES && tag.state() == TAKEN {
-                self.poisoned(Pfn::new(base), FRAMES as u64);
-                freed = self.free_block(inside, index, tag);
+                self.fh.poisoned(Pfn::new(base), FRAMES as u64);
+                freed = self.whole(block, tag);
             } else {
                 for (w, m) in bits::spans(offset, len) {
-                    leases_no_word(inside);
-                    freed = self.free_word(inside, key_of(base) + w as u64, m, 0);
+                    self.leases_no_word();
+                    freed = self.word(key_of(base) + w as u64, m, 0);
                     if freed.is_err() {
                         break;
                     }
@@ -183,25 +159,29 @@ impl<'m, P: Platform> Freehold<'m, P> {
             freed?;
             if !counted {
                 counted = true;
-                self.count_range(inside, index, tag);
+                self.count(block, tag);
             }
         }
         freed
     }
 
+    /// A CPU that cuts runs of any length leases no word for what it frees of such: they are cut from
+    /// words that nobody leases.
+    #[inline]
+    fn leases_no_word(self) {
+        if let Some(inside) = self.inside.filter(|inside| inside.cpu.gaps.any()) {
+            inside.cpu.last_key.set(NO_WORD);
+        }
+    }
+
     /// A block that is in use as a whole: it is whole again, in the CPU's hand if there is room, or
     /// anybody's.
     #[inline(always)]
-    pub(crate) fn free_block(
-        &self,
-        inside: Option<&Inside<'_, 'm, P>>,
-        index: Index,
-        tag: Tag,
-    ) -> Result<(), FreeError> {
-        let head = self.map.head(index);
-        let kept = inside.and_then(|inside| inside.cpu.room_for_block(tag));
-        if let (Some(inside), Some(_)) = (inside, kept) {
-            self.holds(inside.cpu);
+    pub(crate) fn whole(self, block: Block<'m>, tag: Tag) -> Result<(), FreeError> {
+        let head = block.head;
+        let kept = self.inside.and_then(|inside| inside.cpu.room_for_block(tag));
+        if let (Some(inside), Some(_)) = (self.inside, kept) {
+            inside.cpu.holds(self.fh);
         }
         // Of no type in the bitmap, see `release_whole`.
         let movable = Migratetype::Movable as usize;
@@ -211,30 +191,15 @@ impl<'m, P: Platform> Freehold<'m, P> {
             // Somebody else frees it, or a part of it, at this moment.
             let first = u64::from(head.number) * WORDS as u64;
             return match head.tag.get().state() {
-                SPLIT => (first..first + WORDS as u64)
-                    .try_for_each(|key| self.free_word(inside, key, !0, 0)),
-                _ => Err(FreeError::DoubleFree { pfn: Pfn::new(self.map.base(index)) }),
+                SPLIT => (first..first + WORDS as u64).try_for_each(|key| self.word(key, !0, 0)),
+                _ => Err(FreeError::DoubleFree { pfn: Pfn::new(block.base()) }),
             };
         }
         match kept {
-            Some(kept) => kept.set(index, 0),
-            None => {
-                if tag.migratetype() != movable {
-                    self.note_type(index, tag.migratetype(), movable);
-                }
-                self.insert_whole(inside.map_or(OUTSIDE, Inside::by), index);
-            }
+            Some(kept) => kept.set(block, 0),
+            None => block.insert_whole(self.by()),
         }
         Ok(())
-    }
-}
-
-/// A CPU that cuts runs of any length leases no word for what it frees of such: they are cut from words
-/// that nobody leases.
-#[inline]
-fn leases_no_word<P: Platform>(inside: Option<&Inside<'_, '_, P>>) {
-    if let Some(inside) = inside.filter(|inside| inside.cpu.gaps.any()) {
-        inside.cpu.last_key.set(NO_WORD);
     }
 }
 

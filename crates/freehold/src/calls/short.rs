@@ -33,7 +33,8 @@
 //!
 //! **A free into the word**: see [`free`](super::free).
 
-use crate::block::layout::{Index, Place};
+use crate::block::Block;
+use crate::block::layout::Place;
 use crate::block::tag::{FRESH, IN_HAND, TAKEN, Tag, WHOLE};
 use crate::block::{BLOCK_ORDER, FRAMES, WORDS, bits};
 use crate::cpu::by::By;
@@ -150,44 +151,52 @@ impl CpuState<'_> {
 const HINT_CLASS: u8 = 6;
 
 /// Whether a CPU has freed so much into words of that type that the zone is to be told: see
-/// [`fold_frees`](Freehold::fold_frees).
+/// [`fold_frees`](CpuState::fold_frees).
 #[inline(always)]
 fn is_to_be_told(cpu: &CpuState<'_>, migratetype: usize) -> bool {
     cpu.free[migratetype].get() as i64 > FRAMES as i64
 }
 
-impl<P: Platform> Freehold<'_, P> {
+impl<'m> CpuState<'m> {
     /// A run of order 1 to 5 that this CPU has freed lately: into a word in hand, or by a hint.
     #[inline(never)]
     pub(crate) fn run_freed_lately<const ORDER: u32>(
         &self,
-        cpu: &CpuState<'_>,
+        fh: &Freehold<'m, impl Platform>,
         migratetype: usize,
     ) -> Option<Pfn> {
-        if let Some(pfn) = cpu.run_freed_in_hand(migratetype, ORDER) {
+        if let Some(pfn) = self.run_freed_in_hand(migratetype, ORDER) {
             return Some(pfn);
         }
-        self.hinted_run::<ORDER>(cpu, migratetype)
+        self.hinted_run::<ORDER>(fh, migratetype)
     }
 
     /// A frame that this CPU has freed lately, where no lease has any in hand.
     #[inline(never)]
-    pub(crate) fn frame_freed_lately(&self, cpu: &CpuState<'_>, migratetype: usize) -> Option<Pfn> {
-        if cpu.leases.ready(Purpose::Frames, migratetype) != 0 {
+    pub(crate) fn frame_freed_lately(
+        &self,
+        fh: &Freehold<'m, impl Platform>,
+        migratetype: usize,
+    ) -> Option<Pfn> {
+        if self.leases.ready(Purpose::Frames, migratetype) != 0 {
             return None;
         }
-        self.hinted_frame(cpu, migratetype)
+        self.hinted_frame(fh, migratetype)
     }
 
     /// The newest hint that holds: its frame is in its word still, and nobody leases that.
     #[inline(always)]
-    pub(crate) fn hinted_frame(&self, cpu: &CpuState<'_>, migratetype: usize) -> Option<Pfn> {
-        let mode = self.zones[cpu.home_zone.get() as usize].mode.get();
+    pub(crate) fn hinted_frame(
+        &self,
+        fh: &Freehold<'m, impl Platform>,
+        migratetype: usize,
+    ) -> Option<Pfn> {
+        let mode = fh.zones[self.home_zone.get() as usize].mode.get();
         if mode == mode::TIGHT {
             return None;
         }
-        self.hinted::<0>(cpu, migratetype, |index, w, frame| {
-            let line = self.map.line(index);
+        self.hinted::<0>(fh, migratetype, |block, w, frame| {
+            let line = block.line;
             // Not out of a run of order 3 or more, unless nearly all memory is whole.
             let run = line.word(w) >> (frame.trailing_zeros() & !7) & 0xff;
             (run != 0xff || mode == mode::ROOMY) && line.take_frame(w, frame)
@@ -198,17 +207,21 @@ impl<P: Platform> Freehold<'_, P> {
     /// it fits exactly. What is nearly free may become whole: a run of it is better left alone,
     /// unless most of the zone is whole.
     #[inline(never)]
-    fn hinted_run<const ORDER: u32>(&self, cpu: &CpuState<'_>, migratetype: usize) -> Option<Pfn> {
-        let most = self.most_class(cpu, ORDER);
-        let found = self.hinted::<ORDER>(cpu, migratetype, |index, w, run| {
-            let line = self.map.line(index);
+    fn hinted_run<const ORDER: u32>(
+        &self,
+        fh: &Freehold<'m, impl Platform>,
+        migratetype: usize,
+    ) -> Option<Pfn> {
+        let most = self.most_class(fh, ORDER);
+        let found = self.hinted::<ORDER>(fh, migratetype, |block, w, run| {
+            let line = block.line;
             let buddy = bits::mask(run.trailing_zeros() ^ (1 << ORDER), 1 << ORDER);
             let word = line.word(w);
-            let fits = word & buddy != buddy && self.map.head(index).class() <= most;
+            let fits = word & buddy != buddy && block.head.class() <= most;
             fits && line.take_bits_of(w, word, run)
         });
         if ORDER > 2 {
-            self.fold_home(cpu);
+            self.fold_home(fh);
         }
         found
     }
@@ -218,31 +231,31 @@ impl<P: Platform> Freehold<'_, P> {
     #[inline(never)]
     pub(crate) fn words_freed_lately<const LEN: usize>(
         &self,
-        cpu: &CpuState<'_>,
+        fh: &Freehold<'m, impl Platform>,
         migratetype: usize,
     ) -> Option<Pfn> {
         let order = 6 + LEN.ilog2();
-        let (index, offset) = cpu.hints.pop(migratetype, order)?;
-        let (head, line) = (self.map.head(index), self.map.line(index));
-        let (first, most) = (offset as usize / 64, self.most_class(cpu, order));
+        let (block, offset) = self.hints.pop(&fh.map, migratetype, order)?;
+        let (head, line) = (block.head, block.line);
+        let (first, most) = (offset as usize / 64, self.most_class(fh, order));
         let buddy = first ^ LEN;
         let lone = || (buddy..buddy + LEN).any(|w| line.word(w) != !0);
         let fits = most == u8::MAX || lone() && head.class() <= most;
         if !fits
             || !head.tag.get().is_plain_split_of(migratetype)
-            || !self.claim_words_at::<LEN>(By(Some(cpu)), index, first)
+            || !block.claim_words_at::<LEN>(fh.by(self), first)
         {
             return None;
         }
-        cpu.counters.allocs[migratetype % 4][order as usize].add(1);
+        self.counters.allocs[migratetype % 4][order as usize].add(1);
         Some(Pfn::new(u64::from(head.number) << BLOCK_ORDER | u64::from(offset)))
     }
 
     /// The largest class of a block that may lose a run of that order to a hint: where it has a
     /// larger run it may become whole, and another block fits better. None near the zone's mark.
     #[inline(always)]
-    fn most_class(&self, cpu: &CpuState<'_>, order: u32) -> u8 {
-        match self.zones[cpu.home_zone.get() as usize].mode.get() {
+    fn most_class(&self, fh: &Freehold<'m, impl Platform>, order: u32) -> u8 {
+        match fh.zones[self.home_zone.get() as usize].mode.get() {
             mode::ROOMY => u8::MAX,
             mode::TIGHT => 0,
             _ => HINT_CLASS.max(order as u8 + 1),
@@ -252,25 +265,25 @@ impl<P: Platform> Freehold<'_, P> {
     #[inline(always)]
     fn hinted<const ORDER: u32>(
         &self,
-        cpu: &CpuState<'_>,
+        fh: &Freehold<'m, impl Platform>,
         migratetype: usize,
-        take: impl Fn(Index, usize, u64) -> bool,
+        take: impl Fn(Block<'m>, usize, u64) -> bool,
     ) -> Option<Pfn> {
-        while let Some((index, offset)) = cpu.hints.pop(migratetype, ORDER) {
+        while let Some((block, offset)) = self.hints.pop(&fh.map, migratetype, ORDER) {
             let w = offset as usize / 64;
-            let head = self.map.head(index);
+            let head = block.head;
             let tag = head.tag.get();
-            let home = cpu.home_split.get();
+            let home = self.home_split.get();
             let fits = tag.is_plain_split_of_in(migratetype, home) && !head.is_leased(w);
             let frames = bits::mask(offset % 64, 1 << ORDER);
-            if fits && take(index, w, frames) {
+            if fits && take(block, w, frames) {
                 // By the rules of `still_open`. A tag that is the same is as good as it was before.
                 let (busy, now) = (head.is_busy(), head.tag.get());
                 if busy || now != tag || head.is_leased(w) {
-                    return self.hinted_after_all::<ORDER>(cpu, migratetype, index, offset);
+                    return self.hinted_after_all::<ORDER>(fh, migratetype, block, offset);
                 }
-                cpu.free[tag.migratetype()].sub(1 << ORDER);
-                cpu.counters.allocs[migratetype % 4][ORDER as usize].add(1);
+                self.free[tag.migratetype()].sub(1 << ORDER);
+                self.counters.allocs[migratetype % 4][ORDER as usize].add(1);
                 return Some(Pfn::new(u64::from(head.number) << BLOCK_ORDER | u64::from(offset)));
             }
         }
@@ -283,58 +296,66 @@ impl<P: Platform> Freehold<'_, P> {
     #[inline(never)]
     fn hinted_after_all<const ORDER: u32>(
         &self,
-        cpu: &CpuState<'_>,
+        fh: &Freehold<'m, impl Platform>,
         migratetype: usize,
-        index: Index,
+        block: Block<'m>,
         offset: u32,
     ) -> Option<Pfn> {
         let (w, frames) = (offset as usize / 64, bits::mask(offset % 64, 1 << ORDER));
-        if !self.still_open(By(Some(cpu)), index, w, frames, 1 << ORDER) {
+        if !block.still_open(fh.by(self), w, frames, 1 << ORDER) {
             return None;
         }
-        cpu.counters.allocs[migratetype % 4][ORDER as usize].add(1);
-        Some(Pfn::new(self.map.base(index) + u64::from(offset)))
+        self.counters.allocs[migratetype % 4][ORDER as usize].add(1);
+        Some(Pfn::new(block.base() + u64::from(offset)))
     }
 
     /// A chunk of order 0 to 5 straight into its word, for which this CPU has no slot.
     #[inline(never)]
-    pub(crate) fn chunk_to_word<const ORDER: u32>(&self, cpu: &CpuState<'_>, pfn: u64) -> bool {
-        self.to_word::<ORDER>(cpu, pfn)
+    pub(crate) fn chunk_to_word<const ORDER: u32>(
+        &self,
+        fh: &Freehold<'m, impl Platform>,
+        pfn: u64,
+    ) -> bool {
+        self.to_word::<ORDER>(fh, pfn)
     }
 
     /// [`chunk_to_word`](Self::chunk_to_word), inlined. What is rarely done comes last, so that
     /// nothing has to be kept for after it.
     #[inline(always)]
-    pub(crate) fn to_word<const ORDER: u32>(&self, cpu: &CpuState<'_>, pfn: u64) -> bool {
+    pub(crate) fn to_word<const ORDER: u32>(
+        &self,
+        fh: &Freehold<'m, impl Platform>,
+        pfn: u64,
+    ) -> bool {
         let frames = bits::mask((pfn % 64) as u32, 1 << ORDER);
-        let Some(index) = self.map.locate(pfn) else { return false };
+        let Some(block) = fh.map.locate(pfn) else { return false };
         let key = pfn / 64;
         let w = key as usize % WORDS;
-        let head = self.map.head(index);
+        let head = block.head;
         let tag = head.tag.get();
         // A second free in a row into the word leases it.
-        let second = cpu.last_key.get() == key;
+        let second = self.last_key.get() == key;
         if second || cfg!(feature = "debug-poison") {
             return false;
         }
-        if !tag.is_plain_split_in(cpu.home_split.get()) || head.is_leased(w) {
-            return self.to_word_elsewhere(cpu, tag, key, frames);
+        if !tag.is_plain_split_in(self.home_split.get()) || head.is_leased(w) {
+            return self.to_word_elsewhere(fh, tag, key, frames);
         }
         // All of it before the word, so that little has to be kept for after it: a hint to what is
         // refused is as good as any. Frames count before they can be seen: see `watch`.
-        cpu.last_key.set(key);
-        cpu.hints.push(tag.migratetype(), ORDER, index, (pfn % FRAMES as u64) as u32);
-        self.count_frees(cpu, 1);
-        cpu.free[tag.migratetype()].add(1 << ORDER);
-        let line = self.map.line(index);
+        self.last_key.set(key);
+        self.hints.push(tag.migratetype(), ORDER, block, (pfn % FRAMES as u64) as u32);
+        self.count_frees(1);
+        self.free[tag.migratetype()].add(1 << ORDER);
+        let line = block.line;
         let put = if ORDER == 0 { line.put_frame(w, frames) } else { line.put_run(w, frames) };
         let Ok(now) = put else {
-            cpu.free[tag.migratetype()].sub(1 << ORDER);
-            self.count_frees(cpu, 1u64.wrapping_neg());
+            self.free[tag.migratetype()].sub(1 << ORDER);
+            self.count_frees(1u64.wrapping_neg());
             return false;
         };
-        if self.is_news::<ORDER>(head, now, frames) || is_to_be_told(cpu, tag.migratetype()) {
-            return self.tell_of_free(cpu, index, now, tag.migratetype());
+        if fh.is_news::<ORDER>(head, now, frames) || is_to_be_told(self, tag.migratetype()) {
+            return self.tell_of_free(fh, block, now, tag.migratetype());
         }
         true
     }
@@ -343,86 +364,203 @@ impl<P: Platform> Freehold<'_, P> {
     /// or the CPU's count has grown large. Returns `true`.
     #[cold]
     #[inline(never)]
-    fn tell_of_free(&self, cpu: &CpuState<'_>, index: Index, now: u64, migratetype: usize) -> bool {
-        self.raise_by(By(Some(cpu)), index, now);
-        self.fold_frees(cpu, migratetype);
+    fn tell_of_free(
+        &self,
+        fh: &Freehold<'m, impl Platform>,
+        block: Block<'m>,
+        now: u64,
+        migratetype: usize,
+    ) -> bool {
+        block.raise_by(fh.by(self), now);
+        self.fold_frees(fh, migratetype);
         true
     }
 
     /// [`to_word`](Self::to_word) of a zone that is not this CPU's home, if nothing else is the matter.
     #[cold]
     #[inline(never)]
-    fn to_word_elsewhere(&self, cpu: &CpuState<'_>, tag: Tag, key: u64, frames: u64) -> bool {
-        let done = tag.zone() != cpu.home_zone.get() as usize && self.run_to_word(cpu, key, frames);
+    fn to_word_elsewhere(
+        &self,
+        fh: &Freehold<'m, impl Platform>,
+        tag: Tag,
+        key: u64,
+        frames: u64,
+    ) -> bool {
+        let done = tag.zone() != self.home_zone.get() as usize && self.run_to_word(fh, key, frames);
         if done {
-            cpu.last_key.set(key);
+            self.last_key.set(key);
         }
         done
-    }
-
-    /// Puts frames, so many, into a word that nobody leases; `false` where some were there.
-    #[inline(always)]
-    fn put_open(
-        &self,
-        by: By<'_>,
-        index: Index,
-        tag: Tag,
-        w: usize,
-        (frames, count): (u64, u64),
-    ) -> bool {
-        // Before they can be seen: see `watch`.
-        self.count_free(by, tag, index, count);
-        let Ok(now) = self.map.line(index).put(w, frames) else {
-            self.count_free(by, tag, index, count.wrapping_neg());
-            return false;
-        };
-        self.raise_by(by, index, now);
-        true
     }
 
     /// Any frames of one word straight into it, for which this CPU has no slot: it stays one that nobody
     /// leases, so that runs can be cut of it.
     #[inline]
-    pub(crate) fn run_to_word(&self, cpu: &CpuState<'_>, key: u64, frames: u64) -> bool {
-        let Some(index) = self.map.locate(key * 64) else { return false };
-        let (head, w) = (self.map.head(index), key as usize % WORDS);
+    pub(crate) fn run_to_word(
+        &self,
+        fh: &Freehold<'m, impl Platform>,
+        key: u64,
+        frames: u64,
+    ) -> bool {
+        let Some(block) = fh.map.locate(key * 64) else { return false };
+        let (head, w) = (block.head, key as usize % WORDS);
         let tag = head.tag.get();
         if !tag.is_plain_split() || head.is_leased(w) || cfg!(feature = "debug-poison") {
             return false;
         }
         let count = u64::from(frames.count_ones());
-        if !self.put_open(By(Some(cpu)), index, tag, w, (frames, count)) {
+        if !block.put_open(fh.by(self), tag, w, (frames, count)) {
             return false;
         }
-        self.count_frees(cpu, 1);
-        self.fold_frees(cpu, tag.migratetype());
+        self.count_frees(1);
+        self.fold_frees(fh, tag.migratetype());
         true
     }
 
     /// 1, 2 or 4 whole words by another hint, or of the block in use.
     pub(crate) fn words_nearby<const LEN: usize>(
         &self,
-        cpu: &CpuState<'_>,
+        fh: &Freehold<'m, impl Platform>,
         migratetype: usize,
     ) -> Option<Pfn> {
         let order = 6 + LEN.ilog2();
-        while cpu.hints.has_any(migratetype, order) {
-            if let Some(pfn) = self.words_freed_lately::<LEN>(cpu, migratetype) {
+        while self.hints.has_any(migratetype, order) {
+            if let Some(pfn) = self.words_freed_lately::<LEN>(fh, migratetype) {
                 return Some(pfn);
             }
         }
-        let zone = cpu.home_zone.get() as usize;
-        let index = self.cursors_of(cpu, zone).get(Purpose::Runs, migratetype)?;
-        let tag = self.map.head(index).tag.get();
-        let fits = self.words_fit::<LEN>(zone, migratetype, self.map.head(index).class());
+        let zone = self.home_zone.get() as usize;
+        let block = self.cursors(fh, zone).get(&fh.map, Purpose::Runs, migratetype)?;
+        let tag = block.head.tag.get();
+        let fits = fh.words_fit::<LEN>(zone, migratetype, block.head.class());
         if !fits || tag.zone() != zone || !tag.is_plain_split_of(migratetype) {
             return None;
         }
-        let offset = self.claim_words::<LEN>(By(Some(cpu)), index)?;
-        cpu.counters.allocs[migratetype % 4][order as usize].add(1);
-        Some(Pfn::new(self.map.base(index) + offset as u64))
+        let offset = block.claim_words::<LEN>(fh.by(self))?;
+        self.counters.allocs[migratetype % 4][order as usize].add(1);
+        Some(Pfn::new(block.base() + offset as u64))
     }
 
+    /// Frees an aligned chunk of 1, 2 or 4 whole words; counts as so many frees.
+    #[inline(never)]
+    pub(crate) fn words_to_block<const LEN: usize>(
+        &self,
+        fh: &Freehold<'m, impl Platform>,
+        pfn: u64,
+        frees: u64,
+    ) -> bool {
+        let Some(block) = fh.map.locate(pfn) else { return false };
+        let (head, line) = (block.head, block.line);
+        let tag = head.tag.get();
+        let first = (pfn / 64) as usize % WORDS;
+        let aligned = pfn % (64 * LEN as u64) == 0;
+        if !tag.is_plain_split() || !aligned || cfg!(feature = "debug-poison") {
+            return false;
+        }
+        let by = fh.by(self);
+        // Of several calls that free the same words, who frees the first one has them all.
+        if (first + 1..first + LEN).any(|w| line.word(w) != 0)
+            || (first..first + LEN).any(|w| head.lease(w) != 0)
+        {
+            return false;
+        }
+        // Before they can be seen: see `watch`. The hint as in `to_word`.
+        let count = 64 * LEN as u64;
+        if tag.is_plain_split_in(self.home_split.get()) {
+            self.free[tag.migratetype()].add(count);
+            let offset = (pfn % FRAMES as u64) as u32;
+            self.hints.push(tag.migratetype(), 6 + LEN.ilog2(), block, offset);
+        } else {
+            block.count_free(by, tag, count);
+        }
+        if line.put_whole(first).is_err() {
+            block.count_free(by, tag, count.wrapping_neg());
+            return false;
+        }
+        for w in first + 1..first + LEN {
+            if line.put_whole(w).is_err() {
+                // Somebody frees a part of it at this moment, wrongly, and counts it: it is free once.
+                let (_, strays) = line.put_back(w, !0);
+                let twice = u64::from(strays.count_ones());
+                block.count_free(by, tag, twice.wrapping_neg());
+                block.report_late(fh, w, strays);
+            }
+        }
+        self.count_frees(frees);
+        block.raise_by_words(by, tag, first, LEN);
+        self.fold_frees(fh, tag.migratetype());
+        true
+    }
+
+    /// A whole block that this CPU keeps.
+    #[inline(always)]
+    pub(crate) fn block_in_hand(
+        &self,
+        fh: &Freehold<'m, impl Platform>,
+        migratetype: usize,
+    ) -> Option<Pfn> {
+        let pfn = self.kept_block(fh, migratetype)?;
+        self.counters.allocs[migratetype % 4][BLOCK_ORDER as usize].add(1);
+        Some(pfn)
+    }
+
+    /// [`block_in_hand`](Self::block_in_hand), not counted as an allocation.
+    #[inline(always)]
+    pub(crate) fn kept_block(
+        &self,
+        fh: &Freehold<'m, impl Platform>,
+        migratetype: usize,
+    ) -> Option<Pfn> {
+        let (kept, block) = self.kept.iter().find_map(|kept| Some((kept, kept.block(&fh.map)?)))?;
+        kept.clear();
+        Some(Pfn::new(block.take_block(fh, migratetype)))
+    }
+
+    /// A whole block in use is free, and in this CPU's hand if there is room.
+    #[inline(always)]
+    pub(crate) fn block_to_hand(&self, fh: &Freehold<'m, impl Platform>, pfn: u64) -> bool {
+        let Some(block) = fh.map.locate(pfn) else { return false };
+        let head = block.head;
+        let tag = head.tag.get();
+        let aligned = pfn % FRAMES as u64 == 0;
+        // A CPU that is counted as having something in hand is online.
+        let ordinary = tag.state() == TAKEN && !tag.has(FRESH) && self.holds.get();
+        if !ordinary || !aligned || cfg!(feature = "debug-poison") {
+            return false;
+        }
+        let Some(kept) = self.room_for_block(tag) else { return false };
+        // Lost only to somebody who frees it, or a part of it, at this moment.
+        if !head.tag.exchange(tag, tag.with_state(WHOLE).with_flag(IN_HAND, true)) {
+            return false;
+        }
+        kept.set(block, 0);
+        self.count_frees(1);
+        true
+    }
+}
+
+impl<'m> Block<'m> {
+    /// Puts frames, so many, into a word that nobody leases; `false` where some were there.
+    #[inline(always)]
+    fn put_open(
+        self,
+        by: By<'_, 'm, impl Platform>,
+        tag: Tag,
+        w: usize,
+        (frames, count): (u64, u64),
+    ) -> bool {
+        // Before they can be seen: see `watch`.
+        self.count_free(by, tag, count);
+        let Ok(now) = self.line.put(w, frames) else {
+            self.count_free(by, tag, count.wrapping_neg());
+            return false;
+        };
+        self.raise_by(by, now);
+        true
+    }
+}
+
+impl<P: Platform> Freehold<'_, P> {
     /// Whether whole words may come from a block of that class: nearly all memory is whole, or no
     /// block has a smaller run that will do.
     #[inline(always)]
@@ -434,94 +572,5 @@ impl<P: Platform> Freehold<'_, P> {
             _ if class <= wanted => true,
             _ => zone.board.smallest(migratetype, wanted).is_some_and(|least| class <= least),
         }
-    }
-
-    /// Frees an aligned chunk of 1, 2 or 4 whole words; counts as so many frees.
-    #[inline(never)]
-    pub(crate) fn words_to_block<const LEN: usize>(
-        &self,
-        cpu: &CpuState<'_>,
-        pfn: u64,
-        frees: u64,
-    ) -> bool {
-        let Some(index) = self.map.locate(pfn) else { return false };
-        let (head, line) = (self.map.head(index), self.map.line(index));
-        let tag = head.tag.get();
-        let first = (pfn / 64) as usize % WORDS;
-        let aligned = pfn % (64 * LEN as u64) == 0;
-        if !tag.is_plain_split() || !aligned || cfg!(feature = "debug-poison") {
-            return false;
-        }
-        let by = By(Some(cpu));
-        // Of several calls that free the same words, who frees the first one has them all.
-        if (first + 1..first + LEN).any(|w| line.word(w) != 0)
-            || (first..first + LEN).any(|w| head.lease(w) != 0)
-        {
-            return false;
-        }
-        // Before they can be seen: see `watch`. The hint as in `to_word`.
-        let count = 64 * LEN as u64;
-        if tag.is_plain_split_in(cpu.home_split.get()) {
-            cpu.free[tag.migratetype()].add(count);
-            let offset = (pfn % FRAMES as u64) as u32;
-            cpu.hints.push(tag.migratetype(), 6 + LEN.ilog2(), index, offset);
-        } else {
-            self.count_free(by, tag, index, count);
-        }
-        if line.put_whole(first).is_err() {
-            self.count_free(by, tag, index, count.wrapping_neg());
-            return false;
-        }
-        for w in first + 1..first + LEN {
-            if line.put_whole(w).is_err() {
-                // Somebody frees a part of it at this moment, wrongly, and counts it: it is free once.
-                let (_, strays) = line.put_back(w, !0);
-                let twice = u64::from(strays.count_ones());
-                self.count_free(by, tag, index, twice.wrapping_neg());
-                self.report_late(index, w, strays);
-            }
-        }
-        self.count_frees(cpu, frees);
-        self.raise_by_words(by, index, tag, first, LEN);
-        self.fold_frees(cpu, tag.migratetype());
-        true
-    }
-
-    /// A whole block that this CPU keeps.
-    #[inline(always)]
-    pub(crate) fn block_in_hand(&self, cpu: &CpuState<'_>, migratetype: usize) -> Option<Pfn> {
-        let pfn = self.kept_block(cpu, migratetype)?;
-        cpu.counters.allocs[migratetype % 4][BLOCK_ORDER as usize].add(1);
-        Some(pfn)
-    }
-
-    /// [`block_in_hand`](Self::block_in_hand), not counted as an allocation.
-    #[inline(always)]
-    pub(crate) fn kept_block(&self, cpu: &CpuState<'_>, migratetype: usize) -> Option<Pfn> {
-        let (kept, index) = cpu.kept.iter().find_map(|kept| Some((kept, kept.block()?)))?;
-        kept.clear();
-        Some(Pfn::new(self.take_block(index, migratetype)))
-    }
-
-    /// A whole block in use is free, and in this CPU's hand if there is room.
-    #[inline(always)]
-    pub(crate) fn block_to_hand(&self, cpu: &CpuState<'_>, pfn: u64) -> bool {
-        let Some(index) = self.map.locate(pfn) else { return false };
-        let head = self.map.head(index);
-        let tag = head.tag.get();
-        let aligned = pfn % FRAMES as u64 == 0;
-        // A CPU that is counted as having something in hand is online.
-        let ordinary = tag.state() == TAKEN && !tag.has(FRESH) && cpu.holds.get();
-        if !ordinary || !aligned || cfg!(feature = "debug-poison") {
-            return false;
-        }
-        let Some(kept) = cpu.room_for_block(tag) else { return false };
-        // Lost only to somebody who frees it, or a part of it, at this moment.
-        if !head.tag.exchange(tag, tag.with_state(WHOLE).with_flag(IN_HAND, true)) {
-            return false;
-        }
-        kept.set(index, 0);
-        self.count_frees(cpu, 1);
-        true
     }
 }

@@ -8,7 +8,7 @@ use crate::primitive::AtomicU64;
 /// See the module's documentation.
 pub(crate) struct CpuCounters {
     /// Allocations by migratetype asked for, then by order; four, so that two bits of a type are an
-    /// index.
+    /// block.
     pub(crate) allocs: [[AtomicU64; ORDERS]; 4],
     pub(crate) local_frees: AtomicU64,
     pub(crate) remote_frees: AtomicU64,

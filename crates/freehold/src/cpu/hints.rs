@@ -7,7 +7,9 @@
 //!
 //! Hints are left to any block of the home zone.
 
-use crate::block::layout::{Index, Place};
+use crate::block::Block;
+use crate::block::layout::Place;
+use crate::block::map::FrameMap;
 use crate::primitive::{AtomicU32, Plain};
 
 /// Hints kept of single frames, of the runs of each order and type, and of whole words; the oldest
@@ -47,17 +49,17 @@ impl<const N: usize> Ring<N> {
     }
 
     #[inline(always)]
-    fn push(&self, index: Index, offset: u32) {
+    fn push(&self, block: Block<'_>, offset: u32) {
         let top = self.top.get().wrapping_add(1);
-        self.entries[top as usize % N].set(index, offset);
+        self.entries[top as usize % N].set(block, offset);
         self.top.set(top);
     }
 
     #[inline(always)]
-    fn pop(&self) -> Option<(Index, u32)> {
+    fn pop<'m>(&self, map: &FrameMap<'m>) -> Option<(Block<'m>, u32)> {
         let top = self.top.get();
         let entry = &self.entries[top as usize % N];
-        let hint = entry.get()?;
+        let hint = entry.get(map)?;
         entry.clear();
         self.top.set(top.wrapping_sub(1));
         Some(hint)
@@ -65,7 +67,15 @@ impl<const N: usize> Ring<N> {
 
     /// Up to the first empty entry: behind that there are no others.
     fn clear(&self) {
-        while self.pop().is_some() {}
+        loop {
+            let top = self.top.get();
+            let entry = &self.entries[top as usize % N];
+            if entry.is_none() {
+                return;
+            }
+            entry.clear();
+            self.top.set(top.wrapping_sub(1));
+        }
     }
 }
 
@@ -80,31 +90,36 @@ impl Hints {
 
     /// A chunk of order 0 to 8 in a block of that type, by its block and its place in the block.
     #[inline(always)]
-    pub(crate) fn push(&self, migratetype: usize, order: u32, index: Index, offset: u32) {
+    pub(crate) fn push(&self, migratetype: usize, order: u32, block: Block<'_>, offset: u32) {
         debug_assert!(order < 9);
         let kind = migratetype.min(TYPES - 1);
         match order as usize {
-            0 => self.frames.push(index, offset),
-            order @ 1..6 => self.runs[kind][order - 1].push(index, offset),
-            order => self.words[kind][(order - 6).min(2)].push(index, offset),
+            0 => self.frames.push(block, offset),
+            order @ 1..6 => self.runs[kind][order - 1].push(block, offset),
+            order => self.words[kind][(order - 6).min(2)].push(block, offset),
         }
     }
 
     /// The newest of that order, and of that type where it has its own.
     #[inline(always)]
-    pub(crate) fn pop(&self, migratetype: usize, order: u32) -> Option<(Index, u32)> {
+    pub(crate) fn pop<'m>(
+        &self,
+        map: &FrameMap<'m>,
+        migratetype: usize,
+        order: u32,
+    ) -> Option<(Block<'m>, u32)> {
         let kind = migratetype.min(TYPES - 1);
         match order as usize {
-            0 => self.frames.pop(),
-            order @ 1..6 => self.runs[kind][order - 1].pop(),
-            order => self.words[kind][(order - 6).min(2)].pop(),
+            0 => self.frames.pop(map),
+            order @ 1..6 => self.runs[kind][order - 1].pop(map),
+            order => self.words[kind][(order - 6).min(2)].pop(map),
         }
     }
 
     /// Whether there is one of whole words, of that order and type.
     pub(crate) fn has_any(&self, migratetype: usize, order: u32) -> bool {
         let ring = &self.words[migratetype.min(TYPES - 1)][(order as usize - 6).min(2)];
-        ring.entries[ring.top.get() as usize % WORDS_KEPT].get().is_some()
+        !ring.entries[ring.top.get() as usize % WORDS_KEPT].is_none()
     }
 
     pub(crate) fn clear(&self) {
@@ -118,22 +133,30 @@ impl Hints {
 mod tests {
     use super::*;
     use crate::block::FRAMES;
+    use crate::testing::set_up;
     extern crate std;
     use std::vec::Vec;
 
     #[test]
     fn the_newest_come_out_first_and_the_oldest_are_forgotten() {
-        let hints = Hints::new();
+        let (hints, map) = (Hints::new(), &set_up().map);
         for (order, kept) in
             [(0, FRAMES_KEPT), (1, RUNS_KEPT), (5, RUNS_KEPT), (6, WORDS_KEPT), (8, WORDS_KEPT)]
         {
-            assert_eq!(hints.pop(1, order), None);
+            assert!(hints.pop(map, 1, order).is_none());
             let kept = kept as u32;
             for n in 0..kept + 10 {
-                hints.push(1, order, Index::unused(n / 3), n % FRAMES as u32);
+                hints.push(
+                    1,
+                    order,
+                    map.locate_block(u64::from(n / 3)).unwrap(),
+                    n % FRAMES as u32,
+                );
             }
-            let all: Vec<_> = core::iter::from_fn(|| hints.pop(1, order)).collect();
-            let hint = |n: u32| (Index::unused(n / 3), n % FRAMES as u32);
+            let number = |(block, offset): (Block<'_>, u32)| (block.head.number, offset);
+            let all: Vec<_> =
+                core::iter::from_fn(|| hints.pop(map, 1, order).map(number)).collect();
+            let hint = |n: u32| (n / 3, n % FRAMES as u32);
             let expected: Vec<_> = (10..kept + 10).rev().map(hint).collect();
             assert_eq!(all, expected);
         }
@@ -141,16 +164,19 @@ mod tests {
 
     #[test]
     fn each_order_and_type_of_runs_has_its_own() {
-        let hints = Hints::new();
+        let (hints, map) = (Hints::new(), &set_up().map);
         let all = || (0..TYPES).flat_map(|kind| (1..9).map(move |order| (kind, order)));
         let offset = |kind: usize, order: u32| kind as u32 * 9 + order;
-        let last = Index::unused(u32::MAX - 1);
+        let last = map.locate_block(63).unwrap();
         all().for_each(|(kind, order)| hints.push(kind, order, last, offset(kind, order)));
         all().for_each(|(kind, order)| {
-            assert_eq!(hints.pop(kind, order), Some((last, offset(kind, order))))
+            let hint = hints.pop(map, kind, order);
+            assert!(hint == Some((last, offset(kind, order))));
         });
         all().chain([(0, 0)]).for_each(|(kind, order)| hints.push(kind, order, last, 2));
         hints.clear();
-        all().chain([(0, 0)]).for_each(|(kind, order)| assert_eq!(hints.pop(kind, order), None));
+        all()
+            .chain([(0, 0)])
+            .for_each(|(kind, order)| assert!(hints.pop(map, kind, order).is_none()));
     }
 }

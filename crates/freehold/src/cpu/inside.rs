@@ -98,13 +98,13 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
 
     /// This CPU, as who does something.
     #[inline(always)]
-    pub(crate) fn by(&self) -> By<'m> {
-        By(Some(self.cpu))
+    pub(crate) fn by(&self) -> By<'a, 'm, P> {
+        self.fh.by(self.cpu)
     }
 
     /// Where this CPU leases its next words of that zone.
     pub(crate) fn cursors(&self, zone: usize) -> &'m Cursors {
-        self.fh.cursors_of(self.cpu, zone)
+        self.cpu.cursors(self.fh, zone)
     }
 
     /// Whether the zone is the one that this CPU's requests go to first.

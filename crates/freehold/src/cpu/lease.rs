@@ -26,8 +26,10 @@
 //!
 //! All of it is under the CPU's door; others read `first` and `mask` to tell a double free.
 
+use crate::block::Block;
 use crate::block::bits;
-use crate::block::layout::{Index, Place, WordCell};
+use crate::block::layout::{Place, WordCell};
+use crate::block::map::FrameMap;
 use crate::block::tag::TYPES;
 use crate::primitive::{AtomicU8, AtomicU32, AtomicU64, Count, Ordering, Plain};
 
@@ -200,12 +202,12 @@ impl<'m> Lease<'m> {
     }
     /// The block and the word within it, under the CPU's door.
     #[inline(always)]
-    pub(crate) fn place(&self) -> Option<(Index, usize)> {
-        self.at.get().map(|(index, offset)| (index, offset as usize / 64))
+    pub(crate) fn place(&self, map: &FrameMap<'m>) -> Option<(Block<'m>, usize)> {
+        self.at.get(map).map(|(block, offset)| (block, offset as usize / 64))
     }
     /// The block and the word within it, as another CPU sees it.
-    pub(crate) fn seen_place(&self) -> Option<(Index, usize)> {
-        self.at.seen().map(|(index, offset)| (index, offset as usize / 64))
+    pub(crate) fn seen_place(&self, map: &FrameMap<'m>) -> Option<(Block<'m>, usize)> {
+        self.at.seen(map).map(|(block, offset)| (block, offset as usize / 64))
     }
     /// Whether it is for that.
     #[inline(always)]
@@ -373,7 +375,7 @@ impl<'m> Leases<'m> {
         &self,
         slot: usize,
         key: u64,
-        place: (Index, usize, &'m AtomicU64),
+        place: (Block<'m>, usize, &'m AtomicU64),
         kind: (Purpose, usize),
         mask: u64,
         breakable: u64,
@@ -466,7 +468,7 @@ mod tests {
     fn runs_of_eight_are_kept_together_until_they_may_be_broken_up() {
         let word = AtomicU64::new(0);
         let leases = Leases::new(&word);
-        leases.open(3, 3, (Index::unused(0), 3, &word), (Purpose::Frames, 1), 0xff7f, 0);
+        leases.open(3, 3, (Block::unused(), 3, &word), (Purpose::Frames, 1), 0xff7f, 0);
         let lease = leases.slot(3);
         assert_eq!((lease.mask(), lease.spare()), (0x7f, 0xff00));
         lease.add(0x80);
@@ -484,7 +486,7 @@ mod tests {
     fn a_slot_that_is_free_is_nobodys_current_one() {
         let word = AtomicU64::new(0);
         let leases = Leases::new(&word);
-        leases.open(3, 3, (Index::unused(0), 3, &word), (Purpose::Frames, 1), 1, !0);
+        leases.open(3, 3, (Block::unused(), 3, &word), (Purpose::Frames, 1), 1, !0);
         leases.set_current(Purpose::Frames, 1, 3);
         leases.set_current(Purpose::Runs, 1, 3);
         leases.set_current(Purpose::Frames, 2, 3);
@@ -516,7 +518,7 @@ mod loom_tests {
                     leases.open(
                         3,
                         key,
-                        (Index::unused(0), 3, word),
+                        (Block::unused(), 3, word),
                         (Purpose::Frames, 1),
                         mask,
                         breakable,
@@ -547,7 +549,7 @@ mod loom_tests {
                 std::boxed::Box::leak(std::boxed::Box::new(AtomicU64::new(0)));
             let leases: &'static Leases<'_> =
                 std::boxed::Box::leak(std::boxed::Box::new(Leases::new(word)));
-            leases.open(3, 3, (Index::unused(0), 3, word), (Purpose::Frames, 1), 0x7f, 0);
+            leases.open(3, 3, (Block::unused(), 3, word), (Purpose::Frames, 1), 0x7f, 0);
             // The looker is the thread that is started, so that it comes last in the first execution:
             // loom remembers one access to each atomic, and whoever reads and then writes one hides
             // what others have read before. The other way round it ran one schedule.
@@ -570,7 +572,7 @@ mod loom_tests {
                 std::boxed::Box::leak(std::boxed::Box::new(Leases::new(word)));
             let (this, other) = (3, 3 + SLOTS as u64);
             let open = |key: u64, mask| {
-                leases.open(3, key, (Index::unused(0), 3, word), (Purpose::Frames, 1), mask, !0)
+                leases.open(3, key, (Block::unused(), 3, word), (Purpose::Frames, 1), mask, !0)
             };
             open(other, 0b10);
             let owner = spawn(move || {

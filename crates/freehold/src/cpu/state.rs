@@ -12,7 +12,9 @@ use super::door::Door;
 use super::gaps::Gaps;
 use super::hints::Hints;
 use super::lease::{Leases, Purpose};
-use crate::block::layout::{Index, Place};
+use crate::block::Block;
+use crate::block::layout::Place;
+use crate::block::map::FrameMap;
 use crate::block::tag::{TYPES, Tag};
 use crate::primitive::{AtomicBool, AtomicU32, AtomicU64};
 use crate::zone::watermarks::Found;
@@ -121,16 +123,21 @@ impl Cursors {
     }
 
     #[inline(always)]
-    pub(crate) fn get(&self, purpose: Purpose, migratetype: usize) -> Option<Index> {
-        self.blocks[purpose as usize][migratetype].block()
+    pub(crate) fn get<'m>(
+        &self,
+        map: &FrameMap<'m>,
+        purpose: Purpose,
+        migratetype: usize,
+    ) -> Option<Block<'m>> {
+        self.blocks[purpose as usize][migratetype].block(map)
     }
 
-    pub(crate) fn set(&self, purpose: Purpose, migratetype: usize, block: Index) {
+    pub(crate) fn set(&self, purpose: Purpose, migratetype: usize, block: Block<'_>) {
         self.blocks[purpose as usize][migratetype].set(block, 0);
     }
 
     /// Whether some place names that block.
-    pub(crate) fn names(&self, block: Index) -> bool {
+    pub(crate) fn names(&self, block: Block<'_>) -> bool {
         self.places().any(|place| place.names(block))
     }
 
@@ -140,8 +147,8 @@ impl Cursors {
     }
 
     /// Has runs of any length come from that block; returns the one before it.
-    pub(crate) fn cut_from(&self, block: Index) -> Option<Index> {
-        let before = self.cut.block();
+    pub(crate) fn cut_from<'m>(&self, map: &FrameMap<'m>, block: Block<'m>) -> Option<Block<'m>> {
+        let before = self.cut.block(map);
         self.cut.set(block, 0);
         before
     }

@@ -22,7 +22,7 @@ fn an_owner_and_a_recall() {
         together::<()>(roles![
             move || {
                 let inside = owner.enter_to_free().unwrap();
-                fh.free_word(inside.as_ref(), pfn.get() / 64, 1 << (pfn.get() % 64), 1).unwrap();
+                fh.freeing(inside.as_ref()).word(pfn.get() / 64, 1 << (pfn.get() % 64), 1).unwrap();
                 drop(inside);
                 // To be dropped, it would wait for the other one.
                 core::mem::forget(owner);

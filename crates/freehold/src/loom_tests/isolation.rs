@@ -23,8 +23,8 @@ fn a_section_is_found_set_up() {
                 true
             })),
             move || {
-                if let Some(index) = fh.map.locate(1024 + 512) {
-                    assert_eq!((fh.map.base(index), fh.map.head(index).number), (1024 + 512, 3));
+                if let Some(block) = fh.map.locate(1024 + 512) {
+                    assert_eq!((block.base(), block.head.number), (1024 + 512, 3));
                 }
             }
         ]);

@@ -10,7 +10,6 @@ use super::{
     FRAMES, Small, cpu, machine, model, model_first, model_within, request, roles, settled,
     settled_of, small, take, together,
 };
-use crate::cpu::by::OUTSIDE;
 use crate::transfer::refill::Want;
 use crate::{AllocFlags, FrameRange, Migratetype, Order, Pfn};
 
@@ -173,7 +172,7 @@ fn a_free_into_a_word_whose_hand_becomes_empty() {
             },
             move || {
                 fh.on(cpu(1)).free(Pfn::new(block + 9), Order::ZERO).unwrap();
-                let _ = fh.pick(OUTSIDE, &fh.zones[0], Want::plain(0, MOVABLE), false, u32::MAX);
+                let _ = (Want::plain(0, MOVABLE)).pick(fh.outside(), &fh.zones[0], false, u32::MAX);
                 0
             }
         ]);
@@ -219,7 +218,7 @@ fn a_free_beside_a_search_in_vain() {
                 0
             },
             move || u64::from(
-                fh.take_listed(OUTSIDE, &fh.zones[0], Want::plain(0, MOVABLE)).is_some()
+                (Want::plain(0, MOVABLE)).take_listed(fh.outside(), &fh.zones[0]).is_some()
             )
         ]);
         settled_of(fh, 512, 511 + got[1]);

@@ -7,7 +7,6 @@ use std::boxed::Box;
 use super::{
     cpu, machine, model, model_within, request, roles, settled, settled_of, small, take, together,
 };
-use crate::cpu::by::OUTSIDE;
 use crate::transfer::refill::Want;
 use crate::{Migratetype, Order, Pfn};
 
@@ -127,13 +126,13 @@ fn a_block_that_becomes_whole_outside_every_door_hides_nothing() {
     model_within(1, || {
         let fh = machine(false, 512);
         let block = take(fh, 0, 9).get();
-        let free = |w: u64| fh.free_word(None, block / 64 + w, !0, 1).unwrap();
+        let free = |w: u64| fh.freeing(None).word(block / 64 + w, !0, 1).unwrap();
         (1..8).for_each(free);
         let got = together::<bool>(roles![
-            move || fh.free_word(None, block / 64, !0, 1).is_ok(),
+            move || fh.freeing(None).word(block / 64, !0, 1).is_ok(),
             move || {
                 let want = Want::plain(6, Migratetype::Movable as usize);
-                fh.look_beside_movers(|| fh.take_reserved(OUTSIDE, &fh.zones[0], want)).is_some()
+                fh.look_beside_movers(|| want.take_reserved(fh.outside(), &fh.zones[0])).is_some()
             }
         ]);
         assert_eq!(got, [true, true], "a request failed beside seven free words");
@@ -151,7 +150,7 @@ fn a_block_that_is_split_outside_every_door_hides_nothing() {
             move || fh.alloc_unseen(cpu(0), &request(0)).is_ok(),
             move || {
                 let want = Want::plain(0, Migratetype::Movable as usize);
-                fh.look_beside_movers(|| fh.take_reserved(OUTSIDE, &fh.zones[0], want)).is_some()
+                fh.look_beside_movers(|| want.take_reserved(fh.outside(), &fh.zones[0])).is_some()
             }
         ]);
         assert!(got[1], "a request failed beside 511 free frames");

@@ -381,7 +381,7 @@ impl World {
     fn in_hand_of(&self, cpu: &CpuState<'_>) -> u64 {
         let of_slot = |slot: usize| {
             let lease = cpu.leases.slot(slot);
-            let named = lease.seen_place().map(|(index, w)| self.fh.map.head(index).lease(w));
+            let named = lease.seen_place(&self.fh.map).map(|(block, w)| block.head.lease(w));
             let is_its = lease.is_in_use() && named == Some(cpu.number + 1);
             let word = if is_its { lease.word() } else { 0 };
             u64::from((lease.all() | word).count_ones())
@@ -399,10 +399,10 @@ impl World {
         };
         let numbers = FIRST / 512..(FIRST + FRAMES) / 512;
         let told = numbers.filter(|&number| frames(number) < 512).map(|number| {
-            let Some(index) = fh.map.locate_block(number) else {
+            let Some(block) = fh.map.locate_block(number) else {
                 return std::format!("\n{number}: not set up");
             };
-            let (head, zone) = (fh.map.head(index), &fh.zones[0]);
+            let (head, zone) = (block.head, &fh.zones[0]);
             let bit = zone.bitmap.contains(number - zone.first_block);
             std::format!(
                 "\n{number}: {} got, state {}, in hand {}, class {}, bit {bit} of {}, words {:x?}",
@@ -411,7 +411,7 @@ impl World {
                 head.tag.get().has(crate::block::tag::IN_HAND),
                 head.class(),
                 zone.wholes(),
-                fh.open_words(index)
+                block.open_words()
             )
         });
         let doors = fh.cpus.iter().map(|cpu| std::format!(" {}", cpu.door.is_occupied()));

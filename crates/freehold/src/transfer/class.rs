@@ -26,7 +26,7 @@
 //! beside them knows it: by the door of the CPU whose state the free is in, or by the mark of one that
 //! is in none ([`moving`](crate::transfer::moving)). It looks again then.
 
-use crate::block::layout::Index;
+use crate::block::Block;
 use crate::block::tag::{FRESH, HIGH_ATOMIC, SPLIT, Tag, WHOLE};
 use crate::block::words::{CLASS_BUSY, CLASS_NONE, CLASS_WHOLE, EMPTY, Head, class_of};
 use crate::block::{FRAMES, WORDS, bits};
@@ -49,73 +49,63 @@ impl Drop for NoUnwinding {
     }
 }
 
-impl<'m, P: Platform> Freehold<'m, P> {
+impl<'m> Block<'m> {
     /// Puts frames that were in somebody's hand, or that nobody may have, back into their word.
-    pub(crate) fn put_back(&self, by: By<'_>, index: Index, w: usize, bits: u64) {
-        let now = self.put_in_word(by, index, w, bits);
-        self.raise_by(by, index, now);
+    pub(crate) fn put_back(self, by: By<'_, 'm, impl Platform>, w: usize, bits: u64) {
+        let now = self.put_in_word(by, w, bits);
+        self.raise_by(by, now);
     }
 
     /// [`put_back`](Self::put_back) without a word to the board. Returns what the word is now.
-    pub(crate) fn put_in_word(&self, by: By<'_>, index: Index, w: usize, bits: u64) -> u64 {
-        let tag = self.map.head(index).tag.get();
+    pub(crate) fn put_in_word(self, by: By<'_, 'm, impl Platform>, w: usize, bits: u64) -> u64 {
+        let tag = self.head.tag.get();
         // Before they can be seen: see `watch`.
-        self.count_free(by, tag, index, u64::from(bits.count_ones()));
-        let (now, strays) = self.map.line(index).put_back(w, bits);
+        self.count_free(by, tag, u64::from(bits.count_ones()));
+        let (now, strays) = self.line.put_back(w, bits);
         if strays != 0 {
-            self.count_free(by, tag, index, u64::from(strays.count_ones()).wrapping_neg());
+            self.count_free(by, tag, u64::from(strays.count_ones()).wrapping_neg());
         }
-        self.report_late(index, w, strays);
+        self.report_late(by.fh, w, strays);
         now
     }
 
     /// Puts frames back that were taken out of their word and never counted as gone. What was freed
     /// there meanwhile, wrongly, was counted by whoever freed it: each frame is free once.
-    pub(crate) fn put_back_uncounted(&self, index: Index, w: usize, bits: u64) {
-        let (_, strays) = self.map.line(index).put_back(w, bits);
-        self.forget_strays(index, w, strays);
+    pub(crate) fn put_back_uncounted(self, fh: &Freehold<'m, impl Platform>, w: usize, bits: u64) {
+        let (_, strays) = self.line.put_back(w, bits);
+        self.forget_strays(fh, w, strays);
     }
 
     /// A word is `now`, after frames of it became takeable: raises the block's class if it says less.
     #[inline(always)]
-    pub(crate) fn raise_by(&self, by: By<'_>, index: Index, now: u64) {
-        let head = self.map.head(index);
+    pub(crate) fn raise_by(self, by: By<'_, 'm, impl Platform>, now: u64) {
+        let head = self.head;
         if head.completes(now) {
-            self.raise_for(by, index, now);
+            self.raise_for(by, now);
         }
         if head.tells_loose(now) {
-            self.list_loose(by, index);
+            self.list_loose(by);
         }
-        self.watch.came(ANY);
-    }
-
-    /// Whether there is anything to do for [`raise_by`](Self::raise_by) after a chunk of that order has
-    /// come into a word, which is `now`.
-    #[inline(always)]
-    pub(crate) fn is_news<const ORDER: u32>(&self, head: &Head, now: u64, chunk: u64) -> bool {
-        // None of a run of eight is loose: mostly there is nothing beside it.
-        let beside = if ORDER < bits::KEPT_ORDER { now } else { now & !chunk };
-        head.completes(now) || head.tells_loose(beside) || self.watch.is_for(ANY)
+        by.fh.watch.came(ANY);
     }
 
     /// [`raise_by`](Self::raise_by) for `len` whole words from `first` on, which were put: only where
     /// they complete a run that the board does not know of.
     #[inline(always)]
     pub(crate) fn raise_by_words(
-        &self,
-        by: By<'_>,
-        index: Index,
+        self,
+        by: By<'_, 'm, impl Platform>,
         tag: Tag,
         mut first: usize,
         mut len: usize,
     ) {
-        let (line, known) = (self.map.line(index), self.map.head(index).class());
+        let (line, known) = (self.line, self.head.class());
         // It has no larger class, and stays split: see `is_in_use`.
         if known == CLASS_WHOLE - 1 && tag.migratetype() < HIGH_ATOMIC {
-            if let Some(cpu) = by.0 {
-                let cursors = self.cursors_of(cpu, tag.zone());
-                if cursors.get(Purpose::Runs, tag.migratetype()) == Some(index) {
-                    self.watch.came(ANY);
+            if let Some(cpu) = by.cpu {
+                let cursors = cpu.cursors(by.fh, tag.zone());
+                if cursors.get(&by.fh.map, Purpose::Runs, tag.migratetype()) == Some(self) {
+                    by.fh.watch.came(ANY);
                     return;
                 }
             }
@@ -129,43 +119,43 @@ impl<'m, P: Platform> Freehold<'m, P> {
             len *= 2;
             class += 1;
         }
-        self.watch.came(ANY);
+        by.fh.watch.came(ANY);
         if len == WORDS {
-            self.raise(by, index);
+            self.raise(by);
         } else if known < class {
-            self.raise_to(by, index, class);
+            self.raise_to(by, class);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn raise_for(&self, by: By<'_>, index: Index, now: u64) {
-        let head = self.map.head(index);
+    fn raise_for(self, by: By<'_, 'm, impl Platform>, now: u64) {
+        let head = self.head;
         if now == !0 {
             let tag = head.tag.get();
             let is_largest = head.class() == CLASS_WHOLE - 1 && tag.migratetype() < HIGH_ATOMIC;
-            if is_largest && self.is_in_use(by, tag, index) {
+            if is_largest && self.is_in_use(by, tag) {
                 // It has no larger class, and stays split.
                 return;
             }
             // The words beside it matter.
-            return self.raise(by, index);
+            return self.raise(by);
         }
         let class = bits::largest_run(now).map_or(CLASS_NONE, |order| order as u8 + 1);
-        self.raise_to(by, index, class);
+        self.raise_to(by, class);
     }
 
     /// Raises a block's class to one whose run somebody has just completed, of less than a block: no
     /// other word is looked at.
     #[inline(never)]
-    fn raise_to(&self, by: By<'_>, index: Index, class: u8) {
-        let head = self.map.head(index);
-        let _moving = self.moving_block(by, index);
+    fn raise_to(self, by: By<'_, 'm, impl Platform>, class: u8) {
+        let head = self.head;
+        let _moving = self.moving_block(by);
         let mut known = head.class();
         while known != CLASS_BUSY && known < class {
-            self.watch.came(class);
+            by.fh.watch.came(class);
             if head.change_class(known, class) {
-                return self.list(by, index, class, 1);
+                return self.list(by, class, 1);
             }
             known = head.class();
         }
@@ -173,21 +163,21 @@ impl<'m, P: Platform> Freehold<'m, P> {
 
     /// Brings a block's class up to what its words have; one that is wholly free becomes whole.
     #[inline(never)]
-    pub(crate) fn raise(&self, by: By<'_>, index: Index) {
-        let head = self.map.head(index);
-        let _moving = self.moving_block(by, index);
+    pub(crate) fn raise(self, by: By<'_, 'm, impl Platform>) {
+        let head = self.head;
+        let _moving = self.moving_block(by);
         loop {
             let known = head.class();
             if known == CLASS_BUSY {
                 // Whoever has it so looks at the words when it is done.
                 return;
             }
-            let mut class = self.class_by_words(index);
+            let mut class = self.class_by_words();
             let tag = head.tag.get();
             if class == CLASS_WHOLE && tag.migratetype() < HIGH_ATOMIC {
-                if tag.is_open() && !self.is_in_use(by, tag, index) {
-                    self.watch.came(CLASS_WHOLE);
-                    if head.change_class(known, CLASS_BUSY) && self.retire(by, index) {
+                if tag.is_open() && !self.is_in_use(by, tag) {
+                    by.fh.watch.came(CLASS_WHOLE);
+                    if head.change_class(known, CLASS_BUSY) && self.retire(by) {
                         return;
                     }
                     continue;
@@ -197,9 +187,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
             if class <= known {
                 return;
             }
-            self.watch.came(class);
+            by.fh.watch.came(class);
             if head.change_class(known, class) {
-                return self.list(by, index, class, 1);
+                return self.list(by, class, 1);
             }
         }
     }
@@ -209,66 +199,66 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// clear the bit of the class before meanwhile, and frees that bring no larger run tell nobody.
     /// Before the tag is looked at: whoever marks this after a block was isolated takes no words of
     /// it.
-    pub(crate) fn moving_block(&self, by: By<'_>, index: Index) -> Option<Moving<'_>> {
-        if by.0.is_some() {
+    pub(crate) fn moving_block(self, by: By<'_, 'm, impl Platform>) -> Option<Moving<'m>> {
+        if by.cpu.is_some() {
             return None;
         }
-        let zone = self.zone_by(self.map.head(index).tag.get());
-        zone.moving(by, index.get() as usize)
+        let zone = by.fh.zone_by(self.head.tag.get());
+        zone.moving(by, self.index().get() as usize)
     }
 
     /// Whether a block is one that the CPU takes its next words from: it stays split, since it would
     /// be split again at once. It becomes whole when the CPU goes on to another one.
-    fn is_in_use(&self, by: By<'_>, tag: Tag, index: Index) -> bool {
-        by.0.is_some_and(|cpu| self.cursors_of(cpu, tag.zone()).names(index))
+    fn is_in_use(self, by: By<'_, 'm, impl Platform>, tag: Tag) -> bool {
+        by.cpu.is_some_and(|cpu| cpu.cursors(by.fh, tag.zone()).names(self))
     }
 
     /// A search has found less in a block than its class says.
     #[cold]
     #[inline(never)]
-    pub(crate) fn lower(&self, by: By<'_>, index: Index, known: u8) {
-        let head = self.map.head(index);
+    pub(crate) fn lower(self, by: By<'_, 'm, impl Platform>, known: u8) {
+        let head = self.head;
         // Whoever has it BUSY looks at the words when it is done.
         if known != CLASS_BUSY && head.change_class(known, CLASS_NONE) {
             let tag = head.tag.get();
-            let zone = self.zone_by(tag);
-            self.wrote(by, zone, 1);
-            self.unlist(by, index, zone, row_of(tag.migratetype(), known));
-            self.raise(by, index);
+            let zone = by.fh.zone_by(tag);
+            by.wrote(zone, 1);
+            self.unlist(by, zone, row_of(tag.migratetype(), known));
+            self.raise(by);
         }
     }
 
     /// Says a block's class on the board, for which `writes` were made already.
     #[inline(always)]
-    fn list(&self, by: By<'_>, index: Index, class: u8, writes: u32) {
-        let head = self.map.head(index);
+    fn list(self, by: By<'_, 'm, impl Platform>, class: u8, writes: u32) {
+        let head = self.head;
         // After the class was written: whoever changes the type reads the class afterwards.
         let tag = head.tag.get();
-        let zone = self.zone_by(tag);
+        let zone = by.fh.zone_by(tag);
         let row = row_of(tag.migratetype(), class);
-        let listed = zone.board.set(self.map.rows(index), row, head.number);
-        self.watch.came(class);
-        self.wrote(by, zone, writes + listed);
+        let listed = zone.board.set(by.fh.map.rows(self), row, head.number);
+        by.fh.watch.came(class);
+        by.wrote(zone, writes + listed);
     }
 
     /// Says on the board that a block has loose frames.
     #[cold]
     #[inline(never)]
-    fn list_loose(&self, by: By<'_>, index: Index) {
-        let head = self.map.head(index);
+    fn list_loose(self, by: By<'_, 'm, impl Platform>) {
+        let head = self.head;
         // SeqCst: the row's bit is read next; whoever clears it reads this afterwards.
         head.loose.store(true, Ordering::SeqCst);
         let tag = head.tag.get();
         if tag.migratetype() == Migratetype::Movable as usize {
-            let zone = self.zone_by(tag);
-            let writes = zone.board.set(self.map.rows(index), LOOSE, head.number);
-            self.wrote(by, zone, writes);
+            let zone = by.fh.zone_by(tag);
+            let writes = zone.board.set(by.fh.map.rows(self), LOOSE, head.number);
+            by.wrote(zone, writes);
         }
     }
 
     /// Clears the bit of a block that has no loose frames, or is no movable one.
-    pub(crate) fn unlist_loose(&self, by: By<'_>, index: Index, zone: &Zone<'m>) {
-        let head = self.map.head(index);
+    pub(crate) fn unlist_loose(self, by: By<'_, 'm, impl Platform>, zone: &Zone<'m>) {
+        let head = self.head;
         let is_right = || {
             let tag = head.tag.get();
             tag.is_open() && tag.migratetype() == Migratetype::Movable as usize
@@ -278,64 +268,64 @@ impl<'m, P: Platform> Freehold<'m, P> {
             head.loose.store(false, Ordering::SeqCst);
         }
         let belongs = || head.loose.load(Ordering::SeqCst) && is_right();
-        let writes = zone.board.clear(self.map.rows(index), LOOSE, head.number, belongs);
-        self.wrote(by, zone, writes);
+        let writes = zone.board.clear(by.fh.map.rows(self), LOOSE, head.number, belongs);
+        by.wrote(zone, writes);
     }
 
     /// Says what a block has on the board, after its tag has changed.
-    pub(crate) fn publish(&self, by: By<'_>, index: Index) {
-        let class = self.map.head(index).class();
+    pub(crate) fn publish(self, by: By<'_, 'm, impl Platform>) {
+        let class = self.head.class();
         if class != CLASS_NONE && class != CLASS_BUSY {
-            self.list(by, index, class, 0);
+            self.list(by, class, 0);
         }
-        if self.map.head(index).loose.get() {
-            self.list_loose(by, index);
+        if self.head.loose.get() {
+            self.list_loose(by);
         }
     }
 
     /// Clears a bit of the board that is not right.
-    pub(crate) fn unlist(&self, by: By<'_>, index: Index, zone: &Zone<'m>, row: usize) {
-        let head = self.map.head(index);
+    pub(crate) fn unlist(self, by: By<'_, 'm, impl Platform>, zone: &Zone<'m>, row: usize) {
+        let head = self.head;
         let belongs = || {
             let (tag, class) = (head.tag.get(), head.class());
             let has_class = class != CLASS_NONE && class != CLASS_BUSY;
             tag.is_open() && has_class && row_of(tag.migratetype(), class) == row
         };
-        let writes = zone.board.clear(self.map.rows(index), row, head.number, belongs);
-        self.wrote(by, zone, writes);
+        let writes = zone.board.clear(by.fh.map.rows(self), row, head.number, belongs);
+        by.wrote(zone, writes);
     }
 
     /// The class by a block's words, as whoever has lowered it reads them: what is leased does not
     /// count, since nobody else may take it. The word before its lease: whoever puts frames there, or
     /// ends the lease, after either look reads the class after that, and raises it.
     #[inline(always)]
-    fn class_by_words(&self, index: Index) -> u8 {
-        let (head, line) = (self.map.head(index), self.map.line(index));
+    fn class_by_words(self) -> u8 {
+        let (head, line) = (self.head, self.line);
         class_of(|w| line.word_after_class(w), |w| !head.is_leased(w))
     }
 
     /// Makes a split block whole that this thread has made BUSY, if no word of it is leased and all
     /// are full. Otherwise nothing has changed; its class is none then, and the words are to be
     /// looked at.
-    fn retire(&self, by: By<'_>, index: Index) -> bool {
-        let head = self.map.head(index);
-        let whole = self.take_all_words(index) && self.become_whole(by, index);
+    fn retire(self, by: By<'_, 'm, impl Platform>) -> bool {
+        let head = self.head;
+        let whole = self.take_all_words(by.fh) && self.become_whole(by);
         head.end_busy();
         if whole {
-            self.insert_whole(by, index);
+            self.insert_whole(by);
         }
         whole
     }
 
     /// Takes all eight words, or none.
-    fn take_all_words(&self, index: Index) -> bool {
-        let (head, line) = (self.map.head(index), self.map.line(index));
+    fn take_all_words(self, fh: &Freehold<'m, impl Platform>) -> bool {
+        let (head, line) = (self.head, self.line);
         for w in 0..WORDS {
             let lease = head.lease(w);
             let free = lease == 0 || lease & EMPTY != 0 && head.change_lease(w, lease, 0);
             if !free || !line.take_whole(w) {
                 for w in 0..w {
-                    self.put_back_uncounted(index, w, !0);
+                    self.put_back_uncounted(fh, w, !0);
                 }
                 return false;
             }
@@ -344,174 +334,172 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 
     /// The tag of a block all of whose words were taken says so.
-    fn become_whole(&self, by: By<'_>, index: Index) -> bool {
-        let head = self.map.head(index);
+    fn become_whole(self, by: By<'_, 'm, impl Platform>) -> bool {
+        let head = self.head;
         loop {
             let tag = head.tag.get();
             if !tag.is_open() {
                 // Isolated meanwhile.
                 for w in 0..WORDS {
-                    self.put_back_uncounted(index, w, !0);
+                    self.put_back_uncounted(by.fh, w, !0);
                 }
                 return false;
             }
             // In the bitmap a type means nothing.
             let movable = Migratetype::Movable as usize;
             if head.tag.exchange(tag, tag.with_state(WHOLE).with_type(movable)) {
-                self.note_type(index, tag.migratetype(), movable);
-                let zone = &self.zones[tag.zone()];
+                let zone = &by.fh.zones[tag.zone()];
                 zone.split_free[tag.migratetype()].fetch_sub(FRAMES as u64, Ordering::Relaxed);
-                self.wrote(by, zone, 2);
+                by.wrote(zone, 2);
                 return true;
             }
         }
     }
 
     /// A whole block that this thread has is anybody's from now on.
-    pub(crate) fn insert_whole(&self, by: By<'_>, index: Index) {
-        let head = self.map.head(index);
-        let zone = &self.zones[head.tag.get().zone()];
+    pub(crate) fn insert_whole(self, by: By<'_, 'm, impl Platform>) {
+        let head = self.head;
+        let zone = &by.fh.zones[head.tag.get().zone()];
         let writes = zone.insert_whole(head.number);
-        self.watch.came(CLASS_WHOLE);
-        self.wrote(by, zone, writes);
+        by.fh.watch.came(CLASS_WHOLE);
+        by.wrote(zone, writes);
         zone.update_mode_after_more();
     }
 
     /// A whole block that this thread has is a split one of that type, and its frames can be had.
-    pub(crate) fn split(&self, by: By<'_>, index: Index, migratetype: usize) {
-        let head = self.map.head(index);
-        let from = head.tag.get().migratetype();
+    pub(crate) fn split(self, by: By<'_, 'm, impl Platform>, migratetype: usize) {
+        let head = self.head;
         // What the block said of loose frames before it was whole: its row's bit may be gone.
         head.loose.set(false);
-        head.tag.set(self.fill(by, index, migratetype));
-        self.note_type(index, from, migratetype);
+        head.tag.set(self.fill(by, migratetype));
         let mut known = head.class();
         while known != CLASS_BUSY {
             if head.change_class(known, CLASS_WHOLE - 1) {
-                return self.list(by, index, CLASS_WHOLE - 1, 1);
+                return self.list(by, CLASS_WHOLE - 1, 1);
             }
             known = head.class();
         }
     }
 
     /// The words of a whole block that this thread has are full; the tag that it is to have.
-    pub(crate) fn fill(&self, by: By<'_>, index: Index, migratetype: usize) -> Tag {
-        let (head, line) = (self.map.head(index), self.map.line(index));
+    pub(crate) fn fill(self, by: By<'_, 'm, impl Platform>, migratetype: usize) -> Tag {
+        let (head, line) = (self.head, self.line);
         let tag = head.tag.get();
-        let zone = &self.zones[tag.zone()];
+        let zone = &by.fh.zones[tag.zone()];
         // The words first: a free is refused until they are full. Between a tag that says split and
         // a word that is still empty a wrong free would count, and its frame could be handed out
         // twice. Whoever takes a frame by a hint meanwhile looks at the tag afterwards, and puts it
         // back.
         for w in 0..WORDS {
             let strays = line.fill_word(w);
-            self.forget_strays(index, w, strays);
+            self.forget_strays(by.fh, w, strays);
         }
         zone.split_free[migratetype].fetch_add(FRAMES as u64, Ordering::Relaxed);
-        self.wrote(by, zone, 1);
+        by.wrote(zone, 1);
         tag.with_state(SPLIT).with_type(migratetype).with_flag(FRESH, false)
     }
 
     /// Frames were freed that were free already, and the call could not see it.
     #[inline(always)]
-    pub(crate) fn report_late(&self, index: Index, w: usize, strays: u64) {
+    pub(crate) fn report_late(self, fh: &Freehold<'m, impl Platform>, w: usize, strays: u64) {
         if strays != 0 {
-            self.report_late_slow(index, w, strays);
+            self.report_late_slow(fh, w, strays);
         }
     }
 
     #[cold]
-    fn report_late_slow(&self, index: Index, w: usize, strays: u64) {
+    fn report_late_slow(self, fh: &Freehold<'m, impl Platform>, w: usize, strays: u64) {
         for bit in bits::each(strays) {
             // Relaxed: a statistic.
-            self.late_double_frees.fetch_add(1, Ordering::Relaxed);
-            let pfn = Pfn::new(self.map.base(index) + w as u64 * 64 + u64::from(bit));
+            fh.late_double_frees.fetch_add(1, Ordering::Relaxed);
+            let pfn = Pfn::new(self.base() + w as u64 * 64 + u64::from(bit));
             let ends = NoUnwinding;
-            self.platform.late_double_free(pfn);
+            fh.platform.late_double_free(pfn);
             core::mem::forget(ends);
         }
     }
 
     /// Frames were found in a word where none can be, and are there no more: whoever freed them
     /// counted them.
-    fn forget_strays(&self, index: Index, w: usize, strays: u64) {
+    fn forget_strays(self, fh: &Freehold<'m, impl Platform>, w: usize, strays: u64) {
         if strays != 0 {
-            let (tag, frames) = (self.map.head(index).tag.get(), strays.count_ones());
-            self.count_free(By(None), tag, index, u64::from(frames).wrapping_neg());
-            self.report_late(index, w, strays);
+            let (tag, frames) = (self.head.tag.get(), strays.count_ones());
+            self.count_free(fh.outside(), tag, u64::from(frames).wrapping_neg());
+            self.report_late(fh, w, strays);
         }
     }
 
     /// Empties the words of a block all of which is free, or taken: what is in them are frees that
     /// went wrong unseen.
     #[inline(always)]
-    pub(crate) fn report_strays(&self, index: Index) {
-        if self.map.line(index).has_strays() {
-            self.report_strays_slow(index);
+    pub(crate) fn report_strays(self, fh: &Freehold<'m, impl Platform>) {
+        if self.line.has_strays() {
+            self.report_strays_slow(fh);
         }
     }
 
     /// What is in the words of a block that is in use as a whole, for whoever is about to make it a
     /// split one.
-    pub(crate) fn strays(&self, index: Index) -> [u64; WORDS] {
-        core::array::from_fn(|w| self.map.line(index).word(w))
+    pub(crate) fn strays(self) -> [u64; WORDS] {
+        core::array::from_fn(|w| self.line.word(w))
     }
 
     /// Takes just these frames out of the words again. For who has made the block a split one: what
     /// was there before that cannot have been a right free, what came after may be.
-    pub(crate) fn report_these_strays(&self, index: Index, strays: [u64; WORDS]) {
+    pub(crate) fn report_these_strays(
+        self,
+        fh: &Freehold<'m, impl Platform>,
+        strays: [u64; WORDS],
+    ) {
         for (w, strays) in strays.into_iter().enumerate().filter(|(_, strays)| *strays != 0) {
-            let taken = self.map.line(index).take_stray_bits(w, strays);
-            self.forget_strays(index, w, taken);
+            let taken = self.line.take_stray_bits(w, strays);
+            self.forget_strays(fh, w, taken);
         }
     }
 
     #[cold]
-    fn report_strays_slow(&self, index: Index) {
+    fn report_strays_slow(self, fh: &Freehold<'m, impl Platform>) {
         for w in 0..WORDS {
-            let strays = self.map.line(index).take_stray(w);
-            self.forget_strays(index, w, strays);
+            let strays = self.line.take_stray(w);
+            self.forget_strays(fh, w, strays);
         }
     }
 
     /// Gives a split block another type, if its tag still is `tag`.
-    pub(crate) fn retype(&self, by: By<'_>, index: Index, tag: Tag, migratetype: usize) -> bool {
-        let head = self.map.head(index);
+    pub(crate) fn retype(
+        self,
+        by: By<'_, 'm, impl Platform>,
+        tag: Tag,
+        migratetype: usize,
+    ) -> bool {
+        let head = self.head;
         let changed = tag.is_open() && head.tag.exchange(tag, tag.with_type(migratetype));
         if changed {
-            let (zone, from) = (&self.zones[tag.zone()], tag.migratetype());
-            let frames = u64::from(crate::block::words::count_of(&self.strays(index)));
+            let (zone, from) = (&by.fh.zones[tag.zone()], tag.migratetype());
+            let frames = u64::from(crate::block::words::count_of(&self.strays()));
             zone.split_free[from].fetch_sub(frames, Ordering::Relaxed);
             zone.split_free[migratetype].fetch_add(frames, Ordering::Relaxed);
-            self.note_type(index, from, migratetype);
-            self.publish(by, index);
-            self.watch.came(ANY);
-            self.wrote(by, zone, 3);
+            self.publish(by);
+            by.fh.watch.came(ANY);
+            by.wrote(zone, 3);
         }
         changed
     }
 
-    /// A block's type has changed: notes it in what is known of its section.
-    pub(crate) fn note_type(&self, index: Index, from: usize, to: usize) {
-        let confined = |migratetype: usize| {
-            migratetype < HIGH_ATOMIC && migratetype != Migratetype::Movable as usize
-        };
-        let tainted = &self.map.first_of_section(index).tainted;
-        // Relaxed: which region comes first is a preference.
-        match (confined(from), confined(to)) {
-            (false, true) => {
-                tainted.fetch_add(1, Ordering::Relaxed);
-            }
-            (true, false) => {
-                tainted.fetch_sub(1, Ordering::Relaxed);
-            }
-            _ => {}
-        }
-    }
-
     /// Whether frames of that block may be handed out or leased.
-    pub(crate) fn is_usable(&self, index: Index) -> bool {
-        self.map.head(index).tag.get().is_open()
+    pub(crate) fn is_usable(self) -> bool {
+        self.head.tag.get().is_open()
+    }
+}
+
+impl<'m, P: Platform> Freehold<'m, P> {
+    /// Whether there is anything to do for [`raise_by`](Self::raise_by) after a chunk of that order has
+    /// come into a word, which is `now`.
+    #[inline(always)]
+    pub(crate) fn is_news<const ORDER: u32>(&self, head: &Head, now: u64, chunk: u64) -> bool {
+        // None of a run of eight is loose: mostly there is nothing beside it.
+        let beside = if ORDER < bits::KEPT_ORDER { now } else { now & !chunk };
+        head.completes(now) || head.tells_loose(beside) || self.watch.is_for(ANY)
     }
 }
 

@@ -1,9 +1,9 @@
 //! Allocation of a given range, whoever has it (`alloc_contig_range`), and the search for one.
 
-use crate::block::layout::Index;
+use crate::block::Block;
+use crate::block::map::FrameMap;
 use crate::block::tag::{ABSENT, CMA, HOLES, ISOLATED, WHOLE};
 use crate::block::{FRAMES, WORDS, bits, pieces};
-use crate::cpu::by::OUTSIDE;
 use crate::platform::OnPanic;
 use crate::primitive::Plain;
 use crate::{AllocError, FrameRange, Freehold, Migratetype, Pfn, Platform};
@@ -25,27 +25,10 @@ impl<'m, P: Platform> Freehold<'m, P> {
         if range.end > span.end {
             return Err(AllocError::BadRange { pfn: span.end });
         }
-        match self.first_absent(range) {
+        match self.map.first_absent(range) {
             None => Ok(z),
             Some(pfn) => Err(AllocError::BadRange { pfn }),
         }
-    }
-
-    /// The first frame of a range that does not exist.
-    pub(crate) fn first_absent(&self, range: FrameRange) -> Option<Pfn> {
-        self.map.looked_at(|| {
-            let mut at = range.start.get();
-            while at < range.end.get() {
-                // Pieces of memory do not overlap.
-                let mut ends =
-                    self.map.ranges.iter().filter(|r| r.start.get() <= at).map(|r| r.end.get());
-                match ends.find(|&end| at < end) {
-                    None => return Some(Pfn::new(at)),
-                    Some(end) => at = end,
-                }
-            }
-            None
-        })
     }
 
     /// Allocates exactly these frames, moving their users away (`alloc_contig_range`).
@@ -72,7 +55,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         self.empty_range(range, &mut migrate)?;
         let taken = self.take_range(range);
         drop(isolated);
-        let back = OnPanic(|| _ = taken.map(|()| self.commit_range(None, range)));
+        let back = OnPanic(|| _ = taken.map(|()| self.freeing(None).commit(range)));
         self.tell_pressure();
         core::mem::forget(back);
         #[cfg(feature = "debug-poison")]
@@ -87,33 +70,19 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let mut taken = FrameRange { start: range.start, end: range.start };
         for (base, offset, len) in pieces(range) {
             let had =
-                self.map.locate(base).is_some_and(|index| self.take_isolated(index, offset, len));
+                self.map.locate(base).is_some_and(|block| block.take_isolated(self, offset, len));
             if !had {
                 // Freed twice meanwhile, or not at all.
                 for (base, offset, len) in pieces(taken) {
-                    let Some(index) = self.map.locate(base) else { continue };
-                    bits::spans(offset, len).for_each(|(w, m)| self.put_back(OUTSIDE, index, w, m));
+                    let Some(block) = self.map.locate(base) else { continue };
+                    bits::spans(offset, len)
+                        .for_each(|(w, m)| block.put_back(self.outside(), w, m));
                 }
                 return Err(AllocError::Busy { pfn: Pfn::new(base + offset as u64) });
             }
             taken.end = Pfn::new(base + (offset + len) as u64);
         }
         Ok(())
-    }
-
-    /// Takes exactly these frames of an isolated block; all or none.
-    fn take_isolated(&self, index: Index, offset: usize, len: usize) -> bool {
-        let (line, tag) = (self.map.line(index), self.map.head(index).tag.get());
-        for (done, (w, m)) in bits::spans(offset, len).enumerate() {
-            if !line.take_bits(w, m) {
-                for (w, m) in bits::spans(offset, len).take(done) {
-                    self.put_back(OUTSIDE, index, w, m);
-                }
-                return false;
-            }
-            self.count_free(OUTSIDE, tag, index, u64::from(m.count_ones()).wrapping_neg());
-        }
-        true
     }
 
     /// Has every frame of an isolated range freed.
@@ -255,15 +224,13 @@ impl<'m, P: Platform> Freehold<'m, P> {
         count: u64,
     ) -> Option<u64> {
         let base = number << 9;
-        let there = self
-            .map
-            .locate_block(number)
-            .filter(|&index| self.map.head(index).tag.get().state() != ABSENT);
-        let Some(index) = there else {
+        let there =
+            self.map.locate_block(number).filter(|&block| block.head.tag.get().state() != ABSENT);
+        let Some(block) = there else {
             // Never used: there if the ranges say so.
             return (start..end).rev().find(|&pfn| !self.map.is_present(pfn)).map(|last| last + 1);
         };
-        let tag = self.map.head(index).tag.get();
+        let tag = block.head.tag.get();
         if tag.has(ISOLATED) {
             return Some(end);
         }
@@ -272,9 +239,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
         if tag.state() == WHOLE || moving && movable && !tag.has(HOLES) {
             return None;
         }
-        let present = self.map.present(index);
+        let present = self.map.present(block);
         let bad = |w: usize| {
-            let free = self.map.line(index).word(w) | self.leased_frames(index, w);
+            let free = block.line.word(w) | block.leased_frames(self, w);
             if moving && movable { !present[w] } else { !free | !present[w] }
         };
         let here = bits::spans((start - base) as usize, (end - start) as usize);
@@ -282,6 +249,42 @@ impl<'m, P: Platform> Freehold<'m, P> {
             .filter_map(|(w, m)| bits::last(bad(w) & m).map(|bit| w * 64 + bit as usize))
             .last()?;
         Some(base + next_start(&core::array::from_fn(bad), last, count) as u64)
+    }
+}
+
+impl<'m> FrameMap<'m> {
+    /// The first frame of a range that does not exist.
+    pub(crate) fn first_absent(&self, range: FrameRange) -> Option<Pfn> {
+        self.looked_at(|| {
+            let mut at = range.start.get();
+            while at < range.end.get() {
+                // Pieces of memory do not overlap.
+                let mut ends =
+                    self.ranges.iter().filter(|r| r.start.get() <= at).map(|r| r.end.get());
+                match ends.find(|&end| at < end) {
+                    None => return Some(Pfn::new(at)),
+                    Some(end) => at = end,
+                }
+            }
+            None
+        })
+    }
+}
+
+impl<'m> Block<'m> {
+    /// Takes exactly these frames of an isolated block; all or none.
+    fn take_isolated(self, fh: &Freehold<'m, impl Platform>, offset: usize, len: usize) -> bool {
+        let (line, tag) = (self.line, self.head.tag.get());
+        for (done, (w, m)) in bits::spans(offset, len).enumerate() {
+            if !line.take_bits(w, m) {
+                for (w, m) in bits::spans(offset, len).take(done) {
+                    self.put_back(fh.outside(), w, m);
+                }
+                return false;
+            }
+            self.count_free(fh.outside(), tag, u64::from(m.count_ones()).wrapping_neg());
+        }
+        true
     }
 }
 

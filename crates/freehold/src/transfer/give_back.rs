@@ -5,7 +5,9 @@
 //! | a CPU's tick | leases not in use; all it has, if it has allocated nothing since the last one |
 //! | a CPU goes offline, is drained or recalled | all it has |
 
+use crate::block::Block;
 use crate::block::tag::IN_HAND;
+use crate::cpu::by::By;
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::SLOTS;
 use crate::primitive::Plain;
@@ -21,24 +23,24 @@ impl<P: Platform> Inside<'_, '_, P> {
         self.cpu.gaps.clear();
         for z in 0..self.fh.zones.len() {
             for place in self.cursors(z).places() {
-                let Some(index) = place.block() else { continue };
+                let Some(block) = place.block(&self.fh.map) else { continue };
                 place.clear();
-                self.leave_block(index);
+                self.leave_block(block);
             }
         }
-        self.fh.fold_counts(self.cpu, true);
+        self.cpu.fold_counts(self.fh, true);
         if self.cpu.holds.get() {
-            self.fh.begin_look(self.cpu);
+            self.cpu.begin_look();
         }
-        self.fh.holds_nothing(self.cpu);
+        self.cpu.holds_nothing(self.fh);
     }
 
     /// Whole blocks in hand are anybody's.
     fn give_back_kept(&self) {
         for kept in &self.cpu.kept {
-            let Some(index) = kept.block() else { continue };
+            let Some(block) = kept.block(&self.fh.map) else { continue };
             kept.clear();
-            self.fh.release_whole(self.by(), index);
+            block.release_whole(self.by());
         }
     }
 
@@ -56,29 +58,24 @@ impl<P: Platform> Inside<'_, '_, P> {
             let in_use =
                 |keep: u32, slot: u32| if slot < SLOTS as u32 { keep | 1 << slot } else { keep };
             self.end_leases(cpu.leases.currents().fold(0, in_use));
-            self.fh.fold_counts(cpu, true);
+            cpu.fold_counts(self.fh, true);
         }
     }
 }
 
-impl<'m, P: Platform> Freehold<'m, P> {
+impl<'m> Block<'m> {
     /// A whole block that this thread has, or a CPU has kept, is anybody's from now on.
-    pub(crate) fn release_whole(
-        &self,
-        by: crate::cpu::by::By<'_>,
-        index: crate::block::layout::Index,
-    ) {
-        let head = self.map.head(index);
+    pub(crate) fn release_whole(self, by: By<'_, 'm, impl Platform>) {
+        let head = self.head;
         let tag = head.tag.get();
         // In the bitmap a type means nothing.
         let movable = crate::Migratetype::Movable as usize;
-        if tag.migratetype() != movable {
-            self.note_type(index, tag.migratetype(), movable);
-        }
         head.tag.set(tag.with_flag(IN_HAND, false).with_type(movable));
-        self.insert_whole(by, index);
+        self.insert_whole(by);
     }
+}
 
+impl<'m, P: Platform> Freehold<'m, P> {
     /// Gives everything free that CPUs have to the zones.
     ///
     /// Each CPU's state is entered in turn.

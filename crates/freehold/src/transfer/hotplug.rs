@@ -3,9 +3,9 @@
 use core::fmt;
 
 use crate::block::FRAMES;
+use crate::block::map::FrameMap;
 use crate::block::map::MemoryRange;
 use crate::block::tag::{ABSENT, HIGH_ATOMIC, Tag};
-use crate::cpu::by::OUTSIDE;
 use crate::cpu::inside::Inside;
 use crate::primitive::{Count, Ordering, Plain};
 use crate::transfer::isolate::Isolated;
@@ -210,7 +210,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     ) -> Result<[Option<Isolated<'_, 'm, P>>; 2], HotplugError> {
         let ends = [range.start, Pfn::new(range.end.get() - 1)].map(Pfn::pageblock);
         let shared = |block: Pfn| {
-            let head = self.map.locate(block.get()).map(|index| self.map.head(index));
+            let head = self.map.locate(block.get()).map(|block| block.head);
             head.is_some_and(|head| head.tag.get().state() != ABSENT)
         };
         let isolate = |block: Pfn| {
@@ -252,7 +252,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
 
     fn remove_locked(&self, z: usize, range: FrameRange) -> Result<(), HotplugError> {
         // The whole range must be there, and its blocks must hold nothing else.
-        if let Some(pfn) = self.first_absent(range) {
+        if let Some(pfn) = self.map.first_absent(range) {
             return Err(HotplugError::Absent { pfn });
         }
         let (start, end) = (range.start.get(), range.end.get());
@@ -274,7 +274,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             return Err(HotplugError::Busy { pfn: range.start });
         }
         self.empty_range(range, &mut |_| false).map_err(busy)?;
-        self.map.change_ranges(|| self.forget_range(range));
+        self.map.change_ranges(|| self.map.forget_range(range));
         for number in Self::blocks_of(range) {
             self.remove_block(z, number);
         }
@@ -294,11 +294,10 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// An isolated block, all of it free, is no memory from now on.
     fn remove_block(&self, z: usize, number: u64) {
         let zone = &self.zones[z];
-        let Some(index) = self.map.locate_block(number) else { return };
-        let (head, line) = (self.map.head(index), self.map.line(index));
+        let Some(block) = self.map.locate_block(number) else { return };
+        let (head, line) = (block.head, block.line);
         let tag = head.tag.get();
         debug_assert_eq!(tag.zone(), z);
-        self.note_type(index, tag.migratetype(), crate::Migratetype::Movable as usize);
         match tag.migratetype() {
             // Relaxed: a count, which requests change meanwhile.
             HIGH_ATOMIC => _ = zone.high_atomic_blocks.fetch_sub(1, Ordering::Relaxed),
@@ -309,31 +308,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         // say so.
         head.tag.set(Tag::new(ABSENT, 0, zone.id));
         let frames: u32 = (0..crate::block::WORDS).map(|w| line.take_word(w).count_ones()).sum();
-        self.count_free(OUTSIDE, tag, index, u64::from(frames).wrapping_neg());
+        block.count_free(self.outside(), tag, u64::from(frames).wrapping_neg());
         zone.managed.set(zone.managed.get() - u64::from(frames));
-    }
-
-    /// Takes a range out of what is known to be memory.
-    pub(crate) fn forget_range(&self, range: FrameRange) {
-        let (start, end) = (range.start.get(), range.end.get());
-        for r in self.map.ranges {
-            let (s, e) = (r.start.get(), r.end.get());
-            if s >= end || e <= start {
-                continue;
-            }
-            if s < start && end < e {
-                if let Some(spent) = self.map.ranges.iter().find(|r| r.is_spent()) {
-                    spent.set(end, e);
-                }
-                r.end.set(start);
-            } else if s < start {
-                r.end.set(start);
-            } else if end < e {
-                r.start.set(end);
-            } else {
-                r.spend();
-            }
-        }
     }
 
     /// Whether a zone may have a free chunk of that order which no CPU has in hand, by a glance at
@@ -370,6 +346,31 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 }
 
+impl<'m> FrameMap<'m> {
+    /// Takes a range out of what is known to be memory.
+    pub(crate) fn forget_range(&self, range: FrameRange) {
+        let (start, end) = (range.start.get(), range.end.get());
+        for r in self.ranges {
+            let (s, e) = (r.start.get(), r.end.get());
+            if s >= end || e <= start {
+                continue;
+            }
+            if s < start && end < e {
+                if let Some(spent) = self.ranges.iter().find(|r| r.is_spent()) {
+                    spent.set(end, e);
+                }
+                r.end.set(start);
+            } else if s < start {
+                r.end.set(start);
+            } else if end < e {
+                r.start.set(end);
+            } else {
+                r.spend();
+            }
+        }
+    }
+}
+
 fn busy(error: AllocError) -> HotplugError {
     match error {
         AllocError::Busy { pfn } | AllocError::BadRange { pfn } => HotplugError::Busy { pfn },
@@ -386,7 +387,6 @@ mod tests {
     use std::vec;
     use std::vec::Vec;
 
-    use crate::cpu::by::OUTSIDE;
     use crate::primitive::Plain;
     use crate::testing::{Machine, machine, machine_of, machine_with, place, two_zones};
     use crate::{
@@ -398,7 +398,7 @@ mod tests {
 
     /// So many CPUs on a machine of 32 GiB, of which `first` frames are there from the start and the
     /// others are added: all that follows from how much memory there is.
-    fn sizes(cpus: u16, first: u64) -> (Vec<u32>, [u64; 7], [bool; 2]) {
+    fn sizes(cpus: u16, first: u64) -> (Vec<u32>, [u64; 7], bool) {
         let all = FrameRange::new(Pfn::new(0), 32_768 * MIB).unwrap();
         let memory = [FrameRange::new(Pfn::new(0), first).unwrap()];
         let zone = ZoneConfig { span: all, spare_sections: 256, ..ZoneConfig::new(&memory) };
@@ -418,7 +418,7 @@ mod tests {
             Some(count) => count.get(),
             None => u64::from(zone.mode.get()),
         });
-        (limits, counts, [zone.spread.get(), zone.by_region.get()])
+        (limits, counts, zone.spread.get())
     }
 
     #[test]
@@ -441,19 +441,19 @@ mod tests {
             .map(|_| cpu.alloc(Request::new(Order::ZERO, Migratetype::Movable)).unwrap())
             .collect();
         cpu.flush().unwrap();
-        let (index, w) = place(&fh, frames[0]);
+        let (block, w) = place(&fh, frames[0]);
         let bit = 1 << (frames[0].get() % 64);
-        let tag = fh.map.head(index).tag.get();
+        let tag = block.head.tag.get();
         assert_eq!(tag.zone(), 1);
-        fh.count_free(OUTSIDE, tag, index, 1);
-        let now = fh.map.line(index).put(w, bit).unwrap();
+        block.count_free(fh.outside(), tag, 1);
+        let now = block.line.put(w, bit).unwrap();
         frames[1..].iter().for_each(|&pfn| cpu.free(pfn, Order::ZERO).unwrap());
         fh.drain_all();
-        let block = FrameRange::new(frames[0].pageblock(), 512).unwrap();
-        fh.remove_memory(block).unwrap();
-        fh.raise_by(OUTSIDE, index, now);
+        let all = FrameRange::new(frames[0].pageblock(), 512).unwrap();
+        fh.remove_memory(all).unwrap();
+        block.raise_by(fh.outside(), now);
         fh.validate().unwrap();
-        fh.add_memory(block).unwrap();
+        fh.add_memory(all).unwrap();
         fh.validate().unwrap();
         assert_eq!(fh.zone_stats(1).unwrap().free, 1 << 14);
     }
@@ -489,7 +489,7 @@ mod tests {
     fn memory_does_not_go_beside_frames_on_the_way() {
         let fh = machine(1, 2048);
         let block = FrameRange::new(Pfn::new(0), 512).unwrap();
-        let mark = fh.zones[0].moving(OUTSIDE, 5);
+        let mark = fh.zones[0].moving(fh.outside(), 5);
         assert_eq!(fh.remove_memory(block), Err(HotplugError::Busy { pfn: Pfn::new(0) }));
         fh.validate().unwrap();
         assert_eq!(fh.zone_stats(0).unwrap().free, 2048);

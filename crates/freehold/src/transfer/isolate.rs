@@ -10,12 +10,11 @@
 //! 3 recall: the leases that there were end
 //! ```
 
-use crate::block::layout::{Index, Place};
+use crate::block::Block;
 use crate::block::map::LOOKS;
 use crate::block::tag::{ABSENT, IN_HAND, ISOLATED, SPLIT, TAKEN, WHOLE};
 use crate::block::words::EMPTY;
 use crate::block::{FRAMES, WORDS};
-use crate::cpu::by::OUTSIDE;
 use crate::cpu::lease::SLOTS;
 use crate::transfer::watch::ANY;
 use crate::{AllocError, FrameRange, Freehold, Pfn, Platform};
@@ -31,38 +30,38 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let bit = number - zone.first_block;
         for _ in 0..LOOKS {
             if zone.bitmap.contains(bit) {
-                if let Some(index) = self.take_this_whole(zone, bit) {
-                    let head = self.map.head(index);
+                if let Some(block) = self.take_this_whole(zone, bit) {
+                    let head = block.head;
                     let migratetype = head.tag.get().migratetype();
-                    let tag = self.fill(OUTSIDE, index, migratetype);
+                    let tag = block.fill(self.outside(), migratetype);
                     head.tag.set(tag.with_flag(ISOLATED, true));
                     // From the claim until its words were full its frames did not count.
                     self.watch.came(ANY);
                     return true;
                 }
             }
-            let Some(index) = self.map.locate_block(number) else {
+            let Some(block) = self.map.locate_block(number) else {
                 self.platform.relax();
                 continue;
             };
-            let head = self.map.head(index);
+            let head = block.head;
             let tag = head.tag.get();
             match tag.state() {
                 ABSENT if zone.bitmap.contains(bit) => {}
                 ABSENT => return false,
                 _ if tag.has(ISOLATED) => return false,
                 WHOLE if tag.has(IN_HAND) => {
-                    self.recall_where(None, |cpu| cpu.kept.iter().any(|kept| kept.names(index)));
+                    self.recall_where(None, |cpu| cpu.kept.iter().any(|kept| kept.names(block)));
                 }
                 // Somebody is a few steps away from having it, or from setting its bit.
                 WHOLE => {}
                 // A block in use becomes a split one, since it may be freed at this moment.
                 state => {
-                    let strays = (state == TAKEN).then(|| self.strays(index));
+                    let strays = (state == TAKEN).then(|| block.strays());
                     let to = tag.with_state(SPLIT).with_flag(ISOLATED, true);
                     if head.tag.exchange(tag, to) {
                         if let Some(strays) = strays {
-                            self.report_these_strays(index, strays);
+                            block.report_these_strays(self, strays);
                         }
                         return true;
                     }
@@ -74,28 +73,25 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 
     /// Takes the whole block of that bit out of the bitmap.
-    fn take_this_whole(&self, zone: &crate::zone::Zone<'m>, bit: u64) -> Option<Index> {
+    fn take_this_whole(&self, zone: &crate::zone::Zone<'m>, bit: u64) -> Option<Block<'m>> {
         // A block that is claimed and not taken is on the way.
-        let _moving = zone.moving(OUTSIDE, bit as usize);
-        let index = self.claim_whole_at(OUTSIDE, zone, bit);
+        let _moving = zone.moving(self.outside(), bit as usize);
+        let block = zone.claim_whole_at(self.outside(), bit);
         zone.update_mode();
-        index
-    }
-
-    /// Whether a range touches that block.
-    fn touches(&self, range: FrameRange, index: Index) -> bool {
-        let blocks = range.start.pageblock().get()..range.end.get();
-        blocks.contains(&self.map.base(index))
+        block
     }
 
     /// Has CPUs give back the blocks of a range that they keep as wholes: one heavy barrier for all
     /// of them. `isolate_block` takes one for each that it comes to; left to do for it is what
     /// another CPU takes meanwhile.
     fn end_keeping(&self, range: FrameRange) {
-        let is_kept = |index: Index| self.map.head(index).tag.get().has(IN_HAND);
+        let is_kept = |block: Block<'m>| block.head.tag.get().has(IN_HAND);
         if Self::blocks_of(range).filter_map(|number| self.map.locate_block(number)).any(is_kept) {
             self.recall_where(None, |cpu| {
-                cpu.kept.iter().filter_map(Place::seen).any(|(index, _)| self.touches(range, index))
+                cpu.kept
+                    .iter()
+                    .filter_map(|kept| kept.seen(&self.map))
+                    .any(|(block, _)| block.touches(range))
             });
         }
     }
@@ -107,17 +103,17 @@ impl<'m, P: Platform> Freehold<'m, P> {
             (0..SLOTS).any(|slot| {
                 let lease = cpu.leases.slot(slot);
                 lease.is_in_use()
-                    && lease.seen_place().is_some_and(|(index, _)| self.touches(range, index))
+                    && lease.seen_place(&self.map).is_some_and(|(block, _)| block.touches(range))
             })
         });
         // Whoever has leased a word without having opened a slot yet is inside its door for a few
         // more steps.
-        for index in Self::blocks_of(range).filter_map(|number| self.map.locate_block(number)) {
+        for block in Self::blocks_of(range).filter_map(|number| self.map.locate_block(number)) {
             for w in 0..WORDS {
                 loop {
                     // Read once: its CPU may say meanwhile that it has nothing in hand, and has a
                     // slot for the word still.
-                    let lease = usize::from(self.map.head(index).lease(w) & !EMPTY);
+                    let lease = usize::from(block.head.lease(w) & !EMPTY);
                     if lease == 0 {
                         break;
                     }
@@ -129,15 +125,15 @@ impl<'m, P: Platform> Freehold<'m, P> {
 
     /// Makes an isolated block ordinary again.
     pub(crate) fn restore_block(&self, number: u64) {
-        let Some(index) = self.map.locate_block(number) else { return };
-        let head = self.map.head(index);
+        let Some(block) = self.map.locate_block(number) else { return };
+        let head = block.head;
         // Its frames can be had before its row says so.
-        let _moving = self.moving_block(OUTSIDE, index);
+        let _moving = block.moving_block(self.outside());
         let mut tag = head.tag.get();
         while tag.state() != ABSENT && tag.has(ISOLATED) {
             if head.tag.exchange(tag, tag.with_flag(ISOLATED, false)) {
-                self.publish(OUTSIDE, index);
-                self.raise(OUTSIDE, index);
+                block.publish(self.outside());
+                block.raise(self.outside());
             }
             tag = head.tag.get();
         }
@@ -175,9 +171,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// The first maximal run of frames in use within a range of isolated blocks.
     pub(crate) fn first_used(&self, range: FrameRange) -> Option<FrameRange> {
         let is_free = |pfn: u64| {
-            let index = self.map.locate(pfn)?;
+            let block = self.map.locate(pfn)?;
             let offset = (pfn % FRAMES as u64) as usize;
-            Some(self.map.line(index).word(offset / 64) >> (offset % 64) & 1 == 1)
+            Some(block.line.word(offset / 64) >> (offset % 64) & 1 == 1)
         };
         let start =
             (range.start.get()..range.end.get()).find(|&pfn| is_free(pfn) == Some(false))?;
@@ -185,6 +181,14 @@ impl<'m, P: Platform> Freehold<'m, P> {
             .find(|&pfn| is_free(pfn) != Some(false))
             .unwrap_or(range.end.get());
         Some(FrameRange { start: Pfn::new(start), end: Pfn::new(end) })
+    }
+}
+
+impl<'m> Block<'m> {
+    /// Whether a range touches that block.
+    fn touches(self, range: FrameRange) -> bool {
+        let blocks = range.start.pageblock().get()..range.end.get();
+        blocks.contains(&self.base())
     }
 }
 

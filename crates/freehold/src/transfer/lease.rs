@@ -13,7 +13,7 @@
 //! | after the look at class and tag | the block is split, of the type it was chosen for, and cannot become whole: whoever makes it whole had not looked at this lease, or was done |
 //! | between put and the lease's end | a frame is in the hand and in the word: both say "free" to a wrong free |
 
-use crate::block::layout::Index;
+use crate::block::Block;
 use crate::block::tag::{HIGH_ATOMIC, Tag};
 use crate::block::words::EMPTY;
 use crate::block::{WORDS, bits};
@@ -37,25 +37,25 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     #[inline(always)]
     pub(crate) fn lease(
         &self,
-        index: Index,
+        block: Block<'m>,
         w: usize,
         tag: Tag,
         (purpose, migratetype): (Purpose, usize),
         (freed, order): (u64, Option<u32>),
     ) -> Option<usize> {
         let (fh, leases) = (self.fh, &self.cpu.leases);
-        let (head, line) = (fh.map.head(index), fh.map.line(index));
+        let (head, line) = (block.head, block.line);
         let key = u64::from(head.number) * WORDS as u64 + w as u64;
         let (slot, me) = (Leases::slot_of(key), self.lease_name());
         if leases.slot(slot).is_of(key) {
             debug_assert_eq!(freed, 0);
-            return self.revive(slot, index, w);
+            return self.revive(slot, block, w);
         }
         let lease = head.lease(w);
         if lease != 0 && lease & EMPTY == 0 || !self.make_room(slot) {
             return None;
         }
-        fh.holds(self.cpu);
+        self.cpu.holds(fh);
         if !head.change_lease(w, lease, me) {
             return None;
         }
@@ -65,14 +65,14 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             // Becoming whole, whole, of another type or isolated by now; or nothing there; or what
             // is freed was free. The frames before the lease, as in `end_lease`: nobody takes any
             // of them until all are back.
-            fh.put_back_uncounted(index, w, got);
+            block.put_back_uncounted(fh, w, got);
             head.set_lease(w, 0);
             let now = line.word_after_class(w);
-            fh.raise_by(self.by(), index, now);
+            block.raise_by(self.by(), now);
             return None;
         }
-        self.count_leased(tag, index, got);
-        let (all, place) = (got | freed, (index, w, line.cell(w)));
+        self.count_leased(tag, block, got);
+        let (all, place) = (got | freed, (block, w, line.cell(w)));
         let breakable = self.breakable(all, order, tag.zone());
         leases.open(slot, key, place, (purpose, migratetype), all, breakable);
         Some(slot)
@@ -80,16 +80,16 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
 
     /// A word that this CPU has a slot for already: what others freed into it comes into the hand
     /// as well.
-    pub(crate) fn revive(&self, slot: usize, index: Index, w: usize) -> Option<usize> {
-        if !self.claim_slot(slot, index, w) {
+    pub(crate) fn revive(&self, slot: usize, block: Block<'m>, w: usize) -> Option<usize> {
+        if !self.claim_slot(slot, block, w) {
             return None;
         }
         let lease = self.cpu.leases.slot(slot);
-        let got = self.fh.map.line(index).take_word(w);
-        let tag = self.fh.map.head(index).tag.get();
-        self.count_leased(tag, index, got);
+        let got = block.line.take_word(w);
+        let tag = block.head.tag.get();
+        self.count_leased(tag, block, got);
         let strays = lease.all() & got;
-        self.fh.report_late(index, w, strays);
+        block.report_late(self.fh, w, strays);
         lease.add_all(got & !strays);
         self.cpu.leases.set_ready(slot);
         (lease.mask() != 0).then_some(slot)
@@ -97,17 +97,17 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
 
     /// These frames have left their word for the hand.
     #[inline(always)]
-    fn count_leased(&self, tag: Tag, index: Index, frames: u64) {
+    fn count_leased(&self, tag: Tag, block: Block<'m>, frames: u64) {
         let count = u64::from(frames.count_ones());
         self.cpu.counters.refilled_frames.add(count);
-        self.fh.count_free(self.by(), tag, index, count.wrapping_neg());
-        self.fh.fold_home(self.cpu);
+        block.count_free(self.by(), tag, count.wrapping_neg());
+        self.cpu.fold_home(self.fh);
     }
 
     /// Makes sure that the lease of a slot's word names this CPU; otherwise the slot is freed,
     /// which had nothing in hand.
-    pub(crate) fn claim_slot(&self, slot: usize, index: Index, w: usize) -> bool {
-        let (head, me) = (self.fh.map.head(index), self.lease_name());
+    pub(crate) fn claim_slot(&self, slot: usize, block: Block<'m>, w: usize) -> bool {
+        let (head, me) = (block.head, self.lease_name());
         let ours = head.lease(w) == me || head.change_lease(w, me | EMPTY, me);
         if !ours {
             // Taken over while it was empty, or the block has become whole meanwhile.
@@ -138,12 +138,12 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
 
     /// Puts what is in hand of a slot back and frees it.
     pub(crate) fn end_lease(&self, slot: usize) {
-        let (fh, leases, me) = (self.fh, &self.cpu.leases, self.lease_name());
+        let (leases, me) = (&self.cpu.leases, self.lease_name());
         let lease = leases.slot(slot);
-        let Some((index, w)) = lease.place() else { return };
-        let (head, line, mask) = (fh.map.head(index), fh.map.line(index), lease.all());
+        let Some((block, w)) = lease.place(&self.fh.map) else { return };
+        let (head, line, mask) = (block.head, block.line, lease.all());
         if mask != 0 {
-            fh.put_in_word(self.by(), index, w, mask);
+            block.put_in_word(self.by(), w, mask);
         }
         leases.close(slot);
         match head.lease(w) {
@@ -156,7 +156,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         // Not only what was in hand: nothing of a leased word counts for the board.
         let now = line.word_after_class(w);
         if now | mask != 0 {
-            fh.raise_by(self.by(), index, now);
+            block.raise_by(self.by(), now);
         }
     }
 
@@ -207,12 +207,11 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// A slot has nothing in hand: takes what others have freed into the word, or lets anybody take
     /// the word over. Whether there is something in hand now.
     pub(crate) fn replenish(&self, slot: usize) -> bool {
-        let fh = self.fh;
         let lease = self.cpu.leases.slot(slot);
-        let Some((index, w)) = lease.place() else { return false };
-        let (head, line) = (fh.map.head(index), fh.map.line(index));
+        let Some((block, w)) = lease.place(&self.fh.map) else { return false };
+        let (head, line) = (block.head, block.line);
         if line.word(w) != 0 {
-            return self.revive(slot, index, w).is_some();
+            return self.revive(slot, block, w).is_some();
         }
         if lease.spare() != 0 {
             // Kept: for whoever has asked.
@@ -224,7 +223,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             // A free that came in between has not counted for the board.
             let now = line.word_after_class(w);
             if now != 0 {
-                fh.raise_by(self.by(), index, now);
+                block.raise_by(self.by(), now);
             }
         }
         false
@@ -232,8 +231,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
 
     /// A run out of a split block of that type: by leasing a word that has it, or straight from the
     /// words.
-    pub(crate) fn take_of(&self, index: Index, want: Want) -> Option<u64> {
-        let head = self.fh.map.head(index);
+    pub(crate) fn take_of(&self, block: Block<'m>, want: Want) -> Option<u64> {
+        let head = block.head;
         let tag = head.tag.get();
         if !tag.is_open() {
             return None;
@@ -243,14 +242,14 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let leasable =
             tag.is_plain_split() && self.is_home(tag.zone()) && tag.migratetype() != HIGH_ATOMIC;
         if want.order >= 6 || !leasable || self.cpu.leases.limit() == 0 {
-            let offset = self.fh.claim(self.by(), index, want.order)?;
-            return Some(self.fh.map.base(index) + offset as u64);
+            let offset = block.claim(self.by(), want.order)?;
+            return Some(block.base() + offset as u64);
         }
         let kind = (want.purpose(), want.migratetype);
         // Others may take a word meanwhile, but each time that is one chance less.
         for _ in 0..WORDS {
-            let w = self.best_word(index, want)?;
-            let Some(slot) = self.lease(index, w, tag, kind, (0, Some(want.order))) else {
+            let w = self.best_word(block, want)?;
+            let Some(slot) = self.lease(block, w, tag, kind, (0, Some(want.order))) else {
                 continue;
             };
             let Some(pfn) = self.take(slot, want.order) else { continue };
@@ -267,9 +266,9 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// The word of a block to lease: one that has the run, that nobody leases, and whose own
     /// largest run is the smallest, so that larger ones stay. Among equals, CPUs that share a block
     /// begin at different words.
-    fn best_word(&self, index: Index, want: Want) -> Option<usize> {
-        let (head, line) = (self.fh.map.head(index), self.fh.map.line(index));
-        let (lanes, base) = (bits::LANES[want.order as usize], self.fh.map.base(index));
+    fn best_word(&self, block: Block<'m>, want: Want) -> Option<usize> {
+        let (head, line) = (block.head, block.line);
+        let (lanes, base) = (bits::LANES[want.order as usize], block.base());
         let (mut best, first) = (None, self.id.index());
         for step in 0..WORDS {
             let w = (step + first) % WORDS;
@@ -325,36 +324,41 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
 
     #[cold]
     fn report_strays_of(&self, slot: usize, strays: u64) {
-        if let Some((index, w)) = self.cpu.leases.slot(slot).place() {
-            self.fh.report_late(index, w, strays);
+        if let Some((block, w)) = self.cpu.leases.slot(slot).place(&self.fh.map) {
+            block.report_late(self.fh, w, strays);
         }
     }
 }
 
-impl<P: Platform> Freehold<'_, P> {
+impl<'m> Block<'m> {
     /// Whether frames of a word are in another CPU's hand, as far as that can be seen.
     #[inline]
-    pub(crate) fn in_other_hand(&self, index: Index, w: usize, bits: u64) -> bool {
-        let head = self.map.head(index);
+    pub(crate) fn in_other_hand(
+        self,
+        fh: &Freehold<'m, impl Platform>,
+        w: usize,
+        bits: u64,
+    ) -> bool {
+        let head = self.head;
         let lease = head.lease(w);
         if lease == 0 || lease & EMPTY != 0 {
             return false;
         }
         let key = u64::from(head.number) * WORDS as u64 + w as u64;
-        self.cpus
+        fh.cpus
             .get(usize::from(lease) - 1)
             .is_some_and(|cpu| cpu.leases.slot(Leases::slot_of(key)).shows(key, bits))
     }
 
     /// The frames of a word that are in some CPU's hand, as far as that can be seen.
-    pub(crate) fn leased_frames(&self, index: Index, w: usize) -> u64 {
-        let head = self.map.head(index);
+    pub(crate) fn leased_frames(self, fh: &Freehold<'m, impl Platform>, w: usize) -> u64 {
+        let head = self.head;
         let lease = head.lease(w);
         if lease == 0 || lease & EMPTY != 0 {
             return 0;
         }
         let key = u64::from(head.number) * WORDS as u64 + w as u64;
-        let Some(cpu) = self.cpus.get(usize::from(lease) - 1) else { return 0 };
+        let Some(cpu) = fh.cpus.get(usize::from(lease) - 1) else { return 0 };
         cpu.leases.slot(Leases::slot_of(key)).shown(key)
     }
 }
@@ -379,12 +383,12 @@ mod tests {
         if flush {
             first.flush().unwrap();
         }
-        let (index, w) = place(&fh, pfn);
-        let (head, line) = (fh.map.head(index), fh.map.line(index));
+        let (block, w) = place(&fh, pfn);
+        let (head, line) = (block.head, block.line);
         let id = CpuId::new(1);
         let inside = Inside::enter(&fh, fh.cpu_state(id).unwrap(), id, false);
         assert_eq!(
-            inside.lease(index, w, head.tag.get(), (Purpose::Frames, 1), (freed, None)),
+            inside.lease(block, w, head.tag.get(), (Purpose::Frames, 1), (freed, None)),
             None
         );
         assert_eq!(inside.cpu.leases.held(), 0);
@@ -402,20 +406,20 @@ mod tests {
             let cpu = fh.on(CpuId::new(0));
             let pfn = cpu.alloc(Request::new(Order::ZERO, Migratetype::Movable)).unwrap();
             cpu.flush().unwrap();
-            let (index, w) = place(fh, pfn);
+            let (block, w) = place(fh, pfn);
             let id = CpuId::new(0);
             let inside = Inside::enter(fh, fh.cpu_state(id).unwrap(), id, false);
-            let before = fh.map.head(index).tag.get().with_type(Migratetype::Unmovable as usize);
+            let before = block.head.tag.get().with_type(Migratetype::Unmovable as usize);
             let wrong = move || {
-                let _ = fh.free_word(None, pfn.get() / 64, 1 << 5, 1);
+                let _ = fh.freeing(None).word(pfn.get() / 64, 1 << 5, 1);
             };
-            let lease = || inside.lease(index, w, before, (Purpose::Frames, 1), (0, None));
+            let lease = || inside.lease(block, w, before, (Purpose::Frames, 1), (0, None));
             let (slot, ran) = interrupted(n, wrong, lease);
             assert_eq!(slot, None);
             drop(inside);
             reached = ran;
             told += fh.totals().late_double_frees;
-            let (word, free) = (fh.map.line(index).word(w), fh.free_in(&fh.zones[0]).all);
+            let (word, free) = (block.line.word(w), fh.zones[0].free(fh).all);
             assert_eq!((word, free), (!(1 << (pfn.get() % 64)), 1023), "step {n}");
             fh.validate().unwrap();
         }

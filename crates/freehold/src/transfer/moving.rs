@@ -52,9 +52,9 @@ struct Moves {
 impl<'m> Zone<'m> {
     /// Marks that frames are on the way, `n` being any number; not where `by` is a CPU, whose door
     /// says so.
-    pub(crate) fn moving(&'m self, by: By<'_>, n: usize) -> Option<Moving<'m>> {
+    pub(crate) fn moving<P>(&'m self, by: By<'_, 'm, P>, n: usize) -> Option<Moving<'m>> {
         let mark = &self.outside[n % self.outside.len()].moving;
-        by.0.is_none().then(|| {
+        by.cpu.is_none().then(|| {
             // Relaxed: the fence has whoever sees by what the frames are taken see this, too. A full one:
             // the block's tag is read next, which hotplug writes before it looks here.
             mark.fetch_add(ONE, Ordering::Relaxed);
@@ -146,7 +146,6 @@ mod tests {
     use super::LOOKS;
     use crate::block::bits;
     use crate::block::words::{CLASS_NONE, CLASS_WHOLE};
-    use crate::cpu::by::OUTSIDE;
     use crate::steps::interrupted;
     use crate::testing::{Machine, machine_on};
     use crate::{AllocError, AllocFlags, CpuId, Migratetype, Order, Pfn, Platform, Request};
@@ -181,12 +180,11 @@ mod tests {
     fn beside_a_mover(request: Request, at: u32) -> (Result<Pfn, AllocError>, u32) {
         let (fh, host) = machine(1536);
         let zone = &fh.zones[0];
-        let movable = Migratetype::Movable as usize;
-        let take = || fh.take_whole(OUTSIDE, zone, movable, AllocFlags::empty(), false).unwrap();
-        let mark = zone.moving(OUTSIDE, 0);
+        let take = || zone.take_whole(fh.outside(), AllocFlags::empty(), false).unwrap();
+        let mark = zone.moving(fh.outside(), 0);
         let blocks: Vec<_> = [take(), take(), take()].into();
         let arrive = move || {
-            blocks.into_iter().for_each(|index| fh.insert_whole(OUTSIDE, index));
+            blocks.into_iter().for_each(|block| block.insert_whole(fh.outside()));
             drop(mark);
         };
         *host.then.lock().unwrap() = Some((at, Box::new(arrive)));
@@ -255,7 +253,7 @@ mod tests {
         if !frames.is_empty() {
             let len = (frames.end - frames.start) as u32;
             let bits = bits::mask((frames.start % 64) as u32, len);
-            fh.free_word(None, frames.start / 64, bits, 1).unwrap();
+            fh.freeing(None).word(frames.start / 64, bits, 1).unwrap();
         }
     }
 
@@ -266,9 +264,9 @@ mod tests {
         fh.set_watermarks(0, 0, 0, 0).unwrap();
         let request = |order| Request::new(Order::new(order).unwrap(), Migratetype::Movable);
         let cpu = fh.on(CpuId::new(0));
-        let index = fh.map.locate(cpu.alloc(request(9)).unwrap().get()).unwrap();
+        let block = fh.map.locate(cpu.alloc(request(9)).unwrap().get()).unwrap();
         if case.before.is_empty() {
-            assert!(fh.map.head(index).change_class(CLASS_NONE, CLASS_WHOLE - 1));
+            assert!(block.head.change_class(CLASS_NONE, CLASS_WHOLE - 1));
         } else {
             free_outside(fh, &case.before);
         }

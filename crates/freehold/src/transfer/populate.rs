@@ -3,11 +3,11 @@
 //! Whole blocks are bits in the zone's bitmap, and nothing else is written: their metadata is set
 //! up when the first of their section is used. Blocks with holes and CMA blocks are set up at once.
 
+use crate::block::map::FrameMap;
 use crate::block::map::MemoryRange;
 use crate::block::tag::{ABSENT, CMA, HOLES, SPLIT, TAKEN, Tag};
 use crate::block::words::CLASS_WHOLE;
 use crate::block::{FRAMES, WORDS, bits};
-use crate::cpu::by::OUTSIDE;
 use crate::primitive::{Count, Ordering, Plain};
 use crate::types::section::{SECTION_BLOCKS, SECTION_SHIFT};
 use crate::zone::Zone;
@@ -31,7 +31,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     ) -> Result<(), HotplugError> {
         let (first, last) = (range.start.get() >> 9, (range.end.get() - 1) >> 9);
         // At the start the configuration was counted through: there is room for all of it.
-        let has_room = at_start || self.has_room_for(first, last);
+        let has_room = at_start || self.map.has_room_for(first, last);
         self.note_piece(zone, range, has_room, || self.ends_are_set_up(range))?;
         let mut number = first;
         while number <= last {
@@ -43,14 +43,14 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 let next_cma =
                     cma.iter().map(|r| r.start.get() >> 9).filter(|&at| at > number).min();
                 let end = (range.end.get() >> 9).min(next_cma.unwrap_or(u64::MAX));
-                self.populate_wholes(zone, number, end);
+                zone.populate_wholes(self, number, end);
                 number = end;
                 continue;
             }
             let start = range.start.get().max(base);
             let end = range.end.get().min(base + FRAMES as u64);
-            self.populate_block(
-                zone,
+            zone.populate_block(
+                self,
                 number,
                 ((start - base) as usize, (end - start) as usize),
                 is_cma,
@@ -72,11 +72,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
         has_room: bool,
         set_up: impl FnOnce() -> bool,
     ) -> Result<(), HotplugError> {
-        if !has_room || !self.note_range(zone, range) {
+        if !has_room || !self.map.note_range(zone, range) {
             return Err(HotplugError::NoRoom);
         }
         if !set_up() {
-            self.map.change_ranges(|| self.forget_range(range));
+            self.map.change_ranges(|| self.map.forget_range(range));
             return Err(HotplugError::Busy { pfn: range.start });
         }
         Ok(())
@@ -96,13 +96,13 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let blocks = || range.start.get() >> 9..range.end.get() >> 9;
         let (first, last) = (blocks().start, blocks().end - 1);
         let is_set_up = |number: u64| self.map.set_up(number << 9, || self.waited());
-        let has_room = self.has_room_for(first, last);
+        let has_room = self.map.has_room_for(first, last);
         self.note_piece(zone, range, has_room, || blocks().all(is_set_up))?;
-        for index in blocks().filter_map(|number| self.map.locate_block(number)) {
+        for block in blocks().filter_map(|number| self.map.locate_block(number)) {
             // Frees of memory that went while they were under way.
-            self.report_strays(index);
+            block.report_strays(self);
             let tag = Tag::new(TAKEN, Migratetype::Movable as usize, zone.id);
-            self.map.head(index).tag.set(tag);
+            block.head.tag.set(tag);
         }
         zone.managed.set(zone.managed.get() + range.len());
         Ok(())
@@ -115,19 +115,21 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let mut parts = ends.into_iter().filter(|end| end % FRAMES as u64 != 0);
         parts.all(|pfn| self.map.set_up(pfn, || self.waited()))
     }
+}
 
+impl<'m> FrameMap<'m> {
     /// Whether there is room for the sections of these blocks, set up now or when they are used.
     fn has_room_for(&self, first: u64, last: u64) -> bool {
         let has_room =
-            |s: u64| self.has_memory(s) || self.map.locate_block(s * SECTION_BLOCKS).is_some();
+            |s: u64| self.has_memory(s) || self.locate_block(s * SECTION_BLOCKS).is_some();
         let sections = (first / SECTION_BLOCKS)..=(last / SECTION_BLOCKS);
         let missing = sections.filter(|&s| !has_room(s)).count() as u64;
-        self.planned_sections() + missing <= u64::from(self.map.blocks.room())
+        self.planned_sections() + missing <= u64::from(self.blocks.room())
     }
 
     /// Sections that have memory, set up or not.
     fn planned_sections(&self) -> u64 {
-        let ranges = || self.map.ranges.iter().filter(|r| !r.is_spent());
+        let ranges = || self.ranges.iter().filter(|r| !r.is_spent());
         let sections =
             |r: &MemoryRange| (r.start.get() >> SECTION_SHIFT, (r.end.get() - 1) >> SECTION_SHIFT);
         let mut planned = 0;
@@ -142,29 +144,28 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
         // A section keeps its metadata when its memory goes.
         let orphans = self
-            .map
             .blocks
             .sections()
-            .filter(|&index| !self.has_memory(self.map.base(index) >> SECTION_SHIFT));
+            .filter(|&first| !self.has_memory(self.block(first).base() >> SECTION_SHIFT));
         planned + orphans.count() as u64
     }
 
     /// Whether a section has memory.
     fn has_memory(&self, section: u64) -> bool {
         let (start, end) = (section << SECTION_SHIFT, (section + 1) << SECTION_SHIFT);
-        self.map.ranges.iter().any(|r| r.start.get().max(start) < r.end.get().min(end))
+        self.ranges.iter().any(|r| r.start.get().max(start) < r.end.get().min(end))
     }
 
     /// Notes where memory is. A piece that continues another one needs no entry of its own.
     fn note_range(&self, zone: &Zone<'m>, range: FrameRange) -> bool {
         let used = |r: &&MemoryRange| !r.is_spent() && zone.span.contains(Pfn::new(r.start.get()));
-        let below = self.map.ranges.iter().filter(used).find(|r| r.end.get() == range.start.get());
-        let above = self.map.ranges.iter().filter(used).find(|r| r.start.get() == range.end.get());
-        let spent = self.map.ranges.iter().find(|r| r.is_spent());
+        let below = self.ranges.iter().filter(used).find(|r| r.end.get() == range.start.get());
+        let above = self.ranges.iter().filter(used).find(|r| r.start.get() == range.end.get());
+        let spent = self.ranges.iter().find(|r| r.is_spent());
         let Some(entry) = below.or(above).or(spent) else { return false };
         let start = below.map_or(range.start.get(), |r| r.start.get());
         let end = above.map_or(range.end.get(), |r| r.end.get());
-        self.map.change_ranges(|| {
+        self.change_ranges(|| {
             entry.set(start, end);
             if let (Some(_), Some(above)) = (below, above) {
                 above.spend();
@@ -172,30 +173,38 @@ impl<'m, P: Platform> Freehold<'m, P> {
         });
         true
     }
+}
 
+impl<'m> Zone<'m> {
     /// Whole blocks: bits of the bitmap.
-    fn populate_wholes(&self, zone: &'m Zone<'m>, first: u64, end: u64) {
-        let (from, to) = (first - zone.first_block, end - zone.first_block);
-        zone.managed.set(zone.managed.get() + (to - from) * FRAMES as u64);
+    fn populate_wholes(&'m self, fh: &Freehold<'m, impl Platform>, first: u64, end: u64) {
+        let (from, to) = (first - self.first_block, end - self.first_block);
+        self.managed.set(self.managed.get() + (to - from) * FRAMES as u64);
         // Where their metadata is set up, who takes a block has it say that there is memory again.
-        zone.bitmap.insert_range(from, to);
+        self.bitmap.insert_range(from, to);
         // SeqCst: see `Zone::insert_whole`.
-        zone.whole_blocks.0.fetch_add(to - from, Ordering::SeqCst);
-        self.watch.came(CLASS_WHOLE);
+        self.whole_blocks.0.fetch_add(to - from, Ordering::SeqCst);
+        fh.watch.came(CLASS_WHOLE);
     }
 
     /// One block of which only some frames exist, or a CMA block.
-    fn populate_block(&self, zone: &'m Zone<'m>, number: u64, span: (usize, usize), is_cma: bool) {
-        self.map.set_up(number << 9, || self.waited());
-        let Some(index) = self.map.locate_block(number) else { return };
+    fn populate_block(
+        &'m self,
+        fh: &Freehold<'m, impl Platform>,
+        number: u64,
+        span: (usize, usize),
+        is_cma: bool,
+    ) {
+        fh.map.set_up(number << 9, || fh.waited());
+        let Some(block) = fh.map.locate_block(number) else { return };
         let migratetype = if is_cma { CMA } else { Migratetype::Movable as usize };
-        let head = self.map.head(index);
+        let head = block.head;
         let mut tag = head.tag.get();
         if tag.state() == ABSENT {
-            tag = Tag::new(SPLIT, migratetype, zone.id);
-            zone.cma_blocks.add(u64::from(is_cma));
+            tag = Tag::new(SPLIT, migratetype, self.id);
+            self.cma_blocks.add(u64::from(is_cma));
             // Frees of memory that went while they were under way.
-            self.report_strays(index);
+            block.report_strays(fh);
         }
         // Two pieces of memory meet in one block: it is isolated, or nobody knows this allocator
         // yet.
@@ -203,15 +212,15 @@ impl<'m, P: Platform> Freehold<'m, P> {
         // The words before the tag, which says that they tell: a wrong free in between would count,
         // and its frame could be handed out twice.
         for (w, m) in bits::spans(span.0, span.1) {
-            let (_, strays) = self.map.line(index).put_back(w, m);
-            self.report_late(index, w, strays);
-            self.count_free(OUTSIDE, tag, index, u64::from((m & !strays).count_ones()));
+            let (_, strays) = block.line.put_back(w, m);
+            block.report_late(fh, w, strays);
+            block.count_free(fh.outside(), tag, u64::from((m & !strays).count_ones()));
         }
-        zone.managed.set(zone.managed.get() + span.1 as u64);
-        let holes = self.map.present_of_ranges(self.map.base(index)) != [!0; WORDS];
+        self.managed.set(self.managed.get() + span.1 as u64);
+        let holes = fh.map.present_of_ranges(block.base()) != [!0; WORDS];
         head.tag.set(tag.with_flag(HOLES, holes));
-        self.publish(OUTSIDE, index);
-        self.raise(OUTSIDE, index);
+        block.publish(fh.outside());
+        block.raise(fh.outside());
     }
 }
 

@@ -10,7 +10,6 @@
 //! Whether a CPU is inside its state at this moment, on its way with frames that are in no slot yet,
 //! is nowhere but in its door.
 
-use crate::block::layout::Place;
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::SLOTS;
 use crate::cpu::state::CpuState;
@@ -36,7 +35,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         // Acquire: whoever has taken what we did not find was inside its CPU's state
         // then.
         acquire_fence();
-        self.recall_where(but, |cpu| self.may_have_for(cpu, order))
+        self.recall_where(but, |cpu| cpu.may_have_for(self, order))
     }
 
     /// Whether a recall by that CPU would ask anybody now. A recall that asks nobody, and a look that
@@ -46,43 +45,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         // Acquire: as `recall`.
         acquire_fence();
         let mut others = self.cpus.iter().filter(|cpu| usize::from(cpu.number) != but.index());
-        others.any(|cpu| self.may_have_for(cpu, order))
-    }
-
-    /// Whether a CPU has something for a request of that order, or may be on its way with it.
-    fn may_have_for(&self, cpu: &CpuState<'m>, order: Option<Order>) -> bool {
-        // Whoever is inside may have taken frames that are in no slot yet, or not put back yet what
-        // it had: the door after the hand.
-        self.has_for(cpu, order) || {
-            // Acquire: whoever has emptied the hand was inside then.
-            acquire_fence();
-            cpu.door.is_occupied()
-        }
-    }
-
-    /// Whether a CPU has something that a request of that order would ask it for, by a glance.
-    pub(crate) fn has_for(&self, cpu: &CpuState<'m>, order: Option<Order>) -> bool {
-        cpu.kept.iter().any(|kept| !kept.is_none())
-            || cpu.leases.held() != 0 && self.has_in_hand(cpu, order)
-            || order.is_none_or(|order| order >= Order::PAGEBLOCK) && self.uses_a_free_block(cpu)
-    }
-
-    /// Whether a CPU takes its next words from a block that may be wholly free, and stays split until
-    /// that CPU goes on to another one; by a glance.
-    fn uses_a_free_block(&self, cpu: &CpuState<'m>) -> bool {
-        let places = (0..self.zones.len()).flat_map(|z| self.cursors_of(cpu, z).places());
-        places.filter_map(Place::seen).any(|(index, _)| {
-            let head = self.map.head(index);
-            head.class() >= CLASSES && head.tag.get().is_open()
-        })
-    }
-
-    /// Whether a CPU has a run of that order in hand, by a glance.
-    fn has_in_hand(&self, cpu: &CpuState<'m>, order: Option<Order>) -> bool {
-        let Some(order) = order.filter(|&order| order < Order::PAGEBLOCK) else { return true };
-        // Of a run of several words each is full.
-        let order = u32::from(order.get()).min(6);
-        (0..SLOTS).any(|slot| cpu.leases.slot(slot).shows_run(order))
+        others.any(|cpu| cpu.may_have_for(self, order))
     }
 
     /// [`recall`](Self::recall) of the CPUs that `wanted` picks.
@@ -129,5 +92,43 @@ impl<'m, P: Platform> Freehold<'m, P> {
             asked += 1;
         }
         asked
+    }
+}
+
+impl<'m> CpuState<'m> {
+    /// Whether a CPU has something for a request of that order, or may be on its way with it.
+    fn may_have_for(&self, fh: &Freehold<'m, impl Platform>, order: Option<Order>) -> bool {
+        // Whoever is inside may have taken frames that are in no slot yet, or not put back yet what
+        // it had: the door after the hand.
+        self.has_for(fh, order) || {
+            // Acquire: whoever has emptied the hand was inside then.
+            acquire_fence();
+            self.door.is_occupied()
+        }
+    }
+
+    /// Whether a CPU has something that a request of that order would ask it for, by a glance.
+    pub(crate) fn has_for(&self, fh: &Freehold<'m, impl Platform>, order: Option<Order>) -> bool {
+        self.kept.iter().any(|kept| !kept.is_none())
+            || self.leases.held() != 0 && self.has_in_hand(order)
+            || order.is_none_or(|order| order >= Order::PAGEBLOCK) && self.uses_a_free_block(fh)
+    }
+
+    /// Whether a CPU takes its next words from a block that may be wholly free, and stays split until
+    /// that CPU goes on to another one; by a glance.
+    fn uses_a_free_block(&self, fh: &Freehold<'m, impl Platform>) -> bool {
+        let places = (0..fh.zones.len()).flat_map(|z| self.cursors(fh, z).places());
+        places.filter_map(|place| place.seen(&fh.map)).any(|(block, _)| {
+            let head = block.head;
+            head.class() >= CLASSES && head.tag.get().is_open()
+        })
+    }
+
+    /// Whether a CPU has a run of that order in hand, by a glance.
+    fn has_in_hand(&self, order: Option<Order>) -> bool {
+        let Some(order) = order.filter(|&order| order < Order::PAGEBLOCK) else { return true };
+        // Of a run of several words each is full.
+        let order = u32::from(order.get()).min(6);
+        (0..SLOTS).any(|slot| self.leases.slot(slot).shows_run(order))
     }
 }

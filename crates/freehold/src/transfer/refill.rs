@@ -9,7 +9,7 @@
 //!
 //! None of it takes a lock: whoever else chooses the same block takes other words of it.
 
-use crate::block::layout::Index;
+use crate::block::Block;
 use crate::block::tag::{HIGH_ATOMIC, Tag};
 use crate::block::words::{CLASS_BUSY, CLASS_NONE, count_of, find_run};
 use crate::block::{FRAMES, WORDS, bits};
@@ -94,20 +94,20 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// From the block in use of a zone.
     #[inline]
     pub(crate) fn take_of_block_in_use(&self, z: usize, want: Want) -> Option<u64> {
-        let index = self.cursors(z).get(want.purpose(), want.migratetype)?;
-        if !self.fits(index, z, want) {
+        let block = self.cursors(z).get(&self.fh.map, want.purpose(), want.migratetype)?;
+        if !self.fits(block, z, want) {
             return None;
         }
-        self.take_of(index, want)
+        self.take_of(block, want)
     }
 
     /// Whether a block may be used without a search of the board. Its class says that it has such a
     /// run; and unless nearly all of the zone is whole, it has no larger run than is taken, or is the
     /// one that the search would find: otherwise the board may know one that fits better, which is
     /// what keeps others whole.
-    fn fits(&self, index: Index, z: usize, want: Want) -> bool {
+    fn fits(&self, block: Block<'m>, z: usize, want: Want) -> bool {
         let zone = &self.fh.zones[z];
-        let head = self.fh.map.head(index);
+        let head = block.head;
         let tag = head.tag.get();
         // Once: others change it.
         let class = head.class();
@@ -117,55 +117,61 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             && !zone.is_tight()
             && (zone.is_roomy()
                 || class <= SMALL_CLASS.max(want.class())
-                || self.is_next(index, zone, want, class))
+                || self.is_next(block, zone, want, class))
     }
 
     /// Whether the block in use, whose class is larger than what is wanted, is the one that
-    /// [`pick`](Freehold::pick) would find, as far as a few glances tell.
+    /// [`pick`](Want::pick) would find, as far as a few glances tell.
     #[inline(never)]
-    fn is_next(&self, index: Index, zone: &Zone<'m>, want: Want, class: u8) -> bool {
-        let (fh, head) = (self.fh, self.fh.map.head(index));
+    fn is_next(&self, block: Block<'m>, zone: &Zone<'m>, want: Want, class: u8) -> bool {
+        let (fh, head) = (self.fh, block.head);
         let (board, row) = (&zone.board, row_of(want.migratetype, class));
         class <= CLASSES
             && board.are_empty(row_of(want.migratetype, want.class())..row)
             && !(want.is_for_loose() && board.has_any(LOOSE))
-            && board.is_first(fh.map.rows(index), row, head.number)
-            && !(zone.spread.get() && fh.is_shared(self.by(), index))
+            && board.is_first(fh.map.rows(block), row, head.number)
+            && !(zone.spread.get() && block.is_shared(self.by()))
     }
 
     /// Finds a split block with the run that is wanted and makes it this CPU's block in use. `None`
     /// where the zone has nothing of that type.
-    pub(crate) fn refill(&self, z: usize, want: Want) -> Option<Index> {
-        let (fh, zone) = (self.fh, &self.fh.zones[z]);
+    pub(crate) fn refill(&self, z: usize, want: Want) -> Option<Block<'m>> {
+        let zone = &self.fh.zones[z];
         self.cpu.counters.refills.add(1);
         let spread = zone.spread.get() && want.order < 6;
         let most = if want.order < 6 { u32::MAX } else { LOOKS_FOR_WORDS };
-        let pick = |most| fh.pick(self.by(), zone, want, spread, most);
-        let (index, phase) = pick(most)
-            .map(|index| (index, RefillPhase::Recover))
+        let pick = |most| want.pick(self.by(), zone, spread, most);
+        let (block, phase) = pick(most)
+            .map(|block| (block, RefillPhase::Recover))
             .or_else(|| Some((self.split_whole(zone, want)?, RefillPhase::Claim)))
             .or_else(|| {
                 let rest = if most == u32::MAX { None } else { pick(u32::MAX) };
                 Some((rest?, RefillPhase::Recover))
             })?;
-        self.came_by(z, want, index, phase);
-        Some(index)
+        self.came_by(z, want, block, phase);
+        Some(block)
     }
 
     /// A block is the one in use from now on.
-    fn came_by(&self, z: usize, want: Want, index: Index, phase: RefillPhase) {
+    fn came_by(&self, z: usize, want: Want, block: Block<'m>, phase: RefillPhase) {
         self.cpu.counters.by_phase[phase as usize].add(1);
-        self.use_block(z, want.purpose(), want.migratetype, index);
+        self.use_block(z, want.purpose(), want.migratetype, block);
     }
 
     /// Has the next frames come from that block; the one before it may become whole now.
-    pub(crate) fn use_block(&self, z: usize, purpose: Purpose, migratetype: usize, block: Index) {
+    pub(crate) fn use_block(
+        &self,
+        z: usize,
+        purpose: Purpose,
+        migratetype: usize,
+        block: Block<'m>,
+    ) {
         let cursors = self.cursors(z);
-        let before = cursors.get(purpose, migratetype);
+        let before = cursors.get(&self.fh.map, purpose, migratetype);
         if before == Some(block) {
             return;
         }
-        self.fh.holds(self.cpu);
+        self.cpu.holds(self.fh);
         cursors.set(purpose, migratetype, block);
         if let Some(before) = before {
             self.leave_block(before);
@@ -173,87 +179,85 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     }
 
     /// A block is not in use any more: what is wholly free becomes whole.
-    pub(crate) fn leave_block(&self, index: Index) {
-        let head = self.fh.map.head(index);
+    pub(crate) fn leave_block(&self, block: Block<'m>) {
+        let head = block.head;
         if head.class() >= CLASSES && head.tag.get().is_open() {
-            self.fh.raise(self.by(), index);
+            block.raise(self.by());
         }
     }
 
     /// A whole block becomes a split one of the wanted type.
-    fn split_whole(&self, zone: &'m Zone<'m>, want: Want) -> Option<Index> {
+    fn split_whole(&self, zone: &'m Zone<'m>, want: Want) -> Option<Block<'m>> {
         if want.migratetype >= HIGH_ATOMIC {
             return None;
         }
-        let index = self.fh.take_whole(self.by(), zone, want.migratetype, want.flags, false)?;
-        self.fh.split(self.by(), index, want.migratetype);
-        Some(index)
+        let block = zone.take_whole(self.by(), want.flags, false)?;
+        block.split(self.by(), want.migratetype);
+        Some(block)
     }
 
     /// A block of another type that is at least half free becomes one of the wanted type (Linux
     /// 6.12 and later). Movable requests claim only what has a large run, since they can be moved
     /// out of the way later; with NO_FRAGMENT nothing is.
-    pub(crate) fn claim_fallback(&self, z: usize, want: Want) -> Option<Index> {
-        let index = self.fh.claim_fallback(self.by(), &self.fh.zones[z], want)?;
-        self.came_by(z, want, index, RefillPhase::Fallback);
-        Some(index)
+    pub(crate) fn claim_fallback(&self, z: usize, want: Want) -> Option<Block<'m>> {
+        let block = want.claim_fallback(self.by(), &self.fh.zones[z])?;
+        self.came_by(z, want, block, RefillPhase::Fallback);
+        Some(block)
     }
 }
 
-impl<'m, P: Platform> Freehold<'m, P> {
+impl Want {
     /// The block of the smallest class of that type that has the run that is wanted, and of those
     /// the lowest. Looks at `most` blocks. If `spread`, blocks in which others lease words are passed
     /// over, a few of them.
-    pub(crate) fn pick(
-        &self,
-        by: By<'_>,
+    pub(crate) fn pick<'m>(
+        self,
+        by: By<'_, 'm, impl Platform>,
         zone: &'m Zone<'m>,
-        want: Want,
         spread: bool,
         mut most: u32,
-    ) -> Option<Index> {
-        let classes = if want.migratetype < HIGH_ATOMIC { CLASSES } else { want.class() };
+    ) -> Option<Block<'m>> {
+        let classes = if self.migratetype < HIGH_ATOMIC { CLASSES } else { self.class() };
         let mut shared = None;
         let mut passed_over = 0;
-        let mut next = want.class();
-        let mut asks_loose = want.is_for_loose();
+        let mut next = self.class();
+        let mut asks_loose = self.is_for_loose();
         while next <= classes {
-            let listed = zone.board.smallest(want.migratetype, next);
+            let listed = zone.board.smallest(self.migratetype, next);
             if asks_loose && listed.is_none_or(|class| class > SMALL_CLASS) {
                 // Rather than that a run of eight is broken up.
                 asks_loose = false;
-                if let Some(index) = self.pick_loose(by, zone, want.migratetype) {
-                    return Some(index);
+                if let Some(block) = self.pick_loose(by, zone, self.migratetype) {
+                    return Some(block);
                 }
             }
             let class = listed?;
             next = class + 1;
-            let row = row_of(want.migratetype, class);
-            let found = self.each_in_row_from(by, zone, row, 0, |index| {
+            let row = row_of(self.migratetype, class);
+            let found = zone.each_in_row_from(by, row, 0, |block| {
                 if most == 0 {
                     return Some(None);
                 }
-                let head = self.map.head(index);
+                let head = block.head;
                 let (tag, known) = (head.tag.get(), head.class());
-                let right = known == class && tag.is_open_of(want.migratetype, zone.id);
-                let known =
-                    if right { Some(known) } else { self.class_in_row(by, index, zone, row) };
-                if known.is_some_and(|known| known < want.class()) {
+                let right = known == class && tag.is_open_of(self.migratetype, zone.id);
+                let known = if right { Some(known) } else { block.class_in_row(by, zone, row) };
+                if known.is_some_and(|known| known < self.class()) {
                     // One of a type whose blocks are all in one row.
                     return None;
                 }
                 most -= 1;
                 let known = known?;
-                if !self.has_open_run(index, want.order) {
-                    self.lower(by, index, known);
+                if !block.has_open_run(self.order) {
+                    block.lower(by, known);
                     return None;
                 }
-                if spread && passed_over < PASSED_OVER && self.is_shared(by, index) {
+                if spread && passed_over < PASSED_OVER && block.is_shared(by) {
                     passed_over += 1;
-                    shared.get_or_insert(index);
+                    shared.get_or_insert(block);
                     return None;
                 }
-                Some(Some(index))
+                Some(Some(block))
             });
             if let Some(found) = found {
                 return found.or(shared);
@@ -265,38 +269,19 @@ impl<'m, P: Platform> Freehold<'m, P> {
         None
     }
 
-    /// The class of a block that has a bit in a row, if it belongs there; otherwise the bit is cleared.
-    #[inline(never)]
-    pub(crate) fn class_in_row(
-        &self,
-        by: By<'_>,
-        index: Index,
-        zone: &Zone<'m>,
-        row: usize,
-    ) -> Option<u8> {
-        let head = self.map.head(index);
-        let (tag, class) = (head.tag.get(), head.class());
-        if class == CLASS_BUSY {
-            return None;
-        }
-        let right = tag.is_open()
-            && tag.zone() == usize::from(zone.id)
-            && class != CLASS_NONE
-            && row_of(tag.migratetype(), class) == row;
-        if !right {
-            self.unlist(by, index, zone, row);
-        }
-        right.then_some(class)
-    }
-
     /// A movable block with loose frames beside a large run, at most half of it free: in the lowest
     /// section that has one that of the smallest class, so that the others may become whole.
-    fn pick_loose(&self, by: By<'_>, zone: &'m Zone<'m>, migratetype: usize) -> Option<Index> {
+    fn pick_loose<'m>(
+        self,
+        by: By<'_, 'm, impl Platform>,
+        zone: &'m Zone<'m>,
+        migratetype: usize,
+    ) -> Option<Block<'m>> {
         if !zone.board.has_any(LOOSE) {
             return None;
         }
-        self.each_section_in_row(by, zone, LOOSE, 0, |first, word| {
-            let rows = self.map.rows(first);
+        zone.each_section_in_row(by, LOOSE, 0, |first, word| {
+            let rows = by.fh.map.rows(first);
             let mut left = word;
             let classes = SMALL_CLASS + 1..=CLASSES;
             let by_class = classes.map(|class| word & rows.row(row_of(migratetype, class)));
@@ -304,132 +289,65 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 left &= !blocks;
                 bits::each(blocks)
             });
-            let block = |bit: u32| first.beside(bit);
-            let found = blocks.by_ref().map(block).find(|&index| {
-                let tag = self.map.head(index).tag.get();
-                let words = self.open_words(index);
+            let block = |bit: u32| by.fh.map.beside(first, bit);
+            let found = blocks.by_ref().map(block).find(|&block| {
+                let tag = block.head.tag.get();
+                let words = block.open_words();
                 let right = tag.is_open()
                     && tag.migratetype() == migratetype
                     && words.iter().any(|&word| bits::loose(word) != 0)
-                    && (count_of(&words) <= MOST_FREE || self.only_loose_in_memory(index, &words));
+                    && (count_of(&words) <= MOST_FREE || block.only_loose_in_memory(by.fh, &words));
                 if !right {
-                    self.unlist_loose(by, index, zone);
+                    block.unlist_loose(by, zone);
                 }
                 right
             });
             drop(blocks);
             if found.is_none() {
                 // All that those have is loose, and their classes say so.
-                bits::each(left).map(block).for_each(|index| self.unlist_loose(by, index, zone));
+                bits::each(left).map(block).for_each(|block| block.unlist_loose(by, zone));
             }
             found
         })
     }
 
-    /// Whether a block has loose frames in memory, and free ones that are not: it is no use to have it
-    /// whole, and what is loose costs nothing.
-    fn only_loose_in_memory(&self, index: Index, words: &[u64; WORDS]) -> bool {
-        let base = self.map.base(index);
-        let (mut loose, mut absent) = (0, 0);
-        for (w, &word) in words.iter().enumerate() {
-            let there = self.in_memory(base, w);
-            loose |= bits::loose(word) & there;
-            absent |= word & !there;
-        }
-        loose != 0 && absent != 0
-    }
-
-    /// Whether another CPU leases a word of a block.
-    fn is_shared(&self, by: By<'_>, index: Index) -> bool {
-        let head = self.map.head(index);
-        let me = by.0.map_or(0, |cpu| cpu.number + 1);
-        (0..WORDS).any(|w| head.is_leased(w) && head.lease(w) != me)
-    }
-
-    /// Calls `see` with each block that has a bit in a row, from a section of the zone on, lowest first,
-    /// until it returns something.
-    pub(crate) fn each_in_row_from<T>(
-        &self,
-        by: By<'_>,
-        zone: &'m Zone<'m>,
-        row: usize,
-        from: u64,
-        mut see: impl FnMut(Index) -> Option<T>,
-    ) -> Option<T> {
-        self.each_section_in_row(by, zone, row, from, |first, word| {
-            bits::each(word).find_map(|bit| see(first.beside(bit)))
-        })
-    }
-
-    /// Calls `see` with the first block of each section, from one on, that has blocks in a row, and the
-    /// section's word of that row, lowest first, until it returns something.
-    fn each_section_in_row<T>(
-        &self,
-        by: By<'_>,
-        zone: &'m Zone<'m>,
-        row: usize,
-        mut from: u64,
-        mut see: impl FnMut(Index, u64) -> Option<T>,
-    ) -> Option<T> {
-        let mut writes = 0;
-        let rows = |first: u64| {
-            let index = self.map.locate_block(first)?;
-            Some((index, self.map.rows(index)))
-        };
-        let found = loop {
-            let Some((section, first, word)) = zone.board.next(row, from, rows, &mut writes) else {
-                break None;
-            };
-            let found = see(first, word);
-            if found.is_some() {
-                break found;
-            }
-            from = section + 1;
-        };
-        if writes != 0 {
-            self.wrote(by, zone, writes);
-        }
-        found
-    }
-
     /// See [`Inside::claim_fallback`].
-    pub(crate) fn claim_fallback(
-        &self,
-        by: By<'_>,
+    pub(crate) fn claim_fallback<'m>(
+        self,
+        by: By<'_, 'm, impl Platform>,
         zone: &'m Zone<'m>,
-        want: Want,
-    ) -> Option<Index> {
-        if want.flags.contains(AllocFlags::NO_FRAGMENT)
-            || want.order >= 9
-            || want.migratetype >= HIGH_ATOMIC
+    ) -> Option<Block<'m>> {
+        if self.flags.contains(AllocFlags::NO_FRAGMENT)
+            || self.order >= 9
+            || self.migratetype >= HIGH_ATOMIC
         {
             return None;
         }
-        let movable = want.migratetype == Migratetype::Movable as usize;
-        let smallest = if movable { want.order.max(4) } else { want.order };
-        for &fallback in Migratetype::PCP[want.migratetype].fallbacks() {
+        let movable = self.migratetype == Migratetype::Movable as usize;
+        let smallest = if movable { self.order.max(4) } else { self.order };
+        for &fallback in Migratetype::PCP[self.migratetype].fallbacks() {
             let mut looks = LOOKS_FOR_FALLBACK;
             // From the largest run on: what has that is likeliest to be half free.
             for class in (smallest as u8 + 1..=CLASSES).rev() {
                 let row = row_of(fallback as usize, class);
-                let found = self.each_in_row_from(by, zone, row, 0, |index| {
+                let found = zone.each_in_row_from(by, row, 0, |block| {
                     if looks == 0 {
                         return Some(None);
                     }
                     looks -= 1;
-                    let tag = self.map.head(index).tag.get();
-                    let words = self.open_words(index);
+                    let tag = block.head.tag.get();
+                    let words = block.open_words();
                     let half = count_of(&words) >= FRAMES as u32 / 2;
-                    let fits = self.class_in_row(by, index, zone, row).is_some()
+                    let fits = block.class_in_row(by, zone, row).is_some()
                         && half
-                        && find_run(&words, want.order).is_some();
-                    let claimed = fits && self.retype(by, index, tag, want.migratetype);
-                    claimed.then_some(Some(index))
+                        && find_run(&words, self.order).is_some();
+                    let claimed = fits && block.retype(by, tag, self.migratetype);
+                    claimed.then_some(Some(block))
                 });
                 match found {
-                    Some(Some(index)) => {
+                    Some(Some(block)) => {
                         zone.counters.fallbacks.add_shared(1);
-                        return Some(index);
+                        return Some(block);
                     }
                     Some(None) => break,
                     None => {}
@@ -440,12 +358,16 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 
     /// A run straight out of a listed block of that type, past the leases.
-    pub(crate) fn take_listed(&self, by: By<'_>, zone: &'m Zone<'m>, want: Want) -> Option<u64> {
+    pub(crate) fn take_listed<'m>(
+        self,
+        by: By<'_, 'm, impl Platform>,
+        zone: &'m Zone<'m>,
+    ) -> Option<u64> {
         // Others may be faster, but not for ever.
         for _ in 0..FRAMES {
-            let index = self.pick(by, zone, want, false, u32::MAX)?;
-            if let Some(offset) = self.claim(by, index, want.order) {
-                return Some(self.map.base(index) + offset as u64);
+            let block = self.pick(by, zone, false, u32::MAX)?;
+            if let Some(offset) = block.claim(by, self.order) {
+                return Some(block.base() + offset as u64);
             }
         }
         None
@@ -453,37 +375,136 @@ impl<'m, P: Platform> Freehold<'m, P> {
 
     /// Serves one request out of what the zone has, as far as its watermarks allow: a run of order 0
     /// to 8 of the wanted type, past the leases, breaking a whole block if need be.
-    pub(crate) fn take_reserved(&self, by: By<'_>, zone: &'m Zone<'m>, want: Want) -> Option<u64> {
-        let high_atomic = Want { migratetype: HIGH_ATOMIC, ..want };
-        if want.flags.contains(AllocFlags::HIGH_ATOMIC) && zone.high_atomic_blocks.get() != 0 {
-            if let Some(pfn) = self.take_listed(by, zone, high_atomic) {
+    pub(crate) fn take_reserved<'m>(
+        self,
+        by: By<'_, 'm, impl Platform>,
+        zone: &'m Zone<'m>,
+    ) -> Option<u64> {
+        let high_atomic = Want { migratetype: HIGH_ATOMIC, ..self };
+        if self.flags.contains(AllocFlags::HIGH_ATOMIC) && zone.high_atomic_blocks.get() != 0 {
+            if let Some(pfn) = high_atomic.take_listed(by, zone) {
                 return Some(pfn);
             }
         }
         // HIGHATOMIC frames are looked at above or in the last resort only: they do not count here.
-        let cma = want.migratetype == crate::block::tag::CMA;
-        if !self.leaves_mark(by, zone, 1 << want.order, want.flags, cma) {
+        let cma = self.migratetype == crate::block::tag::CMA;
+        if !zone.leaves_mark(by, 1 << self.order, self.flags, cma) {
             return None;
         }
-        if let Some(pfn) = self.take_listed(by, zone, want) {
+        if let Some(pfn) = self.take_listed(by, zone) {
             return Some(pfn);
         }
-        if want.migratetype >= HIGH_ATOMIC {
+        if self.migratetype >= HIGH_ATOMIC {
             return None;
         }
-        let index = self.take_whole(by, zone, want.migratetype, want.flags, false)?;
-        self.split(by, index, want.migratetype);
-        let offset = self.claim(by, index, want.order)?;
-        Some(self.map.base(index) + offset as u64)
+        let block = zone.take_whole(by, self.flags, false)?;
+        block.split(by, self.migratetype);
+        let offset = block.claim(by, self.order)?;
+        Some(block.base() + offset as u64)
     }
 
     /// Frames inside a block of another type, which keeps its type: the smallest sufficient run.
-    pub(crate) fn mix(&self, by: By<'_>, zone: &'m Zone<'m>, want: Want) -> Option<(Index, Tag)> {
-        Migratetype::PCP[want.migratetype].fallbacks().iter().find_map(|&fallback| {
-            let other = Want { migratetype: fallback as usize, ..want };
-            let index = self.pick(by, zone, other, false, u32::MAX)?;
-            Some((index, self.map.head(index).tag.get()))
+    pub(crate) fn mix<'m>(
+        self,
+        by: By<'_, 'm, impl Platform>,
+        zone: &'m Zone<'m>,
+    ) -> Option<(Block<'m>, Tag)> {
+        Migratetype::PCP[self.migratetype].fallbacks().iter().find_map(|&fallback| {
+            let other = Want { migratetype: fallback as usize, ..self };
+            let block = other.pick(by, zone, false, u32::MAX)?;
+            Some((block, block.head.tag.get()))
         })
+    }
+}
+
+impl<'m> Block<'m> {
+    /// The class of a block that has a bit in a row, if it belongs there; otherwise the bit is cleared.
+    #[inline(never)]
+    pub(crate) fn class_in_row(
+        self,
+        by: By<'_, 'm, impl Platform>,
+        zone: &Zone<'m>,
+        row: usize,
+    ) -> Option<u8> {
+        let head = self.head;
+        let (tag, class) = (head.tag.get(), head.class());
+        if class == CLASS_BUSY {
+            return None;
+        }
+        let right = tag.is_open()
+            && tag.zone() == usize::from(zone.id)
+            && class != CLASS_NONE
+            && row_of(tag.migratetype(), class) == row;
+        if !right {
+            self.unlist(by, zone, row);
+        }
+        right.then_some(class)
+    }
+
+    /// Whether a block has loose frames in memory, and free ones that are not: it is no use to have it
+    /// whole, and what is loose costs nothing.
+    fn only_loose_in_memory(self, fh: &Freehold<'m, impl Platform>, words: &[u64; WORDS]) -> bool {
+        let base = self.base();
+        let (mut loose, mut absent) = (0, 0);
+        for (w, &word) in words.iter().enumerate() {
+            let there = fh.in_memory(base, w);
+            loose |= bits::loose(word) & there;
+            absent |= word & !there;
+        }
+        loose != 0 && absent != 0
+    }
+
+    /// Whether another CPU leases a word of a block.
+    fn is_shared(self, by: By<'_, 'm, impl Platform>) -> bool {
+        let head = self.head;
+        let me = by.cpu.map_or(0, |cpu| cpu.number + 1);
+        (0..WORDS).any(|w| head.is_leased(w) && head.lease(w) != me)
+    }
+}
+
+impl<'m> Zone<'m> {
+    /// Calls `see` with each block that has a bit in a row, from a section of the zone on, lowest first,
+    /// until it returns something.
+    pub(crate) fn each_in_row_from<T>(
+        &'m self,
+        by: By<'_, 'm, impl Platform>,
+        row: usize,
+        from: u64,
+        mut see: impl FnMut(Block<'m>) -> Option<T>,
+    ) -> Option<T> {
+        self.each_section_in_row(by, row, from, |first, word| {
+            bits::each(word).find_map(|bit| see(by.fh.map.beside(first, bit)))
+        })
+    }
+
+    /// Calls `see` with the first block of each section, from one on, that has blocks in a row, and the
+    /// section's word of that row, lowest first, until it returns something.
+    fn each_section_in_row<T>(
+        &'m self,
+        by: By<'_, 'm, impl Platform>,
+        row: usize,
+        mut from: u64,
+        mut see: impl FnMut(Block<'m>, u64) -> Option<T>,
+    ) -> Option<T> {
+        let mut writes = 0;
+        let rows = |first: u64| {
+            let block = by.fh.map.locate_block(first)?;
+            Some((block, by.fh.map.rows(block)))
+        };
+        let found = loop {
+            let Some((section, first, word)) = self.board.next(row, from, rows, &mut writes) else {
+                break None;
+            };
+            let found = see(first, word);
+            if found.is_some() {
+                break found;
+            }
+            from = section + 1;
+        };
+        if writes != 0 {
+            by.wrote(self, writes);
+        }
+        found
     }
 }
 

@@ -20,11 +20,11 @@
 //! A zone whose host keeps the marks does not know when memory is short, so the host has to say it. What
 //! CPUs lease of a block that is kept stays theirs until they let it go.
 
-use crate::block::layout::Index;
+use crate::block::Block;
 use crate::block::tag::HIGH_ATOMIC;
 use crate::block::words::find_run;
 use crate::block::{BLOCK_ORDER, FRAMES};
-use crate::cpu::by::{By, OUTSIDE};
+use crate::cpu::by::By;
 use crate::primitive::{Ordering, Plain, SharedCount};
 use crate::transfer::refill::Want;
 use crate::zone::Zone;
@@ -64,9 +64,10 @@ impl<'m, P: Platform> Freehold<'m, P> {
             return false;
         };
         let reserve = Want::plain(0, HIGH_ATOMIC);
-        let give_up = |index| self.give_up_block(OUTSIDE, zone, index, migratetype as usize);
+        let give_up =
+            |block: Block<'m>| block.give_up_block(self.outside(), zone, migratetype as usize);
         zone.high_atomic_blocks.get() != 0
-            && self.pick(OUTSIDE, zone, reserve, false, u32::MAX).is_some_and(give_up)
+            && reserve.pick(self.outside(), zone, false, u32::MAX).is_some_and(give_up)
     }
 
     /// A zone's HIGHATOMIC blocks and their free frames, for a watermark that those do not count for;
@@ -76,14 +77,14 @@ impl<'m, P: Platform> Freehold<'m, P> {
     pub fn reserve(&self, zone: usize) -> Option<Reserve> {
         let zone = self.zones.get(zone)?;
         let blocks = zone.high_atomic_blocks.get();
-        let free = if blocks == 0 { 0 } else { self.free_in(zone).high_atomic };
+        let free = if blocks == 0 { 0 } else { zone.free(self).high_atomic };
         Some(Reserve { blocks, free })
     }
 
     /// Keeps the rest of a block for HIGHATOMIC requests after one of them has got a chunk of it that was
     /// not in hand.
     #[inline]
-    pub(crate) fn keep_block_of(&self, by: By<'_>, request: &Request, pfn: u64) {
+    pub(crate) fn keep_block_of(&self, by: By<'_, 'm, P>, request: &Request, pfn: u64) {
         let order = u32::from(request.order.get());
         if request.flags.contains(AllocFlags::HIGH_ATOMIC) && (1..BLOCK_ORDER).contains(&order) {
             self.keep_block(by, pfn);
@@ -91,9 +92,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 
     #[cold]
-    fn keep_block(&self, by: By<'_>, pfn: u64) {
-        let Some(index) = self.map.locate(pfn) else { return };
-        let tag = self.map.head(index).tag.get();
+    fn keep_block(&self, by: By<'_, 'm, P>, pfn: u64) {
+        let Some(block) = self.map.locate(pfn) else { return };
+        let tag = block.head.tag.get();
         let zone = self.zone_by(tag);
         let cap = zone.managed.get() / 100;
         let kept = zone.high_atomic_blocks.get();
@@ -105,72 +106,85 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
         // Counted before it is one: whoever gives it up takes it off.
         zone.high_atomic_blocks.add_shared(1);
-        if !self.retype(by, index, tag, HIGH_ATOMIC) {
+        if !block.retype(by, tag, HIGH_ATOMIC) {
             // Relaxed: a count.
             zone.high_atomic_blocks.fetch_sub(1, Ordering::Relaxed);
         }
-    }
-
-    /// HIGHATOMIC frames for requests that may not wait or are a way out of memory shortage; for
-    /// all others a HIGHATOMIC block becomes ordinary again before they fail, unless the host says when.
-    pub(crate) fn take_high_atomic(
-        &self,
-        by: By<'_>,
-        zone: &'m Zone<'m>,
-        want: Want,
-    ) -> Option<u64> {
-        if zone.high_atomic_blocks.get() == 0 {
-            return None;
-        }
-        let reserve = Want { migratetype: HIGH_ATOMIC, ..want };
-        if want.flags.may_use_reserve() {
-            return self.take_listed(by, zone, reserve);
-        }
-        if zone.reserve_by_host.get() {
-            return None;
-        }
-        let index = self.pick(by, zone, reserve, false, u32::MAX)?;
-        if self.give_up_block(by, zone, index, want.migratetype) {
-            // What was summed up before counts these frames as reserved.
-            if let Some(cpu) = by.0 {
-                self.begin_look(cpu);
-            }
-        }
-        self.take_reserved(by, zone, want)
-    }
-
-    /// A HIGHATOMIC block becomes an ordinary one of that type.
-    fn give_up_block(&self, by: By<'_>, zone: &Zone<'m>, index: Index, migratetype: usize) -> bool {
-        let tag = self.map.head(index).tag.get();
-        let given_up = tag.migratetype() == HIGH_ATOMIC && self.retype(by, index, tag, migratetype);
-        if given_up {
-            // Relaxed: a count.
-            zone.high_atomic_blocks.fetch_sub(1, Ordering::Relaxed);
-            self.raise(by, index);
-        }
-        given_up
     }
 
     /// The HIGHATOMIC blocks with frames within a request's limits become ordinary ones of its type:
     /// for whoever has found nothing. Whether there were any; none of a zone whose host says when.
-    pub(crate) fn give_up_reserves(&self, by: By<'_>, cpu: usize, request: &Request) -> bool {
+    pub(crate) fn give_up_reserves(
+        &self,
+        by: By<'_, 'm, P>,
+        cpu: usize,
+        request: &Request,
+    ) -> bool {
         let mut given_up = false;
         for z in self.zonelist(cpu, request.node) {
             let zone = &self.zones[z];
             if zone.high_atomic_blocks.get() == 0 || zone.reserve_by_host.get() {
                 continue;
             }
-            self.each_in_row_from(by, zone, row_of(HIGH_ATOMIC, 1), 0, |index| {
-                let base = self.map.base(index);
+            zone.each_in_row_from(by, row_of(HIGH_ATOMIC, 1), 0, |block| {
+                let base = block.base();
                 let within =
                     request.from.get() < base + FRAMES as u64 && base < request.below.get();
                 // Above a block's order only wholly free blocks can be part of a run.
                 let order = u32::from(request.order.get()).min(BLOCK_ORDER);
                 given_up |= within
-                    && find_run(&self.open_words(index), order).is_some()
-                    && self.give_up_block(by, zone, index, request.migratetype as usize);
+                    && find_run(&block.open_words(), order).is_some()
+                    && block.give_up_block(by, zone, request.migratetype as usize);
                 None::<()>
             });
+        }
+        given_up
+    }
+}
+
+impl Want {
+    /// HIGHATOMIC frames for requests that may not wait or are a way out of memory shortage; for
+    /// all others a HIGHATOMIC block becomes ordinary again before they fail, unless the host says when.
+    pub(crate) fn take_high_atomic<'m>(
+        self,
+        by: By<'_, 'm, impl Platform>,
+        zone: &'m Zone<'m>,
+    ) -> Option<u64> {
+        if zone.high_atomic_blocks.get() == 0 {
+            return None;
+        }
+        let reserve = Want { migratetype: HIGH_ATOMIC, ..self };
+        if self.flags.may_use_reserve() {
+            return reserve.take_listed(by, zone);
+        }
+        if zone.reserve_by_host.get() {
+            return None;
+        }
+        let block = reserve.pick(by, zone, false, u32::MAX)?;
+        if block.give_up_block(by, zone, self.migratetype) {
+            // What was summed up before counts these frames as reserved.
+            if let Some(cpu) = by.cpu {
+                cpu.begin_look();
+            }
+        }
+        self.take_reserved(by, zone)
+    }
+}
+
+impl<'m> Block<'m> {
+    /// A HIGHATOMIC block becomes an ordinary one of that type.
+    fn give_up_block(
+        self,
+        by: By<'_, 'm, impl Platform>,
+        zone: &Zone<'m>,
+        migratetype: usize,
+    ) -> bool {
+        let tag = self.head.tag.get();
+        let given_up = tag.migratetype() == HIGH_ATOMIC && self.retype(by, tag, migratetype);
+        if given_up {
+            // Relaxed: a count.
+            zone.high_atomic_blocks.fetch_sub(1, Ordering::Relaxed);
+            self.raise(by);
         }
         given_up
     }

@@ -11,10 +11,9 @@
 //! [`alloc_contig_range`](Freehold::alloc_contig_range) does the second in one call, for whoever
 //! can move the users of frames from within it.
 
-use crate::block::layout::Index;
+use crate::block::Block;
 use crate::block::tag::{ISOLATED, SPLIT};
 use crate::block::{WORDS, bits, pieces};
-use crate::cpu::by::OUTSIDE;
 use crate::{AllocError, FrameRange, Freehold, Pfn, Platform};
 
 impl<P: Platform> Freehold<'_, P> {
@@ -61,16 +60,16 @@ impl<P: Platform> Freehold<'_, P> {
         }
         let mut taken = [0; WORDS];
         // Whoever has no metadata was never split.
-        let Some(index) = self.map.locate(base) else { return Ok(taken) };
-        let moving = self.moving_block(OUTSIDE, index);
-        let tag = self.map.head(index).tag.get();
+        let Some(block) = self.map.locate(base) else { return Ok(taken) };
+        let moving = block.moving_block(self.outside());
+        let tag = block.head.tag.get();
         // The words of any other are empty.
         if tag.state() == SPLIT {
             for (w, mask) in bits::spans(offset, len) {
                 taken[w] = if tag.has(ISOLATED) {
-                    self.take_isolated_word(index, w, mask)
+                    block.take_isolated_word(self, w, mask)
                 } else {
-                    self.take_open_word(index, w, mask)
+                    block.take_open_word(self, w, mask)
                 };
             }
         }
@@ -78,29 +77,31 @@ impl<P: Platform> Freehold<'_, P> {
         self.tell_pressure();
         Ok(taken)
     }
+}
 
+impl<'m> Block<'m> {
     /// Those frames of a word of an isolated block that are free.
-    fn take_isolated_word(&self, index: Index, w: usize, mask: u64) -> u64 {
-        let (line, tag) = (self.map.line(index), self.map.head(index).tag.get());
+    fn take_isolated_word(self, fh: &Freehold<'m, impl Platform>, w: usize, mask: u64) -> u64 {
+        let (line, tag) = (self.line, self.head.tag.get());
         loop {
             let there = line.word(w) & mask;
             // Others only free here: what is there stays there.
             if there == 0 || line.take_bits(w, there) {
                 let count = u64::from(there.count_ones());
-                self.count_free(OUTSIDE, tag, index, count.wrapping_neg());
+                self.count_free(fh.outside(), tag, count.wrapping_neg());
                 return there;
             }
         }
     }
 
     /// Those frames of an ordinary block's word that are free, where nobody leases it.
-    fn take_open_word(&self, index: Index, w: usize, mask: u64) -> u64 {
-        let there = self.open_words(index)[w] & mask;
+    fn take_open_word(self, fh: &Freehold<'m, impl Platform>, w: usize, mask: u64) -> u64 {
+        let there = self.open_words()[w] & mask;
         let count = u64::from(there.count_ones());
         // Somebody else was faster, or leases it: as if it were in use.
         let had = there != 0
-            && self.map.line(index).take_bits(w, there)
-            && self.still_open(OUTSIDE, index, w, there, count);
+            && self.line.take_bits(w, there)
+            && self.still_open(fh.outside(), w, there, count);
         if had { there } else { 0 }
     }
 }

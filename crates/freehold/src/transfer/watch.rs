@@ -13,7 +13,7 @@
 //! Its next request fails at once while all of these hold: the request asks for no less than the one
 //! before, that generation has not ended, and no CPU has anything in hand that would be asked for.
 //! What comes into a hand tells nobody, so a CPU says so before its hand gets anything
-//! ([`Freehold::holds`]); where all hands are empty, which is one number, nobody's is looked at.
+//! ([`CpuState::holds`]); where all hands are empty, which is one number, nobody's is looked at.
 //!
 //! A run of a smaller class ends no generation. Where a zone has frames and a watermark keeps them
 //! back, every frame counts: [`ANY`] is watched for then, and each free looks.
@@ -113,32 +113,32 @@ fn key(order: Order, migratetype: Migratetype, flags: AllocFlags) -> u64 {
     u64::from(flags.bits()) << 16 | (migratetype as u64) << 8 | u64::from(order.get())
 }
 
-impl<'m, P: Platform> Freehold<'m, P> {
+impl<'m> CpuState<'m> {
     /// Whether such a request has come to nothing on a CPU, and nothing has come since; it has failed
     /// once more then. By who is inside.
     #[inline(always)]
     pub(crate) fn fails_again(
         &self,
-        cpu: &CpuState<'m>,
+        fh: &Freehold<'m, impl Platform>,
         order: Order,
         migratetype: Migratetype,
         flags: AllocFlags,
     ) -> bool {
-        cpu.futile.get() != 0 && self.is_still_futile(cpu, key(order, migratetype, flags))
+        self.futile.get() != 0 && self.is_still_futile(fh, key(order, migratetype, flags))
     }
 
     #[inline(never)]
-    fn is_still_futile(&self, cpu: &CpuState<'m>, key: u64) -> bool {
-        let failed = cpu.futile_request.get();
-        let covered = key >> 8 == failed >> 8 && key >= failed && cpu.online.get();
+    fn is_still_futile(&self, fh: &Freehold<'m, impl Platform>, key: u64) -> bool {
+        let failed = self.futile_request.get();
+        let covered = key >> 8 == failed >> 8 && key >= failed && self.online.get();
         // SeqCst: a CPU that has given back what it had has told of that before, so the generation
         // is looked at afterwards.
-        if !covered || self.holding.0.load(Ordering::SeqCst) != 0 && self.somebody_has(cpu) {
+        if !covered || fh.holding.0.load(Ordering::SeqCst) != 0 && self.somebody_has(fh) {
             return false;
         }
-        let futile = self.watch.goes_on(cpu.futile.get());
+        let futile = fh.watch.goes_on(self.futile.get());
         if futile {
-            cpu.counters.failed.add(1);
+            self.counters.failed.add(1);
         }
         futile
     }
@@ -147,46 +147,46 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// on its way with it. By a glance.
     #[cold]
     #[inline(never)]
-    fn somebody_has(&self, here: &CpuState<'m>) -> bool {
-        let order = Order::new((here.futile_request.get() & 0xff) as u8);
-        let wanted = order.filter(|_| !here.futile_for_mark.get());
-        self.has_for(here, wanted) || self.would_ask(CpuId::new(here.number), wanted)
+    fn somebody_has(&self, fh: &Freehold<'m, impl Platform>) -> bool {
+        let order = Order::new((self.futile_request.get() & 0xff) as u8);
+        let wanted = order.filter(|_| !self.futile_for_mark.get());
+        self.has_for(fh, wanted) || fh.would_ask(CpuId::new(self.number), wanted)
     }
 
     /// A CPU is about to have something in hand, or a block that it takes its next words from. By who
     /// is inside.
     #[inline]
-    pub(crate) fn holds(&self, cpu: &CpuState<'_>) {
-        if !cpu.holds.get() {
-            cpu.holds.set(true);
+    pub(crate) fn holds(&self, fh: &Freehold<'m, impl Platform>) {
+        if !self.holds.get() {
+            self.holds.set(true);
             // SeqCst: before it takes anything.
-            self.holding.0.fetch_add(1, Ordering::SeqCst);
+            fh.holding.0.fetch_add(1, Ordering::SeqCst);
         }
     }
 
     /// Whether a CPU has nothing in hand, and no block that it takes its next words from.
-    pub(crate) fn is_empty(&self, cpu: &CpuState<'_>) -> bool {
-        let mut places = (0..self.zones.len()).flat_map(|z| self.cursors_of(cpu, z).places());
-        cpu.leases.held() == 0
-            && cpu.kept.iter().all(|kept| kept.is_none())
+    pub(crate) fn is_empty(&self, fh: &Freehold<'m, impl Platform>) -> bool {
+        let mut places = (0..fh.zones.len()).flat_map(|z| self.cursors(fh, z).places());
+        self.leases.held() == 0
+            && self.kept.iter().all(|kept| kept.is_none())
             && places.all(Place::is_none)
     }
 
     /// A CPU has nothing in hand any more, and says so.
-    pub(crate) fn holds_nothing(&self, cpu: &CpuState<'_>) {
-        if cpu.holds.get() {
-            cpu.holds.set(false);
+    pub(crate) fn holds_nothing(&self, fh: &Freehold<'m, impl Platform>) {
+        if self.holds.get() {
+            self.holds.set(false);
             // SeqCst: what it had is told of by now.
-            self.holding.0.fetch_sub(1, Ordering::SeqCst);
+            fh.holding.0.fetch_sub(1, Ordering::SeqCst);
         }
     }
 }
 
 impl<'m, P: Platform> Inside<'_, 'm, P> {
-    /// [`fails_again`](Freehold::fails_again) of any request.
+    /// [`fails_again`](CpuState::fails_again) of any request.
     pub(crate) fn fails_again(&self, request: &Request) -> bool {
         let (order, migratetype, flags) = (request.order, request.migratetype, request.flags);
-        key_of(request).is_some() && self.fh.fails_again(self.cpu, order, migratetype, flags)
+        key_of(request).is_some() && self.cpu.fails_again(self.fh, order, migratetype, flags)
     }
 
     /// A request is about to look everywhere for the last time, `for_mark` where frames are short of
@@ -200,8 +200,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// it has nothing for it: others may have been faster each time that this one had found some.
     pub(crate) fn remember(&self, request: &Request, for_mark: bool, generation: u64) {
         let fh = self.fh;
-        if fh.is_empty(self.cpu) {
-            fh.holds_nothing(self.cpu);
+        if self.cpu.is_empty(fh) {
+            self.cpu.holds_nothing(fh);
         }
         if fh.is_anything_moving() {
             // It has not been seen, and need not come to where it is told of.
@@ -213,9 +213,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             zone.is_empty_from(request.order.get() + 1, reserve, request.cma())
                 || for_mark
                     && !(reserve && zone.high_atomic_blocks.get() != 0)
-                    && !fh.allows(
+                    && !zone.allows(
                         self.by(),
-                        zone,
                         request.order.frames(),
                         request.flags,
                         request.cma(),

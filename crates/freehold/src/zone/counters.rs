@@ -72,7 +72,7 @@ mod tests {
         assert_eq!(lines(), [0; OUTSIDE]);
         assert_eq!(fh.totals().unattributed_frees, 0);
         for pfn in &blocks {
-            fh.free_word(None, pfn.get() / 64, 1 << 1, 1).unwrap();
+            fh.freeing(None).word(pfn.get() / 64, 1 << 1, 1).unwrap();
         }
         assert_eq!(lines(), [1; OUTSIDE]);
         assert_eq!(fh.totals().unattributed_frees, OUTSIDE as u64);

@@ -45,8 +45,6 @@ pub(crate) struct Zone<'m> {
     pub(crate) first_block: u64,
     pub(crate) bitmap: WholeBitmap<'m>,
     pub(crate) board: Board<'m>,
-    /// The 1 GiB in which an unmovable or reclaimable request took a whole block last.
-    pub(crate) last_region: AtomicU32,
     /// One of [`mode`]'s. Written only where it changes, since every CPU reads it.
     pub(crate) mode: AtomicU8,
     /// The memory of parts of blocks was taken away: what is at hand may be what costs most, so the
@@ -54,9 +52,6 @@ pub(crate) struct Zone<'m> {
     pub(crate) thrifty: AtomicBool,
     /// Each CPU has blocks of its own in use.
     pub(crate) spread: AtomicBool,
-    /// Requests that cannot be moved away look at which 1 GiB a block lies in: the machine is
-    /// large.
-    pub(crate) by_region: AtomicBool,
     /// Frames by which a CPU's own count may differ from 0 before it adds it to the zone's.
     pub(crate) fold: AtomicU64,
     /// By how much the zone's own count may be too high, all CPUs together.
@@ -108,11 +103,9 @@ impl<'m> Zone<'m> {
             first_block: first_block(span),
             bitmap: parts.bitmap,
             board: parts.board,
-            last_region: AtomicU32::new(0),
             mode: AtomicU8::new(mode::ORDINARY),
             thrifty: AtomicBool::new(false),
             spread: AtomicBool::new(false),
-            by_region: AtomicBool::new(false),
             fold: zero(),
             error: zero(),
             untold: zero(),

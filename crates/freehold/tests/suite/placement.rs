@@ -299,45 +299,6 @@ fn after_a_flush_the_smallest_run_comes_first() {
     fh.validate().unwrap();
 }
 
-/// The 1 GiB region in which an unmovable block is taken, after one was taken in the second of the
-/// highest zone's and all else was freed: of zones of so many GiB each, one above the other.
-fn region_of_the_next_unmovable_block(zones: &[u64]) -> u64 {
-    const GIB: u64 = 1 << 18;
-    let mut start = 0;
-    let memory: Vec<[FrameRange; 1]> = zones
-        .iter()
-        .map(|gib| {
-            let range = range(start, gib * GIB);
-            start = range.end.get();
-            [range]
-        })
-        .collect();
-    let zone = |memory| ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(memory) };
-    let zones: Vec<_> = memory.iter().map(|memory| zone(memory)).collect();
-    let fh = build(&Config::new(1, &zones), &SingleCpu);
-    let (here, first) = (fh.on(cpu(0)), memory[zones.len() - 1][0].start.get() / GIB);
-    let region = |pfn: Pfn| pfn.get() / GIB - first;
-    // The first region is in use, so the block comes from the second.
-    let blocks: Vec<Pfn> = (0..512).map(|_| here.alloc(movable(9)).unwrap()).collect();
-    assert!(blocks.iter().all(|&block| region(block) == 0));
-    assert_eq!(region(here.alloc(unmovable(0)).unwrap()), 1);
-    blocks.into_iter().for_each(|block| here.free(block, order(9)).unwrap());
-    fh.drain_all();
-    fh.validate().unwrap();
-    region(here.alloc(unmovable(9)).unwrap())
-}
-
-/// On machines of more than 8 GiB requests that cannot be moved away keep to 1 GiB regions that
-/// have such blocks already, however small the zone is; on smaller machines they take the lowest
-/// block.
-#[test]
-fn on_a_large_machine_unmovable_blocks_keep_to_their_regions_in_each_zone() {
-    assert_eq!(region_of_the_next_unmovable_block(&[9]), 1);
-    assert_eq!(region_of_the_next_unmovable_block(&[5, 5]), 1, "no zone is large, the machine is");
-    assert_eq!(region_of_the_next_unmovable_block(&[4, 4]), 0);
-    assert_eq!(region_of_the_next_unmovable_block(&[5]), 0);
-}
-
 /// CPU 0 keeps a block that it has freed, and half of a movable block is free. An unmovable frame comes
 /// from the former: one in the latter would keep movable memory from becoming whole.
 #[test]

@@ -47,7 +47,7 @@ fn free(fh: &Machine, pfns: impl IntoIterator<Item = Pfn>, o: u8) {
 }
 
 fn is_kept(fh: &Machine, pfn: Pfn) -> bool {
-    fh.map.head(place(fh, pfn).0).tag.get().migratetype() == Migratetype::HighAtomic as usize
+    place(fh, pfn).0.head.tag.get().migratetype() == Migratetype::HighAtomic as usize
 }
 
 /// One block is kept, one chunk of it in use; all ordinary frames are.
