@@ -44,7 +44,7 @@ fn look(fh: Small) {
 
 /// Somebody looks for a run of that order, as [`look`] does.
 fn look_for(fh: Small, order: u32) {
-    let _ = (Want::plain(order, MOVABLE)).pick(fh.outside(), &fh.zones[0], false, u32::MAX);
+    let _ = (Want::new(order, MOVABLE)).pick(fh.outside(), &fh.zones[0], false, u32::MAX);
 }
 
 /// One block; word 0 is leased, all other words are in use, and the board says class 9 still.
@@ -334,7 +334,7 @@ fn what_was_freed_is_passed_on_by_a_hint() {
         |fh, frame| free(fh, 0, frame, 0),
         |fh, frame| {
             let _inside = Inside::enter(fh, &fh.cpus[1], cpu(1), false);
-            fh.cpus[1].hinted_frame(fh, MOVABLE) == Some(frame)
+            fh.cpus[1].recent_frame(fh, MOVABLE) == Some(frame)
         },
     );
 }

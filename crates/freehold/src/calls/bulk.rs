@@ -8,7 +8,7 @@
 //! | 64 are wanted: `take_bits` of a whole word of the block in use that nobody leases | nobody else can take these frames |
 //! | afterwards the block is split still and the word not leased | they are the caller's, no lease needed; else put back |
 //! | 64 are still wanted: a refill without a lease | the block in use is another one, or there is none |
-//! | one frame through all stages | a lease is current again; or it failed, and what `out` has is the answer if that is any |
+//! | one frame by the ladder | a lease is current again; or it failed, and what `out` has is the answer if that is any |
 //!
 //! **Freeing**, for neighbours in the slice that share a word:
 //!
@@ -19,6 +19,7 @@
 //! | refused: frame by frame up to the first refused | all before that one is free, nothing behind it; `freed` says how many |
 
 use super::free::Freeing;
+use super::ladder::IN_USE;
 use super::short::InHand;
 use crate::block::{WORDS, bits};
 use crate::cpu::inside::Inside;
@@ -26,7 +27,7 @@ use crate::cpu::lease::Purpose;
 use crate::platform::OnPanic;
 use crate::primitive::{Count, Plain};
 use crate::transfer::refill::Want;
-use crate::{AllocError, BulkFreeError, Freehold, Order, Pfn, Platform, Request};
+use crate::{AllocError, BulkFreeError, Order, Pfn, Platform, Request};
 
 impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// Fills `out`; see [`On::alloc_bulk`](crate::On::alloc_bulk). Leaves the CPU.
@@ -40,18 +41,18 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         }
         // A CPU that has gone offline since it was looked at leases nothing: one frame at a time
         // says so.
-        let plain = request.is_plain_frame() && self.cpu.online.get();
+        let any_frame = request.way == Request::FRAME && self.cpu.online.get();
         let mut done = 0;
         let mut failure = None;
         while done < out.len() {
-            if plain {
+            if any_frame {
                 let kind = request.migratetype as usize;
                 done += self.frames_in_hand(kind, &mut out[done..]);
                 done += self.frames_of_block(kind, &mut out[done..]);
                 let zone = self.cpu.home_zone.get() as usize;
                 if out.len() - done >= 64 && !self.fh.zones[zone].is_tight() {
                     // The next block, without a lease.
-                    if self.refill(zone, Want::plain(0, kind)).is_some() {
+                    if self.refill(zone, Want::new(0, kind)).is_some() {
                         done += self.frames_of_block(kind, &mut out[done..]);
                     }
                 }
@@ -59,8 +60,12 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                     break;
                 }
             }
-            // One frame through all stages; it leaves a new current lease behind.
-            match self.alloc_checked(request) {
+            // One frame by the ladder; it leaves a new current lease behind.
+            let found = match any_frame {
+                true => self.next_frame(request.migratetype as usize).map(Pfn::new),
+                false => None,
+            };
+            match found.map_or_else(|| self.find(request, IN_USE), Ok) {
                 Ok(pfn) => {
                     self.cpu.counters.allocs[request.migratetype as usize][0].add(1);
                     out[done] = pfn;
@@ -99,7 +104,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let mask = lease.mask();
         let Some((block, w)) = lease.place(&self.fh.map).filter(|_| mask != 0) else { return 0 };
         if mask & block.line.word(w) != 0 {
-            // Freed twice: the long way knows.
+            // Freed twice: the slow way knows.
             return 0;
         }
         let (left, done) = write_out(lease.first(), mask, out);
@@ -170,29 +175,6 @@ fn write_out(base: u64, mask: u64, out: &mut [Pfn]) -> (u64, usize) {
         left &= !bits::mask(start, len);
     }
     (left, done)
-}
-
-impl<'m, P: Platform> Freehold<'m, P> {
-    /// A bulk allocation that may not wait, while the CPU's state is not to be had.
-    #[cold]
-    pub(crate) fn alloc_bulk_unseen(
-        &self,
-        cpu: crate::CpuId,
-        request: &Request,
-        out: &mut [Pfn],
-    ) -> Result<usize, AllocError> {
-        if request.order != Order::ZERO {
-            return Err(AllocError::OrderTooLarge { order: request.order, max: Order::ZERO });
-        }
-        for (done, frame) in out.iter_mut().enumerate() {
-            match self.alloc_unseen(cpu, request) {
-                Ok(pfn) => *frame = pfn,
-                Err(error) if done == 0 => return Err(error),
-                Err(_) => return Ok(done),
-            }
-        }
-        Ok(out.len())
-    }
 }
 
 impl<'m, P: Platform> Freeing<'_, '_, 'm, P> {

@@ -2,10 +2,10 @@
 //!
 //! | step of an allocation | where it is |
 //! |---|---|
-//! | a plain request, or one with limits, a node or flags that need a look | here |
-//! | in, and a chunk of what is in hand | [`short`](super::short) |
-//! | the next word or block, stage by stage | [`alloc`](super::alloc) |
-//! | somebody else is inside and the caller may not wait | `alloc_unseen`, there |
+//! | a request that the fast way may serve, or one that needs a look | here |
+//! | in, and a chunk of what is in hand, or was freed last | [`short`](super::short) |
+//! | the slow way | [`ladder`](super::ladder) |
+//! | somebody else is inside and the caller may not wait | [`outside`](super::outside) |
 //!
 //! | step of a free | where it is |
 //! |---|---|
@@ -35,50 +35,48 @@ impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
     /// See [`AllocError`]; nothing has changed then.
     #[inline(always)]
     pub fn alloc(&self, request: Request) -> Result<Pfn, AllocError> {
-        if request.plain == Request::SPECIAL {
-            return self.alloc_special(request);
+        if request.way == Request::SLOW {
+            return self.alloc_slow(request);
         }
         let state = self.door.state(self.fh, self.id)?;
         self.door.get_in(self.fh, state);
         let (kind, order) = (request.migratetype as usize, u32::from(request.order.get()));
-        let short =
-            request.plain & Request::OR_CMA == 0 || !state.cma_matters(self.fh, request.flags);
-        let way = request.plain & !Request::OR_CMA;
+        let fast = request.way & Request::OR_CMA == 0 || !state.cma_matters(self.fh, request.flags);
         // From the hand first, and out at once.
-        if short && order < 6 {
+        if fast && order < 6 {
             if let Some(pfn) = state.chunk_in_hand(request.order, kind) {
-                return Ok(self.left_with(state, pfn, request.order));
+                return Ok(self.left_with(state, pfn, request));
             }
         }
         let fails = || {
             let (order, migratetype) = (request.order, request.migratetype);
             state.fails_again(self.fh, order, migratetype, request.flags)
         };
-        // What was freed lately is looked up in two places for runs: the look at a failure first.
-        let is_run = short && (1..6).contains(&order);
+        // What was freed last is looked up in two places for runs: the look at a failure first.
+        let is_run = fast && (1..6).contains(&order);
         let run_fails = is_run && fails();
-        let found = match way {
-            _ if !short || run_fails => None,
-            Request::PLAIN_FRAME => state.frame_freed_lately(self.fh, kind),
-            Request::PLAIN_RUN => match order {
-                6 => state.words_freed_lately::<1>(self.fh, kind),
-                7 => state.words_freed_lately::<2>(self.fh, kind),
-                8 => state.words_freed_lately::<4>(self.fh, kind),
-                1 => state.run_freed_lately::<1>(self.fh, kind),
-                2 => state.run_freed_lately::<2>(self.fh, kind),
-                3 => state.run_freed_lately::<3>(self.fh, kind),
-                4 => state.run_freed_lately::<4>(self.fh, kind),
-                _ => state.run_freed_lately::<5>(self.fh, kind),
+        let found = match request.way & !Request::OR_CMA {
+            _ if !fast || run_fails => None,
+            Request::FRAME => state.recent_frame_first(self.fh, kind),
+            Request::RUN => match order {
+                6 => state.recent_words::<1>(self.fh, kind),
+                7 => state.recent_words::<2>(self.fh, kind),
+                8 => state.recent_words::<4>(self.fh, kind),
+                1 => state.recent_run::<1>(self.fh, kind),
+                2 => state.recent_run::<2>(self.fh, kind),
+                3 => state.recent_run::<3>(self.fh, kind),
+                4 => state.recent_run::<4>(self.fh, kind),
+                _ => state.recent_run::<5>(self.fh, kind),
             },
-            _ => state.block_in_hand(self.fh, kind),
+            _ => state.kept_block(self.fh, kind),
         };
         match found {
-            Some(pfn) => Ok(self.left_with(state, pfn, request.order)),
+            Some(pfn) => Ok(self.left_with(state, pfn, request)),
             None if run_fails || !is_run && fails() => {
                 self.door.get_out(self.fh, state);
                 Err(AllocError::NoMemory { order: request.order })
             }
-            None => Inside::already(self.fh, state, self.id, self.door.biased()).alloc_plain(
+            None => Inside::already(self.fh, state, self.id, self.door.biased()).alloc_slow(
                 request.order,
                 request.migratetype,
                 request.flags,
@@ -88,19 +86,20 @@ impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
 
     /// Out of the CPU with what was found there.
     #[inline(always)]
-    fn left_with(&self, state: &CpuState<'m>, pfn: Pfn, order: Order) -> Pfn {
+    fn left_with(&self, state: &CpuState<'m>, pfn: Pfn, request: Request) -> Pfn {
+        state.count_alloc(request.migratetype as usize, request.order);
         self.door.get_out(self.fh, state);
-        self.fh.handed_out(pfn, order);
+        self.fh.handed_out(pfn, request.order);
         pfn
     }
 
     #[cold]
     #[inline(never)]
-    fn alloc_special(&self, request: Request) -> Result<Pfn, AllocError> {
+    fn alloc_slow(&self, request: Request) -> Result<Pfn, AllocError> {
         match self.enter(request.flags) {
-            Ok(inside) => inside.alloc_slow(&request),
+            Ok(inside) => inside.alloc_any(&request),
             // Somebody else is inside, whom this caller may have interrupted.
-            Err(AllocError::WouldBlock) => self.fh.alloc_unseen(self.id, &request),
+            Err(AllocError::WouldBlock) => self.fh.outside().alloc(self.id, &request),
             Err(error) => Err(error),
         }
     }
@@ -116,7 +115,7 @@ impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
             return Err(FreeError::CpuOffline { cpu: self.id });
         };
         if !Inside::<P>::try_get_in(state, self.door.biased()) {
-            return free_unseen(self.fh, pfn, order);
+            return free_outside(self.fh, pfn, order);
         }
         let frames = bits::of_chunk(pfn.get(), u32::from(order.get()));
         let in_hand =
@@ -162,6 +161,9 @@ impl<'a, 'm, P: Platform> Handle<'a, 'm, P, Owner<'a, 'm, P>> {
         // Each way in knows its way out.
         let found = if state.door.try_enter_owner() {
             let found = state.chunk_in_hand(order, kind);
+            if found.is_some() {
+                state.count_alloc(kind, order);
+            }
             state.door.leave_owner();
             found?
         } else {
@@ -169,6 +171,9 @@ impl<'a, 'm, P: Platform> Handle<'a, 'm, P, Owner<'a, 'm, P>> {
                 return None;
             }
             let found = state.chunk_in_hand(order, kind);
+            if found.is_some() {
+                state.count_alloc(kind, order);
+            }
             state.door.leave_intruder();
             found?
         };
@@ -214,6 +219,10 @@ impl<P: Platform> Inside<'_, '_, P> {
 /// A free while somebody else is inside the CPU's state.
 #[cold]
 #[inline(never)]
-fn free_unseen<P: Platform>(fh: &Freehold<'_, P>, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+fn free_outside<P: Platform>(
+    fh: &Freehold<'_, P>,
+    pfn: Pfn,
+    order: Order,
+) -> Result<(), FreeError> {
     fh.freeing(None).chunk(pfn, order)
 }

@@ -139,7 +139,7 @@ impl<'a, 'm, P: Platform, D: Door<'m>> Handle<'a, 'm, P, D> {
         match self.enter(request.flags) {
             Ok(inside) => inside.alloc_bulk(&request, out),
             // Somebody else is inside, whom this caller may have interrupted.
-            Err(AllocError::WouldBlock) => self.fh.alloc_bulk_unseen(self.id, &request, out),
+            Err(AllocError::WouldBlock) => self.fh.outside().alloc_bulk(self.id, &request, out),
             Err(error) => Err(error),
         }
     }

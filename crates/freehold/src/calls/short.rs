@@ -8,7 +8,7 @@
 //! | 6 to 8 | whole words freed lately; those of the block in use | the words |
 //! | 9 | a block in hand | the hand |
 //!
-//! Each returns "no" for anything out of the ordinary, and nothing has changed then: the long way
+//! Each returns "no" for anything out of the ordinary, and nothing has changed then: the slow way
 //! knows what to do.
 //!
 //! **A single frame, or a run, from the hand**, what holds at each step:
@@ -41,14 +41,15 @@ use crate::cpu::by::By;
 use crate::cpu::lease::{Lease, Leases, Purpose};
 use crate::cpu::state::CpuState;
 use crate::primitive::{Count, Plain};
+use crate::zone::Zone;
 use crate::zone::mode;
-use crate::{Freehold, Order, Pfn, Platform};
+use crate::{AllocFlags, Freehold, Order, Pfn, Platform};
 
 /// What became of a free into the hand.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum InHand {
     Yes,
-    /// Not there, though this CPU has a slot for the word: the long way knows.
+    /// Not there, though this CPU has a slot for the word: the slow way knows.
     No,
     /// The word is none that this CPU has a slot for.
     Elsewhere,
@@ -61,29 +62,27 @@ impl CpuState<'_> {
     pub(crate) fn frame_in_hand(&self, migratetype: usize) -> Option<Pfn> {
         let lease = self.leases.current(Purpose::Frames, migratetype);
         let mask = lease.mask();
-        // Nothing in hand, or frames that were freed twice: the long way knows.
+        // Nothing in hand, or frames that were freed twice: the slow way knows.
         if mask == 0 || mask & lease.word() != 0 {
             return None;
         }
         lease.set_mask(mask & (mask - 1));
-        self.counters.allocs[migratetype % 4][0].add(1);
         Some(Pfn::new(lease.first() + u64::from(mask.trailing_zeros())))
     }
 
     /// A run of order 1 to 5 of that type from the current lease for runs.
     #[inline(always)]
     pub(crate) fn run_in_hand(&self, migratetype: usize, order: u32) -> Option<Pfn> {
-        self.run_of(self.leases.current(Purpose::Runs, migratetype), migratetype, order)
+        self.run_of(self.leases.current(Purpose::Runs, migratetype), order)
     }
 
     #[inline(always)]
-    fn run_of(&self, lease: &Lease<'_>, migratetype: usize, order: u32) -> Option<Pfn> {
+    fn run_of(&self, lease: &Lease<'_>, order: u32) -> Option<Pfn> {
         let mask = lease.mask();
         let starts = bits::runs(mask & !lease.word(), order);
         let start = bits::best_start(starts, order, lease.breakable())?;
         let start = self.leases.predicted(start);
         lease.set_mask(mask & !bits::mask(start, 1 << order));
-        self.counters.allocs[migratetype % 4][order as usize].add(1);
         Some(Pfn::new(lease.first() + u64::from(start)))
     }
 
@@ -96,9 +95,15 @@ impl CpuState<'_> {
         if !lease.serves(Purpose::Runs, migratetype) {
             return None;
         }
-        let pfn = self.run_of(lease, migratetype, order)?;
+        let pfn = self.run_of(lease, order)?;
         self.leases.set_current(Purpose::Runs, migratetype, slot);
         Some(pfn)
+    }
+
+    /// Counts an allocation. By who is inside.
+    #[inline(always)]
+    pub(crate) fn count_alloc(&self, migratetype: usize, order: Order) {
+        self.counters.allocs[migratetype % 4][order.index()].add(1);
     }
 
     /// Either, by the order.
@@ -158,9 +163,16 @@ fn is_to_be_told(cpu: &CpuState<'_>, migratetype: usize) -> bool {
 }
 
 impl<'m> CpuState<'m> {
+    /// Whether a request that may take CMA frames has any to look at in its home zone.
+    #[inline(always)]
+    pub(crate) fn cma_matters(&self, fh: &Freehold<'m, impl Platform>, flags: AllocFlags) -> bool {
+        flags.contains(AllocFlags::CMA)
+            && fh.zones[self.home_zone.get() as usize].cma_blocks.get() != 0
+    }
+
     /// A run of order 1 to 5 that this CPU has freed lately: into a word in hand, or by a hint.
     #[inline(never)]
-    pub(crate) fn run_freed_lately<const ORDER: u32>(
+    pub(crate) fn recent_run<const ORDER: u32>(
         &self,
         fh: &Freehold<'m, impl Platform>,
         migratetype: usize,
@@ -173,7 +185,7 @@ impl<'m> CpuState<'m> {
 
     /// A frame that this CPU has freed lately, where no lease has any in hand.
     #[inline(never)]
-    pub(crate) fn frame_freed_lately(
+    pub(crate) fn recent_frame_first(
         &self,
         fh: &Freehold<'m, impl Platform>,
         migratetype: usize,
@@ -181,12 +193,12 @@ impl<'m> CpuState<'m> {
         if self.leases.ready(Purpose::Frames, migratetype) != 0 {
             return None;
         }
-        self.hinted_frame(fh, migratetype)
+        self.recent_frame(fh, migratetype)
     }
 
     /// The newest hint that holds: its frame is in its word still, and nobody leases that.
     #[inline(always)]
-    pub(crate) fn hinted_frame(
+    pub(crate) fn recent_frame(
         &self,
         fh: &Freehold<'m, impl Platform>,
         migratetype: usize,
@@ -229,7 +241,7 @@ impl<'m> CpuState<'m> {
     /// 1, 2 or 4 whole words by the newest hint, by the rule of [`hinted_run`](Self::hinted_run).
     /// `None` where that does not hold; the next one may.
     #[inline(never)]
-    pub(crate) fn words_freed_lately<const LEN: usize>(
+    pub(crate) fn recent_words<const LEN: usize>(
         &self,
         fh: &Freehold<'m, impl Platform>,
         migratetype: usize,
@@ -247,7 +259,6 @@ impl<'m> CpuState<'m> {
         {
             return None;
         }
-        self.counters.allocs[migratetype % 4][order as usize].add(1);
         Some(Pfn::new(u64::from(head.number) << BLOCK_ORDER | u64::from(offset)))
     }
 
@@ -280,10 +291,9 @@ impl<'m> CpuState<'m> {
                 // By the rules of `still_open`. A tag that is the same is as good as it was before.
                 let (busy, now) = (head.is_busy(), head.tag.get());
                 if busy || now != tag || head.is_leased(w) {
-                    return self.hinted_after_all::<ORDER>(fh, migratetype, block, offset);
+                    return self.hinted_after_all::<ORDER>(fh, block, offset);
                 }
                 self.free[tag.migratetype()].sub(1 << ORDER);
-                self.counters.allocs[migratetype % 4][ORDER as usize].add(1);
                 return Some(Pfn::new(u64::from(head.number) << BLOCK_ORDER | u64::from(offset)));
             }
         }
@@ -297,7 +307,6 @@ impl<'m> CpuState<'m> {
     fn hinted_after_all<const ORDER: u32>(
         &self,
         fh: &Freehold<'m, impl Platform>,
-        migratetype: usize,
         block: Block<'m>,
         offset: u32,
     ) -> Option<Pfn> {
@@ -305,7 +314,6 @@ impl<'m> CpuState<'m> {
         if !block.still_open(fh.by(self), w, frames, 1 << ORDER) {
             return None;
         }
-        self.counters.allocs[migratetype % 4][ORDER as usize].add(1);
         Some(Pfn::new(block.base() + u64::from(offset)))
     }
 
@@ -417,27 +425,36 @@ impl<'m> CpuState<'m> {
         true
     }
 
-    /// 1, 2 or 4 whole words by another hint, or of the block in use.
-    pub(crate) fn words_nearby<const LEN: usize>(
+    /// [`recent_words`](Self::recent_words), hint after hint.
+    pub(crate) fn any_recent_words<const LEN: usize>(
         &self,
         fh: &Freehold<'m, impl Platform>,
         migratetype: usize,
     ) -> Option<Pfn> {
-        let order = 6 + LEN.ilog2();
-        while self.hints.has_any(migratetype, order) {
-            if let Some(pfn) = self.words_freed_lately::<LEN>(fh, migratetype) {
-                return Some(pfn);
+        while self.hints.has_any(migratetype, 6 + LEN.ilog2()) {
+            let found = self.recent_words::<LEN>(fh, migratetype);
+            if found.is_some() {
+                return found;
             }
         }
-        let zone = self.home_zone.get() as usize;
-        let block = self.cursors(fh, zone).get(&fh.map, Purpose::Runs, migratetype)?;
+        None
+    }
+
+    /// 1, 2 or 4 whole words of the block in use.
+    pub(crate) fn words_in_use<const LEN: usize>(
+        &self,
+        fh: &Freehold<'m, impl Platform>,
+        migratetype: usize,
+    ) -> Option<Pfn> {
+        let zone = &fh.zones[self.home_zone.get() as usize];
+        let cursors = self.cursors(fh, usize::from(zone.id));
+        let block = cursors.get(&fh.map, Purpose::Runs, migratetype)?;
         let tag = block.head.tag.get();
-        let fits = fh.words_fit::<LEN>(zone, migratetype, block.head.class());
-        if !fits || tag.zone() != zone || !tag.is_plain_split_of(migratetype) {
+        let fits = zone.words_fit::<LEN>(migratetype, block.head.class());
+        if !fits || !tag.is_plain_split_of_in(migratetype, self.home_split.get()) {
             return None;
         }
         let offset = block.claim_words::<LEN>(fh.by(self))?;
-        self.counters.allocs[migratetype % 4][order as usize].add(1);
         Some(Pfn::new(block.base() + offset as u64))
     }
 
@@ -494,18 +511,6 @@ impl<'m> CpuState<'m> {
 
     /// A whole block that this CPU keeps.
     #[inline(always)]
-    pub(crate) fn block_in_hand(
-        &self,
-        fh: &Freehold<'m, impl Platform>,
-        migratetype: usize,
-    ) -> Option<Pfn> {
-        let pfn = self.kept_block(fh, migratetype)?;
-        self.counters.allocs[migratetype % 4][BLOCK_ORDER as usize].add(1);
-        Some(pfn)
-    }
-
-    /// [`block_in_hand`](Self::block_in_hand), not counted as an allocation.
-    #[inline(always)]
     pub(crate) fn kept_block(
         &self,
         fh: &Freehold<'m, impl Platform>,
@@ -560,17 +565,17 @@ impl<'m> Block<'m> {
     }
 }
 
-impl<P: Platform> Freehold<'_, P> {
+impl Zone<'_> {
     /// Whether whole words may come from a block of that class: nearly all memory is whole, or no
     /// block has a smaller run that will do.
     #[inline(always)]
-    fn words_fit<const LEN: usize>(&self, zone: usize, migratetype: usize, class: u8) -> bool {
-        let (zone, wanted) = (&self.zones[zone], 7 + LEN.ilog2() as u8);
-        match zone.mode.get() {
+    fn words_fit<const LEN: usize>(&self, migratetype: usize, class: u8) -> bool {
+        let wanted = 7 + LEN.ilog2() as u8;
+        match self.mode.get() {
             mode::ROOMY => true,
             mode::TIGHT => false,
             _ if class <= wanted => true,
-            _ => zone.board.smallest(migratetype, wanted).is_some_and(|least| class <= least),
+            _ => self.board.smallest(migratetype, wanted).is_some_and(|least| class <= least),
         }
     }
 }

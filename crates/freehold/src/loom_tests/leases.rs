@@ -172,7 +172,7 @@ fn a_free_into_a_word_whose_hand_becomes_empty() {
             },
             move || {
                 fh.on(cpu(1)).free(Pfn::new(block + 9), Order::ZERO).unwrap();
-                let _ = (Want::plain(0, MOVABLE)).pick(fh.outside(), &fh.zones[0], false, u32::MAX);
+                let _ = (Want::new(0, MOVABLE)).pick(fh.outside(), &fh.zones[0], false, u32::MAX);
                 0
             }
         ]);
@@ -218,7 +218,7 @@ fn a_free_beside_a_search_in_vain() {
                 0
             },
             move || u64::from(
-                (Want::plain(0, MOVABLE)).take_listed(fh.outside(), &fh.zones[0]).is_some()
+                (Want::new(0, MOVABLE)).take_listed(fh.outside(), &fh.zones[0]).is_some()
             )
         ]);
         settled_of(fh, 512, 511 + got[1]);

@@ -131,7 +131,7 @@ fn a_block_that_becomes_whole_outside_every_door_hides_nothing() {
         let got = together::<bool>(roles![
             move || fh.freeing(None).word(block / 64, !0, 1).is_ok(),
             move || {
-                let want = Want::plain(6, Migratetype::Movable as usize);
+                let want = Want::new(6, Migratetype::Movable as usize);
                 fh.look_beside_movers(|| want.take_reserved(fh.outside(), &fh.zones[0])).is_some()
             }
         ]);
@@ -147,9 +147,9 @@ fn a_block_that_is_split_outside_every_door_hides_nothing() {
     model_within(2, || {
         let fh = machine(false, 512);
         let got = together::<bool>(roles![
-            move || fh.alloc_unseen(cpu(0), &request(0)).is_ok(),
+            move || fh.outside().alloc(cpu(0), &request(0)).is_ok(),
             move || {
-                let want = Want::plain(0, Migratetype::Movable as usize);
+                let want = Want::new(0, Migratetype::Movable as usize);
                 fh.look_beside_movers(|| want.take_reserved(fh.outside(), &fh.zones[0])).is_some()
             }
         ]);

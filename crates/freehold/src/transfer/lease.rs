@@ -183,7 +183,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let (size, slot, run) = slots.filter_map(run).min()?;
         let zone = &self.fh.zones[self.cpu.home_zone.get() as usize];
         let smaller = || zone.board.smallest(migratetype, order as u8 + 1);
-        let is_loose = Want::plain(order, migratetype).is_for_loose() && size >= bits::KEPT_ORDER;
+        let is_loose = Want::new(order, migratetype).is_for_loose() && size >= bits::KEPT_ORDER;
         let loose = || is_loose && zone.board.has_any(LOOSE);
         let has_better = || smaller().is_some_and(|class| u32::from(class) <= size) || loose();
         if ask && !zone.is_roomy() && has_better() {

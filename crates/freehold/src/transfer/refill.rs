@@ -10,7 +10,7 @@
 //! None of it takes a lock: whoever else chooses the same block takes other words of it.
 
 use crate::block::Block;
-use crate::block::tag::{HIGH_ATOMIC, Tag};
+use crate::block::tag::HIGH_ATOMIC;
 use crate::block::words::{CLASS_BUSY, CLASS_NONE, count_of, find_run};
 use crate::block::{FRAMES, WORDS, bits};
 use crate::cpu::by::By;
@@ -20,7 +20,7 @@ use crate::primitive::{Count, Plain, SharedCount};
 use crate::types::section::SECTION_BLOCKS_LOG;
 use crate::zone::Zone;
 use crate::zone::board::{CLASSES, LOOSE, row_of};
-use crate::{AllocFlags, Freehold, Migratetype, Pfn, Platform};
+use crate::{AllocFlags, Freehold, Migratetype, Platform, Request};
 
 /// Single frames and runs of order 1 may come from a block in use whose largest run is of order 2:
 /// with less each few frames would ask the board, with more larger runs are broken up.
@@ -60,9 +60,19 @@ pub(crate) struct Want {
 }
 
 impl Want {
+    /// In blocks of the request's own type.
+    #[inline(always)]
+    pub(crate) fn of(request: &Request) -> Self {
+        Self {
+            order: u32::from(request.order.get()),
+            migratetype: request.migratetype as usize,
+            flags: request.flags,
+        }
+    }
+
     /// Without flags.
     #[inline(always)]
-    pub(crate) const fn plain(order: u32, migratetype: usize) -> Self {
+    pub(crate) const fn new(order: u32, migratetype: usize) -> Self {
         Self { order, migratetype, flags: AllocFlags::empty() }
     }
 
@@ -85,12 +95,6 @@ impl Want {
 }
 
 impl<'m, P: Platform> Inside<'_, 'm, P> {
-    /// From the home zone's block in use.
-    #[inline(never)]
-    pub(crate) fn take_of_block_in_use_at_home(&self, want: Want) -> Option<Pfn> {
-        self.take_of_block_in_use(self.cpu.home_zone.get() as usize, want).map(Pfn::new)
-    }
-
     /// From the block in use of a zone.
     #[inline]
     pub(crate) fn take_of_block_in_use(&self, z: usize, want: Want) -> Option<u64> {
@@ -408,11 +412,10 @@ impl Want {
         self,
         by: By<'_, 'm, impl Platform>,
         zone: &'m Zone<'m>,
-    ) -> Option<(Block<'m>, Tag)> {
+    ) -> Option<Block<'m>> {
         Migratetype::PCP[self.migratetype].fallbacks().iter().find_map(|&fallback| {
             let other = Want { migratetype: fallback as usize, ..self };
-            let block = other.pick(by, zone, false, u32::MAX)?;
-            Some((block, block.head.tag.get()))
+            other.pick(by, zone, false, u32::MAX)
         })
     }
 }

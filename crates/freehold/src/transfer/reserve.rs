@@ -63,7 +63,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         else {
             return false;
         };
-        let reserve = Want::plain(0, HIGH_ATOMIC);
+        let reserve = Want::new(0, HIGH_ATOMIC);
         let give_up =
             |block: Block<'m>| block.give_up_block(self.outside(), zone, migratetype as usize);
         zone.high_atomic_blocks.get() != 0
@@ -79,37 +79,6 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let blocks = zone.high_atomic_blocks.get();
         let free = if blocks == 0 { 0 } else { zone.free(self).high_atomic };
         Some(Reserve { blocks, free })
-    }
-
-    /// Keeps the rest of a block for HIGHATOMIC requests after one of them has got a chunk of it that was
-    /// not in hand.
-    #[inline]
-    pub(crate) fn keep_block_of(&self, by: By<'_, 'm, P>, request: &Request, pfn: u64) {
-        let order = u32::from(request.order.get());
-        if request.flags.contains(AllocFlags::HIGH_ATOMIC) && (1..BLOCK_ORDER).contains(&order) {
-            self.keep_block(by, pfn);
-        }
-    }
-
-    #[cold]
-    fn keep_block(&self, by: By<'_, 'm, P>, pfn: u64) {
-        let Some(block) = self.map.locate(pfn) else { return };
-        let tag = block.head.tag.get();
-        let zone = self.zone_by(tag);
-        let cap = zone.managed.get() / 100;
-        let kept = zone.high_atomic_blocks.get();
-        if tag.migratetype() >= HIGH_ATOMIC
-            || cap < FRAMES as u64
-            || kept >= cap.div_ceil(FRAMES as u64)
-        {
-            return;
-        }
-        // Counted before it is one: whoever gives it up takes it off.
-        zone.high_atomic_blocks.add_shared(1);
-        if !block.retype(by, tag, HIGH_ATOMIC) {
-            // Relaxed: a count.
-            zone.high_atomic_blocks.fetch_sub(1, Ordering::Relaxed);
-        }
     }
 
     /// The HIGHATOMIC blocks with frames within a request's limits become ordinary ones of its type:
@@ -139,6 +108,40 @@ impl<'m, P: Platform> Freehold<'m, P> {
             });
         }
         given_up
+    }
+}
+
+impl<'m, P: Platform> By<'_, 'm, P> {
+    /// Keeps the rest of a block for HIGHATOMIC requests after one of them has got a chunk of it that was
+    /// not in hand; the chunk.
+    #[inline]
+    pub(crate) fn keep_block_of(self, request: &Request, pfn: u64) -> Option<u64> {
+        let order = u32::from(request.order.get());
+        if request.flags.contains(AllocFlags::HIGH_ATOMIC) && (1..BLOCK_ORDER).contains(&order) {
+            self.keep_block(pfn);
+        }
+        Some(pfn)
+    }
+
+    #[cold]
+    fn keep_block(self, pfn: u64) {
+        let Some(block) = self.fh.map.locate(pfn) else { return };
+        let tag = block.head.tag.get();
+        let zone = self.fh.zone_by(tag);
+        let cap = zone.managed.get() / 100;
+        let kept = zone.high_atomic_blocks.get();
+        if tag.migratetype() >= HIGH_ATOMIC
+            || cap < FRAMES as u64
+            || kept >= cap.div_ceil(FRAMES as u64)
+        {
+            return;
+        }
+        // Counted before it is one: a call that gives it up takes it off.
+        zone.high_atomic_blocks.add_shared(1);
+        if !block.retype(self, tag, HIGH_ATOMIC) {
+            // Relaxed: a count.
+            zone.high_atomic_blocks.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 

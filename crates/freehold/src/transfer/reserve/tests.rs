@@ -126,9 +126,9 @@ fn who_comes_past_a_shut_door_gets_of_it_first() {
     let chunk = alloc(&fh, atomic(3)).unwrap();
     let id = CpuId::new(0);
     let inside = crate::cpu::inside::Inside::enter(&fh, fh.cpu_state(id).unwrap(), id, false);
-    let second = fh.alloc_unseen(id, &atomic(3)).unwrap();
+    let second = fh.outside().alloc(id, &atomic(3)).unwrap();
     assert_eq!(second.pageblock(), chunk.pageblock());
-    let ordinary = fh.alloc_unseen(id, &plain(3)).unwrap();
+    let ordinary = fh.outside().alloc(id, &plain(3)).unwrap();
     assert!(is_kept(&fh, second) && !is_kept(&fh, ordinary));
     drop(inside);
     fh.validate().unwrap();
