@@ -230,7 +230,7 @@ impl<'i, 'm, P: Platform> Freeing<'i, '_, 'm, P> {
             Some(inside) => {
                 if frames & (frames - 1) == 0 && inside.is_home(tag.zone()) {
                     let offset = (first.get() % FRAMES as u64) as u32;
-                    inside.cpu.hints.push(tag.migratetype(), 0, block, offset);
+                    inside.cpu.recent.push(0, block, offset);
                 }
                 inside.cpu.count_frees(frees);
                 inside.cpu.fold_home(self.fh);

@@ -172,13 +172,13 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
             return Err(AllocError::CpuOffline { cpu: self.id });
         }
         if request.is_limited() {
-            return self.alloc_limited(request);
+            return self.alloc_placed(request);
         }
         if request.align > request.order {
             return self.find_aligned(request);
         }
         if request.order > Order::PAGEBLOCK {
-            return self.alloc_run_of_blocks(request);
+            return self.alloc_placed(request);
         }
         if let Some(pfn) = self.climb(request, from..BOARD) {
             return Ok(pfn);
@@ -203,7 +203,7 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
         let larger = Request { order: request.align, align: Order::ZERO, ..*request };
         let pfn = match self.find(&larger, 0) {
             Err(AllocError::NoMemory { .. } | AllocError::WouldBlock) => {
-                return self.alloc_limited(request);
+                return self.alloc_placed(request);
             }
             result => result?,
         };
@@ -247,49 +247,6 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
         }
         self.remember(request, for_mark, generation);
         Err(AllocError::NoMemory { order: request.order })
-    }
-
-    /// What a look past the leases finds: at first; after what CPUs have in hand has come back, which
-    /// goes no further than it has to; and after HIGHATOMIC blocks have become ordinary ones.
-    pub(crate) fn look_everywhere(
-        &self,
-        request: &Request,
-        look: impl Fn() -> Option<Pfn>,
-    ) -> Result<Pfn, AllocError> {
-        let look = || {
-            self.cpu.begin_look();
-            look()
-        };
-        if let Some(pfn) = look() {
-            return Ok(pfn);
-        }
-        let may_wait = !request.flags.contains(AllocFlags::NO_LOCK);
-        self.give_back_all();
-        let found = if may_wait { self.look_after_recall(look) } else { look() };
-        let give_up = || self.fh.give_up_reserves(self.by(), self.id.index(), request);
-        found.or_else(|| give_up().then(look).flatten()).ok_or(match may_wait {
-            true => AllocError::NoMemory { order: request.order },
-            false => AllocError::WouldBlock,
-        })
-    }
-
-    /// What a look past the leases finds after others were asked for what they have in hand: once, but
-    /// frames may go into a hand while nobody is asked, see
-    /// [`would_ask`](crate::Freehold::would_ask).
-    fn look_after_recall(&self, look: impl Fn() -> Option<Pfn>) -> Option<Pfn> {
-        for _ in 0..RECALLS {
-            let ask = self.fh.would_ask(self.id, None);
-            if ask {
-                self.outside(|| self.fh.recall(Some(self.id), None));
-                // Another call may have come in here meanwhile and left something.
-                self.give_back_all();
-            }
-            let found = self.fh.look_beside_movers(&look);
-            if found.is_some() || ask || !self.fh.would_ask(self.id, None) {
-                return found;
-            }
-        }
-        None
     }
 
     /// Whether a zone has too few free frames for a request to leave it its mark. What CPUs have in

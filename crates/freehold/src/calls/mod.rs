@@ -12,8 +12,7 @@
 //! | [`bulk`] | many single frames |
 //! | [`free`] | frames of one word |
 //! | [`range`] | chunks and ranges: blocks and words, checked before anything changes |
-//! | [`large`] | orders above 9 |
-//! | [`limited`] | requests within address limits |
+//! | [`placed`] | within address limits, aligned to more than their size, above order 9 |
 //! | [`fit`] | runs of any number of frames |
 
 pub(crate) mod bulk;
@@ -24,9 +23,8 @@ pub(crate) mod frames;
 pub(crate) mod free;
 pub(crate) mod handle;
 pub(crate) mod ladder;
-pub(crate) mod large;
-pub(crate) mod limited;
 pub(crate) mod outside;
+pub(crate) mod placed;
 pub(crate) mod range;
 pub(crate) mod short;
 

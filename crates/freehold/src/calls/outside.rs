@@ -26,11 +26,9 @@ impl<'m, P: Platform> By<'_, 'm, P> {
             &|zone| self.from_mixed(zone, want),
             &|zone| want.take_high_atomic(self, zone),
         ];
-        let found = if request.is_limited() || request.align > request.order {
-            fh.find_limited(self, cpu.index(), request)
-        } else if request.order > Order::PAGEBLOCK {
-            let mut all = fh.zonelist(cpu.index(), request.node);
-            all.find_map(|z| fh.take_run_of_blocks(self, z, request, 0, u64::MAX))
+        let placed = request.is_limited() || request.align > request.order;
+        let found = if placed || request.order > Order::PAGEBLOCK {
+            self.find_placed(cpu.index(), request)
         } else if want.order == BLOCK_ORDER {
             let take = |zone: &'m Zone<'m>| zone.take_whole(self, request.flags, true);
             let whole = zones().find_map(take).map(|block| block.take_block(fh, want.migratetype));

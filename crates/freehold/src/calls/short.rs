@@ -86,20 +86,6 @@ impl CpuState<'_> {
         Some(Pfn::new(lease.first() + u64::from(start)))
     }
 
-    /// A run from the word in hand that one of its order was freed into since the last time: it fits
-    /// exactly, mostly.
-    #[inline(always)]
-    fn run_freed_in_hand(&self, migratetype: usize, order: u32) -> Option<Pfn> {
-        let slot = self.leases.take_freed(order)?;
-        let lease = self.leases.slot(slot);
-        if !lease.serves(Purpose::Runs, migratetype) {
-            return None;
-        }
-        let pfn = self.run_of(lease, order)?;
-        self.leases.set_current(Purpose::Runs, migratetype, slot);
-        Some(pfn)
-    }
-
     /// Counts an allocation. By who is inside.
     #[inline(always)]
     pub(crate) fn count_alloc(&self, migratetype: usize, order: Order) {
@@ -170,19 +156,6 @@ impl<'m> CpuState<'m> {
             && fh.zones[self.home_zone.get() as usize].cma_blocks.get() != 0
     }
 
-    /// A run of order 1 to 5 that this CPU has freed lately: into a word in hand, or by a hint.
-    #[inline(never)]
-    pub(crate) fn recent_run<const ORDER: u32>(
-        &self,
-        fh: &Freehold<'m, impl Platform>,
-        migratetype: usize,
-    ) -> Option<Pfn> {
-        if let Some(pfn) = self.run_freed_in_hand(migratetype, ORDER) {
-            return Some(pfn);
-        }
-        self.hinted_run::<ORDER>(fh, migratetype)
-    }
-
     /// A frame that this CPU has freed lately, where no lease has any in hand.
     #[inline(never)]
     pub(crate) fn recent_frame_first(
@@ -219,7 +192,7 @@ impl<'m> CpuState<'m> {
     /// it fits exactly. What is nearly free may become whole: a run of it is better left alone,
     /// unless most of the zone is whole.
     #[inline(never)]
-    fn hinted_run<const ORDER: u32>(
+    pub(crate) fn recent_run<const ORDER: u32>(
         &self,
         fh: &Freehold<'m, impl Platform>,
         migratetype: usize,
@@ -247,7 +220,7 @@ impl<'m> CpuState<'m> {
         migratetype: usize,
     ) -> Option<Pfn> {
         let order = 6 + LEN.ilog2();
-        let (block, offset) = self.hints.pop(&fh.map, migratetype, order)?;
+        let (block, offset) = self.recent.pop(&fh.map, order)?;
         let (head, line) = (block.head, block.line);
         let (first, most) = (offset as usize / 64, self.most_class(fh, order));
         let buddy = first ^ LEN;
@@ -280,7 +253,7 @@ impl<'m> CpuState<'m> {
         migratetype: usize,
         take: impl Fn(Block<'m>, usize, u64) -> bool,
     ) -> Option<Pfn> {
-        while let Some((block, offset)) = self.hints.pop(&fh.map, migratetype, ORDER) {
+        while let Some((block, offset)) = self.recent.pop(&fh.map, ORDER) {
             let w = offset as usize / 64;
             let head = block.head;
             let tag = head.tag.get();
@@ -352,7 +325,7 @@ impl<'m> CpuState<'m> {
         // All of it before the word, so that little has to be kept for after it: a hint to what is
         // refused is as good as any. Frames count before they can be seen: see `watch`.
         self.last_key.set(key);
-        self.hints.push(tag.migratetype(), ORDER, block, (pfn % FRAMES as u64) as u32);
+        self.recent.push(ORDER, block, (pfn % FRAMES as u64) as u32);
         self.count_frees(1);
         self.free[tag.migratetype()].add(1 << ORDER);
         let line = block.line;
@@ -431,7 +404,7 @@ impl<'m> CpuState<'m> {
         fh: &Freehold<'m, impl Platform>,
         migratetype: usize,
     ) -> Option<Pfn> {
-        while self.hints.has_any(migratetype, 6 + LEN.ilog2()) {
+        while self.recent.has_any(6 + LEN.ilog2()) {
             let found = self.recent_words::<LEN>(fh, migratetype);
             if found.is_some() {
                 return found;
@@ -486,7 +459,7 @@ impl<'m> CpuState<'m> {
         if tag.is_plain_split_in(self.home_split.get()) {
             self.free[tag.migratetype()].add(count);
             let offset = (pfn % FRAMES as u64) as u32;
-            self.hints.push(tag.migratetype(), 6 + LEN.ilog2(), block, offset);
+            self.recent.push(6 + LEN.ilog2(), block, offset);
         } else {
             block.count_free(by, tag, count);
         }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! CpuState   door, leases           the lines that every call writes
-//!            hints, whole blocks    their own lines
+//!            recent, whole blocks   their own lines
 //!            counters               their own lines
 //! Cursors    one for each (CPU, zone): the block whose words are leased next, by purpose and migratetype
 //! ```
@@ -10,8 +10,8 @@
 use super::counters::CpuCounters;
 use super::door::Door;
 use super::gaps::Gaps;
-use super::hints::Hints;
 use super::lease::{Leases, Purpose};
+use super::recent::Recent;
 use crate::block::Block;
 use crate::block::layout::Place;
 use crate::block::map::FrameMap;
@@ -46,7 +46,7 @@ pub(crate) struct CpuState<'m> {
     pub(crate) free: [AtomicU64; 8],
     pub(crate) leases: Leases<'m>,
     pub(crate) counters: CpuCounters,
-    pub(crate) hints: Hints,
+    pub(crate) recent: Recent,
     /// Wholly free blocks of the home zone.
     pub(crate) kept: [Place; KEPT],
     /// It may have something in hand, or a block in use: the allocator counts it as such.
@@ -84,7 +84,7 @@ impl<'m> CpuState<'m> {
             free: core::array::from_fn(|_| AtomicU64::new(0)),
             leases: Leases::new(no_word),
             counters: CpuCounters::new(),
-            hints: Hints::new(),
+            recent: Recent::new(),
             kept: core::array::from_fn(|_| Place::none()),
             holds: AtomicBool::new(false),
             futile: AtomicU64::new(0),

@@ -19,7 +19,7 @@ impl<P: Platform> Inside<'_, '_, P> {
     pub(crate) fn give_back_all(&self) {
         self.end_leases(0);
         self.give_back_kept();
-        self.cpu.hints.clear();
+        self.cpu.recent.clear();
         self.cpu.gaps.clear();
         for z in 0..self.fh.zones.len() {
             for place in self.cursors(z).places() {

@@ -17,6 +17,7 @@ use crate::block::words::EMPTY;
 use crate::block::{FRAMES, WORDS};
 use crate::cpu::lease::SLOTS;
 use crate::transfer::watch::ANY;
+use crate::zone::Zone;
 use crate::{AllocError, FrameRange, Freehold, Pfn, Platform};
 
 impl<'m, P: Platform> Freehold<'m, P> {
@@ -73,7 +74,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 
     /// Takes the whole block of that bit out of the bitmap.
-    fn take_this_whole(&self, zone: &crate::zone::Zone<'m>, bit: u64) -> Option<Block<'m>> {
+    fn take_this_whole(&self, zone: &Zone<'m>, bit: u64) -> Option<Block<'m>> {
         // A block that is claimed and not taken is on the way.
         let _moving = zone.moving(self.outside(), bit as usize);
         let block = zone.claim_whole_at(self.outside(), bit);
