@@ -3,6 +3,7 @@
 
 use core::mem::MaybeUninit;
 
+use crate::alloc::watch::{ANY, Watch};
 use crate::block::FRAMES;
 use crate::block::layout::{ALIGN, LayoutBuilder};
 use crate::block::map::{FrameMap, MemoryRange};
@@ -13,8 +14,7 @@ use crate::cpu::lease::SLOTS;
 use crate::cpu::state::{CpuState, Cursors};
 use crate::lock::Lock;
 use crate::platform::{HostBarrier, Platform, Pressure, PressureLevel};
-use crate::primitive::{AtomicU8, AtomicU32, AtomicU64, Ordering, Plain, full_fence};
-use crate::transfer::watch::{ANY, Watch};
+use crate::primitive::{AtomicU8, AtomicU32, AtomicU64, Ordering, Relaxed, full_fence};
 use crate::types::config::{Config, ConfigError, Watermarks};
 use crate::zone::bitmap::WholeBitmap;
 use crate::zone::board::Board;
@@ -203,7 +203,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 // What it has counted is told as well: it counts another zone from now on.
                 inside.give_back_all();
                 cpu.home_zone.set(u32::from(zone.id));
-                cpu.home_split.set(Tag::plain_split_in(zone.id));
+                cpu.home_split.set(Tag::ordinary_in(zone.id));
             }
         }
     }

@@ -15,10 +15,9 @@ use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
-use super::map::FrameMap;
 use super::words::{Head, Line};
-use super::{Block, FRAMES};
-use crate::primitive::{AtomicPtr, AtomicU32, AtomicU64, Ordering, Plain};
+use super::{Block, FRAMES, Index};
+use crate::primitive::{AtomicPtr, AtomicU32, AtomicU64, Ordering, Relaxed};
 use crate::types::section::{SECTION_BLOCKS, SECTION_BLOCKS_LOG};
 use crate::zone::board::Rows;
 
@@ -209,36 +208,6 @@ unsafe impl Sync for Blocks<'_> {}
 // SAFETY: as above; nothing in it belongs to a thread.
 unsafe impl Send for Blocks<'_> {}
 
-/// A block whose metadata is set up. Made by [`Blocks`], which never takes a slot back, or of another
-/// one of its section, or kept by a [`Place`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Index(u32);
-
-impl Index {
-    #[inline(always)]
-    pub(crate) const fn get(self) -> u32 {
-        self.0
-    }
-
-    /// The blocks of a section, of which this is the first.
-    pub(crate) fn of_section(self) -> impl Iterator<Item = Self> {
-        (self.0..self.0 + SECTION_BLOCKS as u32).map(Self)
-    }
-
-    /// One of which nobody looks at what it stands for.
-    #[cfg(test)]
-    pub(crate) const fn unused(raw: u32) -> Self {
-        Self(raw)
-    }
-
-    /// The block at that place of its section, all of which is set up at once.
-    #[inline(always)]
-    pub(crate) const fn beside(self, in_section: u32) -> Self {
-        let mask = SECTION_BLOCKS as u32 - 1;
-        Self(self.0 & !mask | in_section & mask)
-    }
-}
-
 /// A frame of some block whose metadata is set up, or none: what a CPU keeps of a block, without
 /// asking once more whether that is set up. Changed under the CPU's door only.
 pub(crate) struct Place(AtomicU64);
@@ -276,21 +245,21 @@ impl Place {
     /// The block and the offset, under the CPU's door: whoever reads it was let in after who wrote
     /// it, and so sees set up what that one has seen set up.
     #[inline(always)]
-    pub(crate) fn get<'m>(&self, map: &FrameMap<'m>) -> Option<(Block<'m>, u32)> {
-        Self::of(self.0.get()).map(|(index, offset)| (map.block(index), offset))
+    pub(crate) fn get<'m>(&self, blocks: &Blocks<'m>) -> Option<(Block<'m>, u32)> {
+        Self::of(self.0.get()).map(|(index, offset)| (blocks.block(index), offset))
     }
 
     /// The block, under the CPU's door.
     #[inline(always)]
-    pub(crate) fn block<'m>(&self, map: &FrameMap<'m>) -> Option<Block<'m>> {
-        self.get(map).map(|(block, _)| block)
+    pub(crate) fn block<'m>(&self, blocks: &Blocks<'m>) -> Option<Block<'m>> {
+        self.get(blocks).map(|(block, _)| block)
     }
 
     /// The block and the offset, outside the CPU's door.
-    pub(crate) fn seen<'m>(&self, map: &FrameMap<'m>) -> Option<(Block<'m>, u32)> {
+    pub(crate) fn seen<'m>(&self, blocks: &Blocks<'m>) -> Option<(Block<'m>, u32)> {
         // Acquire: whoever named the block has seen it set up.
         let place = Self::of(self.0.load(Ordering::Acquire));
-        place.map(|(index, offset)| (map.block(index), offset))
+        place.map(|(index, offset)| (blocks.block(index), offset))
     }
 
     /// Whether it names no block, by a glance.
@@ -384,15 +353,21 @@ impl<'m> Blocks<'m> {
         SetUp::Done
     }
 
+    /// The block with that metadata.
     #[inline(always)]
-    pub(crate) fn line(&self, index: Index) -> &'m Line {
+    pub(crate) fn block(&self, index: Index) -> Block<'m> {
+        Block { head: self.head(index), line: self.line(index) }
+    }
+
+    #[inline(always)]
+    fn line(&self, index: Index) -> &'m Line {
         // SAFETY: an `Index` is in a slot that was written and is never written as a whole again;
         // the memory is borrowed for 'm.
         unsafe { self.lines.add(index.0 as usize).as_ref() }
     }
 
     #[inline(always)]
-    pub(crate) fn head(&self, index: Index) -> &'m Head {
+    fn head(&self, index: Index) -> &'m Head {
         // SAFETY: as in `line`.
         unsafe { self.heads.add(index.0 as usize).as_ref() }
     }

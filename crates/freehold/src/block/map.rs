@@ -11,10 +11,10 @@
 //! so a lookup can never race with its reuse.
 
 use super::bits;
-use super::layout::{Blocks, Index, SetUp};
+use super::layout::{Blocks, SetUp};
 use super::tag::{ABSENT, HOLES};
-use super::{Block, FRAMES, WORDS};
-use crate::primitive::{AtomicU32, AtomicU64, Ordering, Plain, acquire_fence, release_fence};
+use super::{Block, FRAMES, Index, WORDS};
+use crate::primitive::{AtomicU32, AtomicU64, Ordering, Relaxed, acquire_fence, release_fence};
 use crate::types::section::{SECTION_BLOCKS, SECTION_BLOCKS_LOG, SECTION_SHIFT};
 use crate::zone::board::Rows;
 
@@ -74,7 +74,7 @@ impl<'m> FrameMap<'m> {
     /// The block with that metadata.
     #[inline(always)]
     pub(crate) fn block(&self, index: Index) -> Block<'m> {
-        Block { head: self.blocks.head(index), line: self.blocks.line(index) }
+        self.blocks.block(index)
     }
 
     /// A block by its number: its PFN divided by 512.
@@ -203,7 +203,7 @@ mod tests {
     use core::cell::Cell;
 
     use super::LOOKS;
-    use crate::testing::machine;
+    use crate::tests::testing::machine;
 
     #[test]
     fn ranges_that_change_while_they_are_looked_at_are_looked_at_again() {

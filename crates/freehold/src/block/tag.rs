@@ -70,26 +70,26 @@ impl Tag {
     }
     /// An ordinary split block: frames may go into its words without a closer look.
     #[inline(always)]
-    pub(crate) const fn is_plain_split(self) -> bool {
+    pub(crate) const fn is_ordinary(self) -> bool {
         self.0 & (STATE | HOLES | ISOLATED) == SPLIT
     }
-    /// A plain split block of that type.
+    /// An ordinary split block of that type.
     #[inline(always)]
-    pub(crate) const fn is_plain_split_of(self, migratetype: usize) -> bool {
+    pub(crate) const fn is_ordinary_of(self, migratetype: usize) -> bool {
         self.0 & (STATE | TYPE | HOLES | ISOLATED) == SPLIT | (migratetype as u32) << TYPE_SHIFT
     }
-    /// What a plain split block of type 0 has in a zone, for [`is_plain_split_in`](Self::is_plain_split_in).
-    pub(crate) const fn plain_split_in(zone: u8) -> u32 {
+    /// What an ordinary split block of type 0 has in a zone, for [`is_ordinary_in`](Self::is_ordinary_in).
+    pub(crate) const fn ordinary_in(zone: u8) -> u32 {
         Self::new(SPLIT, 0, zone).0
     }
-    /// A plain split block of the zone that [`plain_split_in`](Self::plain_split_in) was asked for.
+    /// An ordinary split block of the zone that [`ordinary_in`](Self::ordinary_in) was asked for.
     #[inline(always)]
-    pub(crate) const fn is_plain_split_in(self, plain: u32) -> bool {
+    pub(crate) const fn is_ordinary_in(self, plain: u32) -> bool {
         self.0 & (STATE | HOLES | ISOLATED | ZONE) == plain
     }
-    /// [`is_plain_split_in`](Self::is_plain_split_in), of that type.
+    /// [`is_ordinary_in`](Self::is_ordinary_in), of that type.
     #[inline(always)]
-    pub(crate) const fn is_plain_split_of_in(self, migratetype: usize, plain: u32) -> bool {
+    pub(crate) const fn is_ordinary_of_in(self, migratetype: usize, plain: u32) -> bool {
         let own = plain | (migratetype as u32) << TYPE_SHIFT;
         self.0 & (STATE | TYPE | HOLES | ISOLATED | ZONE) == own
     }

@@ -18,12 +18,11 @@
 //!
 //! **The class** says how large a free run the zone's board knows of: 0 = none, `k` = of order
 //! `k - 1`. It may be too high, since frames are taken without telling, but when all is quiet it is
-//! not too low: see [`class`](crate::transfer::class).
+//! not too low: see [`class`](crate::block::class).
 
-use super::layout::Index;
 use super::tag::TagCell;
-use super::{BLOCK_ORDER, FRAMES, WORDS, bits};
-use crate::primitive::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering, Plain};
+use super::{BLOCK_ORDER, FRAMES, Index, WORDS, bits};
+use crate::primitive::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering, Relaxed};
 use crate::types::ids::MAX_CPUS;
 
 /// Nothing is known to be free.

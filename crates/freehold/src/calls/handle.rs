@@ -9,13 +9,13 @@
 //! ```
 //!
 //! Each call is written once, for every [door](super::door); the compiler makes one of each. A
-//! single chunk's calls are in [`chunk`](super::chunk), those of many frames and of ranges here.
+//! single chunk's calls are in [`alloc::fast`](crate::alloc::fast) and [`free::fast`](crate::free::fast),
+//! those of many frames and of ranges here.
 //! Code that cares for none of this takes [`Frames`](crate::Frames).
 
 use super::door::{Anybody, Door, Owner};
-use super::frames::free_runs;
 use crate::cpu::inside::Inside;
-use crate::primitive::Plain;
+use crate::primitive::Relaxed;
 use crate::{
     AllocError, AllocFlags, BulkFreeError, CpuId, FrameRange, FreeError, Freehold, Pfn, Platform,
     Request,
@@ -23,9 +23,9 @@ use crate::{
 
 /// The calls of one CPU, through a [`Door`]: see [`On`] and [`Owned`] for the two there are.
 pub struct Handle<'a, 'm, P: Platform, D: Door<'m>> {
-    pub(super) fh: &'a Freehold<'m, P>,
-    pub(super) id: CpuId,
-    pub(super) door: D,
+    pub(crate) fh: &'a Freehold<'m, P>,
+    pub(crate) id: CpuId,
+    pub(crate) door: D,
 }
 
 /// Calls on one CPU that anybody may make at any time. Made by [`Freehold::on`] and
@@ -68,7 +68,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
 impl<'a, 'm, P: Platform, D: Door<'m>> Handle<'a, 'm, P, D> {
     /// Enters for a call that may wait, unless the request forbids it.
     #[inline(always)]
-    pub(super) fn enter(&self, flags: AllocFlags) -> Result<Inside<'a, 'm, P>, AllocError> {
+    pub(crate) fn enter(&self, flags: AllocFlags) -> Result<Inside<'a, 'm, P>, AllocError> {
         let state = self.door.state(self.fh, self.id)?;
         let biased = self.door.biased();
         if flags.contains(AllocFlags::NO_LOCK) {
@@ -188,4 +188,32 @@ impl<'a, 'm, P: Platform, D: Door<'m>> Handle<'a, 'm, P, D> {
     pub fn cpu(&self) -> CpuId {
         self.id
     }
+}
+
+/// Frees the maximal runs of frames for which `last_reference` says so, lowest first; returns how
+/// many frames were kept.
+pub(crate) fn free_runs(
+    range: FrameRange,
+    mut last_reference: impl FnMut(Pfn) -> bool,
+    free: impl Fn(FrameRange) -> Result<(), FreeError>,
+) -> Result<u64, FreeError> {
+    if range.is_empty() {
+        return Err(FreeError::ZeroLength);
+    }
+    let mut kept = 0;
+    let mut start = range.start;
+    for pfn in range.start.get()..range.end.get() {
+        if last_reference(Pfn::new(pfn)) {
+            continue;
+        }
+        kept += 1;
+        if start.get() < pfn {
+            free(FrameRange { start, end: Pfn::new(pfn) })?;
+        }
+        start = Pfn::new(pfn + 1);
+    }
+    if start < range.end {
+        free(FrameRange { start, end: range.end })?;
+    }
+    Ok(kept)
 }

@@ -14,7 +14,7 @@
 //! takes that.
 
 use crate::platform::Barrier;
-use crate::primitive::{AtomicU32, Ordering, Plain, light_barrier, rarely};
+use crate::primitive::{AtomicU32, Ordering, Relaxed, light_barrier, rarely};
 
 /// In the intruders' word: one of them is inside.
 const LOCKED: u32 = 1;

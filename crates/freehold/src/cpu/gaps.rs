@@ -18,7 +18,7 @@
 
 use crate::FrameRange;
 use crate::block::FRAMES;
-use crate::primitive::{AtomicBool, AtomicU16, AtomicU32, Plain};
+use crate::primitive::{AtomicBool, AtomicU16, AtomicU32, Relaxed};
 
 /// Powers of two of lengths, up to half a block and more. Few under loom, whose threads have small
 /// stacks.

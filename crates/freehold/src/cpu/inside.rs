@@ -4,7 +4,7 @@ use core::cell::Cell;
 
 use super::by::By;
 use super::state::{CpuState, Cursors};
-use crate::primitive::{Plain, rarely};
+use crate::primitive::{Relaxed, rarely};
 use crate::{CpuId, Freehold, Platform};
 
 /// A CPU's state, entered. Left when dropped; may be left and entered again in between, to reach

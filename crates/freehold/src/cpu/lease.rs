@@ -28,10 +28,9 @@
 
 use crate::block::Block;
 use crate::block::bits;
-use crate::block::layout::{Place, WordCell};
-use crate::block::map::FrameMap;
+use crate::block::layout::{Blocks, Place, WordCell};
 use crate::block::tag::TYPES;
-use crate::primitive::{AtomicU8, AtomicU32, AtomicU64, Count, Ordering, Plain};
+use crate::primitive::{AtomicU8, AtomicU32, AtomicU64, Count, Ordering, Relaxed};
 
 /// Leases that a CPU can have. 64 were no faster and pin four times the blocks.
 pub(crate) const SLOTS: usize = 16;
@@ -199,12 +198,12 @@ impl<'m> Lease<'m> {
     }
     /// The block and the word within it, under the CPU's door.
     #[inline(always)]
-    pub(crate) fn place(&self, map: &FrameMap<'m>) -> Option<(Block<'m>, usize)> {
-        self.at.get(map).map(|(block, offset)| (block, offset as usize / 64))
+    pub(crate) fn place(&self, blocks: &Blocks<'m>) -> Option<(Block<'m>, usize)> {
+        self.at.get(blocks).map(|(block, offset)| (block, offset as usize / 64))
     }
     /// The block and the word within it, as another CPU sees it.
-    pub(crate) fn seen_place(&self, map: &FrameMap<'m>) -> Option<(Block<'m>, usize)> {
-        self.at.seen(map).map(|(block, offset)| (block, offset as usize / 64))
+    pub(crate) fn seen_place(&self, blocks: &Blocks<'m>) -> Option<(Block<'m>, usize)> {
+        self.at.seen(blocks).map(|(block, offset)| (block, offset as usize / 64))
     }
     /// Whether it is for that.
     #[inline(always)]
@@ -410,7 +409,7 @@ impl<'m> Leases<'m> {
 
     /// The slots that requests come to now; `SLOTS` for none.
     pub(crate) fn currents(&self) -> impl Iterator<Item = u32> + '_ {
-        self.current.iter().map(Plain::get)
+        self.current.iter().map(Relaxed::get)
     }
 
     /// Slots in use.
@@ -476,7 +475,7 @@ mod loom_tests {
     extern crate std;
 
     use super::*;
-    use crate::loom_tests::{model, model_within, spawn};
+    use crate::tests::loom_tests::{model, model_within, spawn};
 
     /// Between two reads of a look the slot is given to another word and back: what that word had
     /// in hand is not this one's. Once of frames that may be used, once of runs that are kept.

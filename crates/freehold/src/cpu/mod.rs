@@ -9,6 +9,8 @@
 //! | [`gaps`] | where runs of any length are cut next |
 //! | [`counters`] | what it counts |
 //! | [`state`] | all of it together |
+//! | [`give_back`] | what is not used goes back: ticks, drains |
+//! | [`recall`] | every CPU's leases end: one heavy barrier for all of them |
 //! | [`inside`] | the proof that somebody is inside |
 //! | [`by`] | who does something: a CPU, or somebody outside of all |
 
@@ -16,7 +18,9 @@ pub(crate) mod by;
 pub(crate) mod counters;
 pub(crate) mod door;
 pub(crate) mod gaps;
+pub(crate) mod give_back;
 pub(crate) mod inside;
 pub(crate) mod lease;
+pub(crate) mod recall;
 pub(crate) mod recent;
 pub(crate) mod state;

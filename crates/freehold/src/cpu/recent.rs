@@ -8,9 +8,8 @@
 //! They are of blocks of the home zone, of any type: what is of another type is forgotten on the way.
 
 use crate::block::Block;
-use crate::block::layout::Place;
-use crate::block::map::FrameMap;
-use crate::primitive::{AtomicU32, Plain};
+use crate::block::layout::{Blocks, Place};
+use crate::primitive::{AtomicU32, Relaxed};
 
 /// Places kept of each order; the oldest is forgotten. A power of two.
 ///
@@ -55,11 +54,11 @@ impl Recent {
 
     /// The newest of that order.
     #[inline(always)]
-    pub(crate) fn pop<'m>(&self, map: &FrameMap<'m>, order: u32) -> Option<(Block<'m>, u32)> {
+    pub(crate) fn pop<'m>(&self, blocks: &Blocks<'m>, order: u32) -> Option<(Block<'m>, u32)> {
         let ring = self.ring(order);
         let top = ring.top.get();
         let place = &ring.places[top as usize % KEPT];
-        let newest = place.get(map)?;
+        let newest = place.get(blocks)?;
         place.clear();
         ring.top.set(top.wrapping_sub(1));
         Some(newest)
@@ -80,7 +79,7 @@ impl Recent {
 mod tests {
     use super::*;
     use crate::block::FRAMES;
-    use crate::testing::set_up;
+    use crate::tests::testing::set_up;
     extern crate std;
     use std::vec::Vec;
 
@@ -88,7 +87,7 @@ mod tests {
     fn the_newest_come_out_first_and_the_oldest_are_forgotten() {
         let (recent, map) = (Recent::new(), &set_up().map);
         for order in 0..9 {
-            assert!(recent.pop(map, order).is_none());
+            assert!(recent.pop(&map.blocks, order).is_none());
             let kept = KEPT as u32;
             let place = |n: u32| (n / 3, n % FRAMES as u32);
             for n in 0..kept + 10 {
@@ -96,7 +95,8 @@ mod tests {
                 recent.push(order, map.locate_block(number.into()).unwrap(), offset);
             }
             let seen = |(block, offset): (Block<'_>, u32)| (block.head.number, offset);
-            let all: Vec<_> = core::iter::from_fn(|| recent.pop(map, order).map(seen)).collect();
+            let all: Vec<_> =
+                core::iter::from_fn(|| recent.pop(&map.blocks, order).map(seen)).collect();
             let expected: Vec<_> = (10..kept + 10).rev().map(place).collect();
             assert_eq!(all, expected);
         }
@@ -107,10 +107,11 @@ mod tests {
         let (recent, map) = (Recent::new(), &set_up().map);
         let last = map.locate_block(63).unwrap();
         (0..9).for_each(|order| recent.push(order, last, order));
-        (0..9).for_each(|order| assert!(recent.pop(map, order) == Some((last, order))));
+        (0..9).for_each(|order| assert!(recent.pop(&map.blocks, order) == Some((last, order))));
         (0..9).for_each(|order| recent.push(order, last, 2));
         recent.clear();
-        (0..9)
-            .for_each(|order| assert!(!recent.has_any(order) && recent.pop(map, order).is_none()));
+        (0..9).for_each(|order| {
+            assert!(!recent.has_any(order) && recent.pop(&map.blocks, order).is_none())
+        });
     }
 }

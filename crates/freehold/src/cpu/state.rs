@@ -13,11 +13,10 @@ use super::gaps::Gaps;
 use super::lease::{Leases, Purpose};
 use super::recent::Recent;
 use crate::block::Block;
-use crate::block::layout::Place;
-use crate::block::map::FrameMap;
+use crate::block::layout::{Blocks, Place};
 use crate::block::tag::{TYPES, Tag};
 use crate::primitive::{AtomicBool, AtomicU32, AtomicU64};
-use crate::zone::watermarks::Found;
+use crate::zone::counters::Found;
 
 /// Whole blocks that a CPU keeps, so that an order-9 pair writes to nothing that others share.
 pub(crate) const KEPT: usize = 2;
@@ -34,7 +33,7 @@ pub(crate) struct CpuState<'m> {
     /// The zone that this CPU's requests go to first, of those with memory. Changes with memory,
     /// under the door.
     pub(crate) home_zone: AtomicU32,
-    /// [`Tag::plain_split_in`] of it.
+    /// [`Tag::ordinary_in`] of it.
     pub(crate) home_split: AtomicU32,
     /// The word of the last free that went into a word that is not leased: a second one leases it.
     pub(crate) last_key: AtomicU64,
@@ -52,7 +51,7 @@ pub(crate) struct CpuState<'m> {
     /// It may have something in hand, or a block in use: the allocator counts it as such.
     pub(crate) holds: AtomicBool,
     /// The generation in which a request came to nothing here, and which one; 0 for none. See
-    /// [`watch`](crate::transfer::watch).
+    /// [`watch`](crate::alloc::watch).
     pub(crate) futile: AtomicU64,
     pub(crate) futile_request: AtomicU64,
     /// A watermark was what it was short of.
@@ -60,7 +59,7 @@ pub(crate) struct CpuState<'m> {
     /// Looks of requests at all there is: what one of them has summed up says nothing in the next.
     pub(crate) looks: AtomicU64,
     /// The section of the zone where the next gap for a run is looked for: see
-    /// [`fit`](crate::calls::fit).
+    /// [`fit`](crate::alloc::fit).
     pub(crate) next_gap: AtomicU32,
     pub(crate) gaps: Gaps,
     /// Allocations when the last tick came.
@@ -78,7 +77,7 @@ impl<'m> CpuState<'m> {
             owned: AtomicBool::new(false),
             online: AtomicBool::new(false),
             home_zone: AtomicU32::new(0),
-            home_split: AtomicU32::new(Tag::plain_split_in(0)),
+            home_split: AtomicU32::new(Tag::ordinary_in(0)),
             last_key: AtomicU64::new(super::lease::NO_WORD),
             after_recall: AtomicU32::new(0),
             free: core::array::from_fn(|_| AtomicU64::new(0)),
@@ -125,11 +124,11 @@ impl Cursors {
     #[inline(always)]
     pub(crate) fn get<'m>(
         &self,
-        map: &FrameMap<'m>,
+        blocks: &Blocks<'m>,
         purpose: Purpose,
         migratetype: usize,
     ) -> Option<Block<'m>> {
-        self.blocks[purpose as usize][migratetype].block(map)
+        self.blocks[purpose as usize][migratetype].block(blocks)
     }
 
     pub(crate) fn set(&self, purpose: Purpose, migratetype: usize, block: Block<'_>) {
@@ -147,8 +146,8 @@ impl Cursors {
     }
 
     /// Has runs of any length come from that block; returns the one before it.
-    pub(crate) fn cut_from<'m>(&self, map: &FrameMap<'m>, block: Block<'m>) -> Option<Block<'m>> {
-        let before = self.cut.block(map);
+    pub(crate) fn cut_from<'m>(&self, blocks: &Blocks<'m>, block: Block<'m>) -> Option<Block<'m>> {
+        let before = self.cut.block(blocks);
         self.cut.set(block, 0);
         before
     }

@@ -5,7 +5,7 @@ use crate::block::tag::{ABSENT, CMA, HIGH_ATOMIC, IN_HAND, ISOLATED, SPLIT, Tag,
 use crate::block::words::{CLASS_NONE, CLASS_WHOLE, EMPTY, count_of};
 use crate::block::{FRAMES, WORDS, bits};
 use crate::inspect::stats::{CpuStats, ZoneStats};
-use crate::primitive::Plain;
+use crate::primitive::Relaxed;
 use crate::zone::Zone;
 use crate::{CpuId, FrameRange, Freehold, Migratetype, ORDERS, Order, Pfn, Platform};
 

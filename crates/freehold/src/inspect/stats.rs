@@ -2,7 +2,7 @@
 //! reading, sums are exact while nothing runs.
 
 use crate::cpu::counters::CpuCounters;
-use crate::primitive::Plain;
+use crate::primitive::Relaxed;
 use crate::{Migratetype, ORDERS, Order};
 
 impl CpuCounters {

@@ -20,7 +20,7 @@ use crate::block::tag::{ABSENT, CMA, HIGH_ATOMIC, IN_HAND, ISOLATED, SPLIT, WHOL
 use crate::block::words::{CLASS_BUSY, CLASS_NONE, CLASS_WHOLE, EMPTY, class_of, count_of};
 use crate::cpu::lease::{Leases, NO_WORD, SLOTS};
 use crate::platform::Barrier;
-use crate::primitive::Plain;
+use crate::primitive::Relaxed;
 use crate::zone::Zone;
 use crate::zone::board::row_of;
 use crate::{Freehold, Pfn, Platform};
@@ -119,7 +119,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             }
             held |= 1 << slot;
             let pfn = lease.first();
-            let place = lease.seen_place(&self.map);
+            let place = lease.seen_place(&self.map.blocks);
             let first = |(block, w): (Block<'m>, usize)| block.base() + w as u64 * 64;
             expect(pfn, "a slot that names another word", place.map_or(NO_WORD, first), pfn)?;
             let ready = cpu.leases.is_ready(slot);
@@ -136,7 +136,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         if !cpu.online.get() {
             expect(number as u64, "an offline CPU leases words", held, 0)?;
         }
-        for (block, _) in cpu.kept.iter().filter_map(|kept| kept.seen(&self.map)) {
+        for (block, _) in cpu.kept.iter().filter_map(|kept| kept.seen(&self.map.blocks)) {
             let tag = block.head.tag.get();
             let whole = tag.state() == WHOLE && tag.has(IN_HAND);
             expect(

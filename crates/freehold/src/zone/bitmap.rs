@@ -12,7 +12,7 @@
 
 use super::summary::Summary;
 use crate::block::bits;
-use crate::primitive::{AtomicU64, Ordering, Plain};
+use crate::primitive::{AtomicU64, Ordering, Relaxed};
 
 /// What a bounded search came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

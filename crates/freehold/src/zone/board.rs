@@ -21,7 +21,7 @@
 //! for .001 of free memory. The row is a preference. It may be wrong either way, which costs a look
 //! or a run.
 //!
-//! Bits are set and cleared without any lock, by the rules of [`transfer::class`](crate::transfer::class).
+//! Bits are set and cleared without any lock, by the rules of [`transfer::class`](crate::block::class).
 //! A bit may be stale, which costs a look; a block with free frames always has the bit of its class
 //! once all is quiet.
 
@@ -29,7 +29,7 @@ use super::summary::{Summary, set_bit};
 use crate::FrameRange;
 use crate::block::BLOCK_ORDER;
 use crate::block::tag::{CMA, HIGH_ATOMIC};
-use crate::primitive::{AtomicU64, Ordering, Plain};
+use crate::primitive::{AtomicU64, Ordering, Relaxed};
 use crate::types::section::{SECTION_BLOCKS, SECTION_BLOCKS_LOG, SECTION_SHIFT};
 
 /// Classes that the three ordinary types have rows for: 1 to 9, runs of orders 0 to 8. What has more

@@ -13,12 +13,14 @@
 pub(crate) mod bitmap;
 pub(crate) mod board;
 pub(crate) mod counters;
+pub(crate) mod moving;
 pub(crate) mod summary;
 pub(crate) mod watermarks;
+pub(crate) mod whole;
 
 use crate::block::tag::{ABSENT, FRESH, Tag, WHOLE};
 use crate::block::words::Head;
-use crate::primitive::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, Plain};
+use crate::primitive::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, Relaxed};
 use crate::{FrameRange, NodeId};
 use bitmap::WholeBitmap;
 use board::Board;
@@ -212,7 +214,7 @@ pub(crate) fn bitmap_blocks(span: FrameRange) -> u64 {
 mod tests {
     use core::cell::Cell;
 
-    use crate::testing::machine;
+    use crate::tests::testing::machine;
 
     /// A claim asks for the zone's mark, and once more where another CPU has claimed a block since it
     /// was asked: of two that are told that there is one block to spare one gets it.

@@ -12,7 +12,7 @@
 //! then read the other, sequentially consistently, so one of the two sees the other: no word with
 //! something in it is left without its bit once both are done.
 
-use crate::primitive::{AtomicU64, Ordering, Plain};
+use crate::primitive::{AtomicU64, Ordering, Relaxed};
 
 /// See the module's documentation.
 #[derive(Clone, Copy)]
@@ -109,7 +109,7 @@ mod loom_tests {
     use std::boxed::Box;
 
     use super::*;
-    use crate::loom_tests::{both, model, roles, together};
+    use crate::tests::loom_tests::{both, model, roles, together};
 
     /// Words with these values, for good.
     fn words<const N: usize>(values: [u64; N]) -> &'static [AtomicU64] {

@@ -11,64 +11,16 @@
 //! same moment that there is one word left each may take one: so the mark may be passed by 64 frames
 //! a CPU, as with the kernel's per-CPU counters. Whole blocks are claimed first and cannot.
 
+use super::counters::Free;
 use super::{Zone, mode};
+use crate::alloc::watch::ANY;
 use crate::block::Block;
 use crate::block::FRAMES;
 use crate::block::tag::{CMA, HIGH_ATOMIC, TYPES, Tag};
 use crate::cpu::by::By;
 use crate::cpu::state::CpuState;
-use crate::primitive::{AtomicU64, Count, Ordering, Plain};
-use crate::transfer::watch::ANY;
+use crate::primitive::{AtomicU64, Count, Ordering, Relaxed};
 use crate::{AllocFlags, Freehold, Platform};
-
-/// Frames that are free, and nobody's hand has.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Free {
-    pub(crate) all: u64,
-    pub(crate) high_atomic: u64,
-    pub(crate) cma: u64,
-}
-
-impl Free {
-    /// Of these, what a request may count on: not HIGHATOMIC frames unless it may use reserves, nor
-    /// CMA frames unless those will do.
-    fn usable(self, reserves: bool, cma: bool) -> u64 {
-        let reserved = if reserves { 0 } else { self.high_atomic };
-        self.all.saturating_sub(reserved + if cma { 0 } else { self.cma })
-    }
-}
-
-/// A sum of a zone's free frames that was too small for a request. Until that request begins its next
-/// look at all there is no smaller sum is made: there are as many counts as CPUs.
-pub(crate) struct Found {
-    /// The CPU's look in which it was made; 0 for none.
-    look: AtomicU64,
-    all: AtomicU64,
-    high_atomic: AtomicU64,
-    cma: AtomicU64,
-}
-
-impl Found {
-    pub(crate) fn new() -> Self {
-        let zero = || AtomicU64::new(0);
-        Self { look: zero(), all: zero(), high_atomic: zero(), cma: zero() }
-    }
-
-    fn set(&self, look: u64, free: Free) {
-        self.all.set(free.all);
-        self.high_atomic.set(free.high_atomic);
-        self.cma.set(free.cma);
-        self.look.set(look);
-    }
-
-    fn get(&self, look: u64) -> Option<Free> {
-        (self.look.get() == look).then(|| Free {
-            all: self.all.get(),
-            high_atomic: self.high_atomic.get(),
-            cma: self.cma.get(),
-        })
-    }
-}
 
 impl Zone<'_> {
     /// The min watermark as far as the request's flags lower it (Linux 7.3): MIN_RESERVE takes half
@@ -390,8 +342,8 @@ mod tests {
 
     use std::vec::Vec;
 
-    use crate::primitive::Plain;
-    use crate::testing::{Machine, machine, place, two_zones};
+    use crate::primitive::Relaxed;
+    use crate::tests::testing::{Machine, machine, place, two_zones};
     use crate::{AllocError, CpuId, Migratetype, Order, Pfn, Request};
 
     const MIN: u64 = 800;
