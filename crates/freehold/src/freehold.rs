@@ -121,8 +121,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// Bytes of metadata that [`Freehold::new`] needs for this configuration, whatever the
     /// alignment of the region.
     ///
-    /// 100 bytes for each 2 MiB of memory (50 KiB a GiB, 0.0048 %), in whole sections of 128 MiB, and
-    /// about 6.5 KiB for each CPU.
+    /// 100 bytes for each 2 MiB of memory (50 KiB a GiB, 0.0048 %), in whole sections of 128 MiB,
+    /// and about 6.5 KiB for each CPU.
     ///
     /// # Errors
     ///
@@ -299,16 +299,16 @@ impl<'m, P: Platform> Freehold<'m, P> {
             cpu.leases.set_limit(words.clamp(2, SLOTS as u64) as u32);
         }
         for zone in self.zones {
-            // A CPU has up to seven blocks in use: for single frames and for runs, of three types, and the
-            // one that it cuts runs of any length from.
+            // A CPU has up to seven blocks in use: for single frames and for runs, of three types,
+            // and the one that it cuts runs of any length from.
             zone.spread.set(zone.blocks() / online >= 128);
-            // All CPUs' counts together are wrong by 1/64 of the zone at most, where that is not less
-            // than a few frames each.
+            // All CPUs' counts together are wrong by 1/64 of the zone at most, where that is not
+            // less than a few frames each.
             let fold = (zone.managed.get() / (64 * self.cpus.len() as u64)).clamp(8, FRAMES as u64);
             zone.fold.set(fold);
             let cpus = self.cpus.len() as u64;
-            // A CPU may be between four words and their count; and what it takes by hints of orders 0
-            // to 2 it has freed before, and told of: 352 frames of three types at most.
+            // A CPU may be between four words and their count; and what it takes by hints of orders
+            // 0 to 2 it has freed before, and told of: 352 frames of three types at most.
             let error = (fold + 256 + 352) * cpus + fold * OUTSIDE as u64;
             zone.error.set(error);
             zone.untold.set(error + FRAMES as u64 * TYPES as u64 * cpus);
@@ -401,8 +401,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 
     /// The host has begun to take the memory of parts of blocks away, and says of which with
-    /// [`Platform::in_memory`]. From now on CPUs ask for the next frames to take even where nearly all
-    /// of a zone is free, since those at hand may have none.
+    /// [`Platform::in_memory`]. From now on CPUs ask for the next frames to take even where nearly
+    /// all of a zone is free, since those at hand may have none.
     pub fn keep_to_memory(&self) {
         for zone in self.zones.iter().filter(|zone| !zone.thrifty.get()) {
             zone.thrifty.set(true);

@@ -1,10 +1,10 @@
-//! Atomics: the machine's, which unit tests count (`steps.rs`); loom's under `--cfg loom`, which runs
-//! through every interleaving of a small machine; shuttle's under `--cfg shuttle`, which runs random
-//! ones of a larger machine.
+//! Atomics: the machine's, which unit tests count (`steps.rs`); loom's under `--cfg loom`, which
+//! runs through every interleaving of a small machine; shuttle's under `--cfg shuttle`, which runs
+//! random ones of a larger machine.
 //!
 //! Nearly every field of the allocator is an atomic that only the holder of some lock writes.
-//! [`Relaxed`] gives those relaxed reads and writes short names; they compile to ordinary moves, and
-//! the lock's own acquire and release order them. What is used *without* a lock spells its
+//! [`Relaxed`] gives those relaxed reads and writes short names; they compile to ordinary moves,
+//! and the lock's own acquire and release order them. What is used *without* a lock spells its
 //! orderings out and says why.
 
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -103,7 +103,7 @@ pub(crate) fn acquire_fence() {
     under_loom::fence(Ordering::Acquire);
 }
 
-/// Makes what this thread did before visible to whoever sees one of its later writes.
+/// Makes what this thread did before visible to a thread that sees one of its later writes.
 #[inline(always)]
 pub(crate) fn release_fence() {
     #[cfg(not(loom))]
@@ -237,7 +237,7 @@ pub(crate) mod under_loom {
                 pub(crate) fn store(&self, value: $value, ordering: Ordering) {
                     if ordering == Ordering::SeqCst {
                         // An exchange, as on x86: loom does not know where among others' exchanges
-                        // a store comes, and shows their values to whoever reads last.
+                        // a store comes, and shows their values to a thread that reads last.
                         self.0.swap(value, Ordering::AcqRel);
                     } else {
                         self.0.store(value, ordering);

@@ -273,7 +273,7 @@ mod tests {
     use crate::tests::testing::machine;
     use crate::{CpuId, Migratetype};
 
-    /// Whoever looked whether it is online and only then got in.
+    /// A thread that looked whether it is online and only then got in.
     #[test]
     fn a_cpu_that_went_offline_gets_no_block_for_a_bulk_call() {
         let fh = machine(2, 1 << 16);

@@ -7,7 +7,8 @@
 //! | 6 to 8 | whole words freed last |
 //! | 9 | a block in hand |
 //!
-//! Anything out of the ordinary is for the slow way, the [ladder](super::ladder); nothing has changed then.
+//! Anything out of the ordinary is for the slow way, the [ladder](super::ladder); nothing has
+//! changed then.
 //!
 //! **A single frame, or a run, from the hand**, what holds at each step:
 //!
@@ -40,8 +41,8 @@ const HINT_CLASS: u8 = 6;
 impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
     /// Allocates one chunk.
     ///
-    /// From what the CPU has in hand in some 25 instructions, for orders up to 5, and some 55
-    /// for order 9; otherwise the next word or block, by the zone's board; before failing, every CPU
+    /// From what the CPU has in hand in some 25 instructions, for orders up to 5, and some 55 for
+    /// order 9; otherwise the next word or block, by the zone's board; before failing, every CPU
     /// that could help is asked.
     ///
     /// # Errors
@@ -219,7 +220,7 @@ impl<'m> CpuState<'m> {
             && fh.zones[self.home_zone.get() as usize].cma_blocks.get() != 0
     }
 
-    /// A frame that this CPU has freed lately, where no lease has any in hand.
+    /// A frame that this CPU has freed last, where no lease has any in hand.
     #[inline(never)]
     pub(crate) fn recent_frame_first(
         &self,
@@ -251,7 +252,7 @@ impl<'m> CpuState<'m> {
         })
     }
 
-    /// A run of order 1 to 5 that this CPU has freed lately, and that is no half of a larger one:
+    /// A run of order 1 to 5 that this CPU has freed last, and that is no half of a larger one:
     /// it fits exactly. What is nearly free may become whole: a run of it is better left alone,
     /// unless most of the zone is whole.
     #[inline(never)]

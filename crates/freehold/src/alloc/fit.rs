@@ -1,7 +1,7 @@
 //! Runs of any number of frames, wherever they start: best fit.
 //!
-//! A chunk is aligned, and the rest of the next larger chunk beside 17 frames is 15: an arena of such
-//! is full when half of it is in use. So a run is laid beside others:
+//! A chunk is aligned, and the rest of the next larger chunk beside 17 frames is 15: an arena of
+//! such is full when half of it is in use. So a run is laid beside others:
 //!
 //! ```text
 //! block       |####..######...#|      1  the smallest gap that will do, of the blocks of the smallest class that
@@ -19,8 +19,8 @@
 //! | the block that is not needed as a whole is split, and its first frames taken | the board knows what is left |
 //! | blocks needed as a whole: in use | the run is the caller's |
 //!
-//! What is left of a gap is cut next, without a search: see [`gaps`](crate::cpu::gaps). Where both steps come
-//! to nothing all blocks are looked at, and the ends of each two neighbours. What CPUs
+//! What is left of a gap is cut next, without a search: see [`gaps`](crate::cpu::gaps). Where both
+//! steps come to nothing all blocks are looked at, and the ends of each two neighbours. What CPUs
 //! have in hand is not asked for, nor what lies in blocks of other types:
 //! [`alloc_contig_free`](crate::Freehold::alloc_contig_free) does both.
 
@@ -36,8 +36,8 @@ use crate::zone::Zone;
 use crate::zone::board::{CLASSES, row_of};
 use crate::{AllocError, AllocFlags, FrameRange, Migratetype, Order, Pfn, Platform};
 
-/// Blocks of one class that have a gap of which the smallest is taken, and places of whole blocks for
-/// a run of up to a block.
+/// Blocks of one class that have a gap of which the smallest is taken, and places of whole blocks
+/// for a run of up to a block.
 const LOOKS: u32 = 16;
 /// Blocks of one class that turn out to have no gap before others are looked at.
 const MISSES: u32 = 16;
@@ -45,8 +45,8 @@ const MISSES: u32 = 16;
 const MOVABLE: usize = Migratetype::Movable as usize;
 
 impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
-    /// Allocates `count` movable frames in a row, any number, which start anywhere: best fit, so that
-    /// memory can be filled with runs of any length. A chunk, which is aligned, comes from
+    /// Allocates `count` movable frames in a row, any number, which start anywhere: best fit, so
+    /// that memory can be filled with runs of any length. A chunk, which is aligned, comes from
     /// [`alloc`](Self::alloc).
     ///
     /// Up to a block's length it takes constant time while there are whole blocks, or gaps that are
@@ -74,8 +74,9 @@ impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
 }
 
 impl<'a, 'm, P: Platform> Handle<'a, 'm, P, Owner<'a, 'm, P>> {
-    /// [`alloc_run`](Self::alloc_run) of the gap that the CPU cuts such runs from, and nothing else, in a
-    /// zone without watermarks. `None` says only that [`alloc_run`](Self::alloc_run) must be asked.
+    /// [`alloc_run`](Self::alloc_run) of the gap that the CPU cuts such runs from, and nothing
+    /// else, in a zone without watermarks. `None` says only that [`alloc_run`](Self::alloc_run)
+    /// must be asked.
     #[doc(hidden)]
     #[inline]
     pub fn alloc_run_at_hand(&self, count: u64) -> Option<Pfn> {
@@ -158,8 +159,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         Some(first)
     }
 
-    /// A search has come by `count` frames that end before frame `rest` of a block: what is free from there
-    /// on is the gap to cut next.
+    /// A search has come by `count` frames that end before frame `rest` of a block: what is free
+    /// from there on is the gap to cut next.
     fn note_gap(&self, block: Block<'m>, count: u64, rest: usize) {
         if self.is_home(block.head.tag.get().zone()) {
             let end = bits::next(&block.open_words(), rest, false);

@@ -1,8 +1,8 @@
 //! The ladder: where frames come from, nearest first. Here a newcomer sees how an allocation goes.
 //!
-//! The fast way of a call, in [`fast`](super::fast), takes what the current lease has in hand, or what
-//! this CPU has freed last. All else is the slow way, and the slow way is this ladder. A request climbs
-//! it step by step; a step returns frames or nothing, and calls no other step.
+//! The fast way of a call, in [`fast`](super::fast), takes what the current lease has in hand, or
+//! what this CPU has freed last. All else is the slow way, and the slow way is this ladder. A
+//! request climbs it step by step; a step returns frames or nothing, and calls no other step.
 //!
 //! | step | frames come from | not where |
 //! |---|---|---|
@@ -18,13 +18,13 @@
 //! | mixed | frames inside a block of another type, which keeps it | |
 //! | reserve | HIGHATOMIC blocks | the request may wait and the host keeps them |
 //!
-//! Home steps look at what the CPU has of its home zone. Zone steps ask each zone that the request may
-//! use, before the next step does: a further zone is better than a last resort.
+//! Home steps look at what the CPU has of its home zone. Zone steps ask each zone that the request
+//! may use, before the next step does: a further zone is better than a last resort.
 //!
 //! Two things happen on the way, and after each the request stands at **board** once more:
 //!
-//! * Behind *mark* this CPU gives back what it has in hand for other requests: it keeps blocks from being
-//!   whole, and frames of another type keep theirs for long.
+//! * Behind *mark* this CPU gives back what it has in hand for other requests: it keeps blocks from
+//!   being whole, and frames of another type keep theirs for long.
 //! * Behind *mixed* every CPU is asked for what it has ([`recall`](crate::cpu::recall)), which
 //!   interrupts them all. Then the top of the ladder is asked, too.
 //!
@@ -99,8 +99,9 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
         found.map(Pfn::new)
     }
 
-    /// The slow way of a request that any frames of its type will do for. Leaves the CPU. The request is
-    /// put together here, so that callers need not keep it in memory.
+    /// The slow way of an ordinary request (no limits, node or alignment). Consumes `self`: the door
+    /// is open again on return. The request is put together here, so that callers need not keep it
+    /// in memory.
     #[inline(never)]
     pub(crate) fn alloc_slow(
         self,
@@ -147,8 +148,8 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
         result
     }
 
-    /// Leaves the CPU after a request, and tells the host about changed pressure. A request that may not
-    /// wait may not run what the host does about it: the next one tells.
+    /// Leaves the CPU after a request, and tells the host about changed pressure. A request that
+    /// may not wait may not run what the host does about it: the next one tells.
     pub(crate) fn leave_and_tell(self, request: &Request, failed: bool) {
         let (fh, tell) = (self.fh, !request.flags.contains(AllocFlags::NO_LOCK));
         if tell {
@@ -160,8 +161,8 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
         }
     }
 
-    /// A chunk for a request that has come to that step: by the ladder, or by a search where only some
-    /// places will do.
+    /// A chunk for a request that has come to that step: by the ladder, or by a search where only
+    /// some places will do.
     pub(crate) fn find(&self, request: &Request, from: usize) -> Result<Pfn, AllocError> {
         self.cpu.begin_look();
         if !Migratetype::PCP.contains(&request.migratetype) {
@@ -441,8 +442,8 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
         self.by().keep_block_of(request, pfn)
     }
 
-    /// Step *mixed*: the smallest sufficient run. A word at a time is leased of it, as long as the zone
-    /// keeps its mark.
+    /// Step *mixed*: the smallest sufficient run. A word at a time is leased of it, as long as the
+    /// zone keeps its mark.
     fn from_mixed(&self, z: usize, request: &Request) -> Option<u64> {
         let (by, want, zone) = (self.by(), Want::of(request), &self.fh.zones[z]);
         if want.order == BLOCK_ORDER || !zone.leaves_mark(by, 1 << want.order, want.flags, false) {

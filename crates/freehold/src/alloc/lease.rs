@@ -10,7 +10,7 @@
 //! |---|---|
 //! | between the compare-exchange and the swap | nobody else takes the word; puts go on |
 //! | after the swap | the frames are in nobody's sight until the slot is open: a wrong free in between is told late |
-//! | after the look at class and tag | the block is split, of the type it was chosen for, and cannot become whole: whoever makes it whole had not looked at this lease, or was done |
+//! | after the look at class and tag | the block is split, of the type it was chosen for, and cannot become whole: a thread that makes it whole had not looked at this lease, or was done |
 //! | between put and the lease's end | a frame is in the hand and in the word: both say "free" to a wrong free |
 
 use crate::alloc::pick::Want;
@@ -60,7 +60,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             return None;
         }
         let got = line.take_word(w);
-        // The class before the tag: whoever makes a block whole writes them in the other order.
+        // The class before the tag: a thread that makes a block whole writes them in the other
+        // order.
         if head.is_busy() || head.tag.get() != tag || got | freed == 0 || got & freed != 0 {
             // Becoming whole, whole, of another type or isolated by now; or nothing there; or what
             // is freed was free. The frames before the lease, as in `end_lease`: nobody takes any
@@ -148,7 +149,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         leases.close(slot);
         match head.lease(w) {
             now if now == me => head.set_lease(w, 0),
-            // Whoever takes it over meanwhile has it.
+            // A thread that takes it over meanwhile has it.
             _ => {
                 head.change_lease(w, me | EMPTY, 0);
             }
@@ -214,7 +215,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             return self.revive(slot, block, w).is_some();
         }
         if lease.spare() != 0 {
-            // Kept: for whoever has asked.
+            // Kept: for a thread that has asked.
             return false;
         }
         self.cpu.leases.set_empty(slot);
@@ -395,8 +396,8 @@ mod tests {
         (head.lease(w), line.word(w))
     }
 
-    /// The lease comes to nothing, since the block was of another type; at each of its steps a frame of
-    /// the word is freed that is free already. It is counted once.
+    /// The lease comes to nothing, since the block was of another type; at each of its steps a
+    /// frame of the word is freed that is free already. It is counted once.
     #[test]
     fn a_frame_freed_twice_while_a_lease_comes_to_nothing_counts_once() {
         let (mut n, mut told, mut reached) = (0, 0, true);

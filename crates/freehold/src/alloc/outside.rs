@@ -8,7 +8,8 @@ use crate::zone::Zone;
 use crate::{AllocError, CpuId, Migratetype, Order, Pfn, Platform, Request};
 
 impl<'m, P: Platform> By<'_, 'm, P> {
-    /// An allocation that may not wait, while the state of `cpu` is not to be had. No CPU counts it.
+    /// An allocation that may not wait, while the state of `cpu` is not to be had. No CPU counts
+    /// it.
     #[cold]
     pub(crate) fn alloc(self, cpu: CpuId, request: &Request) -> Result<Pfn, AllocError> {
         if !Migratetype::PCP.contains(&request.migratetype) {
@@ -63,8 +64,8 @@ impl<'m, P: Platform> By<'_, 'm, P> {
         Ok(out.len())
     }
 
-    /// A chunk past the leases, of the types that the request may have, down to its own mark. Of order
-    /// 9 the board has CMA blocks only; others are whole.
+    /// A chunk past the leases, of the types that the request may have, down to its own mark. Of
+    /// order 9 the board has CMA blocks only; others are whole.
     pub(crate) fn from_mark(self, zone: &'m Zone<'m>, request: &Request) -> Option<u64> {
         let want = Want::of(request);
         let listed = |&migratetype: &usize| want.order < BLOCK_ORDER || migratetype == CMA;

@@ -7,7 +7,7 @@
 //! | claim | a wholly free block | there is none |
 //! | fallback | a block of another type, if at least half of it is free; then frames of any block | nothing else is left |
 //!
-//! None of it takes a lock: whoever else chooses the same block takes other words of it.
+//! None of it takes a lock: another thread that chooses the same block takes other words of it.
 
 use crate::block::Block;
 use crate::block::tag::{CMA, HIGH_ATOMIC};
@@ -33,10 +33,10 @@ const LOOKS_FOR_WORDS: u32 = 64;
 /// Blocks of another type looked at for one that is half free.
 const LOOKS_FOR_FALLBACK: u32 = 16;
 
-/// Free frames of a block that may lose loose ones before a run of eight is broken up elsewhere. With
-/// more of it free it may become whole, if it is left alone: without that bound short processes on few
-/// CPUs left a fifth less of free memory in whole blocks. Where the host has taken the memory of its
-/// larger runs away, what is loose is taken however much is free.
+/// Free frames of a block that may lose loose ones before a run of eight is broken up elsewhere.
+/// With more of it free it may become whole, if it is left alone: without that bound short
+/// processes on few CPUs left a fifth less of free memory in whole blocks. Where the host has taken
+/// the memory of its larger runs away, what is loose is taken however much is free.
 const MOST_FREE: u32 = FRAMES as u32 / 2;
 
 /// How a CPU came by the next block to take frames of.
@@ -106,9 +106,9 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     }
 
     /// Whether a block may be used without a search of the board. Its class says that it has such a
-    /// run; and unless nearly all of the zone is whole, it has no larger run than is taken, or is the
-    /// one that the search would find: otherwise the board may know one that fits better, which is
-    /// what keeps others whole.
+    /// run; and unless nearly all of the zone is whole, it has no larger run than is taken, or is
+    /// the one that the search would find: otherwise the board may know one that fits better, which
+    /// is what keeps others whole.
     fn fits(&self, block: Block<'m>, z: usize, want: Want) -> bool {
         let zone = &self.fh.zones[z];
         let head = block.head;
@@ -211,8 +211,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
 }
 
 impl Zone<'_> {
-    /// The types of block to look at: the request's own, and CMA before it (over half of the zone's free
-    /// frames are CMA) or after it, where there is CMA and it will do.
+    /// The types of block to look at: the request's own, and CMA before it (over half of the zone's
+    /// free frames are CMA) or after it, where there is CMA and it will do.
     pub(crate) fn types_for(&self, request: &Request) -> [Option<usize>; 2] {
         let own = request.migratetype as usize;
         if !request.cma() || self.cma_blocks.get() == 0 {
@@ -227,8 +227,8 @@ impl Zone<'_> {
 
 impl Want {
     /// The block of the smallest class of that type that has the run that is wanted, and of those
-    /// the lowest. Looks at `most` blocks. If `spread`, blocks in which others lease words are passed
-    /// over, a few of them.
+    /// the lowest. Looks at `most` blocks. If `spread`, blocks in which others lease words are
+    /// passed over, a few of them.
     pub(crate) fn pick<'m>(
         self,
         by: By<'_, 'm, impl Platform>,
@@ -392,8 +392,8 @@ impl Want {
         None
     }
 
-    /// Serves one request out of what the zone has, as far as its watermarks allow: a run of order 0
-    /// to 8 of the wanted type, past the leases, breaking a whole block if need be.
+    /// Serves one request out of what the zone has, as far as its watermarks allow: a run of order
+    /// 0 to 8 of the wanted type, past the leases, breaking a whole block if need be.
     pub(crate) fn take_reserved<'m>(
         self,
         by: By<'_, 'm, impl Platform>,
@@ -436,7 +436,8 @@ impl Want {
 }
 
 impl<'m> Block<'m> {
-    /// The class of a block that has a bit in a row, if it belongs there; otherwise the bit is cleared.
+    /// The class of a block that has a bit in a row, if it belongs there; otherwise the bit is
+    /// cleared.
     #[inline(never)]
     pub(crate) fn class_in_row(
         self,
@@ -459,8 +460,8 @@ impl<'m> Block<'m> {
         right.then_some(class)
     }
 
-    /// Whether a block has loose frames in memory, and free ones that are not: it is no use to have it
-    /// whole, and what is loose costs nothing.
+    /// Whether a block has loose frames in memory, and free ones that are not: it is no use to have
+    /// it whole, and what is loose costs nothing.
     fn only_loose_in_memory(self, fh: &Freehold<'m, impl Platform>, words: &[u64; WORDS]) -> bool {
         let base = self.base();
         let (mut loose, mut absent) = (0, 0);
@@ -481,8 +482,8 @@ impl<'m> Block<'m> {
 }
 
 impl<'m> Zone<'m> {
-    /// Calls `see` with each block that has a bit in a row, from a section of the zone on, lowest first,
-    /// until it returns something.
+    /// Calls `see` with each block that has a bit in a row, from a section of the zone on, lowest
+    /// first, until it returns something.
     pub(crate) fn each_in_row_from<T>(
         &'m self,
         by: By<'_, 'm, impl Platform>,
@@ -495,8 +496,8 @@ impl<'m> Zone<'m> {
         })
     }
 
-    /// Calls `see` with the first block of each section, from one on, that has blocks in a row, and the
-    /// section's word of that row, lowest first, until it returns something.
+    /// Calls `see` with the first block of each section, from one on, that has blocks in a row, and
+    /// the section's word of that row, lowest first, until it returns something.
     fn each_section_in_row<T>(
         &'m self,
         by: By<'_, 'm, impl Platform>,

@@ -1,8 +1,9 @@
-//! Requests that not any frames will do for: within limits of the frame number space, at a multiple of
-//! more than their own size, or of more than a block (orders 10 to 18). One search for all of them.
+//! Requests that not any frames will do for: within limits of the frame number space, at a multiple
+//! of more than their own size, or of more than a block (orders 10 to 18). One search for all of
+//! them.
 //!
-//! Zone by zone, in each the kinds of block from best to worst, in each the blocks from the lowest on.
-//! Frames are taken straight from the blocks' words and from the bitmap of whole blocks.
+//! Zone by zone, in each the kinds of block from best to worst, in each the blocks from the lowest
+//! on. Frames are taken straight from the blocks' words and from the bitmap of whole blocks.
 //!
 //! | step | holds |
 //! |---|---|
@@ -89,14 +90,14 @@ impl Window {
         }
     }
 
-    /// The first block from that number on in which a run may start, by the alignment alone: of those
-    /// between none is looked at.
+    /// The first block from that number on in which a run may start, by the alignment alone: of
+    /// those between none is looked at.
     fn next_start(self, number: u64) -> u64 {
         number.next_multiple_of((self.align / FRAMES as u64).max(1))
     }
 
-    /// The frames of a block that lie within the limits, as offsets in it, and of what a run starts at a
-    /// multiple there. `None` where no run fits.
+    /// The frames of a block that lie within the limits, as offsets in it, and of what a run starts
+    /// at a multiple there. `None` where no run fits.
     fn within(self, base: u64) -> Option<(usize, usize, usize)> {
         let offset = |pfn: u64| pfn.saturating_sub(base).min(FRAMES as u64) as usize;
         let (low, high) = (offset(self.from), offset(self.below));
@@ -115,8 +116,9 @@ impl Window {
 }
 
 impl<'m, P: Platform> Inside<'_, 'm, P> {
-    /// A chunk that only some places will do for: at first; after what CPUs have in hand has come back,
-    /// which goes no further than it has to; and after HIGHATOMIC blocks have become ordinary ones.
+    /// A chunk that only some places will do for: at first; after what CPUs have in hand has come
+    /// back, which goes no further than it has to; and after HIGHATOMIC blocks have become ordinary
+    /// ones.
     pub(crate) fn alloc_placed(&self, request: &Request) -> Result<Pfn, AllocError> {
         let look = || {
             self.cpu.begin_look();
@@ -135,8 +137,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         })
     }
 
-    /// What a look past the leases finds after others were asked for what they have in hand: once, but
-    /// frames may go into a hand while nobody is asked, see
+    /// What a look past the leases finds after others were asked for what they have in hand: once,
+    /// but frames may go into a hand while nobody is asked, see
     /// [`would_ask`](crate::Freehold::would_ask).
     fn look_after_recall(&self, look: impl Fn() -> Option<Pfn>) -> Option<Pfn> {
         for _ in 0..RECALLS {
@@ -258,8 +260,8 @@ impl<'m, P: Platform> By<'_, 'm, P> {
 }
 
 impl<'m> Zone<'m> {
-    /// Takes whole blocks in a row that were claimed, all or none, in use if the request is for whole
-    /// ones; the first of them.
+    /// Takes whole blocks in a row that were claimed, all or none, in use if the request is for
+    /// whole ones; the first of them.
     fn take_wholes_at(
         &'m self,
         by: By<'_, 'm, impl Platform>,

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Without it a chunk that an interrupt needs is taken apart by single frames, which are served at
-//! once and need no chunk. It is at most 1 % of a zone, rounded up to a block, and there is none in a
-//! zone of which 1 % is less than that (Linux 7.3).
+//! once and need no chunk. It is at most 1 % of a zone, rounded up to a block, and there is none in
+//! a zone of which 1 % is less than that (Linux 7.3).
 //!
 //! | | by itself | [left to the host](Freehold::leave_reserve_to_host) |
 //! |---|---|---|
@@ -17,8 +17,8 @@
 //! | a block is kept | where the zone cannot keep its mark | each time that they do, since the host asks so where memory is short |
 //! | a block becomes ordinary | before a request fails | by [`give_up_reserve`](Freehold::give_up_reserve) |
 //!
-//! A zone whose host keeps the marks does not know when memory is short, so the host has to say it. What
-//! CPUs lease of a block that is kept stays theirs until they let it go.
+//! A zone whose host keeps the marks does not know when memory is short, so the host has to say it.
+//! What CPUs lease of a block that is kept stays theirs until they let it go.
 
 use crate::alloc::pick::Want;
 use crate::block::Block;
@@ -41,11 +41,11 @@ pub struct Reserve {
 }
 
 impl<'m, P: Platform> Freehold<'m, P> {
-    /// From now on the host says when a zone's memory is short, as a kernel does that keeps the marks
-    /// itself ([`Watermarks::None`](crate::Watermarks::None)): it gives `HIGH_ATOMIC` to requests only then. Those of
-    /// orders 1 to 8 take HIGHATOMIC blocks first, after what their CPU has in hand, and of an ordinary
-    /// block only by keeping it. No HIGHATOMIC block becomes ordinary but by
-    /// [`give_up_reserve`](Self::give_up_reserve), whoever fails.
+    /// From now on the host says when a zone's memory is short, as a kernel does that keeps the
+    /// marks itself ([`Watermarks::None`](crate::Watermarks::None)): it gives `HIGH_ATOMIC` to
+    /// requests only then. Those of orders 1 to 8 take HIGHATOMIC blocks first, after what their
+    /// CPU has in hand, and of an ordinary block only by keeping it. No HIGHATOMIC block becomes
+    /// ordinary but by [`give_up_reserve`](Self::give_up_reserve), no matter who fails.
     ///
     /// # Errors
     ///
@@ -56,8 +56,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
         Ok(())
     }
 
-    /// One HIGHATOMIC block of a zone that has free frames becomes an ordinary one of that type; false
-    /// where there is none, or no such zone, or the type is none of the ordinary ones. Takes no lock.
+    /// One HIGHATOMIC block of a zone that has free frames becomes an ordinary one of that type;
+    /// false where there is none, or no such zone, or the type is none of the ordinary ones. Takes
+    /// no lock.
     pub fn give_up_reserve(&self, zone: usize, migratetype: Migratetype) -> bool {
         let Some(zone) = self.zones.get(zone).filter(|_| Migratetype::PCP.contains(&migratetype))
         else {
@@ -70,9 +71,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
             && reserve.pick(self.outside(), zone, false, u32::MAX).is_some_and(give_up)
     }
 
-    /// A zone's HIGHATOMIC blocks and their free frames, for a watermark that those do not count for;
-    /// `None` where there is no such zone. Takes no lock. Exact while nothing runs; a line of each CPU is
-    /// looked at where there are such blocks, none otherwise.
+    /// A zone's HIGHATOMIC blocks and their free frames, for a watermark that those do not count
+    /// for; `None` where there is no such zone. Takes no lock. Exact while nothing runs; a line of
+    /// each CPU is looked at where there are such blocks, none otherwise.
     #[must_use]
     pub fn reserve(&self, zone: usize) -> Option<Reserve> {
         let zone = self.zones.get(zone)?;
@@ -81,8 +82,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
         Some(Reserve { blocks, free })
     }
 
-    /// The HIGHATOMIC blocks with frames within a request's limits become ordinary ones of its type:
-    /// for whoever has found nothing. Whether there were any; none of a zone whose host says when.
+    /// The HIGHATOMIC blocks with frames within a request's limits become ordinary ones of its
+    /// type: for a thread that has found nothing. Whether there were any; none of a zone whose host
+    /// says when.
     pub(crate) fn give_up_reserves(
         &self,
         by: By<'_, 'm, P>,
@@ -112,8 +114,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
 }
 
 impl<'m, P: Platform> By<'_, 'm, P> {
-    /// Keeps the rest of a block for HIGHATOMIC requests after one of them has got a chunk of it that was
-    /// not in hand; the chunk.
+    /// Keeps the rest of a block for HIGHATOMIC requests after one of them has got a chunk of it
+    /// that was not in hand; the chunk.
     #[inline]
     pub(crate) fn keep_block_of(self, request: &Request, pfn: u64) -> Option<u64> {
         let order = u32::from(request.order.get());
@@ -147,7 +149,8 @@ impl<'m, P: Platform> By<'_, 'm, P> {
 
 impl Want {
     /// HIGHATOMIC frames for requests that may not wait or are a way out of memory shortage; for
-    /// all others a HIGHATOMIC block becomes ordinary again before they fail, unless the host says when.
+    /// all others a HIGHATOMIC block becomes ordinary again before they fail, unless the host says
+    /// when.
     pub(crate) fn take_high_atomic<'m>(
         self,
         by: By<'_, 'm, impl Platform>,

@@ -10,17 +10,16 @@
 //! Each side writes one place and then reads the other's, sequentially consistently: either the
 //! failing request finds the frames, or the generation that it remembers is over.
 //!
-//! Its next request fails at once while all of these hold: the request asks for no less than the one
-//! before, that generation has not ended, and no CPU has anything in hand that would be asked for.
-//! What comes into a hand tells nobody, so a CPU says so before its hand gets anything
+//! Its next request fails at once while all of these hold: the request asks for no less than the
+//! one before, that generation has not ended, and no CPU has anything in hand that would be asked
+//! for. What comes into a hand tells nobody, so a CPU says so before its hand gets anything
 //! ([`CpuState::holds`]); where all hands are empty, which is one number, nobody's is looked at.
 //!
 //! A run of a smaller class ends no generation. Where a zone has frames and a watermark keeps them
 //! back, every frame counts: [`ANY`] is watched for then, and each free looks.
 //!
-//! Whoever raises a block's class looks twice, before and after: in between the run is neither new
-//! to another free nor on the board yet, and whoever waits for it must go the long way, which waits
-//! for the CPU that is about to tell.
+//! A raise ends the generation twice, before and after the class is written. Between the two no other
+//! CPU can see the run, so a waiting request must retry.
 
 use crate::block::layout::Place;
 use crate::cpu::inside::Inside;
@@ -114,8 +113,8 @@ fn key(order: Order, migratetype: Migratetype, flags: AllocFlags) -> u64 {
 }
 
 impl<'m> CpuState<'m> {
-    /// Whether such a request has come to nothing on a CPU, and nothing has come since; it has failed
-    /// once more then. By who is inside.
+    /// Whether such a request has come to nothing on a CPU, and nothing has come since; it has
+    /// failed once more then. By who is inside.
     #[inline(always)]
     pub(crate) fn fails_again(
         &self,
@@ -143,8 +142,8 @@ impl<'m> CpuState<'m> {
         futile
     }
 
-    /// Whether any CPU, this one too, has something in hand for what came to nothing here, or may be
-    /// on its way with it. By a glance.
+    /// Whether any CPU, this one too, has something in hand for what came to nothing here, or may
+    /// be on its way with it. By a glance.
     #[cold]
     #[inline(never)]
     fn somebody_has(&self, fh: &Freehold<'m, impl Platform>) -> bool {
@@ -153,8 +152,8 @@ impl<'m> CpuState<'m> {
         self.has_for(fh, wanted) || fh.would_ask(CpuId::new(self.number), wanted)
     }
 
-    /// A CPU is about to have something in hand, or a block that it takes its next words from. By who
-    /// is inside.
+    /// A CPU is about to have something in hand, or a block that it takes its next words from. By
+    /// who is inside.
     #[inline]
     pub(crate) fn holds(&self, fh: &Freehold<'m, impl Platform>) {
         if !self.holds.get() {
@@ -189,8 +188,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         key_of(request).is_some() && self.cpu.fails_again(self.fh, order, migratetype, flags)
     }
 
-    /// A request is about to look everywhere for the last time, `for_mark` where frames are short of
-    /// a watermark. What [`remember`](Self::remember) is to be given.
+    /// A request is about to look everywhere for the last time, `for_mark` where frames are short
+    /// of a watermark. What [`remember`](Self::remember) is to be given.
     pub(crate) fn begin_watch(&self, request: &Request, for_mark: bool) -> u64 {
         self.cpu.futile.set(0);
         self.fh.watch.begin(if for_mark { ANY } else { request.order.get() + 1 })
@@ -229,8 +228,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
 }
 
 impl Zone<'_> {
-    /// Whether the board has nothing of that class and above, and the bitmap has nothing. HIGHATOMIC
-    /// blocks count if `reserve`, CMA blocks if `cma`.
+    /// Whether the board has nothing of that class and above, and the bitmap has nothing.
+    /// HIGHATOMIC blocks count if `reserve`, CMA blocks if `cma`.
     pub(crate) fn is_empty_from(&self, class: u8, reserve: bool, cma: bool) -> bool {
         self.wholes() == 0 && self.board.is_empty_from(class, reserve, cma)
     }
@@ -289,8 +288,8 @@ mod tests {
         }
     }
 
-    /// There are as many counts as CPUs: the first request of a CPU that fails at a mark sums them up
-    /// once before others are asked for what they have, and once afterwards.
+    /// There are as many counts as CPUs: the first request of a CPU that fails at a mark sums them
+    /// up once before others are asked for what they have, and once afterwards.
     #[test]
     fn the_first_request_that_fails_sums_up_once_a_look() {
         for order in [0, 1, 3, 9] {

@@ -6,25 +6,25 @@
 //! | who | does | why nothing is lost |
 //! |---|---|---|
 //! | a free | the word, then reads the class; raises it if the word has a larger run | see below |
-//! | a call that raises | class up, then the bit of its row; the bit of the lower class is left for whoever meets it | |
+//! | a call that raises | class up, then the bit of its row; the bit of the lower class is left for a thread that meets it | |
 //! | a search that finds no such run | class to none, then **one** look at the words, which raises it | see below |
 //! | a call that meets a bit that is not right | clears it, then reads tag and class, sets it again if it is right after all | the same pair of writes and reads |
 //! | a free that completes the block | class to BUSY: one at a time, nobody waits; all eight words, each if it is full; tag WHOLE; class none; the zone's bit | all of it or nothing |
 //! | the same where a word is gone | puts the words back, class none, one look | |
 //! | a call that wants a whole block | clears its bit; it has the block alone. Words, then tag SPLIT, then class, then the row's bit | frames taken before the tag says SPLIT are put back by the taker |
 //!
-//! Each side writes one place and then reads the other's, sequentially consistently: whoever frees
-//! writes the word and reads the class, whoever lowers writes the class and reads the words. So one of
-//! them sees the other, and no run is left that the class does not tell.
+//! Each side writes one place and then reads the other's, sequentially consistently: a thread that
+//! frees writes the word and reads the class, a thread that lowers writes the class and reads the
+//! words. So one of them sees the other, and no run is left that the class does not tell.
 //!
-//! A class may be too high: frames are taken without telling, and whoever read the words before a
-//! block became whole may raise the class of the whole block. That costs a look, which the tag
-//! ends; whoever makes a split block of one says its class on the board again.
+//! A class may be too high: frames are taken without telling, and a thread that read the words
+//! before a block became whole may raise the class of the whole block. That costs a look, which the
+//! tag ends; a thread that makes a split block of one says its class on the board again.
 //!
-//! While a block is BUSY nobody sees its frames; nor while its class is up and the row does not say so
-//! yet, or its tag has just made it one that requests may look at. A request that is about to fail
-//! beside them knows it: by the door of the CPU whose state the free is in, or by the mark of one that
-//! is in none ([`moving`](crate::zone::moving)). It looks again then.
+//! While a block is BUSY nobody sees its frames; nor while its class is up and the row does not say
+//! so yet, or its tag has just made it one that requests may look at. A request that is about to
+//! fail beside them knows it: by the door of the CPU whose state the free is in, or by the mark of
+//! one that is in none ([`moving`](crate::zone::moving)). It looks again then.
 
 use crate::alloc::watch::ANY;
 use crate::block::Block;
@@ -39,8 +39,8 @@ use crate::zone::board::{LOOSE, row_of};
 use crate::zone::moving::Moving;
 use crate::{Freehold, Migratetype, Pfn, Platform};
 
-/// Ends the program where the host panics inside the allocator: a second panic does, while the first
-/// is under way. To go on would leave a CPU's door shut, and frames in nobody's hands.
+/// Ends the program where the host panics inside the allocator: a second panic does, while the
+/// first is under way. To go on would leave a CPU's door shut, and frames in nobody's hands.
 struct NoUnwinding;
 
 impl Drop for NoUnwinding {
@@ -70,13 +70,14 @@ impl<'m> Block<'m> {
     }
 
     /// Puts frames back that were taken out of their word and never counted as gone. What was freed
-    /// there meanwhile, wrongly, was counted by whoever freed it: each frame is free once.
+    /// there meanwhile, wrongly, was counted by a thread that freed it: each frame is free once.
     pub(crate) fn put_back_uncounted(self, fh: &Freehold<'m, impl Platform>, w: usize, bits: u64) {
         let (_, strays) = self.line.put_back(w, bits);
         self.forget_strays(fh, w, strays);
     }
 
-    /// A word is `now`, after frames of it became takeable: raises the block's class if it says less.
+    /// A word is `now`, after frames of it became takeable: raises the block's class if it says
+    /// less.
     #[inline(always)]
     pub(crate) fn raise_by(self, by: By<'_, 'm, impl Platform>, now: u64) {
         let head = self.head;
@@ -89,8 +90,8 @@ impl<'m> Block<'m> {
         by.fh.watch.came(ANY);
     }
 
-    /// [`raise_by`](Self::raise_by) for `len` whole words from `first` on, which were put: only where
-    /// they complete a run that the board does not know of.
+    /// [`raise_by`](Self::raise_by) for `len` whole words from `first` on, which were put: only
+    /// where they complete a run that the board does not know of.
     #[inline(always)]
     pub(crate) fn raise_by_words(
         self,
@@ -145,8 +146,8 @@ impl<'m> Block<'m> {
         self.raise_to(by, class);
     }
 
-    /// Raises a block's class to one whose run somebody has just completed, of less than a block: no
-    /// other word is looked at.
+    /// Raises a block's class to one whose run somebody has just completed, of less than a block:
+    /// no other word is looked at.
     #[inline(never)]
     fn raise_to(self, by: By<'_, 'm, impl Platform>, class: u8) {
         let head = self.head;
@@ -169,7 +170,7 @@ impl<'m> Block<'m> {
         loop {
             let known = head.class();
             if known == CLASS_BUSY {
-                // Whoever has it so looks at the words when it is done.
+                // A thread that has it so looks at the words when it is done.
                 return;
             }
             let mut class = self.class_by_words();
@@ -194,11 +195,11 @@ impl<'m> Block<'m> {
         }
     }
 
-    /// Marks that a block's frames may be in nobody's sight until they are in the bitmap, or in a row of
-    /// the board again: while the block is BUSY, and between its class and that class's row. Others
-    /// clear the bit of the class before meanwhile, and frees that bring no larger run tell nobody.
-    /// Before the tag is looked at: whoever marks this after a block was isolated takes no words of
-    /// it.
+    /// Marks that a block's frames may be in nobody's sight until they are in the bitmap, or in a
+    /// row of the board again: while the block is BUSY, and between its class and that class's row.
+    /// Others clear the bit of the class before meanwhile, and frees that bring no larger run tell
+    /// nobody. Before the tag is looked at: a thread that marks this after a block was isolated
+    /// takes no words of it.
     pub(crate) fn moving_block(self, by: By<'_, 'm, impl Platform>) -> Option<Moving<'m>> {
         if by.cpu.is_some() {
             return None;
@@ -207,8 +208,8 @@ impl<'m> Block<'m> {
         zone.moving(by, self.index().get() as usize)
     }
 
-    /// Whether a block is one that the CPU takes its next words from: it stays split, since it would
-    /// be split again at once. It becomes whole when the CPU goes on to another one.
+    /// Whether a block is one that the CPU takes its next words from: it stays split, since it
+    /// would be split again at once. It becomes whole when the CPU goes on to another one.
     fn is_in_use(self, by: By<'_, 'm, impl Platform>, tag: Tag) -> bool {
         by.cpu.is_some_and(|cpu| cpu.cursors(by.fh, tag.zone()).names(self))
     }
@@ -218,7 +219,7 @@ impl<'m> Block<'m> {
     #[inline(never)]
     pub(crate) fn lower(self, by: By<'_, 'm, impl Platform>, known: u8) {
         let head = self.head;
-        // Whoever has it BUSY looks at the words when it is done.
+        // A thread that has it BUSY looks at the words when it is done.
         if known != CLASS_BUSY && head.change_class(known, CLASS_NONE) {
             let tag = head.tag.get();
             let zone = by.fh.zone_by(tag);
@@ -232,7 +233,7 @@ impl<'m> Block<'m> {
     #[inline(always)]
     fn list(self, by: By<'_, 'm, impl Platform>, class: u8, writes: u32) {
         let head = self.head;
-        // After the class was written: whoever changes the type reads the class afterwards.
+        // After the class was written: a thread that changes the type reads the class afterwards.
         let tag = head.tag.get();
         let zone = by.fh.zone_by(tag);
         let row = row_of(tag.migratetype(), class);
@@ -246,7 +247,7 @@ impl<'m> Block<'m> {
     #[inline(never)]
     fn list_loose(self, by: By<'_, 'm, impl Platform>) {
         let head = self.head;
-        // SeqCst: the row's bit is read next; whoever clears it reads this afterwards.
+        // SeqCst: the row's bit is read next; a thread that clears it reads this afterwards.
         head.loose.store(true, Ordering::SeqCst);
         let tag = head.tag.get();
         if tag.migratetype() == Migratetype::Movable as usize {
@@ -295,9 +296,10 @@ impl<'m> Block<'m> {
         by.wrote(zone, writes);
     }
 
-    /// The class by a block's words, as whoever has lowered it reads them: what is leased does not
-    /// count, since nobody else may take it. The word before its lease: whoever puts frames there, or
-    /// ends the lease, after either look reads the class after that, and raises it.
+    /// The class by a block's words, as a thread that has lowered it reads them: what is leased
+    /// does not count, since nobody else may take it. The word before its lease: a thread that puts
+    /// frames there, or ends the lease, after either look reads the class after that, and raises
+    /// it.
     #[inline(always)]
     fn class_by_words(self) -> u8 {
         let (head, line) = (self.head, self.line);
@@ -388,8 +390,8 @@ impl<'m> Block<'m> {
         let zone = &by.fh.zones[tag.zone()];
         // The words first: a free is refused until they are full. Between a tag that says split and
         // a word that is still empty a wrong free would count, and its frame could be handed out
-        // twice. Whoever takes a frame by a hint meanwhile looks at the tag afterwards, and puts it
-        // back.
+        // twice. A thread that takes a frame by a hint meanwhile looks at the tag afterwards, and
+        // puts it back.
         for w in 0..WORDS {
             let strays = line.fill_word(w);
             self.forget_strays(by.fh, w, strays);
@@ -419,8 +421,8 @@ impl<'m> Block<'m> {
         }
     }
 
-    /// Frames were found in a word where none can be, and are there no more: whoever freed them
-    /// counted them.
+    /// Frames were found in a word where none can be, and are there no more: a thread that freed
+    /// them counted them.
     fn forget_strays(self, fh: &Freehold<'m, impl Platform>, w: usize, strays: u64) {
         if strays != 0 {
             let (tag, frames) = (self.head.tag.get(), strays.count_ones());
@@ -430,7 +432,7 @@ impl<'m> Block<'m> {
     }
 
     /// Empties the words of a block all of which is free, or taken: what is in them are frees that
-    /// went wrong unseen.
+    /// went wrong unnoticed.
     #[inline(always)]
     pub(crate) fn report_strays(self, fh: &Freehold<'m, impl Platform>) {
         if self.line.has_strays() {
@@ -438,8 +440,8 @@ impl<'m> Block<'m> {
         }
     }
 
-    /// What is in the words of a block that is in use as a whole, for whoever is about to make it a
-    /// split one.
+    /// What is in the words of a block that is in use as a whole, for a thread that is about to
+    /// make it a split one.
     pub(crate) fn strays(self) -> [u64; WORDS] {
         core::array::from_fn(|w| self.line.word(w))
     }
@@ -493,8 +495,8 @@ impl<'m> Block<'m> {
 }
 
 impl<'m, P: Platform> Freehold<'m, P> {
-    /// Whether there is anything to do for [`raise_by`](Self::raise_by) after a chunk of that order has
-    /// come into a word, which is `now`.
+    /// Whether there is anything to do for [`raise_by`](Self::raise_by) after a chunk of that order
+    /// has come into a word, which is `now`.
     #[inline(always)]
     pub(crate) fn is_news<const ORDER: u32>(&self, head: &Head, now: u64, chunk: u64) -> bool {
         // None of a run of eight is loose: mostly there is nothing beside it.

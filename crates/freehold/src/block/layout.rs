@@ -151,10 +151,10 @@ impl<'m> WordCell<'m> {
         self.0.store(core::ptr::from_ref(word).cast_mut(), Ordering::Release);
     }
 
-    /// The word, to whoever is not inside the CPU's door: it may never have seen the metadata that
-    /// the word is in set up.
+    /// The word, to a thread that is not inside the CPU's door: it may never have seen the metadata
+    /// that the word is in set up.
     pub(crate) fn seen(&self) -> &'m AtomicU64 {
-        // SAFETY: as in `get`. Acquire: whoever named the word has seen it set up.
+        // SAFETY: as in `get`. Acquire: a thread that named the word has seen it set up.
         unsafe { &*self.0.load(Ordering::Acquire) }
     }
 
@@ -184,10 +184,11 @@ pub(crate) enum SetUp {
     Full,
 }
 
-/// The metadata of all blocks, by sections of [`SECTION_BLOCKS`], and which section has which of it.
+/// The metadata of all blocks, by sections of [`SECTION_BLOCKS`], and which section has which of
+/// it.
 ///
-/// Whoever sets a section up marks it first, so there is one to each section; several sections may
-/// be set up at the same time.
+/// A thread that sets a section up marks it first, so there is one to each section; several
+/// sections may be set up at the same time.
 pub(crate) struct Blocks<'m> {
     /// For each section of the span where its blocks are; written here alone, a slot only when all
     /// of it has been written.
@@ -242,8 +243,8 @@ impl Place {
         self.0.set(Self::NONE);
     }
 
-    /// The block and the offset, under the CPU's door: whoever reads it was let in after who wrote
-    /// it, and so sees set up what that one has seen set up.
+    /// The block and the offset, under the CPU's door: a thread that reads it was let in after who
+    /// wrote it, and so sees set up what that one has seen set up.
     #[inline(always)]
     pub(crate) fn get<'m>(&self, blocks: &Blocks<'m>) -> Option<(Block<'m>, u32)> {
         Self::of(self.0.get()).map(|(index, offset)| (blocks.block(index), offset))
@@ -257,7 +258,7 @@ impl Place {
 
     /// The block and the offset, outside the CPU's door.
     pub(crate) fn seen<'m>(&self, blocks: &Blocks<'m>) -> Option<(Block<'m>, u32)> {
-        // Acquire: whoever named the block has seen it set up.
+        // Acquire: a thread that named the block has seen it set up.
         let place = Self::of(self.0.load(Ordering::Acquire));
         place.map(|(index, offset)| (blocks.block(index), offset))
     }
@@ -294,10 +295,10 @@ impl<'m> Blocks<'m> {
             .then_some(Index((slot << SECTION_BLOCKS_LOG) | (in_section % SECTION_BLOCKS as u32)))
     }
 
-    /// The first block of each section that is set up, from the lowest on. Looks at every section of
-    /// the span below the last one.
+    /// The first block of each section that is set up, from the lowest on. Looks at every section
+    /// of the span below the last one.
     pub(crate) fn sections(&self) -> impl Iterator<Item = Index> + '_ {
-        // Relaxed: whoever claims one later is not waited for.
+        // Relaxed: a thread that claims one later is not waited for.
         let most = self.claimed.get().min(self.sections) as usize;
         (0..self.slots.len() as u64).filter_map(|section| self.locate(section, 0)).take(most)
     }
@@ -307,8 +308,8 @@ impl<'m> Blocks<'m> {
         let Some(entry) = usize::try_from(section).ok().and_then(|at| self.slots.get(at)) else {
             return SetUp::Full;
         };
-        // Acquire: see `locate`. Relaxed: whoever marks it writes what nobody reads before it is
-        // published.
+        // Acquire: see `locate`. Relaxed: a thread that marks it writes what nobody reads before it
+        // is published.
         let marked =
             entry.compare_exchange(NO_SLOT, SETTING_UP, Ordering::Relaxed, Ordering::Acquire);
         match marked {
@@ -337,8 +338,8 @@ impl<'m> Blocks<'m> {
         let first = (slot as usize) << SECTION_BLOCKS_LOG;
         for i in 0..SECTION_BLOCKS as usize {
             // SAFETY: `slot` is below `sections`, for whose blocks `take_blocks` reserved room in
-            // both; nobody has a reference to what is in a slot before a section has it, and no slot
-            // is claimed twice.
+            // both; nobody has a reference to what is in a slot before a section has it, and no
+            // slot is claimed twice.
             unsafe {
                 self.lines.add(first + i).write(Line::new());
                 self.heads
@@ -348,7 +349,7 @@ impl<'m> Blocks<'m> {
         }
         // SAFETY: as above, one for each section.
         unsafe { self.rows.add(slot as usize).write(Rows::new()) };
-        // Release: whoever sees the slot sees what was written.
+        // Release: a thread that sees the slot sees what was written.
         entry.store(slot, Ordering::Release);
         SetUp::Done
     }

@@ -20,9 +20,9 @@ use crate::zone::board::Rows;
 
 /// A piece of memory, at frame granularity; spent entries are there to be used.
 ///
-/// Whoever changes one may be stopped between its two ends, and must not claim memory meanwhile
-/// that is not there: a spent entry starts and ends at 0, its end goes first, and a new one's start
-/// comes first.
+/// A thread that changes one may be stopped between its two ends, and must not claim memory
+/// meanwhile that is not there: a spent entry starts and ends at 0, its end goes first, and a new
+/// one's start comes first.
 pub(crate) struct MemoryRange {
     pub(crate) start: AtomicU64,
     pub(crate) end: AtomicU64,
@@ -58,8 +58,8 @@ pub(crate) struct FrameMap<'m> {
     pub(crate) first_section: u64,
     pub(crate) blocks: Blocks<'m>,
     pub(crate) ranges: &'m [MemoryRange],
-    /// Odd while the ranges change. Whoever has not found a frame in them looks again if it has
-    /// changed.
+    /// Odd while the ranges change. A thread that has not found a frame in them looks again if it
+    /// has changed.
     pub(crate) ranges_version: AtomicU32,
 }
 
@@ -96,7 +96,8 @@ impl<'m> FrameMap<'m> {
 
     /// Sets up the section of that frame if it is not; `false` where there is no room for another
     /// one, outside the span, or where somebody else is at it and `wait`, which is called some
-    /// thousand times at most, says not to wait: whoever may have interrupted that one must not.
+    /// thousand times at most, says not to wait: a thread that may have interrupted that one must
+    /// not.
     pub(crate) fn set_up(&self, pfn: u64, wait: impl Fn() -> bool) -> bool {
         let section = (pfn >> SECTION_SHIFT).wrapping_sub(self.first_section);
         let number = (pfn >> SECTION_SHIFT) << SECTION_BLOCKS_LOG;
@@ -111,7 +112,8 @@ impl<'m> FrameMap<'m> {
         false
     }
 
-    /// All blocks that are set up, from the lowest on. Looks at every section of the span below the last.
+    /// All blocks that are set up, from the lowest on. Looks at every section of the span below the
+    /// last.
     pub(crate) fn all(&self) -> impl Iterator<Item = Block<'m>> + '_ {
         self.blocks.sections().flat_map(Index::of_section).map(|index| self.block(index))
     }
@@ -140,15 +142,15 @@ impl<'m> FrameMap<'m> {
     }
 
     /// Looks at the ranges, again if they have changed meanwhile: a piece that moves from one entry
-    /// to another may be missed once. Whoever changes them does so for a few stores, so this ends;
-    /// it gives up after some thousand looks, if that one was stopped in the middle.
+    /// to another may be missed once. A thread that changes them does so for a few stores, so this
+    /// ends; it gives up after some thousand looks, if that one was stopped in the middle.
     pub(crate) fn looked_at<T>(&self, look: impl Fn() -> T) -> T {
         for _ in 0..LOOKS {
             // Acquire: the look comes after it.
             let before = self.ranges_version.load(Ordering::Acquire);
             let found = look();
-            // The look comes before what follows: whoever saw a change sees that the version has
-            // changed.
+            // The look comes before what follows: a thread that saw a change sees that the version
+            // has changed.
             acquire_fence();
             if before % 2 == 0 && self.ranges_version.load(Ordering::Relaxed) == before {
                 return found;
@@ -159,11 +161,11 @@ impl<'m> FrameMap<'m> {
 
     /// Runs `change` on the ranges. Under the hotplug lock.
     pub(crate) fn change_ranges<T>(&self, change: impl FnOnce() -> T) -> T {
-        // Relaxed, and a fence: whoever sees anything that `change` writes sees this.
+        // Relaxed, and a fence: a thread that sees anything that `change` writes sees this.
         self.ranges_version.fetch_add(1, Ordering::Relaxed);
         release_fence();
         let result = change();
-        // Release: whoever sees this sees all of it.
+        // Release: a thread that sees this sees all of it.
         self.ranges_version.fetch_add(1, Ordering::Release);
         result
     }

@@ -34,8 +34,8 @@ pub(crate) const FRAMES: usize = WORDS * 64;
 /// The order of a block.
 pub(crate) const BLOCK_ORDER: u32 = 9;
 
-/// A block whose metadata is set up. Made by [`Blocks`](layout::Blocks), which never takes a slot back, or of another
-/// one of its section, or kept by a [`Place`](layout::Place).
+/// A block whose metadata is set up. Made by [`Blocks`](layout::Blocks), which never takes a slot
+/// back, or of another one of its section, or kept by a [`Place`](layout::Place).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Index(u32);
 

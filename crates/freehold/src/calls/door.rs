@@ -35,7 +35,7 @@ pub(crate) trait Way<'m> {
         cpu: CpuId,
     ) -> Result<&'m CpuState<'m>, AllocError>;
 
-    /// Whether the lock is biased to whoever comes through here.
+    /// Whether the lock is biased to a thread that comes through here.
     fn biased(&self) -> bool;
 
     /// Gets in if that takes neither waiting nor a heavy barrier, by the cheaper way first; out

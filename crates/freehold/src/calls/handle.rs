@@ -9,9 +9,9 @@
 //! ```
 //!
 //! Each call is written once, for every [door](super::door); the compiler makes one of each. A
-//! single chunk's calls are in [`alloc::fast`](crate::alloc::fast) and [`free::fast`](crate::free::fast),
-//! those of many frames and of ranges here.
-//! Code that cares for none of this takes [`Frames`](crate::Frames).
+//! single chunk's calls are in [`alloc::fast`](crate::alloc::fast) and
+//! [`free::fast`](crate::free::fast), those of many frames and of ranges here. Code that cares for
+//! none of this takes [`Frames`](crate::Frames).
 
 use super::door::{Anybody, Door, Owner};
 use crate::cpu::inside::Inside;
@@ -37,7 +37,7 @@ pub type On<'a, 'm, P> = Handle<'a, 'm, P, Anybody>;
 pub type Owned<'a, 'm, P> = Handle<'a, 'm, P, Owner<'a, 'm, P>>;
 
 impl<'m, P: Platform> Freehold<'m, P> {
-    /// Calls made on that CPU, by whoever and from wherever. Whether it is online is checked by
+    /// Calls made on that CPU, by any thread. Whether it is online is checked by
     /// each call.
     #[inline]
     #[must_use]
@@ -46,8 +46,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 
     /// Calls made on the current CPU, which the platform is asked for once, now: a handle that is
-    /// kept stays with that CPU wherever its thread goes. Whoever wants the platform asked at each
-    /// call uses the allocator itself as [`Frames`](crate::Frames).
+    /// kept stays with that CPU wherever its thread goes. A thread that wants the platform asked at
+    /// each call uses the allocator itself as [`Frames`](crate::Frames).
     #[inline]
     #[must_use]
     pub fn here(&self) -> On<'_, 'm, P> {

@@ -5,8 +5,8 @@ use crate::primitive::{Count, SharedCount};
 use crate::zone::Zone;
 use crate::{Freehold, Platform};
 
-/// See the module's documentation. A CPU counts on its own lines, by plain stores; whoever is outside
-/// of all has no counts that plain stores could change.
+/// See the module's documentation. A CPU counts on its own lines, by plain stores; a thread that is
+/// outside of all has no counts that plain stores could change.
 pub(crate) struct By<'a, 'm, P> {
     pub(crate) fh: &'a Freehold<'m, P>,
     pub(crate) cpu: Option<&'a CpuState<'m>>,

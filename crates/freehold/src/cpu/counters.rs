@@ -1,6 +1,7 @@
 //! What a CPU counts, on lines of its own: no lock and no cache line is shared for it.
 //!
-//! Each counter is written by whoever is inside the CPU's state, as a plain load, add and store.
+//! Each counter is written by a thread that is inside the CPU's state, as a plain load, add and
+//! store.
 
 use crate::ORDERS;
 use crate::primitive::AtomicU64;

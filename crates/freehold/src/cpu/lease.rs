@@ -20,7 +20,7 @@
 //! | what holds | who relies on it |
 //! |---|---|
 //! | `mask` or `spare` not 0, or a ready bit, only while the word's lease names this CPU, without EMPTY | a free into the hand need not look |
-//! | a frame in `mask` or `spare` is not in the word, but for frees that went wrong unseen | an allocation looks at the word once |
+//! | a frame in `mask` or `spare` is not in the word, but for frees that went wrong unnoticed | an allocation looks at the word once |
 //! | single frames and runs come from different slots | an order-0 request does not break up a run |
 //! | slot 16 is never used: its mask is 0 and its first frame none | "no current lease" needs no branch |
 //!
@@ -66,8 +66,8 @@ pub(crate) struct Lease<'m> {
     spare: AtomicU64,
     /// What may be broken up without asking, of a lease for runs.
     breakable: AtomicU64,
-    /// Where runs of eight that frees complete are kept together, of a lease for single frames. What
-    /// is spare is a part of it.
+    /// Where runs of eight that frees complete are kept together, of a lease for single frames.
+    /// What is spare is a part of it.
     watched: AtomicU64,
     word: WordCell<'m>,
     at: Place,
@@ -155,7 +155,8 @@ impl<'m> Lease<'m> {
     #[inline(always)]
     pub(crate) fn take_back(&self, mask: u64, frames: u64) -> bool {
         let seen = mask | self.word();
-        // Where no runs are kept together, as in a zone that is nearly all whole, no frame is spare.
+        // Where no runs are kept together, as in a zone that is nearly all whole, no frame is
+        // spare.
         if self.watched.get() == 0 {
             debug_assert_eq!(self.spare(), 0);
             let right = seen & frames == 0;
@@ -180,8 +181,8 @@ impl<'m> Lease<'m> {
     #[inline(never)]
     fn keep_runs(&self) {
         let runs = bits::in_kept_runs(self.mask() & self.watched.get());
-        // First where it is to be, then not where it was: whoever looks for a double free looks at
-        // both, and finds it in one. Release: see `shown`.
+        // First where it is to be, then not where it was: a thread that looks for a double free
+        // looks at both, and finds it in one. Release: see `shown`.
         self.spare.store(self.spare() | runs, Ordering::Release);
         self.mask.store(self.mask() & !runs, Ordering::Release);
     }
@@ -211,8 +212,8 @@ impl<'m> Lease<'m> {
         usize::from(self.kind.get()) == kind_of(purpose, migratetype)
     }
 
-    /// Whether there is a run of that order in hand, together with what others have freed into the word
-    /// since, as another CPU sees it.
+    /// Whether there is a run of that order in hand, together with what others have freed into the
+    /// word since, as another CPU sees it.
     pub(crate) fn shows_run(&self, order: u32) -> bool {
         // Relaxed: a glance.
         self.is_in_use()
@@ -301,8 +302,8 @@ impl<'m> Leases<'m> {
         current.set(slot as u32);
     }
 
-    /// `start`, which was searched for in a hand. Where it is that of the time before, as in pairs of
-    /// calls, a processor goes on with what is kept here, and checks it when the search is done.
+    /// `start`, which was searched for in a hand. Where it is that of the time before, as in pairs
+    /// of calls, a processor goes on with what is kept here, and checks it when the search is done.
     #[inline(always)]
     pub(crate) fn predicted(&self, start: u32) -> u32 {
         if self.start.get() == start {
@@ -338,7 +339,7 @@ impl<'m> Leases<'m> {
         ready.set(ready.get() | 1 << slot);
     }
 
-    /// Notes that a slot has nothing in hand, and takes no frees the short way.
+    /// Notes that a slot has nothing in hand, and takes no frees the fast way.
     pub(crate) fn set_empty(&self, slot: usize) {
         let ready = self.ready_of(slot);
         ready.set(ready.get() & !(1 << slot));
@@ -363,10 +364,10 @@ impl<'m> Leases<'m> {
         lease.breakable.set(breakable);
         let watched = if kind.0 == Purpose::Frames { !breakable } else { 0 };
         lease.watched.set(watched);
-        // Release: whoever finds the key does not find what the word that had the slot before had
-        // in hand.
+        // Release: a thread that finds the key does not find what the word that had the slot before
+        // had in hand.
         lease.first.store(key * 64, Ordering::Release);
-        // Release: whoever sees frames in hand sees whose they are.
+        // Release: a thread that sees frames in hand sees whose they are.
         let spare = bits::in_kept_runs(mask & watched);
         lease.spare.store(spare, Ordering::Release);
         lease.mask.store(mask & !spare, Ordering::Release);
@@ -380,9 +381,9 @@ impl<'m> Leases<'m> {
         let lease = &self.slots[slot];
         lease.mask.set(0);
         lease.spare.set(0);
-        // Relaxed: whoever no longer finds the key goes on to an exchange of the word. Either that
-        // comes after the frames were put back, and is refused, or before, and whoever puts them
-        // back tells of it.
+        // Relaxed: a thread that no longer finds the key goes on to an exchange of the word. Either
+        // that comes after the frames were put back, and is refused, or before, and a thread that
+        // puts them back tells of it.
         lease.first.set(NO_WORD);
         self.held.set(self.held.get() & !(1 << slot));
         if lease.named.get() != 0 {
@@ -515,8 +516,8 @@ mod loom_tests {
         }
     }
 
-    /// A run of eight is complete and kept together, and may then be broken up: each of its frames is
-    /// in the hand all the time.
+    /// A run of eight is complete and kept together, and may then be broken up: each of its frames
+    /// is in the hand all the time.
     #[test]
     fn a_frame_that_is_kept_is_shown() {
         model(|| {
@@ -525,9 +526,10 @@ mod loom_tests {
             let leases: &'static Leases<'_> =
                 std::boxed::Box::leak(std::boxed::Box::new(Leases::new(word)));
             leases.open(3, 3, (Block::unused(), 3, word), (Purpose::Frames, 1), 0x7f, 0);
-            // The looker is the thread that is started, so that it comes last in the first execution:
-            // loom remembers one access to each atomic, and whoever reads and then writes one hides
-            // what others have read before. The other way round it ran one schedule.
+            // The looker is the thread that is started, so that it comes last in the first
+            // execution: loom remembers one access to each atomic, and a thread that reads and then
+            // writes one hides what others have read before. The other way round it ran one
+            // schedule.
             let looker = spawn(move || leases.slot(3).shows(3, 1));
             leases.slot(3).add(0x80);
             leases.slot(3).break_up(0xff);

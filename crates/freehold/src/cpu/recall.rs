@@ -1,4 +1,4 @@
-//! Every CPU's leases end, so that whoever needs the memory finds it: before a request fails,
+//! Every CPU's leases end, so that a thread that needs the memory finds it: before a request fails,
 //! before a range is isolated.
 //!
 //! ```text
@@ -7,8 +7,8 @@
 //! for each of these: wait until its owner has left, end its leases, let it in again
 //! ```
 //!
-//! Whether a CPU is inside its state at this moment, on its way with frames that are in no slot yet,
-//! is nowhere but in its door.
+//! Whether a CPU is inside its state at this moment, on its way with frames that are in no slot
+//! yet, is nowhere but in its door.
 
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::SLOTS;
@@ -29,18 +29,18 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// a glance shows that there are any; returns how many CPUs were asked. Costs one heavy
     /// barrier, or none. The caller is inside no CPU's state and holds no lock.
     ///
-    /// For a request of order 0 to 8 only those are asked who have a run of it in hand, together with
-    /// what others have freed into the word since: asking any other interrupts it for nothing.
+    /// For a request of order 0 to 8 only those are asked who have a run of it in hand, together
+    /// with what others have freed into the word since: asking any other interrupts it for nothing.
     pub(crate) fn recall(&self, but: Option<CpuId>, order: Option<Order>) -> u32 {
-        // Acquire: whoever has taken what we did not find was inside its CPU's state
+        // Acquire: a thread that has taken what we did not find was inside its CPU's state
         // then.
         acquire_fence();
         self.recall_where(but, |cpu| cpu.may_have_for(self, order))
     }
 
-    /// Whether a recall by that CPU would ask anybody now. A recall that asks nobody, and a look that
-    /// finds nothing, are two moments: in between frames may have come out of a hand and gone into
-    /// another. So who fails looks at the hands once more.
+    /// Whether a recall by that CPU would ask anybody now. A recall that asks nobody, and a look
+    /// that finds nothing, are two moments: in between frames may have come out of a hand and gone
+    /// into another. So who fails looks at the hands once more.
     pub(crate) fn would_ask(&self, but: CpuId, order: Option<Order>) -> bool {
         // Acquire: as `recall`.
         acquire_fence();
@@ -59,7 +59,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         self.recall_these(others.filter(|&number| wanted(&self.cpus[number])))
     }
 
-    /// [`recall`](Self::recall) of these CPUs, whose numbers rise: so two of us cannot wait for each other.
+    /// [`recall`](Self::recall) of these CPUs, whose numbers rise: so two of us cannot wait for
+    /// each other.
     pub(crate) fn recall_these(&self, numbers: impl Iterator<Item = usize>) -> u32 {
         let (mut first, mut last, mut owned) = (NOBODY, None::<&CpuState<'m>>, false);
         for number in numbers {
@@ -71,7 +72,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 }
                 self.platform.relax();
             }
-            // Whoever has knocked has the links, until it lets the CPU in again.
+            // A thread that has knocked has the links, until it lets the CPU in again.
             cpu.next_asked.set(NOBODY);
             match last.replace(cpu) {
                 Some(last) => last.next_asked.set(number as u32),
@@ -98,10 +99,10 @@ impl<'m, P: Platform> Freehold<'m, P> {
 impl<'m> CpuState<'m> {
     /// Whether a CPU has something for a request of that order, or may be on its way with it.
     fn may_have_for(&self, fh: &Freehold<'m, impl Platform>, order: Option<Order>) -> bool {
-        // Whoever is inside may have taken frames that are in no slot yet, or not put back yet what
-        // it had: the door after the hand.
+        // A thread that is inside may have taken frames that are in no slot yet, or not put back
+        // yet what it had: the door after the hand.
         self.has_for(fh, order) || {
-            // Acquire: whoever has emptied the hand was inside then.
+            // Acquire: a thread that has emptied the hand was inside then.
             acquire_fence();
             self.door.is_occupied()
         }
@@ -114,8 +115,8 @@ impl<'m> CpuState<'m> {
             || order.is_none_or(|order| order >= Order::PAGEBLOCK) && self.uses_a_free_block(fh)
     }
 
-    /// Whether a CPU takes its next words from a block that may be wholly free, and stays split until
-    /// that CPU goes on to another one; by a glance.
+    /// Whether a CPU takes its next words from a block that may be wholly free, and stays split
+    /// until that CPU goes on to another one; by a glance.
     fn uses_a_free_block(&self, fh: &Freehold<'m, impl Platform>) -> bool {
         let places = (0..fh.zones.len()).flat_map(|z| self.cursors(fh, z).places());
         places.filter_map(|place| place.seen(&fh.map.blocks)).any(|(block, _)| {

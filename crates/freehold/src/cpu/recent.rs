@@ -1,11 +1,12 @@
-//! What this CPU has freed last into words that it does not lease: where to look first for a chunk of
-//! that order.
+//! What this CPU has freed last into words that it does not lease: where to look first for a chunk
+//! of that order.
 //!
 //! Only hints: the frames are in their word, visible to everybody, and may be gone. Without them a
 //! random free and the next allocation would each lease a word for one frame or run, or look for
 //! whole words on the board.
 //!
-//! They are of blocks of the home zone, of any type: what is of another type is forgotten on the way.
+//! They are of blocks of the home zone, of any type: what is of another type is forgotten on the
+//! way.
 
 use crate::block::Block;
 use crate::block::layout::{Blocks, Place};

@@ -99,11 +99,12 @@ impl<'m> CpuState<'m> {
     }
 }
 
-/// Where a CPU leases its next words in one zone: hints, since the block's tag says whether it still
-/// may. And its count of that zone, where that is not its home.
+/// Where a CPU leases its next words in one zone: hints, since the block's tag says whether it
+/// still may. And its count of that zone, where that is not its home.
 pub(crate) struct Cursors {
     blocks: [[Place; TYPES]; 2],
-    /// The block that was split last for a run of any length: it stays split while the CPU cuts runs.
+    /// The block that was split last for a run of any length: it stays split while the CPU cuts
+    /// runs.
     cut: Place,
     /// As [`CpuState::free`].
     pub(crate) free: [AtomicU64; 8],

@@ -6,8 +6,8 @@
 //! | 6 to 8 | the words |
 //! | 9 | the hand |
 //!
-//! Each returns "no" for anything out of the ordinary, and nothing has changed then: the slow way, in
-//! [`word`](super::word) and [`range`](super::range), knows what to do.
+//! Each returns "no" for anything out of the ordinary, and nothing has changed then: the slow way,
+//! in [`word`](super::word) and [`range`](super::range), knows what to do.
 //!
 //! **A free into the hand**:
 //!
@@ -224,8 +224,8 @@ impl<'m> CpuState<'m> {
         true
     }
 
-    /// A free into a word of the home zone has brought what the board or a request is to be told of,
-    /// or the CPU's count has grown large. Returns `true`.
+    /// A free into a word of the home zone has brought what the board or a request is to be told
+    /// of, or the CPU's count has grown large. Returns `true`.
     #[cold]
     #[inline(never)]
     fn tell_of_free(
@@ -240,7 +240,8 @@ impl<'m> CpuState<'m> {
         true
     }
 
-    /// [`to_word`](Self::to_word) of a zone that is not this CPU's home, if nothing else is the matter.
+    /// [`to_word`](Self::to_word) of a zone that is not this CPU's home, if nothing else is the
+    /// matter.
     #[cold]
     #[inline(never)]
     fn to_word_elsewhere(
@@ -257,8 +258,8 @@ impl<'m> CpuState<'m> {
         done
     }
 
-    /// Any frames of one word straight into it, for which this CPU has no slot: it stays one that nobody
-    /// leases, so that runs can be cut of it.
+    /// Any frames of one word straight into it, for which this CPU has no slot: it stays one that
+    /// nobody leases, so that runs can be cut of it.
     #[inline]
     pub(crate) fn run_to_word(
         &self,
@@ -319,7 +320,8 @@ impl<'m> CpuState<'m> {
         }
         for w in first + 1..first + LEN {
             if line.put_whole(w).is_err() {
-                // Somebody frees a part of it at this moment, wrongly, and counts it: it is free once.
+                // Somebody frees a part of it at this moment, wrongly, and counts it: it is free
+                // once.
                 let (_, strays) = line.put_back(w, !0);
                 let twice = u64::from(strays.count_ones());
                 block.count_free(by, tag, twice.wrapping_neg());

@@ -111,8 +111,8 @@ impl<'m, P: Platform> Freeing<'_, '_, 'm, P> {
         if range.is_empty() {
             return Err(FreeError::ZeroLength);
         }
-        // Zones that touch are one stretch of memory to whoever frees: a run may have been put
-        // together across their edge.
+        // Zones that touch are one stretch of memory to a thread that frees: a run may have been
+        // put together across their edge.
         let mut at = range.start;
         while at < range.end {
             at = match self.fh.zones.iter().find(|z| z.span.contains(at)) {
@@ -165,8 +165,8 @@ impl<'m, P: Platform> Freeing<'_, '_, 'm, P> {
         freed
     }
 
-    /// A CPU that cuts runs of any length leases no word for what it frees of such: they are cut from
-    /// words that nobody leases.
+    /// A CPU that cuts runs of any length leases no word for what it frees of such: they are cut
+    /// from words that nobody leases.
     #[inline]
     fn leases_no_word(self) {
         if let Some(inside) = self.inside.filter(|inside| inside.cpu.gaps.any()) {

@@ -58,7 +58,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             return Some(Err(block.is_free(w, there)));
         }
         if frames == !0 || self.fh.zones[tag.zone()].is_tight() {
-            // All of the word is not needed in hand; and near its mark the zone counts what is free.
+            // All of the word is not needed in hand; and near its mark the zone counts what is
+            // free.
             self.end_lease(slot);
             return None;
         }

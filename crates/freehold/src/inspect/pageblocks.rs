@@ -1,4 +1,5 @@
-//! Looking at pageblocks one by one: who leases words of each, what it is meant for, how much of it is free.
+//! Looking at pageblocks one by one: who leases words of each, what it is meant for, how much of it
+//! is free.
 //!
 //! [`Freehold::zone_stats`] sums these up; a picture of memory needs them apart.
 

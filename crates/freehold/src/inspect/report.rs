@@ -19,7 +19,7 @@ pub struct Totals {
     pub unattributed_frees: u64,
     /// Double frees that no call could see; each was told to [`Platform::late_double_free`].
     pub late_double_frees: u64,
-    /// Writes to memory that all CPUs of a zone write, by whoever made them; see
+    /// Writes to memory that all CPUs of a zone write, by a thread that made them; see
     /// [`CpuStats::shared_writes`].
     pub shared_writes: u64,
 }
@@ -42,8 +42,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         Some((leased + kept * FRAMES as u64, u64::from(state.leases.limit()) * 64))
     }
 
-    /// The CPU that leases the word of a frame, and may have it in hand; `None` where nobody does, or
-    /// there is no frame.
+    /// The CPU that leases the word of a frame, and may have it in hand; `None` where nobody does,
+    /// or there is no frame.
     #[must_use]
     pub fn holder_of(&self, pfn: Pfn) -> Option<CpuId> {
         let block = self.map.locate(pfn.get())?;
@@ -116,9 +116,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
         Some(stats)
     }
 
-    /// The fewest naturally aligned chunks that the free frames of a zone's blocks of one type form,
-    /// by order; those of isolated blocks are of type `Isolate`. `None` where there is no such zone.
-    /// Takes no lock; walks like [`zone_stats`](Self::zone_stats).
+    /// The fewest naturally aligned chunks that the free frames of a zone's blocks of one type
+    /// form, by order; those of isolated blocks are of type `Isolate`. `None` where there is no
+    /// such zone. Takes no lock; walks like [`zone_stats`](Self::zone_stats).
     #[must_use]
     pub fn free_chunks(&self, zone: usize, migratetype: Migratetype) -> Option<[u64; ORDERS]> {
         let mut chunks = Chunks::default();

@@ -59,8 +59,8 @@ fn expect(pfn: u64, what: &'static str, found: u64, expected: u64) -> Result<(),
 }
 
 impl<'m, P: Platform> Freehold<'m, P> {
-    /// Checks every invariant. Takes time proportional to the memory used so far, and a look at each
-    /// 128 MiB of the span below it; everybody else waits meanwhile.
+    /// Checks every invariant. Takes time proportional to the memory used so far, and a look at
+    /// each 128 MiB of the span below it; everybody else waits meanwhile.
     ///
     /// # Errors
     ///

@@ -1,4 +1,5 @@
-//! Allocation of a given range, whoever has it (`alloc_contig_range`), and the search for one.
+//! Allocation of a given range, no matter who has it (`alloc_contig_range`), and the search for
+//! one.
 
 use crate::block::Block;
 use crate::block::map::FrameMap;
@@ -33,18 +34,19 @@ impl<'m, P: Platform> Freehold<'m, P> {
 
     /// Allocates exactly these frames, moving their users away (`alloc_contig_range`).
     ///
-    /// Every pageblock that the range touches is isolated, whoever holds it. `migrate` is then
-    /// called, with no lock held, for each run of frames in use: it moves their contents elsewhere
-    /// and frees them (on any CPU), and returns whether trying was of use. Frames of the blocks
-    /// outside the range are not touched. The allocation is of type `migratetype` only in name:
-    /// blocks keep the type they have.
+    /// Every pageblock that the range touches is isolated, no matter who holds it. `migrate` is
+    /// then called, with no lock held, for each run of frames in use: it moves their contents
+    /// elsewhere and frees them (on any CPU), and returns whether trying was of use. Frames of the
+    /// blocks outside the range are not touched. The allocation is of type `migratetype` only in
+    /// name: blocks keep the type they have.
     ///
     /// Takes time proportional to the range, times the rounds of migration (5 at most).
     ///
     /// # Errors
     ///
-    /// [`AllocError::BadRange`], [`AllocError::Busy`] with the first frame that is still in use or whose block somebody
-    /// else is isolating. Every block is as it was then, but for what `migrate` has moved.
+    /// [`AllocError::BadRange`], [`AllocError::Busy`] with the first frame that is still in use or
+    /// whose block somebody else is isolating. Every block is as it was then, but for what
+    /// `migrate` has moved.
     pub fn alloc_contig_range(
         &self,
         range: FrameRange,
@@ -119,8 +121,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
     ///
     /// # Errors
     ///
-    /// [`AllocError::NoMemory`] where no candidate could be had, also where no memory is so aligned;
-    /// [`AllocError::ZeroLength`].
+    /// [`AllocError::NoMemory`] where no candidate could be had, also where no memory is so
+    /// aligned; [`AllocError::ZeroLength`].
     pub fn alloc_contig(
         &self,
         count: u64,
@@ -136,8 +138,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
     }
 
-    /// A start among free frames alone: for whoever can move nothing. Blocks with frames in use are
-    /// left as they are.
+    /// A start among free frames alone: for a thread that can move nothing. Blocks with frames in
+    /// use are left as they are.
     ///
     /// # Errors
     ///
@@ -213,8 +215,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 
     /// [`obstacle`](Self::obstacle) in the part `start..end` of one block. What is known of the
-    /// block's other frames is put to use: up to its end no range of `count` frames starts before the
-    /// one that is returned.
+    /// block's other frames is put to use: up to its end no range of `count` frames starts before
+    /// the one that is returned.
     fn obstacle_in(
         &self,
         number: u64,

@@ -38,9 +38,9 @@ pub enum HotplugError {
         /// The end of the range that does not.
         pfn: Pfn,
     },
-    /// A frame is in use, or somebody else is isolating its block or on the way with frames: when memory
-    /// goes, or comes beside other memory of the same pageblock. Or somebody is just writing the
-    /// metadata of a pageblock of which only a part comes.
+    /// A frame is in use, or somebody else is isolating its block or on the way with frames: when
+    /// memory goes, or comes beside other memory of the same pageblock. Or somebody is just writing
+    /// the metadata of a pageblock of which only a part comes.
     Busy {
         /// The first such frame.
         pfn: Pfn,
@@ -107,7 +107,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
     ///
     /// # Errors
     ///
-    /// [`AllocError::CpuOffline`] where there is no such CPU or it is offline, [`AllocError::CpuOwned`].
+    /// [`AllocError::CpuOffline`] where there is no such CPU or it is offline,
+    /// [`AllocError::CpuOwned`].
     pub fn cpu_offline(&self, cpu: CpuId) -> Result<(), AllocError> {
         let Some(state) = self.cpu_state(cpu) else { return Err(AllocError::CpuOffline { cpu }) };
         self.with_hotplug_lock(|| {
@@ -118,7 +119,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             if state.owned.get() {
                 return Err(AllocError::CpuOwned { cpu });
             }
-            // Whoever enters after this leases nothing: every way in looks.
+            // A thread that enters after this leases nothing: every way in looks.
             state.online.set(false);
             inside.give_back_all();
             drop(inside);
@@ -159,9 +160,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 
     /// Adds memory to the zone whose span covers it, all of it in use: its frames become free as
-    /// somebody frees them, in chunks of any order. For a host that gets memory ready piece by piece,
-    /// and for memory that is in use when its host comes to be. Whole pageblocks; their metadata is set
-    /// up at once. Watermarks that follow the kernel's formulae are computed again.
+    /// somebody frees them, in chunks of any order. For a host that gets memory ready piece by
+    /// piece, and for memory that is in use when its host comes to be. Whole pageblocks; their
+    /// metadata is set up at once. Watermarks that follow the kernel's formulae are computed again.
     ///
     /// # Errors
     ///
@@ -285,8 +286,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 
     /// Enters every CPU once. A hint, and whatever else takes frames past the leases, looks at the
-    /// tag and then takes the frame: whoever looked before a block was isolated is out of its CPU's
-    /// state afterwards.
+    /// tag and then takes the frame: a thread that looked before a block was isolated is out of its
+    /// CPU's state afterwards.
     fn pass_all_doors(&self) {
         self.recall_where(None, |_| true);
     }
@@ -304,8 +305,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
             crate::block::tag::CMA => zone.cma_blocks.sub(1),
             _ => {}
         }
-        // It stays of its zone: whoever has freed the last of it outside every door may be about to
-        // say so.
+        // It stays of its zone: a thread that has freed the last of it outside every door may be
+        // about to say so.
         head.tag.set(Tag::new(ABSENT, 0, zone.id));
         let frames: u32 = (0..crate::block::WORDS).map(|w| line.take_word(w).count_ones()).sum();
         block.count_free(self.outside(), tag, u64::from(frames).wrapping_neg());
@@ -313,9 +314,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 
     /// Whether a zone may have a free chunk of that order which no CPU has in hand, by a glance at
-    /// its board: what a kernel's watermark check asks before it tries. Of the flags `CMA` says whether
-    /// frames of CMA blocks will do, `HIGH_ATOMIC` and `OOM` whether those of HIGHATOMIC blocks will,
-    /// whatever runs these have. False where there is no such zone.
+    /// its board: what a kernel's watermark check asks before it tries. Of the flags `CMA` says
+    /// whether frames of CMA blocks will do, `HIGH_ATOMIC` and `OOM` whether those of HIGHATOMIC
+    /// blocks will, whatever runs these have. False where there is no such zone.
     ///
     /// Takes no lock, and time that grows with the zone's sections by one step for 262,144 of them.
     /// "No" is exact while nothing runs and no CPU has frames in hand; "yes" may be a bit that is
@@ -396,8 +397,8 @@ mod tests {
 
     const MIB: u64 = 256;
 
-    /// So many CPUs on a machine of 32 GiB, of which `first` frames are there from the start and the
-    /// others are added: all that follows from how much memory there is.
+    /// So many CPUs on a machine of 32 GiB, of which `first` frames are there from the start and
+    /// the others are added: all that follows from how much memory there is.
     fn sizes(cpus: u16, first: u64) -> (Vec<u32>, [u64; 7], bool) {
         let all = FrameRange::new(Pfn::new(0), 32_768 * MIB).unwrap();
         let memory = [FrameRange::new(Pfn::new(0), first).unwrap()];
@@ -431,8 +432,8 @@ mod tests {
         }
     }
 
-    /// A free outside every door has put its frame, and is stopped; the block becomes whole and goes.
-    /// Then it says on the board what has come.
+    /// A free outside every door has put its frame, and is stopped; the block becomes whole and
+    /// goes. Then it says on the board what has come.
     #[test]
     fn a_free_that_comes_after_its_block_has_gone_finds_the_zone_it_was_of() {
         let fh = two_zones(1, 1 << 14);

@@ -1,8 +1,8 @@
 //! Isolation: blocks from which nothing is allocated while they are emptied.
 //!
 //! An isolated block is split, with a flag in its tag: nobody takes frames of it, and it does not
-//! become whole. Frames freed into it go to its words as ever, and stay there. Its migratetype stays
-//! what it was, so that undoing an isolation loses nothing.
+//! become whole. Frames freed into it go to its words as ever, and stay there. Its migratetype
+//! stays what it was, so that undoing an isolation loses nothing.
 //!
 //! ```text
 //! 1 recall: no CPU keeps the block as a whole (only where it is whole; for all blocks of a range together)
@@ -109,8 +109,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
                         .is_some_and(|(block, _)| block.touches(range))
             })
         });
-        // Whoever has leased a word without having opened a slot yet is inside its door for a few
-        // more steps.
+        // A thread that has leased a word without having opened a slot yet is inside its door for a
+        // few more steps.
         for block in Self::blocks_of(range).filter_map(|number| self.map.locate_block(number)) {
             for w in 0..WORDS {
                 loop {

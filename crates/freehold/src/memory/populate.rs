@@ -19,9 +19,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
     ///
     /// # Errors
     ///
-    /// [`HotplugError::NoRoom`] where a section or a range slot is missing, [`HotplugError::Busy`] where
-    /// somebody is stopped while setting up a section of which only a part comes; nothing has changed
-    /// then.
+    /// [`HotplugError::NoRoom`] where a section or a range slot is missing, [`HotplugError::Busy`]
+    /// where somebody is stopped while setting up a section of which only a part comes; nothing has
+    /// changed then.
     pub(crate) fn populate(
         &self,
         zone: &'m Zone<'m>,
@@ -108,8 +108,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         Ok(())
     }
 
-    /// Sets up the blocks of which a piece of memory has only a part; `false` where somebody else is
-    /// stopped at their sections.
+    /// Sets up the blocks of which a piece of memory has only a part; `false` where somebody else
+    /// is stopped at their sections.
     fn ends_are_set_up(&self, range: FrameRange) -> bool {
         let ends = [range.start, range.end].map(Pfn::get);
         let mut parts = ends.into_iter().filter(|end| end % FRAMES as u64 != 0);

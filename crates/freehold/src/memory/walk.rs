@@ -1,6 +1,6 @@
-//! For those who walk memory frame by frame, as a kernel's compaction, memory offlining and contiguous
-//! allocation do: which frames of a pageblock are free, taking those out, and isolation that lasts from
-//! one call to another.
+//! For those who walk memory frame by frame, as a kernel's compaction, memory offlining and
+//! contiguous allocation do: which frames of a pageblock are free, taking those out, and isolation
+//! that lasts from one call to another.
 //!
 //! ```text
 //! compaction          block_state ... take_free of blocks at the upper end     moves into what it took, frees the rest
@@ -8,8 +8,8 @@
 //! memory goes         isolate, its users move away, take_free; and when it comes back, a free of all of it and restore
 //! ```
 //!
-//! [`alloc_contig_range`](Freehold::alloc_contig_range) does the second in one call, for whoever
-//! can move the users of frames from within it.
+//! [`alloc_contig_range`](Freehold::alloc_contig_range) does the second in one call, for a thread
+//! that can move the users of frames from within it.
 
 use crate::block::Block;
 use crate::block::tag::{ISOLATED, SPLIT};
@@ -18,15 +18,17 @@ use crate::{AllocError, FrameRange, Freehold, Pfn, Platform};
 
 impl<P: Platform> Freehold<'_, P> {
     /// Isolates every pageblock that a range touches, or none: nothing is allocated from them until
-    /// [`restore`](Self::restore). What is freed into them stays there. No CPU leases words of them afterwards.
+    /// [`restore`](Self::restore). What is freed into them stays there. No CPU leases words of them
+    /// afterwards.
     ///
-    /// Takes time proportional to the range, and one heavy barrier where CPUs have some of it in hand.
+    /// Takes time proportional to the range, and one heavy barrier where CPUs have some of it in
+    /// hand.
     ///
     /// # Errors
     ///
     /// [`AllocError::ZeroLength`], [`AllocError::BadRange`] where it is not of one zone's memory;
-    /// [`AllocError::Busy`] with the first frame whose block is isolated already. Nothing has changed
-    /// then.
+    /// [`AllocError::Busy`] with the first frame whose block is isolated already. Nothing has
+    /// changed then.
     pub fn isolate(&self, range: FrameRange) -> Result<(), AllocError> {
         self.zone_of_range(range)?;
         // Restored by a call instead of by its end.
@@ -34,24 +36,24 @@ impl<P: Platform> Freehold<'_, P> {
         Ok(())
     }
 
-    /// Ends the isolation of every pageblock that a range touches: their free frames are anybody's. Only
-    /// for whoever has isolated them.
+    /// Ends the isolation of every pageblock that a range touches: their free frames are anybody's.
+    /// Only for a thread that has isolated them.
     pub fn restore(&self, range: FrameRange) {
         Self::blocks_of(range).for_each(|number| self.restore_block(number));
         self.tell_pressure();
     }
 
-    /// Takes those frames of a range within one pageblock that are free, as if each had been allocated by
-    /// itself: a set bit is a frame that is the caller's now, bit 0 of the first word the block's first
-    /// frame.
+    /// Takes those frames of a range within one pageblock that are free, as if each had been
+    /// allocated by itself: a set bit is a frame that is the caller's now, bit 0 of the first word
+    /// the block's first frame.
     ///
-    /// Left where they are: frames that a CPU has in hand, and a block that is free as a whole, unless it
-    /// is isolated, in which case nobody has any of it in hand. Waits for nobody.
+    /// Left where they are: frames that a CPU has in hand, and a block that is free as a whole,
+    /// unless it is isolated, in which case nobody has any of it in hand. Waits for nobody.
     ///
     /// # Errors
     ///
-    /// [`AllocError::ZeroLength`]; [`AllocError::BadRange`] with the block's end where the range goes on
-    /// behind that.
+    /// [`AllocError::ZeroLength`]; [`AllocError::BadRange`] with the block's end where the range
+    /// goes on behind that.
     pub fn take_free(&self, range: FrameRange) -> Result<[u64; WORDS], AllocError> {
         let mut blocks = pieces(range);
         let Some((base, offset, len)) = blocks.next() else { return Err(AllocError::ZeroLength) };
@@ -59,7 +61,7 @@ impl<P: Platform> Freehold<'_, P> {
             return Err(AllocError::BadRange { pfn: Pfn::new(next) });
         }
         let mut taken = [0; WORDS];
-        // Whoever has no metadata was never split.
+        // A thread that has no metadata was never split.
         let Some(block) = self.map.locate(base) else { return Ok(taken) };
         let moving = block.moving_block(self.outside());
         let tag = block.head.tag.get();
@@ -155,7 +157,7 @@ mod tests {
         assert_eq!(fh.take_free(range(first, first + 512)), Ok([0; WORDS]));
         assert_eq!(fh.zone_stats(0).unwrap().free, before - (512 - used.len() as u64));
         fh.validate().unwrap();
-        // All of the block comes back, by whoever had a frame of it.
+        // All of the block comes back, by a thread that had a frame of it.
         let cpu = fh.on(CpuId::new(1));
         (first..first + 512).for_each(|pfn| cpu.free(Pfn::new(pfn), Order::ZERO).unwrap());
         fh.drain_all();

@@ -1,5 +1,5 @@
-//! What a request does before it fails: whom it asks, which blocks it takes over, and what becomes of
-//! what it has where the host panics.
+//! What a request does before it fails: whom it asks, which blocks it takes over, and what becomes
+//! of what it has where the host panics.
 
 extern crate std;
 
@@ -165,7 +165,7 @@ fn who_would_rather_not_mix_types_takes_no_block_over() {
     assert!(movable_blocks()[1] > 0, "nobody takes a block over");
 }
 
-/// A block of CMA is never whole: whoever may go below the mark gets it past the leases.
+/// A block of CMA is never whole: a thread that may go below the mark gets it past the leases.
 #[test]
 fn a_cma_block_is_had_down_to_the_mark_of_the_request() {
     let memory = [FrameRange::new(Pfn::new(0), 2048).unwrap()];

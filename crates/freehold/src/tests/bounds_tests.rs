@@ -1,4 +1,5 @@
-//! The bounds of docs/bounds.md on machines of up to 8 TiB, in steps: uses of atomics, exactly counted.
+//! The bounds of docs/bounds.md on machines of up to 8 TiB, in steps: uses of atomics, exactly
+//! counted.
 //!
 //! Nobody touches the memory, and of its metadata only what a call uses is backed: a section of 64
 //! blocks, and one bit for each block. What would take hours to fill is made by hand: a zone whose
@@ -67,8 +68,8 @@ fn use_up(fh: &Machine, bits: core::ops::Range<u64>) {
     assert!(zone.claim_wholes(bits.end - bits.start, || true));
 }
 
-/// Each order's first request, whose section is set up by it, and its free. A row of the board that has
-/// nothing is one look for each 512 GiB more.
+/// Each order's first request, whose section is set up by it, and its free. A row of the board that
+/// has nothing is one look for each 512 GiB more.
 #[test]
 fn a_call_takes_as_many_steps_on_eight_tebibytes_as_on_sixteen_gibibytes() {
     const LOOKS: u64 = 48;
@@ -99,8 +100,8 @@ fn a_call_takes_as_many_steps_on_eight_tebibytes_as_on_sixteen_gibibytes() {
     }
 }
 
-/// The first block of each 1 GiB is in use, so that no run that is aligned to that starts there: the
-/// bitmap's words are looked at, twice, and no block.
+/// The first block of each 1 GiB is in use, so that no run that is aligned to that starts there:
+/// the bitmap's words are looked at, twice, and no block.
 #[test]
 fn a_search_with_an_alignment_looks_at_words_and_not_at_blocks() {
     for &gib in sizes() {

@@ -3,8 +3,8 @@
 //!
 //! The machine is that of [`loom_tests`](super::loom_tests). Its fences before every sequentially
 //! consistent read hide most of what a weaker access beside them would do, so most tests here are
-//! run with fewer fences as well; see
-//! [`Strict`](crate::primitive::under_loom::Strict). Which change each test notices is in `proofs/mutants/mutants.json`.
+//! run with fewer fences as well; see [`Strict`](crate::primitive::under_loom::Strict). Which
+//! change each test notices is in `proofs/mutants/mutants.json`.
 
 extern crate std;
 
@@ -61,7 +61,7 @@ fn a_lease_ends_while_its_block_is_looked_at() {
     });
 }
 
-/// With nothing in hand: what came into the word is told by whoever ends the lease.
+/// With nothing in hand: what came into the word is told by a thread that ends the lease.
 #[test]
 fn a_frame_comes_back_into_a_word_whose_empty_lease_ends() {
     both(2, || {
@@ -93,7 +93,7 @@ fn a_chunk_comes_back_while_its_block_is_looked_at_in_vain() {
 }
 
 /// A word is leased of a block that has another type by now: it goes back, and is told of, since
-/// nothing of a leased word counts for whoever looks meanwhile.
+/// nothing of a leased word counts for a thread that looks meanwhile.
 #[test]
 fn a_lease_comes_to_nothing_while_its_block_is_looked_at() {
     both(2, || {
@@ -187,8 +187,8 @@ fn a_block_is_isolated_while_a_word_of_it_is_leased() {
     });
 }
 
-/// All of a block is free, and somebody makes it whole, who finds its first word gone; it comes back
-/// at this moment.
+/// All of a block is free, and somebody makes it whole, who finds its first word gone; it comes
+/// back at this moment.
 #[test]
 fn a_word_comes_back_while_its_block_is_made_whole() {
     both(2, || {
@@ -389,8 +389,8 @@ fn wait() -> bool {
     true
 }
 
-/// Whoever looks at what another CPU keeps, outside its door, goes by the place alone: loom reports
-/// a block that is read before it was made.
+/// A thread that looks at what another CPU keeps, outside its door, goes by the place alone: loom
+/// reports a block that is read before it was made.
 #[test]
 fn a_block_that_a_place_names_is_set_up() {
     strictly(Strict::Never, 3, || {
@@ -465,7 +465,7 @@ fn the_door_of_a_cpu_excludes_who_may_not_wait() {
     });
 }
 
-/// Whoever takes something from others while inside is inside still, or shows it.
+/// A thread that takes something from others while inside is inside still, or shows it.
 fn seen_inside(owner: bool) {
     model(move || {
         let fh = small(true);
@@ -506,8 +506,8 @@ fn another_who_has_taken_something_is_seen_inside() {
     seen_inside(false);
 }
 
-/// Whoever walks over everything waits for an owner who is inside: what that one has half done is
-/// not seen.
+/// A thread that walks over everything waits for an owner who is inside: what that one has half
+/// done is not seen.
 #[test]
 fn all_is_walked_over_while_an_owner_frees() {
     model_within(2, || {

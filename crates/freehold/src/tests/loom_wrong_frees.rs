@@ -32,8 +32,8 @@ fn a_frame_freed_by_two_is_free_once() {
     });
 }
 
-/// Whoever allocates after two CPUs have freed a frame does not get it twice, from the hand and from
-/// the word.
+/// A thread that allocates after two CPUs have freed a frame does not get it twice, from the hand
+/// and from the word.
 #[test]
 fn a_frame_freed_by_two_is_handed_out_once() {
     model(|| {
@@ -48,8 +48,8 @@ fn a_frame_freed_by_two_is_handed_out_once() {
     });
 }
 
-/// Two frees of one block at the same moment, into a hand and past it: one is refused, and it is free
-/// once.
+/// Two frees of one block at the same moment, into a hand and past it: one is refused, and it is
+/// free once.
 #[test]
 fn a_block_freed_by_two_is_free_once() {
     for as_range in [false, true] {
@@ -169,8 +169,8 @@ fn a_free_frame_is_freed_while_a_lease_of_its_word_comes_to_nothing() {
 }
 
 /// A free frame is freed while its block is made whole: between its word being taken and the tag
-/// that says so nothing shows the frame, so that this is accepted. It is told late, and the frame is
-/// there once; whoever wants to allocate it at that moment does not get it.
+/// that says so nothing shows the frame, so that this is accepted. It is told late, and the frame
+/// is there once; a thread that wants to allocate it at that moment does not get it.
 #[test]
 fn a_free_frame_is_freed_while_its_block_becomes_whole() {
     // Over all executions: an outcome that none has would mean that the moment has gone, and

@@ -40,7 +40,7 @@ const ORDERS: [u8; 12] = [0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 8, 9];
 /// A host with heavy barriers, which shuttle has no need of.
 #[derive(Default)]
 struct Host {
-    /// Whoever must not wait.
+    /// A call that must not wait.
     hasty: Mutex<Option<ThreadId>>,
 }
 

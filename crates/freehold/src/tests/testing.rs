@@ -10,8 +10,8 @@ use crate::block::Block;
 use crate::block::WORDS;
 use crate::{Config, FrameRange, Freehold, Pfn, Platform, SingleCpu, Watermarks, ZoneConfig};
 
-/// Any host. The allocator is compiled for this type alone: each type more is one more copy of it to
-/// compile.
+/// Any host. The allocator is compiled for this type alone: each type more is one more copy of it
+/// to compile.
 pub(crate) type Host = &'static dyn Platform;
 
 /// The allocator of all tests within the crate.

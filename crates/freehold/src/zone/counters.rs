@@ -1,4 +1,4 @@
-//! What a zone counts: statistics, each an atomic addition by whoever did it.
+//! What a zone counts: statistics, each an atomic addition by a thread that did it.
 
 use crate::primitive::{AtomicU64, Relaxed};
 
@@ -26,8 +26,8 @@ impl ZoneCounters {
     }
 }
 
-/// What whoever is in no CPU's state counts and marks, on several lines, so that not all such calls
-/// write one.
+/// What a thread that is in no CPU's state counts and marks, on several lines, so that not all such
+/// calls write one.
 #[repr(C, align(128))]
 pub(crate) struct Outside {
     /// Frames that came into words, or went out of them where the number wraps, by migratetype.
@@ -64,8 +64,8 @@ impl Free {
     }
 }
 
-/// A sum of a zone's free frames that was too small for a request. Until that request begins its next
-/// look at all there is no smaller sum is made: there are as many counts as CPUs.
+/// A sum of a zone's free frames that was too small for a request. Until that request begins its
+/// next look at all there is no smaller sum is made: there are as many counts as CPUs.
 pub(crate) struct Found {
     /// The CPU's look in which it was made; 0 for none.
     look: AtomicU64,

@@ -1,5 +1,5 @@
-//! A zone: memory of one node with its own watermarks; its wholly free blocks, and the scoreboard of
-//! the others.
+//! A zone: memory of one node with its own watermarks; its wholly free blocks, and the scoreboard
+//! of the others.
 //!
 //! ```text
 //! bitmap    wholly free blocks of the three ordinary migratetypes, one bit each: their type means nothing until used
@@ -58,7 +58,8 @@ pub(crate) struct Zone<'m> {
     pub(crate) fold: AtomicU64,
     /// By how much the zone's own count may be too high, all CPUs together.
     pub(crate) error: AtomicU64,
-    /// By how much it may be too low: a CPU tells of what it frees after up to 512 frames of a type.
+    /// By how much it may be too low: a CPU tells of what it frees after up to 512 frames of a
+    /// type.
     pub(crate) untold: AtomicU64,
     /// Frames there are; changes at hotplug.
     pub(crate) managed: AtomicU64,
@@ -147,13 +148,13 @@ impl<'m> Zone<'m> {
         writes + 1
     }
 
-    /// Claims `n` whole blocks, of which `allowed` may say no: whoever has claimed them finds as many
-    /// bits set, since a bit is set before it is counted.
+    /// Claims `n` whole blocks, of which `allowed` may say no: a thread that has claimed them finds
+    /// as many bits set, since a bit is set before it is counted.
     pub(crate) fn claim_wholes(&self, n: u64, allowed: impl Fn() -> bool) -> bool {
         let mut count = self.wholes();
         while count >= n && allowed() {
-            // Release: whoever finds the block gone sees that a CPU is inside its door with it.
-            // Relaxed on failure: whoever claims one by the count looks for its bit.
+            // Release: a thread that finds the block gone sees that a CPU is inside its door with
+            // it. Relaxed on failure: a thread that claims one by the count looks for its bit.
             let claimed = self.whole_blocks.0.compare_exchange_weak(
                 count,
                 count - n,
@@ -216,8 +217,8 @@ mod tests {
 
     use crate::tests::testing::machine;
 
-    /// A claim asks for the zone's mark, and once more where another CPU has claimed a block since it
-    /// was asked: of two that are told that there is one block to spare one gets it.
+    /// A claim asks for the zone's mark, and once more where another CPU has claimed a block since
+    /// it was asked: of two that are told that there is one block to spare one gets it.
     #[test]
     fn a_claim_asks_for_the_mark_each_time_the_count_has_changed() {
         let fh = machine(1, 4 * 512);

@@ -1,11 +1,10 @@
 //! Frames on the way outside every CPU's state, so that no request fails beside them.
 //!
-//! Between two steps of a call free frames may be in no word, no hand and no bitmap: a block that is
-//! becoming whole, one that is being split, a run of words of which one was lost to somebody else. Or
-//! they are in their words, and no row of the board leads there: their block's class or tag has
-//! changed, and its row is told next.
-//! Whoever is inside a CPU's state shows that by its door, which a recall waits for. Whoever is in
-//! none marks it here:
+//! Between two steps of a call free frames may be in no word, no hand and no bitmap: a block that
+//! is becoming whole, one that is being split, a run of words of which one was lost to somebody
+//! else. Or they are in their words, and no row of the board leads there: their block's class or
+//! tag has changed, and its row is told next. A thread that is inside a CPU's state shows that by
+//! its door, which a recall waits for. A thread that is in none marks it here:
 //!
 //! ```text
 //! zone.outside[n].moving     calls begun, upper half | calls at it, lower half
@@ -19,9 +18,9 @@
 //! | nobody at it, and the same twice | no frame was on the way outside every door while it looked |
 //! | otherwise | it looks again, once nobody is at it |
 //!
-//! The asker waits for a bounded number of turns. Whoever is stopped on the way for longer keeps its
-//! frames, up to a block of them, as a thread that is stopped with frames in its hand does; the
-//! request fails then as if they were in use.
+//! The asker waits for a bounded number of turns. A thread that is stopped on the way for longer
+//! keeps its frames, up to a block of them, as a thread that is stopped with frames in its hand
+//! does; the request fails then as if they were in use.
 
 use crate::block::map::LOOKS;
 use crate::cpu::by::By;
@@ -37,7 +36,7 @@ pub(crate) struct Moving<'m>(&'m AtomicU64);
 
 impl Drop for Moving<'_> {
     fn drop(&mut self) {
-        // Release: whoever sees that nobody is at it sees where the frames are.
+        // Release: a thread that sees that nobody is at it sees where the frames are.
         self.0.fetch_sub(1, Ordering::Release);
     }
 }
@@ -55,8 +54,8 @@ impl<'m> Zone<'m> {
     pub(crate) fn moving<P>(&'m self, by: By<'_, 'm, P>, n: usize) -> Option<Moving<'m>> {
         let mark = &self.outside[n % self.outside.len()].moving;
         by.cpu.is_none().then(|| {
-            // Relaxed: the fence has whoever sees by what the frames are taken see this, too. A full one:
-            // the block's tag is read next, which hotplug writes before it looks here.
+            // Relaxed: the fence has a thread that sees by what the frames are taken see this, too.
+            // A full one: the block's tag is read next, which hotplug writes before it looks here.
             mark.fetch_add(ONE, Ordering::Relaxed);
             full_fence();
             Moving(mark)
@@ -83,10 +82,10 @@ impl<P: Platform> Freehold<'_, P> {
         self.moves().at_it != 0
     }
 
-    /// Waits until all who had frames on the way outside every door have put them where they are found;
-    /// `false` where one of them has not after [`LOOKS`] turns.
+    /// Waits until all who had frames on the way outside every door have put them where they are
+    /// found; `false` where one of them has not after [`LOOKS`] turns.
     pub(crate) fn wait_for_movers(&self) -> bool {
-        // Whoever marks its frames after this sees what the caller has written.
+        // A thread that marks its frames after this sees what the caller has written.
         full_fence();
         let mut marks = self.zones.iter().flat_map(|zone| &zone.outside);
         marks.all(|mark| {
@@ -101,8 +100,8 @@ impl<P: Platform> Freehold<'_, P> {
         })
     }
 
-    /// What a look at all there is finds, for whoever fails if that is nothing; made again where
-    /// frames were on the way meanwhile. Waits for up to [`LOOKS`] turns in all.
+    /// What a look at all there is finds, for a thread that fails if that is nothing; made again
+    /// where frames were on the way meanwhile. Waits for up to [`LOOKS`] turns in all.
     pub(crate) fn look_beside_movers<T>(&self, mut look: impl FnMut() -> Option<T>) -> Option<T> {
         let mut turns = 0;
         loop {
@@ -111,7 +110,7 @@ impl<P: Platform> Freehold<'_, P> {
             if found.is_some() {
                 return found;
             }
-            // Whoever took what this look has missed had marked that before.
+            // A thread that took what this look has missed had marked that before.
             acquire_fence();
             let mut now = self.moves();
             if before.at_it == 0 && now == before {
@@ -175,8 +174,8 @@ mod tests {
         (Box::leak(Box::new(machine_on(host, 1, frames))), host)
     }
 
-    /// What a request on CPU 0 comes to while somebody outside every CPU's state has all memory, three
-    /// blocks, on the way, until turn `at`; and how many turns it waited.
+    /// What a request on CPU 0 comes to while somebody outside every CPU's state has all memory,
+    /// three blocks, on the way, until turn `at`; and how many turns it waited.
     fn beside_a_mover(request: Request, at: u32) -> (Result<Pfn, AllocError>, u32) {
         let (fh, host) = machine(1536);
         let zone = &fh.zones[0];
@@ -207,8 +206,8 @@ mod tests {
         }
     }
 
-    /// Whoever is stopped on the way holds nobody up for longer than that; and whoever may not wait
-    /// does not wait.
+    /// A thread that is stopped on the way holds nobody up for longer than that; and a call that
+    /// may not wait does not wait.
     #[test]
     fn nobody_waits_for_frames_on_the_way_for_ever() {
         for request in requests() {
@@ -220,8 +219,8 @@ mod tests {
         }
     }
 
-    /// A block is claimed for isolation, and a request fails beside it; then its section is not to be
-    /// had, and the claim is given up.
+    /// A block is claimed for isolation, and a request fails beside it; then its section is not to
+    /// be had, and the claim is given up.
     #[test]
     fn who_failed_beside_a_claim_that_came_to_nothing_is_told() {
         let (fh, host) = machine(512);
@@ -239,8 +238,8 @@ mod tests {
 
     /// Frames of a block all of which is in use otherwise.
     struct Case {
-        /// Free from the start. Without them the block is in use as a whole, and has a class from when
-        /// it was not.
+        /// Free from the start. Without them the block is in use as a whole, and has a class from
+        /// when it was not.
         before: core::ops::Range<u64>,
         /// Freed outside every CPU's state, by a thread that is stopped.
         stopped: core::ops::Range<u64>,
@@ -257,8 +256,8 @@ mod tests {
         }
     }
 
-    /// A request in mid-free: what it comes to, and how many turns it waited. `None` where the free has
-    /// fewer than `n` steps.
+    /// A request in mid-free: what it comes to, and how many turns it waited. `None` where the free
+    /// has fewer than `n` steps.
     fn in_mid_free(case: &Case, n: u64) -> Option<(Result<Pfn, AllocError>, u32)> {
         let (fh, host) = machine(512);
         fh.set_watermarks(0, 0, 0, 0).unwrap();
@@ -281,8 +280,8 @@ mod tests {
         found.take()
     }
 
-    /// Frames were there before the free that is stopped, or others' frees of some have ended: between a
-    /// class and its row no request finds them, but it knows that somebody is at it.
+    /// Frames were there before the free that is stopped, or others' frees of some have ended:
+    /// between a class and its row no request finds them, but it knows that somebody is at it.
     #[test]
     fn no_request_fails_beside_a_free_outside_every_door_without_waiting_for_it() {
         let cases = [

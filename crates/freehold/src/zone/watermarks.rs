@@ -8,8 +8,8 @@
 //!
 //! What CPUs have in hand does not count. The sum over all CPUs is made only where the zone's own
 //! count, which may be wrong by a known amount, cannot tell. Of several CPUs that are told at the
-//! same moment that there is one word left each may take one: so the mark may be passed by 64 frames
-//! a CPU, as with the kernel's per-CPU counters. Whole blocks are claimed first and cannot.
+//! same moment that there is one word left each may take one: so the mark may be passed by 64
+//! frames a CPU, as with the kernel's per-CPU counters. Whole blocks are claimed first and cannot.
 
 use super::counters::Free;
 use super::{Zone, mode};
@@ -56,8 +56,8 @@ impl Zone<'_> {
         cma < u64::MAX / 2 && cma > self.roughly_free() / 2
     }
 
-    /// [`update_mode`](Self::update_mode) after a block has become whole: by the count of those alone
-    /// where that cannot change more.
+    /// [`update_mode`](Self::update_mode) after a block has become whole: by the count of those
+    /// alone where that cannot change more.
     #[inline]
     pub(crate) fn update_mode_after_more(&self) {
         let stays = match self.mode.get() {
@@ -120,7 +120,7 @@ impl<'m> Block<'m> {
                 let zone = &by.fh.zones[zone];
                 let outside = &zone.outside[self.index().get() as usize % zone.outside.len()];
                 let count = &outside.free[migratetype];
-                // Relaxed: a count, summed up by whoever needs it.
+                // Relaxed: a count, summed up by a thread that needs it.
                 let now = count.fetch_add(frames, Ordering::Relaxed).wrapping_add(frames);
                 // There is a count for each type.
                 if (now as i64).unsigned_abs() > zone.fold.get() / TYPES as u64 {
@@ -136,8 +136,8 @@ impl<'m> Block<'m> {
 }
 
 impl<'m> CpuState<'m> {
-    /// Adds a CPU's counts of zones where they have grown large to those of the zones; all of them if
-    /// `all`. By who is inside.
+    /// Adds a CPU's counts of zones where they have grown large to those of the zones; all of them
+    /// if `all`. By who is inside.
     #[cold]
     #[inline(never)]
     pub(crate) fn fold_counts(&self, fh: &Freehold<'m, impl Platform>, all: bool) {
@@ -151,8 +151,8 @@ impl<'m> CpuState<'m> {
                     let frames = count.get();
                     if frames != 0 {
                         count.set(0);
-                        // SeqCst: whether somebody watches for it is read next. Whoever sums up
-                        // meanwhile may miss these frames for a moment.
+                        // SeqCst: whether somebody watches for it is read next. A thread that sums
+                        // up meanwhile may miss these frames for a moment.
                         zone.split_free[migratetype].fetch_add(frames, Ordering::SeqCst);
                         folded = true;
                     }
@@ -167,8 +167,8 @@ impl<'m> CpuState<'m> {
     }
 
     /// [`fold_counts`](Self::fold_counts) of the home zone's: after whatever takes frames of its
-    /// words, but for one to four of them by a hint, which were freed before. The count of another zone
-    /// is looked at whenever it changes.
+    /// words, but for one to four of them by a hint, which were freed before. The count of another
+    /// zone is looked at whenever it changes.
     #[inline(always)]
     pub(crate) fn fold_home(&self, fh: &Freehold<'m, impl Platform>) {
         let zone = &fh.zones[self.home_zone.get() as usize];
@@ -178,8 +178,8 @@ impl<'m> CpuState<'m> {
         }
     }
 
-    /// [`fold_home`](Self::fold_home) after a free into words of that type: a short look, since the zone
-    /// may know of a few too little.
+    /// [`fold_home`](Self::fold_home) after a free into words of that type: a short look, since the
+    /// zone may know of a few too little.
     #[inline(always)]
     pub(crate) fn fold_frees(&self, fh: &Freehold<'m, impl Platform>, migratetype: usize) {
         if self.free[migratetype].get() as i64 > FRAMES as i64 {
@@ -194,8 +194,8 @@ impl<'m> CpuState<'m> {
 }
 
 impl<'m> Zone<'m> {
-    /// Free frames of a zone, all CPUs' counts summed up: exact while nothing runs. Looks at a line or
-    /// two of each CPU.
+    /// Free frames of a zone, all CPUs' counts summed up: exact while nothing runs. Looks at a line
+    /// or two of each CPU.
     pub(crate) fn free(&self, fh: &Freehold<'m, impl Platform>) -> Free {
         #[cfg(test)]
         self.counters.sums.add(1);
@@ -216,8 +216,9 @@ impl<'m> Zone<'m> {
         }
         // Somebody is between taking frames and counting them.
         let least = |sum: u64| if sum > u64::MAX / 2 { 0 } else { sum };
-        // Whoever changes a word while its block changes its type counts the frames for the old
-        // one: a type may have less than none for good, and only the sum over all of them is exact.
+        // A thread that changes a word while its block changes its type counts the frames for the
+        // old one: a type may have less than none for good, and only the sum over all of them is
+        // exact.
         let all = split.iter().fold(0, |sum: u64, n| sum.wrapping_add(*n));
         Free {
             all: self.wholes() * FRAMES as u64 + least(all),
@@ -234,8 +235,8 @@ impl<'m> Zone<'m> {
         cpu.cursors(by.fh, usize::from(self.id)).found.get(cpu.looks.get())
     }
 
-    /// Whether a zone may hand out `frames` and keep the mark of these flags. HIGHATOMIC frames count
-    /// if `reserves` says so and the flags allow it.
+    /// Whether a zone may hand out `frames` and keep the mark of these flags. HIGHATOMIC frames
+    /// count if `reserves` says so and the flags allow it.
     pub(crate) fn allows(
         &self,
         by: By<'_, 'm, impl Platform>,
@@ -277,8 +278,8 @@ impl<'m> Zone<'m> {
         }
     }
 
-    /// Whether a request for so many frames leaves the zone its mark. HIGHATOMIC frames do not count,
-    /// whatever the flags: for whoever does not take any.
+    /// Whether a request for so many frames leaves the zone its mark. HIGHATOMIC frames do not
+    /// count, whatever the flags: for a thread that does not take any.
     pub(crate) fn leaves_mark(
         &self,
         by: By<'_, 'm, impl Platform>,
@@ -290,8 +291,8 @@ impl<'m> Zone<'m> {
         self.min_mark(flags) == 0 || self.allows(by, frames, flags, cma, false)
     }
 
-    /// Compares the free frames with the marks; a change is told later, at the edge of the API. `by` a
-    /// CPU whose request has failed: what it has summed up will do.
+    /// Compares the free frames with the marks; a change is told later, at the edge of the API.
+    /// `by` a CPU whose request has failed: what it has summed up will do.
     pub(crate) fn update_level(&self, by: By<'_, 'm, impl Platform>) {
         // Mostly what is whole alone says that there is none, and none was told.
         let plenty = self.high.get().saturating_add(self.error.get());
@@ -379,8 +380,8 @@ mod tests {
         assert_eq!(fh.zones[0].free(&fh).all, MIN);
     }
 
-    /// What a CPU takes of a zone that is not its home is told as well: nobody's home may be short of
-    /// memory.
+    /// What a CPU takes of a zone that is not its home is told as well: nobody's home may be short
+    /// of memory.
     #[test]
     fn a_zone_that_is_nobodys_home_keeps_its_mark() {
         for order in [0, 3, 6] {
@@ -447,7 +448,8 @@ mod tests {
         let (block, _) = place(&fh, frame);
         let before = block.head.tag.get();
         assert!(block.retype(fh.outside(), before, Migratetype::Unmovable as usize));
-        // All 511 free frames are taken, counted for the old type, and freed, counted for the new one.
+        // All 511 free frames are taken, counted for the old type, and freed, counted for the new
+        // one.
         block.count_free(fh.outside(), before, 511u64.wrapping_neg());
         let after = block.head.tag.get();
         block.count_free(fh.outside(), after, 511);

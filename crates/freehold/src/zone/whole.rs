@@ -6,8 +6,8 @@
 //! | the lowest bit is cleared, by a compare-exchange | nobody else has that block |
 //! | the metadata of its section is set up | it is one with memory, since its bit was set |
 //!
-//! Where somebody else is setting that section up at this moment, and the caller may not wait or has
-//! waited long, the bit is set again and the next section is looked at.
+//! Where somebody else is setting that section up at this moment, and the caller may not wait or
+//! has waited long, the bit is set again and the next section is looked at.
 
 use crate::block::Block;
 use crate::block::words::CLASS_WHOLE;
@@ -32,16 +32,16 @@ impl<'m, P: Platform> Freehold<'m, P> {
         (0..WORDS).any(|w| self.in_memory(number << BLOCK_ORDER, w) != 0)
     }
 
-    /// Which frames of a word have memory behind them, as far as the host knows; `base` is the block's
-    /// first frame.
+    /// Which frames of a word have memory behind them, as far as the host knows; `base` is the
+    /// block's first frame.
     pub(crate) fn in_memory(&self, base: u64, w: usize) -> u64 {
         self.platform.in_memory(Pfn::new(base + 64 * w as u64))
     }
 }
 
 impl<'m> Zone<'m> {
-    /// Takes a whole block out of the zone's bitmap, for whoever may have it: one that is in use as
-    /// a whole must leave the zone its mark, of one that is split the frames still count.
+    /// Takes a whole block out of the zone's bitmap, for a thread that may have it: one that is in
+    /// use as a whole must leave the zone its mark, of one that is split the frames still count.
     ///
     /// The lowest, so that high memory stays in one piece.
     pub(crate) fn take_whole(
@@ -65,7 +65,7 @@ impl<'m> Zone<'m> {
         found
     }
 
-    /// Gives a claim of whole blocks up; whoever watches for some is told.
+    /// Gives a claim of whole blocks up; a thread that watches for some is told.
     pub(crate) fn give_up_wholes(&self, fh: &Freehold<'m, impl Platform>, n: u64) {
         self.unclaim_wholes(n);
         fh.watch.came(CLASS_WHOLE);
@@ -175,8 +175,8 @@ mod tests {
         }
     }
 
-    /// A request with NO_LOCK may have interrupted whoever sets a section up: it comes back, and
-    /// takes nothing.
+    /// A request with NO_LOCK may have interrupted a thread that sets a section up: it comes back,
+    /// and takes nothing.
     #[test]
     fn who_may_not_wait_does_not_wait_for_a_section() {
         let host: &Waits = Box::leak(Box::new(Waits(AtomicU32::new(0))));
@@ -198,7 +198,7 @@ mod tests {
         fh.validate().unwrap();
     }
 
-    /// Others take what is in other sections, whoever is stopped in one.
+    /// Others take what is in other sections, no matter who is stopped in one.
     #[test]
     fn a_section_that_is_being_set_up_holds_up_nobody() {
         let fh = machine(1, 1 << 16);

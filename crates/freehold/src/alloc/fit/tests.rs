@@ -174,7 +174,8 @@ fn gaps_are_those_that_looking_at_every_frame_finds() {
     }
 }
 
-/// The first run is looked for; those after it are the next frames, and what is freed last is taken again.
+/// The first run is looked for; those after it are the next frames, and what is freed last is taken
+/// again.
 #[test]
 fn runs_are_cut_of_the_gap_that_the_first_one_was_found_in() {
     let fh = machine(1, 1 << 14);
@@ -197,8 +198,8 @@ fn runs_are_cut_of_the_gap_that_the_first_one_was_found_in() {
     fh.validate().unwrap();
 }
 
-/// A second free into a word leases it, and a leased word is nobody's to cut a run of: not where the CPU
-/// cuts runs itself.
+/// A second free into a word leases it, and a leased word is nobody's to cut a run of: not where
+/// the CPU cuts runs itself.
 #[test]
 fn runs_that_are_freed_side_by_side_are_a_longer_one_at_once() {
     for len in [3, 30] {

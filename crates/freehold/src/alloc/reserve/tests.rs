@@ -20,12 +20,12 @@ fn order(order: u8) -> Order {
 }
 
 /// An ordinary request that may not wait.
-fn plain(o: u8) -> Request {
+fn request(o: u8) -> Request {
     Request::new(order(o), Migratetype::Unmovable).flags(AllocFlags::NO_LOCK)
 }
 
 fn atomic(o: u8) -> Request {
-    plain(o).flags(AllocFlags::NO_LOCK | AllocFlags::HIGH_ATOMIC)
+    request(o).flags(AllocFlags::NO_LOCK | AllocFlags::HIGH_ATOMIC)
 }
 
 fn machine_by_host() -> Machine {
@@ -54,7 +54,7 @@ fn is_kept(fh: &Machine, pfn: Pfn) -> bool {
 fn full(fh: &Machine) -> (Pfn, Vec<Pfn>) {
     let chunk = alloc(fh, atomic(3)).unwrap();
     assert!(is_kept(fh, chunk));
-    (chunk, exhaust(fh, plain(0)))
+    (chunk, exhaust(fh, request(0)))
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn each_success_elsewhere_keeps_a_block_up_to_a_hundredth() {
 fn what_keeps_no_block() {
     let fh = machine_by_host();
     [0, 9, 10].into_iter().for_each(|o| _ = alloc(&fh, atomic(o)).unwrap());
-    _ = alloc(&fh, plain(3)).unwrap();
+    _ = alloc(&fh, request(3)).unwrap();
     assert_eq!(fh.reserve(0).unwrap(), Reserve::default());
     let small = machine_with(&SingleCpu, 1, 99 * 512, Watermarks::None);
     small.leave_reserve_to_host(0).unwrap();
@@ -96,15 +96,17 @@ fn ordinary_requests_get_nothing_of_it_and_atomic_ones_do() {
     let (chunk, ordinary) = full(&fh);
     assert_eq!(ordinary.len() as u64, FRAMES - 512);
     assert!(ordinary.iter().all(|&pfn| !is_kept(&fh, pfn)));
-    for request in [plain(0), plain(3), Request::new(order(3), Migratetype::Movable), plain(10)] {
+    for request in
+        [request(0), request(3), Request::new(order(3), Migratetype::Movable), request(10)]
+    {
         assert_eq!(alloc(&fh, request), None);
     }
-    let within = plain(0).from(chunk.pageblock()).below(Pfn::new(chunk.pageblock().get() + 512));
+    let within = request(0).from(chunk.pageblock()).below(Pfn::new(chunk.pageblock().get() + 512));
     assert_eq!(alloc(&fh, within), None, "within its limits");
     let cpu = fh.on(CpuId::new(1));
-    assert_eq!(cpu.alloc(plain(0)), Err(AllocError::WouldBlock));
+    assert_eq!(cpu.alloc(request(0)), Err(AllocError::WouldBlock));
     // A single frame as a last resort, too.
-    let one = plain(0).flags(AllocFlags::NO_LOCK | AllocFlags::NON_BLOCK);
+    let one = request(0).flags(AllocFlags::NO_LOCK | AllocFlags::NON_BLOCK);
     let out = Request::new(Order::ZERO, Migratetype::Movable).flags(AllocFlags::OOM);
     let last: Vec<Pfn> = [one, out].map(|request| alloc(&fh, request).unwrap()).into();
     let chunks = exhaust(&fh, atomic(3));
@@ -128,7 +130,7 @@ fn who_comes_past_a_shut_door_gets_of_it_first() {
     let inside = crate::cpu::inside::Inside::enter(&fh, fh.cpu_state(id).unwrap(), id, false);
     let second = fh.outside().alloc(id, &atomic(3)).unwrap();
     assert_eq!(second.pageblock(), chunk.pageblock());
-    let ordinary = fh.outside().alloc(id, &plain(3)).unwrap();
+    let ordinary = fh.outside().alloc(id, &request(3)).unwrap();
     assert!(is_kept(&fh, second) && !is_kept(&fh, ordinary));
     drop(inside);
     fh.validate().unwrap();
@@ -138,7 +140,7 @@ fn who_comes_past_a_shut_door_gets_of_it_first() {
 #[test]
 fn what_is_in_hand_comes_first() {
     let fh = machine_by_host();
-    let pfn = alloc(&fh, plain(3)).unwrap();
+    let pfn = alloc(&fh, request(3)).unwrap();
     free(&fh, [pfn], 3);
     assert!(alloc(&fh, atomic(3)).is_some());
     assert_eq!(fh.reserve(0).unwrap().blocks, 0);

@@ -1,4 +1,5 @@
-//! What the board says of a block after frames came and went, and what a wrong free counts meanwhile.
+//! What the board says of a block after frames came and went, and what a wrong free counts
+//! meanwhile.
 
 extern crate std;
 

@@ -71,7 +71,7 @@ fn the_door_of_an_owned_cpu_excludes() {
     });
 }
 
-/// Whoever becomes a CPU's owner has one that is online.
+/// A thread that becomes a CPU's owner has one that is online.
 #[test]
 fn a_cpu_goes_offline_while_somebody_becomes_its_owner() {
     model(|| {

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{FrameRange, Order, Pfn};
 
-/// Whoever finds a section's slot finds its blocks set up.
+/// A thread that finds a section's slot finds its blocks set up.
 #[test]
 fn a_section_is_found_set_up() {
     model(|| {

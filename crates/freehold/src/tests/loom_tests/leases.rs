@@ -125,8 +125,8 @@ fn a_hinted_frame_is_freed_while_its_block_becomes_whole_and_is_split_again() {
 }
 
 /// A word is leased of a block that was chosen before it became whole and is being split again:
-/// what is handed out of it can be freed by anybody at once. Nobody waits, since loom would run every
-/// turn of it.
+/// what is handed out of it can be freed by anybody at once. Nobody waits, since loom would run
+/// every turn of it.
 #[test]
 fn a_leased_frame_is_freed_while_its_block_becomes_whole_and_is_split_again() {
     model_first(2, 4_000, || {
@@ -155,7 +155,7 @@ fn a_leased_frame_is_freed_while_its_block_becomes_whole_and_is_split_again() {
 }
 
 /// A hand becomes empty while another CPU frees into its word and looks at the block: the frame is
-/// found, by whoever looks next.
+/// found, by a thread that looks next.
 #[test]
 fn a_free_into_a_word_whose_hand_becomes_empty() {
     model_within(2, || {

@@ -1,10 +1,10 @@
 //! Every interleaving of real calls on a real allocator, run by loom:
 //! `RUSTFLAGS="--cfg loom" cargo test -p freehold --lib --release loom_tests`.
 //!
-//! Two CPUs, two blocks; nothing here is a copy of what it checks. Loom explores every schedule with
-//! at most [`PREEMPTIONS`] preemptions (`LOOM_MAX_PREEMPTIONS` sets another number) and every value
-//! that the orderings permit each load to see. After each execution nothing is lost, nothing is free
-//! twice, and the walk over all invariants is clean.
+//! Two CPUs, two blocks; nothing here is a copy of what it checks. Loom explores every schedule
+//! with at most [`PREEMPTIONS`] preemptions (`LOOM_MAX_PREEMPTIONS` sets another number) and every
+//! value that the orderings permit each load to see. After each execution nothing is lost, nothing
+//! is free twice, and the walk over all invariants is clean.
 //!
 //! ```text
 //! mod.rs         the machine, and how a model of it is run
@@ -14,8 +14,8 @@
 //! isolation.rs   ranges that are isolated and taken, memory that comes and goes
 //! ```
 //!
-//! Frees of what is not in use are in [`loom_wrong_frees`](super::loom_wrong_frees), single orderings
-//! in [`loom_orderings`](super::loom_orderings), each call beside each in
+//! Frees of what is not in use are in [`loom_wrong_frees`](super::loom_wrong_frees), single
+//! orderings in [`loom_orderings`](super::loom_orderings), each call beside each in
 //! [`loom_pairs`](super::loom_pairs).
 
 mod doors;
@@ -93,8 +93,8 @@ impl Platform for Host {
     fn has_heavy_barrier(&self) -> bool {
         self.barrier
     }
-    /// What it makes other CPUs do, `light_barrier` does here. For the caller it orders nothing, as the
-    /// platform's need not: the allocator's own fences do.
+    /// What it makes other CPUs do, `light_barrier` does here. For the caller it orders nothing, as
+    /// the platform's need not: the allocator's own fences do.
     fn heavy_barrier(&self) {}
     fn relax(&self) {
         thread::yield_now();

@@ -79,7 +79,8 @@ fn a_block_is_taken_and_freed_while_a_free_tells_of_it() {
     });
 }
 
-/// Both halves of a block come back at the same time: it becomes whole once, and is there to be had.
+/// Both halves of a block come back at the same time: it becomes whole once, and is there to be
+/// had.
 #[test]
 fn a_block_becomes_whole_once() {
     model_within(2, || {
@@ -120,7 +121,8 @@ fn a_block_becomes_whole_while_a_word_of_it_is_taken() {
 }
 
 /// The last word of a block comes back outside every door. Its seven other words are free all the
-/// while, and whoever is about to fail finds them, whether or not the block is becoming whole.
+/// while, and a thread that is about to fail finds them, whether or not the block is becoming
+/// whole.
 #[test]
 fn a_block_that_becomes_whole_outside_every_door_hides_nothing() {
     model_within(1, || {

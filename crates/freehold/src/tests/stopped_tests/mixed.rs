@@ -14,8 +14,8 @@ use crate::CpuId;
 /// The stopped thread is the first that the test starts.
 const STOPPED: usize = 1;
 
-/// Lets the stopped thread make its first steps, the others' random ones among them or not, and then
-/// all others theirs. It goes on once nobody else can.
+/// Lets the stopped thread make its first steps, the others' random ones among them or not, and
+/// then all others theirs. It goes on once nobody else can.
 struct Stopping {
     after: u64,
     /// The steps that the stopped thread has made.
@@ -73,7 +73,8 @@ fn run(plan: Plan) {
     world.end();
 }
 
-/// One schedule in which the stopped thread makes that many steps at first; how many it made in all.
+/// One schedule in which the stopped thread makes that many steps at first; how many it made in
+/// all.
 fn stop(plan: Plan, after: u64, mixed: usize) -> u64 {
     let made = Arc::new(AtomicU64::new(0));
     let random = Rng::with_seed(after);

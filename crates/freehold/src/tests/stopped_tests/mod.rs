@@ -9,10 +9,10 @@
 //!
 //! The tests of the suite that stop threads by signals have a machine with a system below it.
 //!
-//! The two exceptions: whoever is inside a CPU's state keeps others out of that, and calls that ask
-//! all CPUs for what they have in hand wait for it. So the others do not wait here: their requests
-//! are `NO_LOCK` ones, and where memory is left and no CPU is being asked, ordinary ones too. A
-//! turn of a wait fails the test.
+//! The two exceptions: a thread that is inside a CPU's state keeps others out of that, and calls
+//! that ask all CPUs for what they have in hand wait for it. So the others do not wait here: their
+//! requests are `NO_LOCK` ones, and where memory is left and no CPU is being asked, ordinary ones
+//! too. A turn of a wait fails the test.
 
 extern crate std;
 
@@ -36,8 +36,8 @@ use crate::{
     Platform, Request, Watermarks, ZoneConfig,
 };
 
-/// The machine: these blocks from that frame on. CPU 0 is the stopped thread's, 1 and 2 the others',
-/// and somebody is inside CPU 3 where calls are made outside every door.
+/// The machine: these blocks from that frame on. CPU 0 is the stopped thread's, 1 and 2 the
+/// others', and somebody is inside CPU 3 where calls are made outside every door.
 const BLOCKS: u64 = 8;
 const FIRST: u64 = 1024;
 const FRAMES: u64 = BLOCKS * 512;
@@ -189,8 +189,8 @@ impl World {
     /// Has both have some memory, so that blocks are partly free and words leased.
     fn prepare(&self) {
         let own = self.fh.on(STOPPED);
-        // Every section's metadata is set up: whoever is stopped at that keeps the section, see
-        // bounds.md.
+        // Every section's metadata is set up: a thread that is stopped at that keeps the section,
+        // see bounds.md.
         let blocks = core::iter::from_fn(|| own.alloc(movable(9)).ok()).collect::<Vec<_>>();
         blocks.into_iter().for_each(|pfn| own.free(pfn, Order::PAGEBLOCK).unwrap());
         self.fh.drain_all();
@@ -285,7 +285,7 @@ impl World {
                     let rest = pfn.get() + 700..pfn.get() + 1024;
                     got.extend(rest.map(|pfn| (Pfn::new(pfn), Order::ZERO)));
                 }
-                _ => self.special(&mut got),
+                _ => self.rare(&mut got),
             });
         };
         match by {
@@ -301,7 +301,7 @@ impl World {
     }
 
     /// Calls that are no request and no free.
-    fn special(&self, got: &mut Vec<Chunk>) {
+    fn rare(&self, got: &mut Vec<Chunk>) {
         let fh = &self.fh;
         let whole = |block: u64| FrameRange::new(Pfn::new(FIRST + block * 512), 1024).unwrap();
         let mut took = |range: FrameRange| {
@@ -352,8 +352,8 @@ impl World {
         let there = [AllocFlags::NO_LOCK, AllocFlags::empty()];
         let asked = self.plan.call.asks() || self.plan.short;
         for n in [0, 3, 7, 9, 10] {
-            // A run of blocks may be in the stopped thread's way, and whoever misses one asks all
-            // CPUs.
+            // A run of blocks may be in the stopped thread's way, and a thread that misses one asks
+            // all CPUs.
             let ordinary = if asked || n > 9 { 1 } else { 2 };
             for &flags in &there[..ordinary] {
                 // Through the stopped thread's CPU only who does not wait.
@@ -376,8 +376,8 @@ impl World {
         self.fh.cpus.iter().filter(its).map(|cpu| self.in_hand_of(cpu)).sum()
     }
 
-    /// What a CPU has in hand, what others have freed into words that it leases, and the whole blocks
-    /// that it keeps.
+    /// What a CPU has in hand, what others have freed into words that it leases, and the whole
+    /// blocks that it keeps.
     fn in_hand_of(&self, cpu: &CpuState<'_>) -> u64 {
         let of_slot = |slot: usize| {
             let lease = cpu.leases.slot(slot);
