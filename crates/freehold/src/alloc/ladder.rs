@@ -11,17 +11,18 @@
 //! | broken | a larger run in hand | the board has a smaller one: that lease ends |
 //! | kept | a HIGHATOMIC block, for a request that asks for one | the host does not say when to |
 //! | in use | the block that this CPU took its last words of | the board may know a better one |
-//! | board | the zone's next block: the smallest run that will do; else a whole block is split | the zone would not keep its mark |
+//! | board | the home zone's next block: the smallest run that will do; else a whole block is split | the zone would not keep its mark |
+//! | board elsewhere | the next block of another zone | the same |
 //! | unasked | a larger run in hand, whatever the board has | |
 //! | mark | one chunk past the leases, down to the request's own mark | |
 //! | other type | a block of another type that is half free: it becomes one of this type | the request says so |
 //! | mixed | frames inside a block of another type, which keeps it | |
 //! | reserve | HIGHATOMIC blocks | the request may wait and the host keeps them |
 //!
-//! Home steps look at what the CPU has of its home zone. Zone steps ask each zone that the request
-//! may use, before the next step does: a further zone is better than a last resort.
+//! Up to *board* the home zone of the CPU is asked. From there on each step asks every zone that the
+//! request may use, before the next step does: a further zone is better than a last resort.
 //!
-//! Two things happen on the way, and after each the request stands at **board** once more:
+//! Two things happen on the way, and after each the request stands at *board* once more:
 //!
 //! * Behind *mark* this CPU gives back what it has in hand for other requests: it keeps blocks from
 //!   being whole, and frames of another type keep theirs for long.
@@ -48,26 +49,29 @@ const RECALLS: usize = 2;
 /// Where a step looks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum At {
-    /// What the CPU has; nothing where the request names a node.
+    /// What the CPU has, and its home zone; nothing where the request names a node.
     Home,
+    /// The other zones that the request may use; all where it names a node.
+    Elsewhere,
     /// Each zone that the request may use.
     Zones,
 }
 
-/// One step of the ladder: where it looks, and how it takes a chunk there.
-struct Step<'a, 'm, P: Platform>(At, fn(&Inside<'a, 'm, P>, usize, &Request) -> Option<u64>);
+/// How a step takes a chunk of a zone.
+type Take<'a, 'm, P> = fn(&Inside<'a, 'm, P>, usize, &Request) -> Option<u64>;
 
-/// The steps that take what the CPU has at hand, and tell nobody of pressure.
-const NEAR: Range<usize> = 0..BOARD;
+/// One step of the ladder.
+struct Step<'a, 'm, P: Platform>(At, Take<'a, 'm, P>);
+
 /// The block in use: many frames are wanted of one, and no lone ones.
 pub(crate) const IN_USE: usize = 4;
 /// From here on a request counts as a slow one.
 const BOARD: usize = 5;
 /// Blocks of another type.
-const OTHER_TYPE: usize = 8;
+const OTHER_TYPE: usize = 9;
 /// The last resort.
-const RESERVE: usize = 10;
-const TOP: usize = 11;
+const RESERVE: usize = 11;
+const TOP: usize = 12;
 
 impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
     /// See the module's documentation.
@@ -77,7 +81,8 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
         Step(At::Home, Self::from_broken),
         Step(At::Zones, Self::from_kept),
         Step(At::Home, Self::from_block_in_use),
-        Step(At::Zones, Self::from_board),
+        Step(At::Home, Self::from_board),
+        Step(At::Elsewhere, Self::from_board),
         Step(At::Home, Self::from_broken_unasked),
         Step(At::Zones, Self::from_mark),
         Step(At::Zones, Self::from_other_type),
@@ -86,17 +91,25 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
     ];
 
     /// Asks these steps, one after the other.
-    #[inline(always)]
     fn climb(&self, request: &Request, steps: Range<usize>) -> Option<Pfn> {
+        let (home, node) = (self.cpu.home_zone.get() as usize, request.node);
         let found = Self::LADDER[steps].iter().find_map(|&Step(at, take)| match at {
-            At::Home if request.node.is_some() => None,
-            At::Home => take(self, self.cpu.home_zone.get() as usize, request),
-            At::Zones => {
-                let mut zones = self.fh.zonelist(self.id.index(), request.node);
-                zones.find_map(|z| take(self, z, request))
+            At::Home if node.is_some() => None,
+            At::Home => take(self, home, request),
+            _ => {
+                let all = at == At::Zones || node.is_some();
+                let zones = self.fh.zonelist(self.id.index(), node);
+                zones.filter(|&z| all || z != home).find_map(|z| take(self, z, request))
             }
         });
         found.map(Pfn::new)
+    }
+
+    /// Asks one step of the home zone, where the compiler is to see which.
+    #[inline(always)]
+    fn ask<const STEP: usize>(&self, request: &Request) -> Option<Pfn> {
+        let take = const { Self::LADDER[STEP].1 };
+        take(self, self.cpu.home_zone.get() as usize, request).map(Pfn::new)
     }
 
     /// The slow way of an ordinary request (no limits, node or alignment). Consumes `self`: the door
@@ -110,14 +123,33 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
         flags: AllocFlags,
     ) -> Result<Pfn, AllocError> {
         let request = Request::new(order, migratetype).flags(flags);
-        let Some(pfn) = self.climb(&request, NEAR) else {
+        if flags.contains(AllocFlags::HIGH_ATOMIC) {
+            return self.alloc_from(&request, 0);
+        }
+        // The first steps, as by `climb`.
+        let near = self
+            .ask::<0>(&request)
+            .or_else(|| self.ask::<1>(&request))
+            .or_else(|| self.ask::<2>(&request))
+            .or_else(|| self.ask::<IN_USE>(&request));
+        if let Some(pfn) = near {
+            self.cpu.count_alloc(migratetype as usize, order);
+            let fh = self.fh;
+            drop(self);
+            fh.handed_out(pfn, order);
+            return Ok(pfn);
+        }
+        if !self.cpu.online.get() {
             return self.alloc_from(&request, BOARD);
-        };
-        self.cpu.count_alloc(migratetype as usize, order);
-        let fh = self.fh;
-        drop(self);
-        fh.handed_out(pfn, order);
-        Ok(pfn)
+        }
+        self.cpu.begin_look();
+        match self.ask::<BOARD>(&request) {
+            Some(pfn) => {
+                self.cpu.counters.slow.add(1);
+                self.leave_with(&request, Ok(pfn))
+            }
+            None => self.alloc_from(&request, BOARD + 1),
+        }
     }
 
     /// The slow way of any request. Leaves the CPU.
@@ -131,9 +163,19 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
     }
 
     /// From that step on. Leaves the CPU.
+    #[cold]
     #[inline(never)]
     fn alloc_from(self, request: &Request, from: usize) -> Result<Pfn, AllocError> {
         let result = self.find(request, from);
+        self.leave_with(request, result)
+    }
+
+    /// Leaves the CPU with what a request has come to, which is counted.
+    fn leave_with(
+        self,
+        request: &Request,
+        result: Result<Pfn, AllocError>,
+    ) -> Result<Pfn, AllocError> {
         match result {
             Ok(_) => self.cpu.count_alloc(request.migratetype as usize, request.order),
             Err(_) => self.cpu.counters.failed.add(1),
@@ -180,11 +222,11 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
         if request.order > Order::PAGEBLOCK {
             return self.alloc_placed(request);
         }
-        if let Some(pfn) = self.climb(request, from..BOARD) {
+        if let Some(pfn) = self.climb(request, from..BOARD.max(from)) {
             return Ok(pfn);
         }
         self.cpu.counters.slow.add(1);
-        let found = self.climb(request, BOARD..OTHER_TYPE).or_else(|| {
+        let found = self.climb(request, from.max(BOARD)..OTHER_TYPE).or_else(|| {
             self.give_back_all();
             self.climb(request, BOARD..RESERVE)
         });

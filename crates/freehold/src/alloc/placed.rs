@@ -130,7 +130,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let may_wait = !request.flags.contains(AllocFlags::NO_LOCK);
         self.give_back_all();
         let found = if may_wait { self.look_after_recall(look) } else { look() };
-        let give_up = || self.fh.give_up_reserves(self.by(), self.id.index(), request);
+        let give_up = || self.by().give_up_reserves(self.id.index(), request);
         found.or_else(|| give_up().then(look).flatten()).ok_or(match may_wait {
             true => AllocError::NoMemory { order: request.order },
             false => AllocError::WouldBlock,

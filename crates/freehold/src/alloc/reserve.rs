@@ -81,23 +81,20 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let free = if blocks == 0 { 0 } else { zone.free(self).high_atomic };
         Some(Reserve { blocks, free })
     }
+}
 
+impl<'m, P: Platform> By<'_, 'm, P> {
     /// The HIGHATOMIC blocks with frames within a request's limits become ordinary ones of its
     /// type: for a thread that has found nothing. Whether there were any; none of a zone whose host
     /// says when.
-    pub(crate) fn give_up_reserves(
-        &self,
-        by: By<'_, 'm, P>,
-        cpu: usize,
-        request: &Request,
-    ) -> bool {
+    pub(crate) fn give_up_reserves(self, cpu: usize, request: &Request) -> bool {
         let mut given_up = false;
-        for z in self.zonelist(cpu, request.node) {
-            let zone = &self.zones[z];
+        for z in self.fh.zonelist(cpu, request.node) {
+            let zone = &self.fh.zones[z];
             if zone.high_atomic_blocks.get() == 0 || zone.reserve_by_host.get() {
                 continue;
             }
-            zone.each_in_row_from(by, row_of(HIGH_ATOMIC, 1), 0, |block| {
+            zone.each_in_row_from(self, row_of(HIGH_ATOMIC, 1), 0, |block| {
                 let base = block.base();
                 let within =
                     request.from.get() < base + FRAMES as u64 && base < request.below.get();
@@ -105,15 +102,13 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 let order = u32::from(request.order.get()).min(BLOCK_ORDER);
                 given_up |= within
                     && find_run(&block.open_words(), order).is_some()
-                    && block.give_up_block(by, zone, request.migratetype as usize);
+                    && block.give_up_block(self, zone, request.migratetype as usize);
                 None::<()>
             });
         }
         given_up
     }
-}
 
-impl<'m, P: Platform> By<'_, 'm, P> {
     /// Keeps the rest of a block for HIGHATOMIC requests after one of them has got a chunk of it
     /// that was not in hand; the chunk.
     #[inline]

@@ -26,10 +26,10 @@
 //! fail beside them knows it: by the door of the CPU whose state the free is in, or by the mark of
 //! one that is in none ([`moving`](crate::zone::moving)). It looks again then.
 
-use crate::alloc::watch::ANY;
+use crate::alloc::watch::{ANY, Watch};
 use crate::block::Block;
 use crate::block::tag::{FRESH, HIGH_ATOMIC, SPLIT, Tag, WHOLE};
-use crate::block::words::{CLASS_BUSY, CLASS_NONE, CLASS_WHOLE, EMPTY, Head, class_of};
+use crate::block::words::{CLASS_BUSY, CLASS_NONE, CLASS_WHOLE, EMPTY, class_of};
 use crate::block::{FRAMES, WORDS, bits};
 use crate::cpu::by::By;
 use crate::cpu::lease::Purpose;
@@ -88,6 +88,16 @@ impl<'m> Block<'m> {
             self.list_loose(by);
         }
         by.fh.watch.came(ANY);
+    }
+
+    /// Whether there is anything to do for [`raise_by`](Self::raise_by) after a chunk of that order
+    /// has come into a word, which is `now`.
+    #[inline(always)]
+    pub(crate) fn is_news<const ORDER: u32>(self, watch: &Watch, now: u64, chunk: u64) -> bool {
+        let head = self.head;
+        // None of a run of eight is loose: mostly there is nothing beside it.
+        let beside = if ORDER < bits::KEPT_ORDER { now } else { now & !chunk };
+        head.completes(now) || head.tells_loose(beside) || watch.is_for(ANY)
     }
 
     /// [`raise_by`](Self::raise_by) for `len` whole words from `first` on, which were put: only
@@ -491,17 +501,6 @@ impl<'m> Block<'m> {
     /// Whether frames of that block may be handed out or leased.
     pub(crate) fn is_usable(self) -> bool {
         self.head.tag.get().is_open()
-    }
-}
-
-impl<'m, P: Platform> Freehold<'m, P> {
-    /// Whether there is anything to do for [`raise_by`](Self::raise_by) after a chunk of that order
-    /// has come into a word, which is `now`.
-    #[inline(always)]
-    pub(crate) fn is_news<const ORDER: u32>(&self, head: &Head, now: u64, chunk: u64) -> bool {
-        // None of a run of eight is loose: mostly there is nothing beside it.
-        let beside = if ORDER < bits::KEPT_ORDER { now } else { now & !chunk };
-        head.completes(now) || head.tells_loose(beside) || self.watch.is_for(ANY)
     }
 }
 

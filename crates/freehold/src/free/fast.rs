@@ -218,7 +218,8 @@ impl<'m> CpuState<'m> {
             self.count_frees(1u64.wrapping_neg());
             return false;
         };
-        if fh.is_news::<ORDER>(head, now, frames) || is_to_be_told(self, tag.migratetype()) {
+        if block.is_news::<ORDER>(&fh.watch, now, frames) || is_to_be_told(self, tag.migratetype())
+        {
             return self.tell_of_free(fh, block, now, tag.migratetype());
         }
         true

@@ -94,7 +94,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
             let free = u64::from(count_of(words));
             let migratetype = type_told(tag);
             stats.blocks_by_type[migratetype] += 1;
-            let leased = self.leased_in(base).min(free);
+            let block = self.map.locate(base.get());
+            let leased = block.map_or(0, |block| block.leased(self)).min(free);
             if tag.state() == WHOLE && tag.has(IN_HAND) {
                 stats.blocks_in_cpus += 1;
                 stats.free_in_cpus += free;
@@ -129,19 +130,17 @@ impl<'m, P: Platform> Freehold<'m, P> {
         });
         Some(chunks.end())
     }
-
-    /// Frames of a block that are in CPUs' hands.
-    fn leased_in(&self, base: Pfn) -> u64 {
-        let Some(block) = self.map.locate(base.get()) else { return 0 };
-        let head = block.head;
-        if head.tag.get().state() != SPLIT {
-            return 0;
-        }
-        (0..WORDS).map(|w| u64::from(block.leased_frames(self, w).count_ones())).sum()
-    }
 }
 
 impl<'m> Block<'m> {
+    /// Frames that are in CPUs' hands.
+    fn leased(self, fh: &Freehold<'m, impl Platform>) -> u64 {
+        if self.head.tag.get().state() != SPLIT {
+            return 0;
+        }
+        (0..WORDS).map(|w| u64::from(self.leased_frames(fh, w).count_ones())).sum()
+    }
+
     fn lessee_of(self, w: usize) -> Option<CpuId> {
         (self.head.lease(w) & !EMPTY).checked_sub(1).map(CpuId::new)
     }

@@ -16,9 +16,11 @@
 use core::fmt;
 
 use crate::block::Block;
+use crate::block::map::FrameMap;
 use crate::block::tag::{ABSENT, CMA, HIGH_ATOMIC, IN_HAND, ISOLATED, SPLIT, WHOLE};
 use crate::block::words::{CLASS_BUSY, CLASS_NONE, CLASS_WHOLE, EMPTY, class_of, count_of};
 use crate::cpu::lease::{Leases, NO_WORD, SLOTS};
+use crate::cpu::state::CpuState;
 use crate::platform::Barrier;
 use crate::primitive::Relaxed;
 use crate::zone::Zone;
@@ -93,9 +95,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             block.check_place(self)?;
             in_hand += u64::from(block.head.tag.get().has(IN_HAND));
         }
-        for cpu in 0..self.cpus.len() {
-            self.check_leases(cpu)?;
-        }
+        self.cpus.iter().try_for_each(|cpu| cpu.check_leases(&self.map))?;
         let kept = self.cpus.iter().flat_map(|cpu| &cpu.kept).filter(|kept| !kept.is_none()).count()
             as u64;
         expect(0, "blocks that CPUs keep and blocks in a hand differ", kept, in_hand)?;
@@ -106,43 +106,50 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
         self.zones.iter().try_for_each(|zone| zone.check_zone(self))
     }
+}
 
+impl<'m> CpuState<'m> {
     /// Point 2 for one CPU, and what an offline one may have.
-    fn check_leases(&self, number: usize) -> Result<(), Violation> {
-        let cpu = &self.cpus[number];
+    fn check_leases(&self, map: &FrameMap<'m>) -> Result<(), Violation> {
+        let number = self.number;
         let mut held = 0;
         for slot in 0..SLOTS {
-            let lease = cpu.leases.slot(slot);
+            let lease = self.leases.slot(slot);
             if !lease.is_in_use() {
-                expect(number as u64, "a slot not in use has frames", lease.all(), 0)?;
+                expect(u64::from(number), "a slot not in use has frames", lease.all(), 0)?;
                 continue;
             }
             held |= 1 << slot;
             let pfn = lease.first();
-            let place = lease.seen_place(&self.map.blocks);
+            let place = lease.seen_place(&map.blocks);
             let first = |(block, w): (Block<'m>, usize)| block.base() + w as u64 * 64;
             expect(pfn, "a slot that names another word", place.map_or(NO_WORD, first), pfn)?;
-            let ready = cpu.leases.is_ready(slot);
+            let ready = self.leases.is_ready(slot);
             if let Some((block, w)) = place.filter(|_| ready) {
                 let named = u64::from(block.head.lease(w));
-                expect(pfn, "a slot is ready whose word is not leased", named, number as u64 + 1)?;
+                expect(
+                    pfn,
+                    "a slot is ready whose word is not leased",
+                    named,
+                    u64::from(number) + 1,
+                )?;
             }
             expect(pfn, "frames in hand twice", lease.mask() & lease.spare(), 0)?;
             if lease.all() != 0 {
                 expect(pfn, "frames in a hand that nobody would look for", u64::from(ready), 1)?;
             }
         }
-        expect(number as u64, "the note of slots in use", u64::from(cpu.leases.held()), held)?;
-        if !cpu.online.get() {
-            expect(number as u64, "an offline CPU leases words", held, 0)?;
+        expect(u64::from(number), "the note of slots in use", u64::from(self.leases.held()), held)?;
+        if !self.online.get() {
+            expect(u64::from(number), "an offline CPU leases words", held, 0)?;
         }
-        for (block, _) in cpu.kept.iter().filter_map(|kept| kept.seen(&self.map.blocks)) {
+        for (block, _) in self.kept.iter().filter_map(|kept| kept.seen(&map.blocks)) {
             let tag = block.head.tag.get();
             let whole = tag.state() == WHOLE && tag.has(IN_HAND);
             expect(
-                number as u64,
+                u64::from(number),
                 "a block that a CPU keeps",
-                u64::from(whole && cpu.online.get()),
+                u64::from(whole && self.online.get()),
                 1,
             )?;
         }

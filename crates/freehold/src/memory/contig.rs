@@ -4,14 +4,11 @@
 use crate::block::Block;
 use crate::block::map::FrameMap;
 use crate::block::tag::{ABSENT, CMA, HOLES, ISOLATED, WHOLE};
-use crate::block::{FRAMES, WORDS, bits, pieces};
+use crate::block::{FRAMES, WORDS, bits};
+use crate::memory::isolate::Isolated;
 use crate::platform::OnPanic;
 use crate::primitive::Relaxed;
 use crate::{AllocError, FrameRange, Freehold, Migratetype, Pfn, Platform};
-
-/// Times that a range's users are asked to move before it is given up (Linux retries migration five
-/// times).
-const MIGRATE_ROUNDS: u32 = 5;
 
 impl<'m, P: Platform> Freehold<'m, P> {
     /// The zone that a range lies in, all of it existing memory.
@@ -53,9 +50,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
         mut migrate: impl FnMut(FrameRange) -> bool,
     ) -> Result<(), AllocError> {
         self.zone_of_range(range)?;
-        let isolated = self.isolate_range(range)?;
-        self.empty_range(range, &mut migrate)?;
-        let taken = self.take_range(range);
+        let isolated = Isolated::new(self, range)?;
+        isolated.empty(range, &mut migrate)?;
+        let taken = isolated.take(range);
         drop(isolated);
         let back = OnPanic(|| _ = taken.map(|()| self.freeing(None).commit(range)));
         self.tell_pressure();
@@ -65,52 +62,6 @@ impl<'m, P: Platform> Freehold<'m, P> {
             self.platform.check_poison(range);
         }
         taken
-    }
-
-    /// Takes every frame of a range of isolated blocks; all or none.
-    fn take_range(&self, range: FrameRange) -> Result<(), AllocError> {
-        let mut taken = FrameRange { start: range.start, end: range.start };
-        for (base, offset, len) in pieces(range) {
-            let had =
-                self.map.locate(base).is_some_and(|block| block.take_isolated(self, offset, len));
-            if !had {
-                // Freed twice meanwhile, or not at all.
-                for (base, offset, len) in pieces(taken) {
-                    let Some(block) = self.map.locate(base) else { continue };
-                    bits::spans(offset, len)
-                        .for_each(|(w, m)| block.put_back(self.outside(), w, m));
-                }
-                return Err(AllocError::Busy { pfn: Pfn::new(base + offset as u64) });
-            }
-            taken.end = Pfn::new(base + (offset + len) as u64);
-        }
-        Ok(())
-    }
-
-    /// Has every frame of an isolated range freed.
-    pub(crate) fn empty_range(
-        &self,
-        range: FrameRange,
-        migrate: &mut impl FnMut(FrameRange) -> bool,
-    ) -> Result<(), AllocError> {
-        for _ in 0..MIGRATE_ROUNDS {
-            let mut rest = range;
-            let mut asked = false;
-            while let Some(used) = self.first_used(rest) {
-                asked = true;
-                if !migrate(used) {
-                    return Err(AllocError::Busy { pfn: used.start });
-                }
-                rest.start = used.end;
-            }
-            if !asked {
-                return Ok(());
-            }
-        }
-        match self.first_used(range) {
-            None => Ok(()),
-            Some(used) => Err(AllocError::Busy { pfn: used.start }),
-        }
     }
 
     /// Finds and allocates `count` frames in a row that start at a multiple of `2^align` frames and
@@ -275,7 +226,12 @@ impl<'m> FrameMap<'m> {
 
 impl<'m> Block<'m> {
     /// Takes exactly these frames of an isolated block; all or none.
-    fn take_isolated(self, fh: &Freehold<'m, impl Platform>, offset: usize, len: usize) -> bool {
+    pub(crate) fn take_isolated(
+        self,
+        fh: &Freehold<'m, impl Platform>,
+        offset: usize,
+        len: usize,
+    ) -> bool {
         let (line, tag) = (self.line, self.head.tag.get());
         for (done, (w, m)) in bits::spans(offset, len).enumerate() {
             if !line.take_bits(w, m) {

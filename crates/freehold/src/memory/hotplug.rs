@@ -7,7 +7,7 @@ use crate::block::map::FrameMap;
 use crate::block::map::MemoryRange;
 use crate::block::tag::{ABSENT, HIGH_ATOMIC, Tag};
 use crate::cpu::inside::Inside;
-use crate::memory::isolate::Isolated;
+use crate::memory::isolate::{Isolated, blocks_of};
 use crate::primitive::{Count, Ordering, Relaxed};
 use crate::{AllocError, AllocFlags, CpuId, FrameRange, Freehold, Order, Pfn, Platform};
 
@@ -216,7 +216,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         };
         let isolate = |block: Pfn| {
             let block = FrameRange { start: block, end: Pfn::new(block.get() + FRAMES as u64) };
-            self.isolate_range(block).map(Some).map_err(busy)
+            Isolated::new(self, block).map(Some).map_err(busy)
         };
         let first = if shared(ends[0]) { isolate(ends[0])? } else { None };
         let last = if ends[1] != ends[0] && shared(ends[1]) { isolate(ends[1])? } else { None };
@@ -268,15 +268,15 @@ impl<'m, P: Platform> Freehold<'m, P> {
         if splits && !self.map.ranges.iter().any(MemoryRange::is_spent) {
             return Err(HotplugError::NoRoom);
         }
-        let isolated = self.isolate_range(range).map_err(busy)?;
+        let isolated = Isolated::new(self, range).map_err(busy)?;
         self.pass_all_doors();
         // Outside every door somebody may be taking words of it, to see if all of it is free.
         if !self.wait_for_movers() {
             return Err(HotplugError::Busy { pfn: range.start });
         }
-        self.empty_range(range, &mut |_| false).map_err(busy)?;
+        isolated.empty(range, &mut |_| false).map_err(busy)?;
         self.map.change_ranges(|| self.map.forget_range(range));
-        for number in Self::blocks_of(range) {
+        for number in blocks_of(range) {
             self.remove_block(z, number);
         }
         // What is absent is not restored.

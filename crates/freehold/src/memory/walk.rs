@@ -14,6 +14,7 @@
 use crate::block::Block;
 use crate::block::tag::{ISOLATED, SPLIT};
 use crate::block::{WORDS, bits, pieces};
+use crate::memory::isolate::{Isolated, blocks_of};
 use crate::{AllocError, FrameRange, Freehold, Pfn, Platform};
 
 impl<P: Platform> Freehold<'_, P> {
@@ -32,14 +33,18 @@ impl<P: Platform> Freehold<'_, P> {
     pub fn isolate(&self, range: FrameRange) -> Result<(), AllocError> {
         self.zone_of_range(range)?;
         // Restored by a call instead of by its end.
-        core::mem::forget(self.isolate_range(range)?);
+        core::mem::forget(Isolated::new(self, range)?);
         Ok(())
     }
 
     /// Ends the isolation of every pageblock that a range touches: their free frames are anybody's.
     /// Only for a thread that has isolated them.
     pub fn restore(&self, range: FrameRange) {
-        Self::blocks_of(range).for_each(|number| self.restore_block(number));
+        for span in self.zones.iter().map(|zone| zone.span) {
+            let start = range.start.max(span.start);
+            let blocks = FrameRange { start, end: range.end.min(span.end).max(start) };
+            blocks_of(blocks).for_each(|number| Isolated::restore(self, number));
+        }
         self.tell_pressure();
     }
 

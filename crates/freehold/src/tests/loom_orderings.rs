@@ -26,6 +26,7 @@ use crate::block::words::CLASS_NONE;
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::{Leases, Purpose};
 use crate::memory::isolate::Isolated;
+use crate::memory::isolate::Isolated;
 use crate::primitive::under_loom::{Strict, set_alone};
 use crate::primitive::{AtomicU32, Ordering, Relaxed, acquire_fence};
 use crate::zone::board::row_of;
@@ -178,7 +179,7 @@ fn a_block_is_isolated_while_a_word_of_it_is_leased() {
             },
             move || {
                 let block = FrameRange::new(frame.pageblock(), 512).unwrap();
-                Some(fh.isolate_range(block).unwrap())
+                Some(Isolated::new(fh, block).unwrap())
             }
         ]);
         fh.validate().unwrap_or_else(|violation| panic!("{violation}"));
