@@ -26,7 +26,6 @@ use crate::block::words::CLASS_NONE;
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::{Leases, Purpose};
 use crate::memory::isolate::Isolated;
-use crate::memory::isolate::Isolated;
 use crate::primitive::under_loom::{Strict, set_alone};
 use crate::primitive::{AtomicU32, Ordering, Relaxed, acquire_fence};
 use crate::zone::board::row_of;

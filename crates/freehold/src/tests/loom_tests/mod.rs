@@ -70,7 +70,7 @@ pub(crate) fn model_first(most: usize, executions: usize, f: impl Fn() + Sync + 
 }
 
 /// [`model_within`] where sequentially consistent accesses are as strong as `strict` says.
-pub(super) fn strictly(strict: Strict, most: usize, f: impl Fn() + Sync + Send + 'static) {
+pub(crate) fn strictly(strict: Strict, most: usize, f: impl Fn() + Sync + Send + 'static) {
     model_within(most, move || {
         set_strict(strict);
         f();
@@ -79,13 +79,13 @@ pub(super) fn strictly(strict: Strict, most: usize, f: impl Fn() + Sync + Send +
 
 /// With fences before reads and with fences between: which one shows that an ordering is too weak
 /// depends on whether it is that of the write or of the read behind it.
-pub(super) fn both(most: usize, f: impl Fn() + Sync + Send + Copy + 'static) {
+pub(crate) fn both(most: usize, f: impl Fn() + Sync + Send + Copy + 'static) {
     strictly(Strict::BeforeReads, most, f);
     strictly(Strict::Between, most, f);
 }
 
 /// A host with heavy barriers, or without.
-pub(super) struct Host {
+pub(crate) struct Host {
     barrier: bool,
 }
 
@@ -101,17 +101,17 @@ impl Platform for Host {
     }
 }
 
-pub(super) type Small = &'static Freehold<'static, Host>;
+pub(crate) type Small = &'static Freehold<'static, Host>;
 
-pub(super) const FRAMES: u64 = 1024;
+pub(crate) const FRAMES: u64 = 1024;
 
 /// Two blocks and two CPUs. Leaked, and with it the metadata: loom has no use for them after an
 /// execution.
-pub(super) fn small(barrier: bool) -> Small {
+pub(crate) fn small(barrier: bool) -> Small {
     machine(barrier, FRAMES)
 }
 
-pub(super) fn machine(barrier: bool, frames: u64) -> Small {
+pub(crate) fn machine(barrier: bool, frames: u64) -> Small {
     let memory = [FrameRange::new(Pfn::new(1024), frames).unwrap()];
     let zones = [ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) }];
     let config = Config { extra_ranges: 1, ..Config::new(2, &zones) };
@@ -121,15 +121,15 @@ pub(super) fn machine(barrier: bool, frames: u64) -> Small {
     Box::leak(Box::new(Freehold::new(&config, metadata, host).unwrap()))
 }
 
-pub(super) fn cpu(number: u16) -> CpuId {
+pub(crate) fn cpu(number: u16) -> CpuId {
     CpuId::new(number)
 }
 
-pub(super) fn request(order: u8) -> Request {
+pub(crate) fn request(order: u8) -> Request {
     Request::new(Order::new(order).unwrap(), Migratetype::Movable)
 }
 
-pub(super) fn take(fh: Small, c: u16, order: u8) -> Pfn {
+pub(crate) fn take(fh: Small, c: u16, order: u8) -> Pfn {
     fh.on(cpu(c)).alloc(request(order)).unwrap()
 }
 
@@ -140,7 +140,7 @@ pub(crate) fn spawn<T: 'static>(role: impl FnOnce() -> T + 'static) -> thread::J
 }
 
 /// Runs these at the same time and waits for all.
-pub(super) fn together<T: 'static>(roles: Vec<Box<dyn FnOnce() -> T>>) -> Vec<T> {
+pub(crate) fn together<T: 'static>(roles: Vec<Box<dyn FnOnce() -> T>>) -> Vec<T> {
     let threads: Vec<_> = roles.into_iter().map(spawn).collect();
     let got = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
     set_alone(true);
@@ -148,12 +148,12 @@ pub(super) fn together<T: 'static>(roles: Vec<Box<dyn FnOnce() -> T>>) -> Vec<T>
 }
 
 /// Everything but `used` frames is free, and all is where it belongs.
-pub(super) fn settled(fh: Small, used: u64) {
+pub(crate) fn settled(fh: Small, used: u64) {
     settled_of(fh, FRAMES, used);
 }
 
 /// [`settled`] of so many frames.
-pub(super) fn settled_of(fh: Small, frames: u64, used: u64) {
+pub(crate) fn settled_of(fh: Small, frames: u64, used: u64) {
     fh.validate().unwrap_or_else(|violation| panic!("{violation}"));
     assert_eq!(fh.zone_stats(0).unwrap().free, frames - used);
     assert_eq!(fh.totals().late_double_frees, 0);
@@ -162,11 +162,11 @@ pub(super) fn settled_of(fh: Small, frames: u64, used: u64) {
 macro_rules! roles {
     ($($role:expr),*) => { std::vec![$(Box::new($role)),*] };
 }
-pub(super) use roles;
+pub(crate) use roles;
 
 /// Two threads use a value at the same time under one lock; loom reports a race where one's use is
 /// not ordered before the other's.
-pub(super) fn exclude(under: fn(Small, &mut dyn FnMut())) {
+pub(crate) fn exclude(under: fn(Small, &mut dyn FnMut())) {
     model(move || {
         let fh = small(false);
         let value = loom::sync::Arc::new(loom::cell::UnsafeCell::new(()));
