@@ -122,7 +122,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// alignment of the region.
     ///
     /// 100 bytes for each 2 MiB of memory (50 KiB a GiB, 0.0048 %), in whole sections of 128 MiB,
-    /// and about 6.5 KiB for each CPU.
+    /// and about 5 KiB for each CPU.
     ///
     /// # Errors
     ///

@@ -252,11 +252,39 @@ impl<'m> CpuState<'m> {
         })
     }
 
+    /// A run from the word in hand that one of its order was freed into since the last time: it fits
+    /// exactly, mostly.
+    #[inline(always)]
+    fn run_freed_in_hand(&self, migratetype: usize, order: u32) -> Option<Pfn> {
+        let slot = self.leases.take_freed(order)?;
+        let lease = self.leases.slot(slot);
+        if !lease.serves(Purpose::Runs, migratetype) {
+            return None;
+        }
+        let pfn = self.run_of(lease, order)?;
+        self.leases.set_current(Purpose::Runs, migratetype, slot);
+        Some(pfn)
+    }
+
+    /// A run of order 1 to 5 that this CPU has freed last: into a word in hand, or into one that it
+    /// does not lease.
+    #[inline(never)]
+    pub(crate) fn recent_run<const ORDER: u32>(
+        &self,
+        fh: &Freehold<'m, impl Platform>,
+        migratetype: usize,
+    ) -> Option<Pfn> {
+        if let Some(pfn) = self.run_freed_in_hand(migratetype, ORDER) {
+            return Some(pfn);
+        }
+        self.recent_run_in_word::<ORDER>(fh, migratetype)
+    }
+
     /// A run of order 1 to 5 that this CPU has freed last, and that is no half of a larger one:
     /// it fits exactly. What is nearly free may become whole: a run of it is better left alone,
     /// unless most of the zone is whole.
     #[inline(never)]
-    pub(crate) fn recent_run<const ORDER: u32>(
+    fn recent_run_in_word<const ORDER: u32>(
         &self,
         fh: &Freehold<'m, impl Platform>,
         migratetype: usize,
@@ -305,7 +333,7 @@ impl<'m> CpuState<'m> {
         fh: &Freehold<'m, impl Platform>,
         migratetype: usize,
     ) -> Option<Pfn> {
-        while self.recent.has_any(6 + LEN.ilog2()) {
+        while self.recent.has_run(6 + LEN.ilog2()) {
             let found = self.recent_words::<LEN>(fh, migratetype);
             if found.is_some() {
                 return found;

@@ -206,7 +206,9 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
     /// A chunk for a request that has come to that step: by the ladder, or by a search where only
     /// some places will do.
     pub(crate) fn find(&self, request: &Request, from: usize) -> Result<Pfn, AllocError> {
-        self.cpu.begin_look();
+        if from <= BOARD {
+            self.cpu.begin_look();
+        }
         if !Migratetype::PCP.contains(&request.migratetype) {
             return Err(AllocError::BadMigratetype { migratetype: request.migratetype });
         }
@@ -316,6 +318,7 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
     }
 
     /// Step *leases*.
+    #[inline(always)]
     fn from_leases(&self, z: usize, request: &Request) -> Option<u64> {
         self.of_types(z, request, |want| match want.order {
             0 => self.next_frame(want.migratetype),
@@ -368,6 +371,7 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
     }
 
     /// Step *recent*.
+    #[inline(always)]
     fn from_recent(&self, _: usize, request: &Request) -> Option<u64> {
         let (cpu, fh, kind) = (self.cpu, self.fh, request.migratetype as usize);
         if cpu.cma_matters(fh, request.flags) {
@@ -389,6 +393,7 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
     }
 
     /// Step *broken*.
+    #[inline(always)]
     fn from_broken(&self, z: usize, request: &Request) -> Option<u64> {
         self.of_types(z, request, |want| {
             if want.order < 6 {
@@ -410,6 +415,7 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
     }
 
     /// Step *in use*.
+    #[inline(always)]
     fn from_block_in_use(&self, z: usize, request: &Request) -> Option<u64> {
         let (cpu, fh, kind) = (self.cpu, self.fh, request.migratetype as usize);
         match request.order.get() {

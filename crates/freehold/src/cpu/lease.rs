@@ -39,6 +39,9 @@ const PLACES: usize = 2 * SLOTS;
 /// No word's key, nor the first frame of any.
 pub(crate) const NO_WORD: u64 = u64::MAX;
 
+/// In [`Leases::freed`]: runs start at even frames.
+const NONE_FREED: u32 = u32::MAX;
+
 /// What a lease is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Purpose {
@@ -252,6 +255,10 @@ pub(crate) struct Leases<'m> {
     /// Bit s: slot s may have frames in hand, by kind; its word is this CPU's, and no other may
     /// take it over.
     ready: [AtomicU32; KINDS],
+    /// By order: such a run that was freed into a hand since one was last looked for, its first
+    /// frame's lower half; `NONE_FREED`, where no run of frames starts, for none. Without it an
+    /// exchange of order 2 takes 306 instructions instead of 139, one of mixed orders a sixth more.
+    freed: [AtomicU32; 8],
     /// Where in its word the last run that was taken of a hand starts.
     start: AtomicU32,
     /// Bit s: slot s is in use.
@@ -267,6 +274,7 @@ impl<'m> Leases<'m> {
             slots: core::array::from_fn(|_| Lease::new(no_word)),
             current: core::array::from_fn(|_| AtomicU32::new(SLOTS as u32)),
             ready: core::array::from_fn(|_| AtomicU32::new(0)),
+            freed: core::array::from_fn(|_| AtomicU32::new(NONE_FREED)),
             start: AtomicU32::new(0),
             held: AtomicU32::new(0),
             limit: AtomicU32::new(SLOTS as u32),
@@ -300,6 +308,23 @@ impl<'m> Leases<'m> {
         self.slot(current.get() as usize).named.sub(1);
         self.slot(slot).named.add(1);
         current.set(slot as u32);
+    }
+
+    /// The slot that a run of that order, 1 to 5, was freed into last, unless that was looked at since.
+    #[inline(always)]
+    pub(crate) fn take_freed(&self, order: u32) -> Option<usize> {
+        let freed = &self.freed[order as usize % 8];
+        let pfn = freed.get();
+        if pfn == NONE_FREED {
+            return None;
+        }
+        freed.set(NONE_FREED);
+        Some(Self::slot_of(u64::from(pfn) / 64))
+    }
+
+    #[inline(always)]
+    pub(crate) fn set_freed(&self, order: u32, pfn: u64) {
+        self.freed[order as usize % 8].set(pfn as u32);
     }
 
     /// `start`, which was searched for in a hand. Where it is that of the time before, as in pairs

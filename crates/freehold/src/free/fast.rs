@@ -59,6 +59,9 @@ impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
         let in_hand =
             if frames == 0 { InHand::No } else { state.free_in_hand(pfn.get() / 64, frames) };
         if in_hand == InHand::Yes {
+            if let order @ 1..6 = order.get() {
+                state.leases.set_freed(order.into(), pfn.get());
+            }
             self.door.get_out(self.fh, state);
             return Ok(());
         }

@@ -209,7 +209,7 @@ fn memory_in_thousands_of_pieces_is_set_up() {
     fh.here().free(pfn, Order::ZERO).unwrap();
 }
 
-/// As docs/kernels.md has it: 100 bytes a block, 6.5 KiB a CPU.
+/// As docs/kernels.md has it: 100 bytes a block, 5 KiB a CPU.
 #[test]
 fn metadata_takes_what_the_page_for_kernels_says() {
     let size = |gib: u64, cpus: u16| {
@@ -220,7 +220,7 @@ fn metadata_takes_what_the_page_for_kernels_says() {
     let per_block = (size(1025, 64) - size(1, 64)) as f64 / 1024.0 / 512.0;
     let per_cpu = (size(64, 128) - size(64, 64)) / 64;
     assert!((99.0..=100.0).contains(&per_block), "{per_block} bytes a block");
-    assert_eq!((per_cpu + 256) / 512, 13, "{per_cpu} bytes a CPU, not about 6.5 KiB");
+    assert_eq!((per_cpu + 256) / 512, 10, "{per_cpu} bytes a CPU, not about 5 KiB");
 }
 
 #[test]
