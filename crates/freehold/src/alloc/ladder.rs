@@ -76,18 +76,18 @@ const TOP: usize = 12;
 impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
     /// See the module's documentation.
     const LADDER: [Step<'a, 'm, P>; TOP] = [
-        Step(At::Home, Self::from_leases),
-        Step(At::Home, Self::from_recent),
-        Step(At::Home, Self::from_broken),
-        Step(At::Zones, Self::from_kept),
-        Step(At::Home, Self::from_block_in_use),
-        Step(At::Home, Self::from_board),
-        Step(At::Elsewhere, Self::from_board),
-        Step(At::Home, Self::from_broken_unasked),
-        Step(At::Zones, Self::from_mark),
-        Step(At::Zones, Self::from_other_type),
-        Step(At::Zones, Self::from_mixed),
-        Step(At::Zones, Self::from_reserve),
+        Step(At::Home, Self::try_leases),
+        Step(At::Home, Self::try_recent),
+        Step(At::Home, Self::try_broken),
+        Step(At::Zones, Self::try_kept),
+        Step(At::Home, Self::try_block_in_use),
+        Step(At::Home, Self::try_board),
+        Step(At::Elsewhere, Self::try_board),
+        Step(At::Home, Self::try_broken_unasked),
+        Step(At::Zones, Self::try_mark),
+        Step(At::Zones, Self::try_other_type),
+        Step(At::Zones, Self::try_mixed),
+        Step(At::Zones, Self::try_reserve),
     ];
 
     /// Asks these steps, one after the other.
@@ -319,7 +319,7 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
 
     /// Step *leases*.
     #[inline(always)]
-    fn from_leases(&self, z: usize, request: &Request) -> Option<u64> {
+    fn try_leases(&self, z: usize, request: &Request) -> Option<u64> {
         self.of_types(z, request, |want| match want.order {
             0 => self.next_frame(want.migratetype),
             1..6 => self.next_run(want.migratetype, want.order),
@@ -372,7 +372,7 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
 
     /// Step *recent*.
     #[inline(always)]
-    fn from_recent(&self, _: usize, request: &Request) -> Option<u64> {
+    fn try_recent(&self, _: usize, request: &Request) -> Option<u64> {
         let (cpu, fh, kind) = (self.cpu, self.fh, request.migratetype as usize);
         if cpu.cma_matters(fh, request.flags) {
             return None;
@@ -394,7 +394,7 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
 
     /// Step *broken*.
     #[inline(always)]
-    fn from_broken(&self, z: usize, request: &Request) -> Option<u64> {
+    fn try_broken(&self, z: usize, request: &Request) -> Option<u64> {
         self.of_types(z, request, |want| {
             if want.order < 6 {
                 self.break_in_hand(want.migratetype, want.order, true)
@@ -406,17 +406,17 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
 
     /// Step *kept*: the host says by the flag when memory is short.
     #[inline]
-    fn from_kept(&self, z: usize, request: &Request) -> Option<u64> {
+    fn try_kept(&self, z: usize, request: &Request) -> Option<u64> {
         let asks = request.flags.contains(AllocFlags::HIGH_ATOMIC);
         if !asks || !self.fh.zones[z].reserve_by_host.get() {
             return None;
         }
-        self.from_mark(z, request)
+        self.try_mark(z, request)
     }
 
     /// Step *in use*.
     #[inline(always)]
-    fn from_block_in_use(&self, z: usize, request: &Request) -> Option<u64> {
+    fn try_block_in_use(&self, z: usize, request: &Request) -> Option<u64> {
         let (cpu, fh, kind) = (self.cpu, self.fh, request.migratetype as usize);
         match request.order.get() {
             order if order < 6 || cpu.cma_matters(fh, request.flags) => {
@@ -430,7 +430,7 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
     }
 
     /// Step *board*.
-    fn from_board(&self, z: usize, request: &Request) -> Option<u64> {
+    fn try_board(&self, z: usize, request: &Request) -> Option<u64> {
         self.of_types(z, request, |want| {
             if want.order == BLOCK_ORDER && want.migratetype != CMA {
                 let block = self.fh.zones[z].take_whole(self.by(), want.flags, true)?;
@@ -463,7 +463,7 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
     }
 
     /// Step *unasked*.
-    fn from_broken_unasked(&self, z: usize, request: &Request) -> Option<u64> {
+    fn try_broken_unasked(&self, z: usize, request: &Request) -> Option<u64> {
         self.of_types(z, request, |want| {
             if want.order < 6 {
                 self.break_in_hand(want.migratetype, want.order, false)
@@ -474,13 +474,13 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
     }
 
     /// Step *mark*.
-    fn from_mark(&self, z: usize, request: &Request) -> Option<u64> {
+    fn try_mark(&self, z: usize, request: &Request) -> Option<u64> {
         let (by, zone) = (self.by(), &self.fh.zones[z]);
-        by.keep_block_of(request, by.from_mark(zone, request)?)
+        by.keep_block_of(request, by.try_mark(zone, request)?)
     }
 
     /// Step *other type*.
-    fn from_other_type(&self, z: usize, request: &Request) -> Option<u64> {
+    fn try_other_type(&self, z: usize, request: &Request) -> Option<u64> {
         let (want, zone) = (Want::of(request), &self.fh.zones[z]);
         if !zone.may_lease(self.by(), want.order, want.flags, false) {
             return None;
@@ -492,7 +492,7 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
 
     /// Step *mixed*: the smallest sufficient run. A word at a time is leased of it, as long as the
     /// zone keeps its mark.
-    fn from_mixed(&self, z: usize, request: &Request) -> Option<u64> {
+    fn try_mixed(&self, z: usize, request: &Request) -> Option<u64> {
         let (by, want, zone) = (self.by(), Want::of(request), &self.fh.zones[z]);
         if want.order == BLOCK_ORDER || !zone.leaves_mark(by, 1 << want.order, want.flags, false) {
             return None;
@@ -516,7 +516,7 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
     }
 
     /// Step *reserve*.
-    fn from_reserve(&self, z: usize, request: &Request) -> Option<u64> {
+    fn try_reserve(&self, z: usize, request: &Request) -> Option<u64> {
         let by = self.by();
         let pfn = Want::of(request).take_high_atomic(by, &self.fh.zones[z])?;
         by.keep_block_of(request, pfn)

@@ -21,9 +21,9 @@ impl<'m, P: Platform> By<'_, 'm, P> {
         let _moving = fh.zones[0].moving(self, cpu.index());
         let want = Want::of(request);
         let steps: [&dyn Fn(&'m Zone<'m>) -> Option<u64>; 4] = [
-            &|zone| self.from_mark(zone, request),
-            &|zone| self.from_other_type(zone, want),
-            &|zone| self.from_mixed(zone, want),
+            &|zone| self.try_mark(zone, request),
+            &|zone| self.try_other_type(zone, want),
+            &|zone| self.try_mixed(zone, want),
             &|zone| want.take_high_atomic(self, zone),
         ];
         let placed = request.is_limited() || request.align > request.order;
@@ -66,14 +66,14 @@ impl<'m, P: Platform> By<'_, 'm, P> {
 
     /// A chunk past the leases, of the types that the request may have, down to its own mark. Of
     /// order 9 the board has CMA blocks only; others are whole.
-    pub(crate) fn from_mark(self, zone: &'m Zone<'m>, request: &Request) -> Option<u64> {
+    pub(crate) fn try_mark(self, zone: &'m Zone<'m>, request: &Request) -> Option<u64> {
         let want = Want::of(request);
         let listed = |&migratetype: &usize| want.order < BLOCK_ORDER || migratetype == CMA;
         let take = |migratetype| (Want { migratetype, ..want }).take_reserved(self, zone);
         zone.types_for(request).into_iter().flatten().filter(listed).find_map(take)
     }
 
-    fn from_other_type(self, zone: &'m Zone<'m>, want: Want) -> Option<u64> {
+    fn try_other_type(self, zone: &'m Zone<'m>, want: Want) -> Option<u64> {
         if !zone.leaves_mark(self, 1 << want.order, want.flags, false) {
             return None;
         }
@@ -81,7 +81,7 @@ impl<'m, P: Platform> By<'_, 'm, P> {
         block.claim(self, want.order).map(|offset| block.base() + offset as u64)
     }
 
-    fn from_mixed(self, zone: &'m Zone<'m>, want: Want) -> Option<u64> {
+    fn try_mixed(self, zone: &'m Zone<'m>, want: Want) -> Option<u64> {
         if !zone.leaves_mark(self, 1 << want.order, want.flags, false) {
             return None;
         }

@@ -51,7 +51,7 @@ impl Index {
     }
 
     /// One of which nobody looks at what it stands for.
-    #[cfg(test)]
+    #[cfg(all(test, not(shuttle)))]
     pub(crate) const fn unused(raw: u32) -> Self {
         Self(raw)
     }
@@ -85,7 +85,7 @@ impl Block<'_> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(shuttle)))]
 impl Block<'static> {
     /// One of no allocator.
     pub(crate) fn unused() -> Self {
