@@ -35,9 +35,8 @@ use core::ops::Range;
 
 use crate::alloc::pick::Want;
 use crate::block::tag::CMA;
-use crate::block::{BLOCK_ORDER, WORDS, bits};
+use crate::block::{BLOCK_ORDER, WORDS};
 use crate::cpu::inside::Inside;
-use crate::cpu::lease::{Purpose, SLOTS};
 use crate::platform::OnPanic;
 use crate::primitive::{Count, Relaxed, SharedCount};
 use crate::{AllocError, AllocFlags, FrameRange, Migratetype, Order, Pfn, Platform, Request};
@@ -327,46 +326,6 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
                 self.cpu.kept_block(self.fh, want.migratetype).map(Pfn::get)
             }
             _ => None,
-        })
-    }
-
-    /// From another lease of that type: of what lies in no larger run.
-    #[inline]
-    pub(crate) fn next_frame(&self, migratetype: usize) -> Option<u64> {
-        let leases = &self.cpu.leases;
-        for slot in bits::each(u64::from(leases.ready(Purpose::Frames, migratetype))) {
-            let slot = slot as usize;
-            if leases.slot(slot).mask() == 0 && !self.replenish(slot) {
-                continue;
-            }
-            if let Some(pfn) = self.take(slot, 0) {
-                leases.set_current(Purpose::Frames, migratetype, slot);
-                return Some(pfn);
-            }
-        }
-        leases.set_current(Purpose::Frames, migratetype, SLOTS);
-        None
-    }
-
-    /// From a lease for runs of that type: from what is in hand, before any word that has nothing
-    /// in hand is looked at. Such a one takes what this CPU frees into it for as long as it is not
-    /// let go.
-    fn next_run(&self, migratetype: usize, order: u32) -> Option<u64> {
-        let leases = &self.cpu.leases;
-        let ready = || {
-            bits::each(u64::from(leases.ready(Purpose::Runs, migratetype)))
-                .map(|slot| slot as usize)
-        };
-        let take = |slot| {
-            let pfn = self.take(slot, order)?;
-            leases.set_current(Purpose::Runs, migratetype, slot);
-            Some(pfn)
-        };
-        let has_run = |slot: &usize| bits::has_run(leases.slot(*slot).mask(), order);
-        ready().filter(has_run).find_map(take).or_else(|| {
-            ready()
-                .filter(|&slot| leases.slot(slot).mask() == 0 && self.replenish(slot))
-                .find_map(take)
         })
     }
 

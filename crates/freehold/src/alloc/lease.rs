@@ -19,7 +19,7 @@ use crate::block::tag::{HIGH_ATOMIC, Tag};
 use crate::block::words::EMPTY;
 use crate::block::{WORDS, bits};
 use crate::cpu::inside::Inside;
-use crate::cpu::lease::{Leases, Purpose};
+use crate::cpu::lease::{Leases, Purpose, SLOTS};
 use crate::primitive::{Count, Relaxed};
 use crate::zone::board::LOOSE;
 use crate::{Freehold, Platform};
@@ -303,6 +303,46 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             }
         }
         best.map(|(_, w)| w)
+    }
+
+    /// From another lease of that type: of what lies in no larger run.
+    #[inline]
+    pub(crate) fn next_frame(&self, migratetype: usize) -> Option<u64> {
+        let leases = &self.cpu.leases;
+        for slot in bits::each(u64::from(leases.ready(Purpose::Frames, migratetype))) {
+            let slot = slot as usize;
+            if leases.slot(slot).mask() == 0 && !self.replenish(slot) {
+                continue;
+            }
+            if let Some(pfn) = self.take(slot, 0) {
+                leases.set_current(Purpose::Frames, migratetype, slot);
+                return Some(pfn);
+            }
+        }
+        leases.set_current(Purpose::Frames, migratetype, SLOTS);
+        None
+    }
+
+    /// From a lease for runs of that type: from what is in hand, before any word that has nothing
+    /// in hand is looked at. Such a one takes what this CPU frees into it for as long as it is not
+    /// let go.
+    pub(crate) fn next_run(&self, migratetype: usize, order: u32) -> Option<u64> {
+        let leases = &self.cpu.leases;
+        let ready = || {
+            bits::each(u64::from(leases.ready(Purpose::Runs, migratetype)))
+                .map(|slot| slot as usize)
+        };
+        let take = |slot| {
+            let pfn = self.take(slot, order)?;
+            leases.set_current(Purpose::Runs, migratetype, slot);
+            Some(pfn)
+        };
+        let has_run = |slot: &usize| bits::has_run(leases.slot(*slot).mask(), order);
+        ready().filter(has_run).find_map(take).or_else(|| {
+            ready()
+                .filter(|&slot| leases.slot(slot).mask() == 0 && self.replenish(slot))
+                .find_map(take)
+        })
     }
 
     /// Takes a run of that order (0 to 5) out of a slot's hand.

@@ -11,8 +11,8 @@
 
 use crate::block::Block;
 use crate::block::tag::{CMA, HIGH_ATOMIC};
-use crate::block::words::{CLASS_BUSY, CLASS_NONE, count_of, find_run};
-use crate::block::{FRAMES, WORDS, bits};
+use crate::block::words::{count_of, find_run};
+use crate::block::{FRAMES, bits};
 use crate::cpu::by::By;
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::Purpose;
@@ -20,7 +20,7 @@ use crate::primitive::{Count, Relaxed, SharedCount};
 use crate::types::section::SECTION_BLOCKS_LOG;
 use crate::zone::Zone;
 use crate::zone::board::{CLASSES, LOOSE, row_of};
-use crate::{AllocFlags, Freehold, Migratetype, Platform, Request};
+use crate::{AllocFlags, Migratetype, Platform, Request};
 
 /// Single frames and runs of order 1 may come from a block in use whose largest run is of order 2:
 /// with less each few frames would ask the board, with more larger runs are broken up.
@@ -432,52 +432,6 @@ impl Want {
             let other = Want { migratetype: fallback as usize, ..self };
             other.pick(by, zone, false, u32::MAX)
         })
-    }
-}
-
-impl<'m> Block<'m> {
-    /// The class of a block that has a bit in a row, if it belongs there; otherwise the bit is
-    /// cleared.
-    #[inline(never)]
-    pub(crate) fn class_in_row(
-        self,
-        by: By<'_, 'm, impl Platform>,
-        zone: &Zone<'m>,
-        row: usize,
-    ) -> Option<u8> {
-        let head = self.head;
-        let (tag, class) = (head.tag.get(), head.class());
-        if class == CLASS_BUSY {
-            return None;
-        }
-        let right = tag.is_open()
-            && tag.zone() == usize::from(zone.id)
-            && class != CLASS_NONE
-            && row_of(tag.migratetype(), class) == row;
-        if !right {
-            self.unlist(by, zone, row);
-        }
-        right.then_some(class)
-    }
-
-    /// Whether a block has loose frames in memory, and free ones that are not: it is no use to have
-    /// it whole, and what is loose costs nothing.
-    fn only_loose_in_memory(self, fh: &Freehold<'m, impl Platform>, words: &[u64; WORDS]) -> bool {
-        let base = self.base();
-        let (mut loose, mut absent) = (0, 0);
-        for (w, &word) in words.iter().enumerate() {
-            let there = fh.in_memory(base, w);
-            loose |= bits::loose(word) & there;
-            absent |= word & !there;
-        }
-        loose != 0 && absent != 0
-    }
-
-    /// Whether another CPU leases a word of a block.
-    fn is_shared(self, by: By<'_, 'm, impl Platform>) -> bool {
-        let head = self.head;
-        let me = by.cpu.map_or(0, |cpu| cpu.number + 1);
-        (0..WORDS).any(|w| head.is_leased(w) && head.lease(w) != me)
     }
 }
 

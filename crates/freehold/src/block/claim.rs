@@ -4,9 +4,11 @@
 
 use crate::block::Block;
 use crate::block::tag::{FRESH, IN_HAND, TAKEN, WHOLE};
-use crate::block::words::find_run;
+use crate::block::words::{CLASS_BUSY, CLASS_NONE, find_run};
 use crate::block::{FRAMES, WORDS, bits};
 use crate::cpu::by::By;
+use crate::zone::Zone;
+use crate::zone::board::row_of;
 use crate::{Freehold, Platform};
 
 impl<'m> Block<'m> {
@@ -186,6 +188,54 @@ impl<'m> Block<'m> {
             cpu.fold_home(by.fh);
         }
         true
+    }
+
+    /// The class of a block that has a bit in a row, if it belongs there; otherwise the bit is
+    /// cleared.
+    #[inline(never)]
+    pub(crate) fn class_in_row(
+        self,
+        by: By<'_, 'm, impl Platform>,
+        zone: &Zone<'m>,
+        row: usize,
+    ) -> Option<u8> {
+        let head = self.head;
+        let (tag, class) = (head.tag.get(), head.class());
+        if class == CLASS_BUSY {
+            return None;
+        }
+        let right = tag.is_open()
+            && tag.zone() == usize::from(zone.id)
+            && class != CLASS_NONE
+            && row_of(tag.migratetype(), class) == row;
+        if !right {
+            self.unlist(by, zone, row);
+        }
+        right.then_some(class)
+    }
+
+    /// Whether a block has loose frames in memory, and free ones that are not: it is no use to have
+    /// it whole, and what is loose costs nothing.
+    pub(crate) fn only_loose_in_memory(
+        self,
+        fh: &Freehold<'m, impl Platform>,
+        words: &[u64; WORDS],
+    ) -> bool {
+        let base = self.base();
+        let (mut loose, mut absent) = (0, 0);
+        for (w, &word) in words.iter().enumerate() {
+            let there = fh.in_memory(base, w);
+            loose |= bits::loose(word) & there;
+            absent |= word & !there;
+        }
+        loose != 0 && absent != 0
+    }
+
+    /// Whether another CPU leases a word of a block.
+    pub(crate) fn is_shared(self, by: By<'_, 'm, impl Platform>) -> bool {
+        let head = self.head;
+        let me = by.cpu.map_or(0, |cpu| cpu.number + 1);
+        (0..WORDS).any(|w| head.is_leased(w) && head.lease(w) != me)
     }
 
     /// A whole block that this thread has is handed out; its first frame.
