@@ -60,7 +60,7 @@ impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
         // From the hand first, and out at once.
         if fast && order < 6 {
             if let Some(pfn) = state.chunk_in_hand(request.order, kind) {
-                return Ok(self.left_with(state, pfn, request));
+                return Ok(self.left_with(state, pfn, request.order));
             }
         }
         let fails = || {
@@ -86,7 +86,10 @@ impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
             _ => state.kept_block(self.fh, kind),
         };
         match found {
-            Some(pfn) => Ok(self.left_with(state, pfn, request)),
+            Some(pfn) => {
+                state.count_alloc(kind, request.order);
+                Ok(self.left_with(state, pfn, request.order))
+            }
             None if run_fails || !is_run && fails() => {
                 self.door.get_out(self.fh, state);
                 Err(AllocError::NoMemory { order: request.order })
@@ -101,10 +104,9 @@ impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
 
     /// Out of the CPU with what was found there.
     #[inline(always)]
-    fn left_with(&self, state: &CpuState<'m>, pfn: Pfn, request: Request) -> Pfn {
-        state.count_alloc(request.migratetype as usize, request.order);
+    fn left_with(&self, state: &CpuState<'m>, pfn: Pfn, order: Order) -> Pfn {
         self.door.get_out(self.fh, state);
-        self.fh.handed_out(pfn, request.order);
+        self.fh.handed_out(pfn, order);
         pfn
     }
 
@@ -132,9 +134,6 @@ impl<'a, 'm, P: Platform> Handle<'a, 'm, P, Owner<'a, 'm, P>> {
         // Each way in knows its way out.
         let found = if state.door.try_enter_owner() {
             let found = state.chunk_in_hand(order, kind);
-            if found.is_some() {
-                state.count_alloc(kind, order);
-            }
             state.door.leave_owner();
             found?
         } else {
@@ -142,9 +141,6 @@ impl<'a, 'm, P: Platform> Handle<'a, 'm, P, Owner<'a, 'm, P>> {
                 return None;
             }
             let found = state.chunk_in_hand(order, kind);
-            if found.is_some() {
-                state.count_alloc(kind, order);
-            }
             state.door.leave_intruder();
             found?
         };
@@ -197,12 +193,14 @@ impl<'m> CpuState<'m> {
         Some(Pfn::new(lease.first() + u64::from(start)))
     }
 
-    /// Either, by the order.
+    /// Either, by the order, and counted.
     #[inline(always)]
     pub(crate) fn chunk_in_hand(&self, order: Order, migratetype: usize) -> Option<Pfn> {
-        match order.get() {
-            0 => self.frame_in_hand(migratetype),
-            order @ 1..6 => self.run_in_hand(migratetype, u32::from(order)),
+        // Counted in each arm, where the order's place is known.
+        let count = |order: u32| self.counters.allocs[migratetype % 4][order as usize].add(1);
+        match u32::from(order.get()) {
+            0 => self.frame_in_hand(migratetype).inspect(|_| count(0)),
+            order @ 1..6 => self.run_in_hand(migratetype, order).inspect(|_| count(order)),
             _ => None,
         }
     }
