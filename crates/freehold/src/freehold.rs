@@ -3,18 +3,18 @@
 
 use core::mem::MaybeUninit;
 
+use crate::alloc::watch::{ANY, Watch};
 use crate::block::FRAMES;
 use crate::block::layout::{ALIGN, LayoutBuilder};
 use crate::block::map::{FrameMap, MemoryRange};
 use crate::block::tag::{ABSENT, HOLES, TYPES, Tag};
-use crate::cpu::by::{self, By};
+use crate::cpu::by::By;
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::SLOTS;
 use crate::cpu::state::{CpuState, Cursors};
 use crate::lock::Lock;
 use crate::platform::{HostBarrier, Platform, Pressure, PressureLevel};
-use crate::primitive::{AtomicU8, AtomicU32, AtomicU64, Ordering, Plain, full_fence};
-use crate::transfer::watch::{ANY, Watch};
+use crate::primitive::{AtomicU8, AtomicU32, AtomicU64, Ordering, Relaxed, full_fence};
 use crate::types::config::{Config, ConfigError, Watermarks};
 use crate::zone::bitmap::WholeBitmap;
 use crate::zone::board::Board;
@@ -52,9 +52,6 @@ pub struct Freehold<'m, P> {
     /// Double frees that no call could see.
     pub(crate) late_double_frees: AtomicU64,
 }
-
-/// Machines up to this many frames do not look at which 1 GiB a block lies in: 8 GiB.
-const SMALL: u64 = 8 << 18;
 
 /// The slices that the metadata is cut into.
 struct Parts<'m> {
@@ -124,8 +121,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// Bytes of metadata that [`Freehold::new`] needs for this configuration, whatever the
     /// alignment of the region.
     ///
-    /// 100 bytes for each 2 MiB of memory (50 KiB a GiB, 0.0048 %), in whole sections of 128 MiB, and
-    /// about 6.5 KiB for each CPU.
+    /// 100 bytes for each 2 MiB of memory (50 KiB a GiB, 0.0048 %), in whole sections of 128 MiB,
+    /// and about 5 KiB for each CPU.
     ///
     /// # Errors
     ///
@@ -206,7 +203,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 // What it has counted is told as well: it counts another zone from now on.
                 inside.give_back_all();
                 cpu.home_zone.set(u32::from(zone.id));
-                cpu.home_split.set(Tag::plain_split_in(zone.id));
+                cpu.home_split.set(Tag::ordinary_in(zone.id));
             }
         }
     }
@@ -302,19 +299,16 @@ impl<'m, P: Platform> Freehold<'m, P> {
             cpu.leases.set_limit(words.clamp(2, SLOTS as u64) as u32);
         }
         for zone in self.zones {
-            // All zones count: the largest chunk of a large machine may be in a zone that is small
-            // itself.
-            zone.by_region.set(managed > SMALL);
-            // A CPU has up to seven blocks in use: for single frames and for runs, of three types, and the
-            // one that it cuts runs of any length from.
+            // A CPU has up to seven blocks in use: for single frames and for runs, of three types,
+            // and the one that it cuts runs of any length from.
             zone.spread.set(zone.blocks() / online >= 128);
-            // All CPUs' counts together are wrong by 1/64 of the zone at most, where that is not less
-            // than a few frames each.
+            // All CPUs' counts together are wrong by 1/64 of the zone at most, where that is not
+            // less than a few frames each.
             let fold = (zone.managed.get() / (64 * self.cpus.len() as u64)).clamp(8, FRAMES as u64);
             zone.fold.set(fold);
             let cpus = self.cpus.len() as u64;
-            // A CPU may be between four words and their count; and what it takes by hints of orders 0
-            // to 2 it has freed before, and told of: 352 frames of three types at most.
+            // A CPU may be between four words and their count; and what it takes by hints of orders
+            // 0 to 2 it has freed before, and told of: 352 frames of three types at most.
             let error = (fold + 256 + 352) * cpus + fold * OUTSIDE as u64;
             zone.error.set(error);
             zone.untold.set(error + FRAMES as u64 * TYPES as u64 * cpus);
@@ -336,14 +330,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
 
     /// The zone that a tag names; of a block that is none yet, any.
     #[inline(always)]
-    pub(crate) fn zone_by(&self, tag: Tag) -> &Zone<'m> {
+    pub(crate) fn zone_by(&self, tag: Tag) -> &'m Zone<'m> {
         self.zones.get(tag.zone()).unwrap_or(&self.zones[0])
-    }
-
-    /// What a CPU has of a zone.
-    #[inline(always)]
-    pub(crate) fn cursors_of(&self, cpu: &CpuState<'_>, zone: usize) -> &'m Cursors {
-        &self.cursors[usize::from(cpu.number) * self.zones.len() + zone]
     }
 
     pub(crate) fn barrier(&self) -> HostBarrier<'_, P> {
@@ -352,13 +340,13 @@ impl<'m, P: Platform> Freehold<'m, P> {
 
     /// Tells the host about changed pressure. Called at the edge of the API.
     pub(crate) fn tell_pressure(&self) {
-        self.update_levels(by::OUTSIDE);
+        self.update_levels(self.outside());
         self.tell_levels();
     }
 
-    /// See [`update_level`](Self::update_level).
-    pub(crate) fn update_levels(&self, by: By<'_>) {
-        self.zones.iter().for_each(|zone| self.update_level(by, zone));
+    /// See [`update_level`](Zone::update_level).
+    pub(crate) fn update_levels(&self, by: By<'_, 'm, P>) {
+        self.zones.iter().for_each(|zone| zone.update_level(by));
     }
 
     /// Tells the host about levels that have changed.
@@ -374,7 +362,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                         1 => PressureLevel::Low,
                         _ => PressureLevel::Min,
                     },
-                    free: self.free_in(zone).all,
+                    free: zone.free(self).all,
                     watermarks: [zone.min.get(), zone.low.get(), zone.high.get()],
                 });
                 // Another CPU may have told a later one before this: the last thing told must be
@@ -402,7 +390,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// no memory. Constant time, but for blocks with holes and blocks never used.
     #[must_use]
     pub fn zone_of(&self, pfn: Pfn) -> Option<usize> {
-        let tag = self.map.locate(pfn.get()).map(|index| self.map.head(index).tag.get());
+        let tag = self.map.locate(pfn.get()).map(|block| block.head.tag.get());
         match tag.filter(|tag| tag.state() != ABSENT) {
             Some(tag) if !tag.has(HOLES) => Some(tag.zone()),
             _ => self
@@ -413,8 +401,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 
     /// The host has begun to take the memory of parts of blocks away, and says of which with
-    /// [`Platform::in_memory`]. From now on CPUs ask for the next frames to take even where nearly all
-    /// of a zone is free, since those at hand may have none.
+    /// [`Platform::in_memory`]. From now on CPUs ask for the next frames to take even where nearly
+    /// all of a zone is free, since those at hand may have none.
     pub fn keep_to_memory(&self) {
         for zone in self.zones.iter().filter(|zone| !zone.thrifty.get()) {
             zone.thrifty.set(true);
@@ -430,5 +418,13 @@ impl<'m, P: Platform> Freehold<'m, P> {
 
     pub(crate) fn cpu_state(&self, cpu: CpuId) -> Option<&'m CpuState<'m>> {
         self.cpus.get(cpu.index())
+    }
+}
+
+impl<'m> CpuState<'m> {
+    /// What a CPU has of a zone.
+    #[inline(always)]
+    pub(crate) fn cursors(&self, fh: &Freehold<'m, impl Platform>, zone: usize) -> &'m Cursors {
+        &fh.cursors[usize::from(self.number) * fh.zones.len() + zone]
     }
 }

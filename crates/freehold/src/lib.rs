@@ -22,11 +22,13 @@
 //! |---|---|
 //! | `types` | the types of the interface |
 //! | `boot` | from a memory map to an allocator in one call |
-//! | `block` | a pageblock's metadata: words, tag, leases, class; the way from a PFN to it |
-//! | `cpu` | what a CPU has: leases, hints, a whole block or two, and the door to it |
+//! | `block` | a pageblock: words, tag, leases, class; the way from a PFN to it |
+//! | `cpu` | what a CPU has: leases, what it freed last, a whole block or two, and the door to it |
 //! | `zone` | the bitmap of whole blocks, the scoreboard of the others, watermarks |
-//! | `transfer` | the one way in which blocks and words change hands |
-//! | `calls` | allocating and freeing: one handle type, several doors to its CPU |
+//! | `alloc` | allocating: the fast way, and the ladder of the slow one |
+//! | `free` | freeing |
+//! | `memory` | memory that comes and goes, is emptied, or is asked for by its place |
+//! | `calls` | one handle type, several doors to its CPU |
 //! | `inspect` | statistics, and the walk that proves the invariants |
 //!
 //! ```
@@ -69,41 +71,27 @@ compile_error!(
 #[cfg(any(test, feature = "std"))]
 extern crate std;
 
-#[cfg(all(test, not(any(loom, shuttle))))]
-mod before_failing_tests;
+mod alloc;
 mod block;
 mod boot;
-#[cfg(all(test, not(any(loom, shuttle))))]
-mod bounds_tests;
 mod calls;
 mod cpu;
+mod free;
 mod freehold;
 mod inspect;
 mod lock;
-#[cfg(all(test, loom))]
-mod loom_orderings;
-#[cfg(all(test, loom))]
-mod loom_pairs;
-#[cfg(all(test, loom))]
-mod loom_tests;
-#[cfg(all(test, loom))]
-mod loom_wrong_frees;
+mod memory;
 mod platform;
 mod primitive;
-#[cfg(all(test, shuttle))]
-mod shuttle_tests;
-#[cfg(all(test, not(any(loom, shuttle))))]
-mod steps;
-#[cfg(all(test, not(loom)))]
-mod stopped_tests;
-#[cfg(all(test, not(any(loom, shuttle))))]
-mod testing;
+#[cfg(test)]
+mod tests;
 #[cfg(feature = "std")]
 mod threads;
-mod transfer;
 mod types;
 mod zone;
 
+pub use alloc::pick::RefillPhase;
+pub use alloc::reserve::Reserve;
 pub use boot::BootError;
 pub use calls::door::{Anybody, Door, Owner};
 pub use calls::frames::Frames;
@@ -113,12 +101,10 @@ pub use inspect::pageblocks::PageblockState;
 pub use inspect::report::Totals;
 pub use inspect::stats::{CpuStats, ZoneStats};
 pub use inspect::validate::Violation;
+pub use memory::hotplug::HotplugError;
 pub use platform::{Platform, Pressure, PressureLevel, SingleCpu};
 #[cfg(feature = "std")]
 pub use threads::Threads;
-pub use transfer::hotplug::HotplugError;
-pub use transfer::refill::RefillPhase;
-pub use transfer::reserve::Reserve;
 pub use types::config::{Config, ConfigError, Watermarks, ZoneConfig};
 pub use types::error::{AllocError, BulkFreeError, FreeError};
 pub use types::flags::AllocFlags;

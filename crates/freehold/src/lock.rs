@@ -1,7 +1,7 @@
 //! An ordinary spin lock, for what no allocation and no free waits for: changes to which CPUs and
 //! what memory there are.
 
-use crate::primitive::{AtomicBool, Ordering, Plain};
+use crate::primitive::{AtomicBool, Ordering, Relaxed};
 
 /// See the module's documentation.
 pub(crate) struct Lock(AtomicBool);

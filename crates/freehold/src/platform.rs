@@ -33,8 +33,8 @@ pub enum PressureLevel {
 /// The host. Every method has a default that is right for a single CPU, or for threads that make
 /// [explicit calls](crate::Freehold::on).
 ///
-/// None but [`pressure`](Self::pressure) may call the allocator or panic: they may be called inside a
-/// CPU's state, which would stay shut for good.
+/// None but [`pressure`](Self::pressure) may call the allocator or panic: they may be called inside
+/// a CPU's state, which would stay shut for good.
 pub trait Platform: Sync {
     /// Which CPU the caller runs on: where the calls that name no CPU go. The answer may be stale
     /// by the time it is used; a CPU's state is locked either way.
@@ -53,8 +53,8 @@ pub trait Platform: Sync {
     /// inter-processor interrupt. Costly; called only when somebody reaches into a CPU's state that
     /// another party [owns](crate::Freehold::own).
     ///
-    /// It need not order the caller's own accesses: the allocator has a fence before it, so that what
-    /// the caller has stored is seen by whoever passes the barrier, and one behind it.
+    /// It need not order the caller's own accesses: the allocator has a fence before it, so that
+    /// what the caller has stored is seen by a thread that passes the barrier, and one behind it.
     fn heavy_barrier(&self) {}
 
     /// Called in every turn of a wait for a lock.
@@ -63,9 +63,9 @@ pub trait Platform: Sync {
     }
 
     /// A zone's pressure level has changed. Called without any lock held, by the call that sees it;
-    /// never by one with
-    /// [`NO_LOCK`](crate::AllocFlags::NO_LOCK), which may have interrupted this very function. May call
-    /// the allocator, and may panic: what the call was about to return is free again then.
+    /// never by one with [`NO_LOCK`](crate::AllocFlags::NO_LOCK), which may have interrupted this
+    /// very function. May call the allocator, and may panic: what the call was about to return is
+    /// free again then.
     fn pressure(&self, pressure: Pressure) {
         let _ = pressure;
     }
@@ -77,10 +77,10 @@ pub trait Platform: Sync {
         let _ = pfn;
     }
 
-    /// Which of the 64 frames from `first` on, a multiple of 64, have memory behind them, as far as is
-    /// known: bit `i` for frame `first + i`. Of a host that takes the memory of free frames away.
-    /// Where there is a choice, frames that have some are taken before others. May be called with
-    /// locks held: look it up, do not call the allocator.
+    /// Which of the 64 frames from `first` on, a multiple of 64, have memory behind them, as far as
+    /// is known: bit `i` for frame `first + i`. Of a host that takes the memory of free frames
+    /// away. Where there is a choice, frames that have some are taken before others. May be called
+    /// with locks held: look it up, do not call the allocator.
     ///
     /// Default: all have.
     fn in_memory(&self, first: Pfn) -> u64 {
@@ -124,8 +124,8 @@ pub(crate) struct HostBarrier<'a, P>(pub(crate) &'a P);
 
 impl<P: Platform> Barrier for HostBarrier<'_, P> {
     fn heavy_barrier(&self) {
-        // The platform's makes other CPUs pass a barrier. That this CPU's own writes come before it,
-        // and its reads after it, on a machine that would do otherwise, is seen to here.
+        // The platform's makes other CPUs pass a barrier. That this CPU's own writes come before
+        // it, and its reads after it, on a machine that would do otherwise, is seen to here.
         full_fence();
         self.0.heavy_barrier();
         full_fence();
@@ -141,8 +141,8 @@ pub struct SingleCpu;
 
 impl Platform for SingleCpu {}
 
-/// Also of a host that is known only when the program runs, `&dyn Platform`: the allocator is compiled
-/// once for all of those.
+/// Also of a host that is known only when the program runs, `&dyn Platform`: the allocator is
+/// compiled once for all of those.
 impl<P: Platform + ?Sized> Platform for &P {
     fn current_cpu(&self) -> CpuId {
         (**self).current_cpu()

@@ -1,14 +1,14 @@
-//! Atomics: the machine's, which unit tests count (`steps.rs`); loom's under `--cfg loom`, which runs
-//! through every interleaving of a small machine; shuttle's under `--cfg shuttle`, which runs random
-//! ones of a larger machine.
+//! Atomics: the machine's, which unit tests count (`steps.rs`); loom's under `--cfg loom`, which
+//! runs through every interleaving of a small machine; shuttle's under `--cfg shuttle`, which runs
+//! random ones of a larger machine.
 //!
 //! Nearly every field of the allocator is an atomic that only the holder of some lock writes.
-//! [`Plain`] gives those relaxed reads and writes short names; they compile to ordinary moves, and
-//! the lock's own acquire and release order them. What is used *without* a lock spells its
+//! [`Relaxed`] gives those relaxed reads and writes short names; they compile to ordinary moves,
+//! and the lock's own acquire and release order them. What is used *without* a lock spells its
 //! orderings out and says why.
 
 #[cfg(all(test, not(any(loom, shuttle))))]
-pub(crate) use crate::steps::{
+pub(crate) use crate::tests::steps::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering,
 };
 #[cfg(not(any(test, loom, shuttle)))]
@@ -25,7 +25,7 @@ pub(crate) use shuttle::sync::atomic::{
 pub(crate) use under_loom::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 /// Relaxed access to a field that has one writer at a time, or whose readers want a hint only.
-pub(crate) trait Plain<T> {
+pub(crate) trait Relaxed<T> {
     /// The value now.
     fn get(&self) -> T;
     /// Replaces the value.
@@ -34,15 +34,15 @@ pub(crate) trait Plain<T> {
 
 macro_rules! plain {
     ($($atomic:ty: $value:ty),*) => {$(
-        impl Plain<$value> for $atomic {
+        impl Relaxed<$value> for $atomic {
             #[inline(always)]
             fn get(&self) -> $value {
-                // Relaxed: see `Plain`.
+                // Relaxed: see `Relaxed`.
                 self.load(Ordering::Relaxed)
             }
             #[inline(always)]
             fn set(&self, value: $value) {
-                // Relaxed: see `Plain`.
+                // Relaxed: see `Relaxed`.
                 self.store(value, Ordering::Relaxed);
             }
         }
@@ -103,7 +103,7 @@ pub(crate) fn acquire_fence() {
     under_loom::fence(Ordering::Acquire);
 }
 
-/// Makes what this thread did before visible to whoever sees one of its later writes.
+/// Makes what this thread did before visible to a thread that sees one of its later writes.
 #[inline(always)]
 pub(crate) fn release_fence() {
     #[cfg(not(loom))]
@@ -237,7 +237,7 @@ pub(crate) mod under_loom {
                 pub(crate) fn store(&self, value: $value, ordering: Ordering) {
                     if ordering == Ordering::SeqCst {
                         // An exchange, as on x86: loom does not know where among others' exchanges
-                        // a store comes, and shows their values to whoever reads last.
+                        // a store comes, and shows their values to a thread that reads last.
                         self.0.swap(value, Ordering::AcqRel);
                     } else {
                         self.0.store(value, ordering);

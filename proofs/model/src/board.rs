@@ -1,4 +1,4 @@
-//! The board, and whole blocks: `transfer/class.rs`, `transfer/refill.rs` and `transfer/whole.rs`.
+//! The board, and whole blocks: `block/class.rs`, `alloc/pick.rs` and `zone/whole.rs`.
 
 use crate::access::{Access, Run};
 use crate::calls::Bug;

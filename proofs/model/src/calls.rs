@@ -1,7 +1,7 @@
 //! The calls, and the rules that can be left out.
 //!
 //! The functions here, in [`board`](crate::board) and in [`leases`](crate::leases) have the names
-//! of those of `crates/freehold/src/transfer`, which say why each step is right. Each place where a
+//! of those of `crates/freehold/src`, which say why each step is right. Each place where a
 //! [`Bug`] is asked for is a rule of the protocol.
 
 use crate::access::{Access, Run};

@@ -1,5 +1,5 @@
-//! Words go to a CPU and come back, and frames are taken past the leases: `transfer/lease.rs`,
-//! `transfer/claim.rs`.
+//! Words go to a CPU and come back, and frames are taken past the leases: `alloc/lease.rs`,
+//! `block/claim.rs`.
 
 use crate::access::{Access, Run, Stop};
 use crate::board::{is_leased, is_open};

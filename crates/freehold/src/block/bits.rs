@@ -68,8 +68,8 @@ const fn longer_and_lone(starts: u64, order: u32) -> (u64, u64) {
 }
 
 /// Which of these starts of runs of `2^order` bits to take, `order` at most 5: the lowest one that
-/// is not half of a run twice as long, or the lowest where larger runs may be broken up; `None` where
-/// none of them may.
+/// is not half of a run twice as long, or the lowest where larger runs may be broken up; `None`
+/// where none of them may.
 #[inline(always)]
 pub(crate) const fn best_start(starts: u64, order: u32, breakable: u64) -> Option<u32> {
     let (_, lone) = longer_and_lone(starts, order);
@@ -77,8 +77,8 @@ pub(crate) const fn best_start(starts: u64, order: u32, breakable: u64) -> Optio
     if fitting != 0 { Some(fitting.trailing_zeros()) } else { None }
 }
 
-/// The smallest maximal run of at least `2^order` set bits, as a mask and its order; none where there
-/// is no such run.
+/// The smallest maximal run of at least `2^order` set bits, as a mask and its order; none where
+/// there is no such run.
 pub(crate) fn smallest_run(word: u64, order: u32) -> Option<(u64, u32)> {
     if word == !0 {
         return Some((!0, 6));

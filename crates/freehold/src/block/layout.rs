@@ -15,9 +15,9 @@ use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
-use super::FRAMES;
 use super::words::{Head, Line};
-use crate::primitive::{AtomicPtr, AtomicU32, AtomicU64, Ordering, Plain};
+use super::{Block, FRAMES, Index};
+use crate::primitive::{AtomicPtr, AtomicU32, AtomicU64, Ordering, Relaxed};
 use crate::types::section::{SECTION_BLOCKS, SECTION_BLOCKS_LOG};
 use crate::zone::board::Rows;
 
@@ -151,10 +151,10 @@ impl<'m> WordCell<'m> {
         self.0.store(core::ptr::from_ref(word).cast_mut(), Ordering::Release);
     }
 
-    /// The word, to whoever is not inside the CPU's door: it may never have seen the metadata that
-    /// the word is in set up.
+    /// The word, to a thread that is not inside the CPU's door: it may never have seen the metadata
+    /// that the word is in set up.
     pub(crate) fn seen(&self) -> &'m AtomicU64 {
-        // SAFETY: as in `get`. Acquire: whoever named the word has seen it set up.
+        // SAFETY: as in `get`. Acquire: a thread that named the word has seen it set up.
         unsafe { &*self.0.load(Ordering::Acquire) }
     }
 
@@ -184,10 +184,11 @@ pub(crate) enum SetUp {
     Full,
 }
 
-/// The metadata of all blocks, by sections of [`SECTION_BLOCKS`], and which section has which of it.
+/// The metadata of all blocks, by sections of [`SECTION_BLOCKS`], and which section has which of
+/// it.
 ///
-/// Whoever sets a section up marks it first, so there is one to each section; several sections may
-/// be set up at the same time.
+/// A thread that sets a section up marks it first, so there is one to each section; several
+/// sections may be set up at the same time.
 pub(crate) struct Blocks<'m> {
     /// For each section of the span where its blocks are; written here alone, a slot only when all
     /// of it has been written.
@@ -208,36 +209,6 @@ unsafe impl Sync for Blocks<'_> {}
 // SAFETY: as above; nothing in it belongs to a thread.
 unsafe impl Send for Blocks<'_> {}
 
-/// A block whose metadata is set up. Made by [`Blocks`], which never takes a slot back, or of another
-/// one of its section, or kept by a [`Place`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Index(u32);
-
-impl Index {
-    #[inline(always)]
-    pub(crate) const fn get(self) -> u32 {
-        self.0
-    }
-
-    /// The blocks of a section, of which this is the first.
-    pub(crate) fn of_section(self) -> impl Iterator<Item = Self> {
-        (self.0..self.0 + SECTION_BLOCKS as u32).map(Self)
-    }
-
-    /// The block at that place of its section, all of which is set up at once.
-    #[inline(always)]
-    pub(crate) const fn beside(self, in_section: u32) -> Self {
-        let mask = SECTION_BLOCKS as u32 - 1;
-        Self(self.0 & !mask | in_section & mask)
-    }
-
-    /// One of which nobody looks at what it stands for.
-    #[cfg(test)]
-    pub(crate) const fn unused(raw: u32) -> Self {
-        Self(raw)
-    }
-}
-
 /// A frame of some block whose metadata is set up, or none: what a CPU keeps of a block, without
 /// asking once more whether that is set up. Changed under the CPU's door only.
 pub(crate) struct Place(AtomicU64);
@@ -251,10 +222,10 @@ impl Place {
 
     /// The frame `offset` of a block.
     #[inline(always)]
-    pub(crate) fn set(&self, index: Index, offset: u32) {
+    pub(crate) fn set(&self, block: Block<'_>, offset: u32) {
         debug_assert!(offset < FRAMES as u32);
         // Release: see `seen`.
-        self.0.store(Self::packed(index) + u64::from(offset), Ordering::Release);
+        self.0.store(Self::packed(block.index()) + u64::from(offset), Ordering::Release);
     }
 
     const fn packed(index: Index) -> u64 {
@@ -272,23 +243,24 @@ impl Place {
         self.0.set(Self::NONE);
     }
 
-    /// The block and the offset, under the CPU's door: whoever reads it was let in after who wrote
-    /// it, and so sees set up what that one has seen set up.
+    /// The block and the offset, under the CPU's door: a thread that reads it was let in after who
+    /// wrote it, and so sees set up what that one has seen set up.
     #[inline(always)]
-    pub(crate) fn get(&self) -> Option<(Index, u32)> {
-        Self::of(self.0.get())
+    pub(crate) fn get<'m>(&self, blocks: &Blocks<'m>) -> Option<(Block<'m>, u32)> {
+        Self::of(self.0.get()).map(|(index, offset)| (blocks.block(index), offset))
     }
 
     /// The block, under the CPU's door.
     #[inline(always)]
-    pub(crate) fn block(&self) -> Option<Index> {
-        self.get().map(|(index, _)| index)
+    pub(crate) fn block<'m>(&self, blocks: &Blocks<'m>) -> Option<Block<'m>> {
+        self.get(blocks).map(|(block, _)| block)
     }
 
     /// The block and the offset, outside the CPU's door.
-    pub(crate) fn seen(&self) -> Option<(Index, u32)> {
-        // Acquire: whoever named the block has seen it set up.
-        Self::of(self.0.load(Ordering::Acquire))
+    pub(crate) fn seen<'m>(&self, blocks: &Blocks<'m>) -> Option<(Block<'m>, u32)> {
+        // Acquire: a thread that named the block has seen it set up.
+        let place = Self::of(self.0.load(Ordering::Acquire));
+        place.map(|(index, offset)| (blocks.block(index), offset))
     }
 
     /// Whether it names no block, by a glance.
@@ -299,8 +271,8 @@ impl Place {
 
     /// Whether it is a place in that block, by a glance.
     #[inline(always)]
-    pub(crate) fn names(&self, index: Index) -> bool {
-        self.0.get() / FRAMES as u64 * FRAMES as u64 == Self::packed(index)
+    pub(crate) fn names(&self, block: Block<'_>) -> bool {
+        self.0.get() / FRAMES as u64 * FRAMES as u64 == Self::packed(block.index())
     }
 }
 
@@ -323,10 +295,10 @@ impl<'m> Blocks<'m> {
             .then_some(Index((slot << SECTION_BLOCKS_LOG) | (in_section % SECTION_BLOCKS as u32)))
     }
 
-    /// The first block of each section that is set up, from the lowest on. Looks at every section of
-    /// the span below the last one.
+    /// The first block of each section that is set up, from the lowest on. Looks at every section
+    /// of the span below the last one.
     pub(crate) fn sections(&self) -> impl Iterator<Item = Index> + '_ {
-        // Relaxed: whoever claims one later is not waited for.
+        // Relaxed: a thread that claims one later is not waited for.
         let most = self.claimed.get().min(self.sections) as usize;
         (0..self.slots.len() as u64).filter_map(|section| self.locate(section, 0)).take(most)
     }
@@ -336,8 +308,8 @@ impl<'m> Blocks<'m> {
         let Some(entry) = usize::try_from(section).ok().and_then(|at| self.slots.get(at)) else {
             return SetUp::Full;
         };
-        // Acquire: see `locate`. Relaxed: whoever marks it writes what nobody reads before it is
-        // published.
+        // Acquire: see `locate`. Relaxed: a thread that marks it writes what nobody reads before it
+        // is published.
         let marked =
             entry.compare_exchange(NO_SLOT, SETTING_UP, Ordering::Relaxed, Ordering::Acquire);
         match marked {
@@ -366,29 +338,37 @@ impl<'m> Blocks<'m> {
         let first = (slot as usize) << SECTION_BLOCKS_LOG;
         for i in 0..SECTION_BLOCKS as usize {
             // SAFETY: `slot` is below `sections`, for whose blocks `take_blocks` reserved room in
-            // both; nobody has a reference to what is in a slot before a section has it, and no slot
-            // is claimed twice.
+            // both; nobody has a reference to what is in a slot before a section has it, and no
+            // slot is claimed twice.
             unsafe {
                 self.lines.add(first + i).write(Line::new());
-                self.heads.add(first + i).write(Head::new(number + i as u32));
+                self.heads
+                    .add(first + i)
+                    .write(Head::new(number + i as u32, Index((first + i) as u32)));
             }
         }
         // SAFETY: as above, one for each section.
         unsafe { self.rows.add(slot as usize).write(Rows::new()) };
-        // Release: whoever sees the slot sees what was written.
+        // Release: a thread that sees the slot sees what was written.
         entry.store(slot, Ordering::Release);
         SetUp::Done
     }
 
+    /// The block with that metadata.
     #[inline(always)]
-    pub(crate) fn line(&self, index: Index) -> &'m Line {
+    pub(crate) fn block(&self, index: Index) -> Block<'m> {
+        Block { head: self.head(index), line: self.line(index) }
+    }
+
+    #[inline(always)]
+    fn line(&self, index: Index) -> &'m Line {
         // SAFETY: an `Index` is in a slot that was written and is never written as a whole again;
         // the memory is borrowed for 'm.
         unsafe { self.lines.add(index.0 as usize).as_ref() }
     }
 
     #[inline(always)]
-    pub(crate) fn head(&self, index: Index) -> &'m Head {
+    fn head(&self, index: Index) -> &'m Head {
         // SAFETY: as in `line`.
         unsafe { self.heads.add(index.0 as usize).as_ref() }
     }

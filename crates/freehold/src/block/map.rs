@@ -11,19 +11,18 @@
 //! so a lookup can never race with its reuse.
 
 use super::bits;
-use super::layout::{Blocks, Index, SetUp};
+use super::layout::{Blocks, SetUp};
 use super::tag::{ABSENT, HOLES};
-use super::words::{Head, Line};
-use super::{FRAMES, WORDS};
-use crate::primitive::{AtomicU32, AtomicU64, Ordering, Plain, acquire_fence, release_fence};
+use super::{Block, FRAMES, Index, WORDS};
+use crate::primitive::{AtomicU32, AtomicU64, Ordering, Relaxed, acquire_fence, release_fence};
 use crate::types::section::{SECTION_BLOCKS, SECTION_BLOCKS_LOG, SECTION_SHIFT};
 use crate::zone::board::Rows;
 
 /// A piece of memory, at frame granularity; spent entries are there to be used.
 ///
-/// Whoever changes one may be stopped between its two ends, and must not claim memory meanwhile
-/// that is not there: a spent entry starts and ends at 0, its end goes first, and a new one's start
-/// comes first.
+/// A thread that changes one may be stopped between its two ends, and must not claim memory
+/// meanwhile that is not there: a spent entry starts and ends at 0, its end goes first, and a new
+/// one's start comes first.
 pub(crate) struct MemoryRange {
     pub(crate) start: AtomicU64,
     pub(crate) end: AtomicU64,
@@ -59,51 +58,46 @@ pub(crate) struct FrameMap<'m> {
     pub(crate) first_section: u64,
     pub(crate) blocks: Blocks<'m>,
     pub(crate) ranges: &'m [MemoryRange],
-    /// Odd while the ranges change. Whoever has not found a frame in them looks again if it has
-    /// changed.
+    /// Odd while the ranges change. A thread that has not found a frame in them looks again if it
+    /// has changed.
     pub(crate) ranges_version: AtomicU32,
 }
 
 impl<'m> FrameMap<'m> {
     /// The frame's block; `None` where its section is not set up, or outside the span.
     #[inline(always)]
-    pub(crate) fn locate(&self, pfn: u64) -> Option<Index> {
+    pub(crate) fn locate(&self, pfn: u64) -> Option<Block<'m>> {
         let section = (pfn >> SECTION_SHIFT).wrapping_sub(self.first_section);
-        self.blocks.locate(section, (pfn >> 9) as u32)
+        self.blocks.locate(section, (pfn >> 9) as u32).map(|index| self.block(index))
+    }
+
+    /// The block with that metadata.
+    #[inline(always)]
+    pub(crate) fn block(&self, index: Index) -> Block<'m> {
+        self.blocks.block(index)
     }
 
     /// A block by its number: its PFN divided by 512.
-    pub(crate) fn locate_block(&self, number: u64) -> Option<Index> {
+    pub(crate) fn locate_block(&self, number: u64) -> Option<Block<'m>> {
         self.locate(number << 9)
     }
 
+    /// The block at that place of another one's section, all of which is set up at once.
     #[inline(always)]
-    pub(crate) fn line(&self, index: Index) -> &'m Line {
-        self.blocks.line(index)
-    }
-    #[inline(always)]
-    pub(crate) fn head(&self, index: Index) -> &'m Head {
-        self.blocks.head(index)
-    }
-    /// The first block of a section: what is known of the whole section is kept there.
-    pub(crate) fn first_of_section(&self, index: Index) -> &'m Head {
-        self.blocks.head(index.beside(0))
-    }
-    /// The board's rows of a block's section.
-    #[inline(always)]
-    pub(crate) fn rows(&self, index: Index) -> &'m Rows {
-        self.blocks.rows(index)
+    pub(crate) fn beside(&self, block: Block<'m>, in_section: u32) -> Block<'m> {
+        self.block(block.index().beside(in_section))
     }
 
-    /// The PFN of a block's first frame.
+    /// The board's rows of a block's section.
     #[inline(always)]
-    pub(crate) fn base(&self, index: Index) -> u64 {
-        u64::from(self.head(index).number) << 9
+    pub(crate) fn rows(&self, block: Block<'m>) -> &'m Rows {
+        self.blocks.rows(block.index())
     }
 
     /// Sets up the section of that frame if it is not; `false` where there is no room for another
     /// one, outside the span, or where somebody else is at it and `wait`, which is called some
-    /// thousand times at most, says not to wait: whoever may have interrupted that one must not.
+    /// thousand times at most, says not to wait: a thread that may have interrupted that one must
+    /// not.
     pub(crate) fn set_up(&self, pfn: u64, wait: impl Fn() -> bool) -> bool {
         let section = (pfn >> SECTION_SHIFT).wrapping_sub(self.first_section);
         let number = (pfn >> SECTION_SHIFT) << SECTION_BLOCKS_LOG;
@@ -118,9 +112,10 @@ impl<'m> FrameMap<'m> {
         false
     }
 
-    /// All blocks that are set up, from the lowest on. Looks at every section of the span below the last.
-    pub(crate) fn all(&self) -> impl Iterator<Item = Index> + '_ {
-        self.blocks.sections().flat_map(Index::of_section)
+    /// All blocks that are set up, from the lowest on. Looks at every section of the span below the
+    /// last.
+    pub(crate) fn all(&self) -> impl Iterator<Item = Block<'m>> + '_ {
+        self.blocks.sections().flat_map(Index::of_section).map(|index| self.block(index))
     }
 
     /// The first block from number `number` on, before `end`, whose section is set up.
@@ -147,15 +142,15 @@ impl<'m> FrameMap<'m> {
     }
 
     /// Looks at the ranges, again if they have changed meanwhile: a piece that moves from one entry
-    /// to another may be missed once. Whoever changes them does so for a few stores, so this ends;
-    /// it gives up after some thousand looks, if that one was stopped in the middle.
+    /// to another may be missed once. A thread that changes them does so for a few stores, so this
+    /// ends; it gives up after some thousand looks, if that one was stopped in the middle.
     pub(crate) fn looked_at<T>(&self, look: impl Fn() -> T) -> T {
         for _ in 0..LOOKS {
             // Acquire: the look comes after it.
             let before = self.ranges_version.load(Ordering::Acquire);
             let found = look();
-            // The look comes before what follows: whoever saw a change sees that the version has
-            // changed.
+            // The look comes before what follows: a thread that saw a change sees that the version
+            // has changed.
             acquire_fence();
             if before % 2 == 0 && self.ranges_version.load(Ordering::Relaxed) == before {
                 return found;
@@ -166,22 +161,22 @@ impl<'m> FrameMap<'m> {
 
     /// Runs `change` on the ranges. Under the hotplug lock.
     pub(crate) fn change_ranges<T>(&self, change: impl FnOnce() -> T) -> T {
-        // Relaxed, and a fence: whoever sees anything that `change` writes sees this.
+        // Relaxed, and a fence: a thread that sees anything that `change` writes sees this.
         self.ranges_version.fetch_add(1, Ordering::Relaxed);
         release_fence();
         let result = change();
-        // Release: whoever sees this sees all of it.
+        // Release: a thread that sees this sees all of it.
         self.ranges_version.fetch_add(1, Ordering::Release);
         result
     }
 
     /// Which frames of a block exist.
-    pub(crate) fn present(&self, index: Index) -> [u64; WORDS] {
-        let tag = self.head(index).tag.get();
+    pub(crate) fn present(&self, block: Block<'_>) -> [u64; WORDS] {
+        let tag = block.head.tag.get();
         match tag.state() {
             ABSENT => [0; WORDS],
             _ if !tag.has(HOLES) => [!0; WORDS],
-            _ => self.present_of_ranges(self.base(index)),
+            _ => self.present_of_ranges(block.base()),
         }
     }
 
@@ -210,7 +205,7 @@ mod tests {
     use core::cell::Cell;
 
     use super::LOOKS;
-    use crate::testing::machine;
+    use crate::tests::testing::machine;
 
     #[test]
     fn ranges_that_change_while_they_are_looked_at_are_looked_at_again() {

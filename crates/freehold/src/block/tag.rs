@@ -15,13 +15,13 @@
 //!
 //! | state | the block's words | who may change the tag |
 //! |---|---|---|
-//! | `ABSENT` | 0 | hotplug, and whoever has cleared the block's bit in the zone's bitmap |
+//! | `ABSENT` | 0 | hotplug, and a thread that has cleared the block's bit in the zone's bitmap |
 //! | `WHOLE` | 0: all of it is free | who has cleared its bit, has it in hand, or has just made it whole |
 //! | `SPLIT` | tell which frames are free | anybody, by a compare-exchange |
 //! | `TAKEN` | 0: all of it is in use | anybody who frees it, by a compare-exchange |
 //!
-//! A whole block is in one of three places: its bit in the zone's bitmap; in a CPU's hand, which the
-//! tag says; or with who is a few steps from setting the bit or from using the block.
+//! A whole block is in one of three places: its bit in the zone's bitmap; in a CPU's hand, which
+//! the tag says; or with who is a few steps from setting the bit or from using the block.
 
 use crate::primitive::{AtomicU32, Ordering};
 
@@ -70,27 +70,28 @@ impl Tag {
     }
     /// An ordinary split block: frames may go into its words without a closer look.
     #[inline(always)]
-    pub(crate) const fn is_plain_split(self) -> bool {
+    pub(crate) const fn is_ordinary(self) -> bool {
         self.0 & (STATE | HOLES | ISOLATED) == SPLIT
     }
-    /// A plain split block of that type.
+    /// An ordinary split block of that type.
     #[inline(always)]
-    pub(crate) const fn is_plain_split_of(self, migratetype: usize) -> bool {
+    pub(crate) const fn is_ordinary_of(self, migratetype: usize) -> bool {
         self.0 & (STATE | TYPE | HOLES | ISOLATED) == SPLIT | (migratetype as u32) << TYPE_SHIFT
     }
-    /// What a plain split block of type 0 has in a zone, for [`is_plain_split_in`](Self::is_plain_split_in).
-    pub(crate) const fn plain_split_in(zone: u8) -> u32 {
+    /// What an ordinary split block of type 0 has in a zone, for
+    /// [`is_ordinary_in`](Self::is_ordinary_in).
+    pub(crate) const fn ordinary_in(zone: u8) -> u32 {
         Self::new(SPLIT, 0, zone).0
     }
-    /// A plain split block of the zone that [`plain_split_in`](Self::plain_split_in) was asked for.
+    /// An ordinary split block of the zone that [`ordinary_in`](Self::ordinary_in) was asked for.
     #[inline(always)]
-    pub(crate) const fn is_plain_split_in(self, plain: u32) -> bool {
-        self.0 & (STATE | HOLES | ISOLATED | ZONE) == plain
+    pub(crate) const fn is_ordinary_in(self, ordinary: u32) -> bool {
+        self.0 & (STATE | HOLES | ISOLATED | ZONE) == ordinary
     }
-    /// [`is_plain_split_in`](Self::is_plain_split_in), of that type.
+    /// [`is_ordinary_in`](Self::is_ordinary_in), of that type.
     #[inline(always)]
-    pub(crate) const fn is_plain_split_of_in(self, migratetype: usize, plain: u32) -> bool {
-        let own = plain | (migratetype as u32) << TYPE_SHIFT;
+    pub(crate) const fn is_ordinary_of_in(self, migratetype: usize, ordinary: u32) -> bool {
+        let own = ordinary | (migratetype as u32) << TYPE_SHIFT;
         self.0 & (STATE | TYPE | HOLES | ISOLATED | ZONE) == own
     }
     /// A split block of that type and zone whose frames may be handed out.
@@ -143,9 +144,9 @@ impl TagCell {
 
     /// For who has the block alone; see the table above.
     pub(crate) fn set(&self, tag: Tag) {
-        // SeqCst: the class is read next by whoever makes a block a split one, while whoever clears
-        // a stale bit of the board reads this after it; see `transfer::class`. Release is part of
-        // it: whoever sees the new state sees the words that go with it.
+        // SeqCst: the class is read next by a thread that makes a block a split one, while a thread
+        // that clears a stale bit of the board reads this after it; see `transfer::class`. Release
+        // is part of it: a thread that sees the new state sees the words that go with it.
         self.0.store(tag.0, Ordering::SeqCst);
     }
 

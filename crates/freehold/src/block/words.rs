@@ -5,7 +5,7 @@
 //!            put: fetch_or, by anybody at any time
 //!   hand  ------------------------------------------>  word
 //!         <------------------------------------------
-//!            take: swap(0) by whoever has leased the word; compare-exchange by anybody, where nobody has
+//!            take: swap(0) by a thread that has leased the word; compare-exchange by anybody, where nobody has
 //! ```
 //!
 //! A frame is in exactly one place: allocated, in its word, in the mask of the one CPU that leases
@@ -18,18 +18,19 @@
 //!
 //! **The class** says how large a free run the zone's board knows of: 0 = none, `k` = of order
 //! `k - 1`. It may be too high, since frames are taken without telling, but when all is quiet it is
-//! not too low: see [`class`](crate::transfer::class).
+//! not too low: see [`class`](crate::block::class).
 
 use super::tag::TagCell;
-use super::{BLOCK_ORDER, FRAMES, WORDS, bits};
-use crate::primitive::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering, Plain};
+use super::{BLOCK_ORDER, FRAMES, Index, WORDS, bits};
+use crate::primitive::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering, Relaxed};
 use crate::types::ids::MAX_CPUS;
 
 /// Nothing is known to be free.
 pub(crate) const CLASS_NONE: u8 = 0;
 /// Every frame is free.
 pub(crate) const CLASS_WHOLE: u8 = BLOCK_ORDER as u8 + 1;
-/// Somebody takes all of its words, to make it whole; whoever does looks at the words afterwards.
+/// Somebody takes all of its words, to make it whole; a thread that does looks at the words
+/// afterwards.
 pub(crate) const CLASS_BUSY: u8 = u8::MAX;
 
 /// In a lease: the CPU has nothing of the word in hand.
@@ -50,30 +51,34 @@ pub(crate) struct Head {
     /// The board says, or is about to say, that it has loose frames: in no run of eight. A
     /// preference, for which single frames are taken first: it may be wrong either way.
     pub(crate) loose: AtomicBool,
-    /// Of a section's first block: how many of the section, whichever zone's, went to unmovable or
-    /// reclaimable requests and have not come back. For a moment it may be below 0, wrapped: tags are
-    /// changed first.
-    pub(crate) tainted: AtomicU16,
+    /// Where in the metadata it is.
+    index: Index,
 }
 
 impl Head {
-    pub(crate) fn new(number: u32) -> Self {
+    pub(crate) fn new(number: u32, index: Index) -> Self {
         Self {
+            index,
             tag: TagCell::new(),
             number,
             leases: core::array::from_fn(|_| AtomicU16::new(0)),
             class: AtomicU8::new(CLASS_NONE),
             loose: AtomicBool::new(false),
-            tainted: AtomicU16::new(0),
         }
+    }
+
+    /// Where in the metadata it is.
+    #[inline(always)]
+    pub(crate) fn index(&self) -> Index {
+        self.index
     }
 
     /// Who leases a word: 0 for nobody, a CPU's number plus 1, with [`EMPTY`] where it has nothing
     /// in hand.
     #[inline(always)]
     pub(crate) fn lease(&self, w: usize) -> u16 {
-        // SeqCst: whoever has lowered the class reads it after the word. Acquire is part of it: what the
-        // leaseholder's hand shows was written before.
+        // SeqCst: a thread that has lowered the class reads it after the word. Acquire is part of
+        // it: what the leaseholder's hand shows was written before.
         self.leases[w % WORDS].load(Ordering::SeqCst)
     }
 
@@ -81,7 +86,7 @@ impl Head {
     #[inline(always)]
     pub(crate) fn change_lease(&self, w: usize, from: u16, to: u16) -> bool {
         // SeqCst: the tag is read after it; isolation changes the tag and then reads this. AcqRel
-        // is part of it: whoever had the word before is done with it.
+        // is part of it: a thread that had the word before is done with it.
         self.leases[w % WORDS]
             .compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed)
             .is_ok()
@@ -109,8 +114,8 @@ impl Head {
 
     /// Changes the class if it still is `from`.
     pub(crate) fn change_class(&self, from: u8, to: u8) -> bool {
-        // SeqCst: the words are read next by whoever lowers it, the row of the board is written
-        // next by whoever raises it. Relaxed on failure: the caller looks again.
+        // SeqCst: the words are read next by a thread that lowers it, the row of the board is
+        // written next by a thread that raises it. Relaxed on failure: the caller looks again.
         self.class.compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
@@ -126,8 +131,9 @@ impl Head {
         self.class.store(CLASS_NONE, Ordering::SeqCst);
     }
 
-    /// Whether a word that is `now` has a larger run than the class says. From order 6 on runs are whole
-    /// words: whoever raises the class looks at the others, and whether the block is BUSY.
+    /// Whether a word that is `now` has a larger run than the class says. From order 6 on runs are
+    /// whole words: a thread that raises the class looks at the others, and whether the block is
+    /// BUSY.
     #[inline(always)]
     pub(crate) fn completes(&self, now: u64) -> bool {
         // CLASS_BUSY as well, of which this leaves 15.
@@ -146,7 +152,7 @@ impl Line {
         Self(core::array::from_fn(|_| AtomicU64::new(0)))
     }
 
-    /// A word itself, for whoever leases it.
+    /// A word itself, for a thread that leases it.
     pub(crate) fn cell(&self, w: usize) -> &AtomicU64 {
         &self.0[w % WORDS]
     }
@@ -212,7 +218,7 @@ impl Line {
     }
 
     /// Puts frames that this CPU had in hand. Returns what the word is now, and which frames were
-    /// there already: frees that went wrong unseen, which leave the frame free once.
+    /// there already: frees that went wrong unnoticed, which leave the frame free once.
     #[inline]
     pub(crate) fn put_back(&self, w: usize, bits: u64) -> (u64, u64) {
         // SeqCst: as `put`.
@@ -220,7 +226,7 @@ impl Line {
         (old | bits, old & bits)
     }
 
-    /// Takes all of a word: for whoever has just leased it, or has it leased.
+    /// Takes all of a word: for a thread that has just leased it, or has it leased.
     #[inline(always)]
     pub(crate) fn take_word(&self, w: usize) -> u64 {
         // Acquire: pairs with the puts. SeqCst, since the tag is read next: see
@@ -269,17 +275,17 @@ impl Line {
         self.0[w % WORDS].fetch_and(!bits, Ordering::Relaxed) & bits
     }
 
-    /// Makes all frames of a word free, for whoever is about to split the block. Returns what was
-    /// there: frees that went wrong unseen.
+    /// Makes all frames of a word free, for a thread that is about to split the block. Returns what
+    /// was there: frees that went wrong unnoticed.
     pub(crate) fn fill_word(&self, w: usize) -> u64 {
-        // Release: whoever takes frames of it sees that the block was whole. An exchange, since
-        // somebody who looked at the block when it was another one may put frames there at this
-        // moment.
+        // Release: a thread that takes frames of it sees that the block was whole. An exchange,
+        // since somebody who looked at the block when it was another one may put frames there at
+        // this moment.
         self.0[w % WORDS].swap(!0, Ordering::SeqCst)
     }
 
     /// Whether a block that is wholly free, or taken as a whole, has frames in its words: frees
-    /// that went wrong unseen.
+    /// that went wrong unnoticed.
     #[inline(always)]
     pub(crate) fn has_strays(&self) -> bool {
         self.0.iter().fold(0, |any, word| any | word.get()) != 0
@@ -338,7 +344,7 @@ pub(crate) fn class_of(word: impl Fn(usize) -> u64, counts: impl Fn(usize) -> bo
             larger = bits::LANES[6];
             continue;
         }
-        // Whoever has a run has half of it.
+        // A thread that has a run has half of it.
         while larger.has_full(word) {
             class += 1;
             larger = bits::LANES[usize::from(class)];
@@ -348,8 +354,8 @@ pub(crate) fn class_of(word: impl Fn(usize) -> u64, counts: impl Fn(usize) -> bo
     class.max(CLASS_OF_FULL[full])
 }
 
-/// The smallest of the gaps of `len` free frames or more (1 to 512 of them), wherever they start, and of
-/// those the lowest: its length, and its first frame.
+/// The smallest of the gaps of `len` free frames or more (1 to 512 of them), wherever they start,
+/// and of those the lowest: its length, and its first frame.
 pub(crate) fn smallest_gap(words: &[u64; WORDS], len: usize) -> Option<(usize, usize)> {
     // A bit is set where `have` free frames start.
     let (mut starts, mut have) = (*words, 1);

@@ -16,7 +16,7 @@ use core::marker::PhantomData;
 
 use crate::cpu::inside::Inside;
 use crate::cpu::state::CpuState;
-use crate::primitive::Plain;
+use crate::primitive::Relaxed;
 use crate::{AllocError, CpuId, Freehold, Platform};
 
 /// How a [`Handle`](crate::Handle) gets into its CPU's state: [`Anybody`] or [`Owner`].
@@ -35,7 +35,7 @@ pub(crate) trait Way<'m> {
         cpu: CpuId,
     ) -> Result<&'m CpuState<'m>, AllocError>;
 
-    /// Whether the lock is biased to whoever comes through here.
+    /// Whether the lock is biased to a thread that comes through here.
     fn biased(&self) -> bool;
 
     /// Gets in if that takes neither waiting nor a heavy barrier, by the cheaper way first; out
@@ -72,7 +72,7 @@ pub struct Anybody {
 }
 
 impl Anybody {
-    pub(super) const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self { _private: () }
     }
 }
@@ -107,17 +107,17 @@ impl<'m> Way<'m> for Anybody {
 /// Dropping it gives the CPU back, for which it waits until nobody is inside.
 pub struct Owner<'a, 'm, P: Platform> {
     fh: &'a Freehold<'m, P>,
-    pub(super) state: &'m CpuState<'m>,
+    pub(crate) state: &'m CpuState<'m>,
     id: CpuId,
     /// The CPU's lock is biased to this owner.
-    pub(super) biased: bool,
+    pub(crate) biased: bool,
     /// Not to be used by two threads at once: `Cell` is Send but not Sync.
     not_sync: PhantomData<Cell<()>>,
 }
 
 impl<'a, 'm, P: Platform> Owner<'a, 'm, P> {
     /// Takes the CPU.
-    pub(super) fn take(fh: &'a Freehold<'m, P>, cpu: CpuId) -> Result<Self, AllocError> {
+    pub(crate) fn take(fh: &'a Freehold<'m, P>, cpu: CpuId) -> Result<Self, AllocError> {
         let state = Way::state(&Anybody::new(), fh, cpu)?;
         let _inside = Inside::enter(fh, state, cpu, false);
         // It may have gone offline since it was looked at.

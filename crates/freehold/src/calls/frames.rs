@@ -11,7 +11,7 @@
 //! is `Frames` too.
 
 use super::door::Door;
-use super::handle::Handle;
+use super::handle::{Handle, free_runs};
 use crate::{
     AllocError, BulkFreeError, FrameRange, FreeError, Freehold, Order, Pfn, Platform, Request,
 };
@@ -90,34 +90,6 @@ pub trait Frames {
     ) -> Result<u64, FreeError> {
         free_runs(range, last_reference, |run| self.free_range(run))
     }
-}
-
-/// Frees the maximal runs of frames for which `last_reference` says so, lowest first; returns how
-/// many frames were kept.
-pub(super) fn free_runs(
-    range: FrameRange,
-    mut last_reference: impl FnMut(Pfn) -> bool,
-    free: impl Fn(FrameRange) -> Result<(), FreeError>,
-) -> Result<u64, FreeError> {
-    if range.is_empty() {
-        return Err(FreeError::ZeroLength);
-    }
-    let mut kept = 0;
-    let mut start = range.start;
-    for pfn in range.start.get()..range.end.get() {
-        if last_reference(Pfn::new(pfn)) {
-            continue;
-        }
-        kept += 1;
-        if start.get() < pfn {
-            free(FrameRange { start, end: Pfn::new(pfn) })?;
-        }
-        start = Pfn::new(pfn + 1);
-    }
-    if start < range.end {
-        free(FrameRange { start, end: range.end })?;
-    }
-    Ok(kept)
 }
 
 // Always inlined, as what they call: a request is known at compile time then, and a pair of calls

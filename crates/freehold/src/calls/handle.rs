@@ -9,13 +9,13 @@
 //! ```
 //!
 //! Each call is written once, for every [door](super::door); the compiler makes one of each. A
-//! single chunk's calls are in [`chunk`](super::chunk), those of many frames and of ranges here.
-//! Code that cares for none of this takes [`Frames`](crate::Frames).
+//! single chunk's calls are in [`alloc::fast`](crate::alloc::fast) and
+//! [`free::fast`](crate::free::fast), those of many frames and of ranges here. Code that cares for
+//! none of this takes [`Frames`](crate::Frames).
 
 use super::door::{Anybody, Door, Owner};
-use super::frames::free_runs;
 use crate::cpu::inside::Inside;
-use crate::primitive::Plain;
+use crate::primitive::Relaxed;
 use crate::{
     AllocError, AllocFlags, BulkFreeError, CpuId, FrameRange, FreeError, Freehold, Pfn, Platform,
     Request,
@@ -23,9 +23,9 @@ use crate::{
 
 /// The calls of one CPU, through a [`Door`]: see [`On`] and [`Owned`] for the two there are.
 pub struct Handle<'a, 'm, P: Platform, D: Door<'m>> {
-    pub(super) fh: &'a Freehold<'m, P>,
-    pub(super) id: CpuId,
-    pub(super) door: D,
+    pub(crate) fh: &'a Freehold<'m, P>,
+    pub(crate) id: CpuId,
+    pub(crate) door: D,
 }
 
 /// Calls on one CPU that anybody may make at any time. Made by [`Freehold::on`] and
@@ -37,7 +37,7 @@ pub type On<'a, 'm, P> = Handle<'a, 'm, P, Anybody>;
 pub type Owned<'a, 'm, P> = Handle<'a, 'm, P, Owner<'a, 'm, P>>;
 
 impl<'m, P: Platform> Freehold<'m, P> {
-    /// Calls made on that CPU, by whoever and from wherever. Whether it is online is checked by
+    /// Calls made on that CPU, by any thread. Whether it is online is checked by
     /// each call.
     #[inline]
     #[must_use]
@@ -46,8 +46,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 
     /// Calls made on the current CPU, which the platform is asked for once, now: a handle that is
-    /// kept stays with that CPU wherever its thread goes. Whoever wants the platform asked at each
-    /// call uses the allocator itself as [`Frames`](crate::Frames).
+    /// kept stays with that CPU wherever its thread goes. A thread that wants the platform asked at
+    /// each call uses the allocator itself as [`Frames`](crate::Frames).
     #[inline]
     #[must_use]
     pub fn here(&self) -> On<'_, 'm, P> {
@@ -68,7 +68,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
 impl<'a, 'm, P: Platform, D: Door<'m>> Handle<'a, 'm, P, D> {
     /// Enters for a call that may wait, unless the request forbids it.
     #[inline(always)]
-    pub(super) fn enter(&self, flags: AllocFlags) -> Result<Inside<'a, 'm, P>, AllocError> {
+    pub(crate) fn enter(&self, flags: AllocFlags) -> Result<Inside<'a, 'm, P>, AllocError> {
         let state = self.door.state(self.fh, self.id)?;
         let biased = self.door.biased();
         if flags.contains(AllocFlags::NO_LOCK) {
@@ -98,7 +98,7 @@ impl<'a, 'm, P: Platform, D: Door<'m>> Handle<'a, 'm, P, D> {
     /// frames at the same moment.
     pub fn free_range(&self, range: FrameRange) -> Result<(), FreeError> {
         let inside = self.enter_to_free()?;
-        self.fh.free_checked_range(inside.as_ref(), range)
+        self.fh.freeing(inside.as_ref()).range(range)
     }
 
     /// Whether [`free_range`](Self::free_range) would refuse these frames now, and why; changes
@@ -110,7 +110,7 @@ impl<'a, 'm, P: Platform, D: Door<'m>> Handle<'a, 'm, P, D> {
     /// See [`FreeError`]. A free that comes in between this call and the caller's is not seen.
     pub fn check_free(&self, range: FrameRange) -> Result<(), FreeError> {
         let inside = self.enter_to_free()?;
-        self.fh.check_range(inside.as_ref(), range)
+        self.fh.freeing(inside.as_ref()).check(range)
     }
 
     /// Frees those frames of a range for which `last_reference` says so, in maximal runs; returns
@@ -139,7 +139,7 @@ impl<'a, 'm, P: Platform, D: Door<'m>> Handle<'a, 'm, P, D> {
         match self.enter(request.flags) {
             Ok(inside) => inside.alloc_bulk(&request, out),
             // Somebody else is inside, whom this caller may have interrupted.
-            Err(AllocError::WouldBlock) => self.fh.alloc_bulk_unseen(self.id, &request, out),
+            Err(AllocError::WouldBlock) => self.fh.outside().alloc_bulk(self.id, &request, out),
             Err(error) => Err(error),
         }
     }
@@ -153,7 +153,7 @@ impl<'a, 'm, P: Platform, D: Door<'m>> Handle<'a, 'm, P, D> {
     #[inline]
     pub fn free_bulk(&self, frames: &[Pfn]) -> Result<(), BulkFreeError> {
         match self.enter_to_free() {
-            Ok(inside) => self.fh.free_frames(inside.as_ref(), frames),
+            Ok(inside) => self.fh.freeing(inside.as_ref()).frames(frames),
             Err(error) => Err(BulkFreeError { freed: 0, error }),
         }
     }
@@ -188,4 +188,32 @@ impl<'a, 'm, P: Platform, D: Door<'m>> Handle<'a, 'm, P, D> {
     pub fn cpu(&self) -> CpuId {
         self.id
     }
+}
+
+/// Frees the maximal runs of frames for which `last_reference` says so, lowest first; returns how
+/// many frames were kept.
+pub(crate) fn free_runs(
+    range: FrameRange,
+    mut last_reference: impl FnMut(Pfn) -> bool,
+    free: impl Fn(FrameRange) -> Result<(), FreeError>,
+) -> Result<u64, FreeError> {
+    if range.is_empty() {
+        return Err(FreeError::ZeroLength);
+    }
+    let mut kept = 0;
+    let mut start = range.start;
+    for pfn in range.start.get()..range.end.get() {
+        if last_reference(Pfn::new(pfn)) {
+            continue;
+        }
+        kept += 1;
+        if start.get() < pfn {
+            free(FrameRange { start, end: Pfn::new(pfn) })?;
+        }
+        start = Pfn::new(pfn + 1);
+    }
+    if start < range.end {
+        free(FrameRange { start, end: range.end })?;
+    }
+    Ok(kept)
 }

@@ -1,29 +1,45 @@
 //! Who does something: a CPU, whose state is entered, or somebody outside of all of them.
 
 use super::state::CpuState;
-use crate::primitive::{AtomicU64, Count, SharedCount};
+use crate::primitive::{Count, SharedCount};
 use crate::zone::Zone;
 use crate::{Freehold, Platform};
 
-/// See the module's documentation. A CPU counts on its own lines, by plain stores.
-#[derive(Clone, Copy)]
-pub(crate) struct By<'a>(pub(crate) Option<&'a CpuState<'a>>);
+/// See the module's documentation. A CPU counts on its own lines, by plain stores; a thread that is
+/// outside of all has no counts that plain stores could change.
+pub(crate) struct By<'a, 'm, P> {
+    pub(crate) fh: &'a Freehold<'m, P>,
+    pub(crate) cpu: Option<&'a CpuState<'m>>,
+}
 
-/// Nobody whose counts could be written by plain stores.
-pub(crate) const OUTSIDE: By<'static> = By(None);
+impl<P> Clone for By<'_, '_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
 
-impl<P: Platform> Freehold<'_, P> {
+impl<P> Copy for By<'_, '_, P> {}
+
+impl<P: Platform> By<'_, '_, P> {
     /// Counts writes to what all CPUs of a zone share.
-    pub(crate) fn wrote(&self, by: By<'_>, zone: &Zone<'_>, writes: u32) {
-        match by.0 {
+    pub(crate) fn wrote(self, zone: &Zone<'_>, writes: u32) {
+        match self.cpu {
             Some(cpu) => cpu.counters.shared_writes.add(u64::from(writes)),
-            None => add(&zone.counters.shared_writes, writes),
+            None if writes != 0 => zone.counters.shared_writes.add_shared(u64::from(writes)),
+            None => {}
         }
     }
 }
 
-fn add(count: &AtomicU64, n: u32) {
-    if n != 0 {
-        count.add_shared(u64::from(n));
+impl<'m, P: Platform> Freehold<'m, P> {
+    /// A CPU, by who is inside its state.
+    #[inline(always)]
+    pub(crate) fn by<'a>(&'a self, cpu: &'a CpuState<'m>) -> By<'a, 'm, P> {
+        By { fh: self, cpu: Some(cpu) }
+    }
+
+    /// Somebody outside of every CPU's state.
+    pub(crate) fn outside(&self) -> By<'_, 'm, P> {
+        By { fh: self, cpu: None }
     }
 }

@@ -14,7 +14,7 @@
 //! takes that.
 
 use crate::platform::Barrier;
-use crate::primitive::{AtomicU32, Ordering, Plain, light_barrier, rarely};
+use crate::primitive::{AtomicU32, Ordering, Relaxed, light_barrier, rarely};
 
 /// In the intruders' word: one of them is inside.
 const LOCKED: u32 = 1;
@@ -25,7 +25,7 @@ const OWNERLESS: u32 = 2;
 /// See the module's documentation.
 pub(crate) struct Door {
     busy: AtomicU32,
-    /// [`LOCKED`] and [`OWNERLESS`]; whoever locked it writes it.
+    /// [`LOCKED`] and [`OWNERLESS`]; a thread that locked it writes it.
     intruder: AtomicU32,
 }
 
@@ -125,8 +125,8 @@ impl Door {
         }
     }
 
-    /// The entry of whoever may not wait: only where nobody owns the CPU and nobody is inside. An
-    /// owned CPU is not even asked, which would take a heavy barrier.
+    /// The entry of a call that may not wait: only where nobody owns the CPU and nobody is inside.
+    /// An owned CPU is not even asked, which would take a heavy barrier.
     #[inline]
     pub(crate) fn try_enter_unowned(&self) -> bool {
         // Acquire: pairs with the last intruder's release. Relaxed on failure: nothing was learnt.

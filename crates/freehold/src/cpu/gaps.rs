@@ -1,5 +1,5 @@
-//! The gaps that this CPU cuts runs of any length from: for each power of two of lengths the one that a
-//! search has found last.
+//! The gaps that this CPU cuts runs of any length from: for each power of two of lengths the one
+//! that a search has found last.
 //!
 //! ```text
 //! a search for 5 frames:   |###.......###|   the smallest gap that will do: 7 frames
@@ -9,22 +9,24 @@
 //! in a block just split:   |#####........|   what is left is the next one to cut
 //! ```
 //!
-//! **Why that is best fit still.** The search for `least` frames has seen no smaller gap, and what is
-//! left of the one it found is smaller than that was. So it is the one for each length from `least` up to
-//! its own. What is freed behind the search's back may fit better: what this CPU frees right in front of a
-//! gap is a part of it again, and all else waits until the gap is used up, which is one block at most.
+//! **Why that is best fit still.** The search for `least` frames has seen no smaller gap, and what
+//! is left of the one it found is smaller than that was. So it is the one for each length from
+//! `least` up to its own. What is freed behind the search's back may fit better: what this CPU
+//! frees right in front of a gap is a part of it again, and all else waits until the gap is used
+//! up, which is one block at most.
 //!
 //! Only hints: the frames are in their words, and may be gone.
 
 use crate::FrameRange;
 use crate::block::FRAMES;
-use crate::primitive::{AtomicBool, AtomicU16, AtomicU32, Plain};
+use crate::primitive::{AtomicBool, AtomicU16, AtomicU32, Relaxed};
 
 /// Powers of two of lengths, up to half a block and more. Few under loom, whose threads have small
 /// stacks.
 const KEPT: usize = if cfg!(any(loom, shuttle)) { 1 } else { FRAMES.ilog2() as usize };
 
-/// One gap: its block's number, and where in the block it starts and ends; `end` is 0 where there is none.
+/// One gap: its block's number, and where in the block it starts and ends; `end` is 0 where there
+/// is none.
 struct Gap {
     block: AtomicU32,
     start: AtomicU16,

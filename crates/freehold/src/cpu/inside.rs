@@ -4,7 +4,7 @@ use core::cell::Cell;
 
 use super::by::By;
 use super::state::{CpuState, Cursors};
-use crate::primitive::{Plain, rarely};
+use crate::primitive::{Relaxed, rarely};
 use crate::{CpuId, Freehold, Platform};
 
 /// A CPU's state, entered. Left when dropped; may be left and entered again in between, to reach
@@ -98,13 +98,13 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
 
     /// This CPU, as who does something.
     #[inline(always)]
-    pub(crate) fn by(&self) -> By<'m> {
-        By(Some(self.cpu))
+    pub(crate) fn by(&self) -> By<'a, 'm, P> {
+        self.fh.by(self.cpu)
     }
 
     /// Where this CPU leases its next words of that zone.
     pub(crate) fn cursors(&self, zone: usize) -> &'m Cursors {
-        self.fh.cursors_of(self.cpu, zone)
+        self.cpu.cursors(self.fh, zone)
     }
 
     /// Whether the zone is the one that this CPU's requests go to first.

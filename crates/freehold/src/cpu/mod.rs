@@ -1,14 +1,16 @@
-//! What one CPU has: the words it leases, hints of what it freed lately, a whole block or two, and
+//! What one CPU has: the words it leases, what it freed last, a whole block or two, and
 //! the door to it all.
 //!
 //! | file | what |
 //! |---|---|
 //! | [`door`] | getting in: nearly free for the owner, one compare-exchange for anybody else |
 //! | [`lease`] | the leased words and what of them is in hand |
-//! | [`hints`] | frames freed lately, to be looked for in their words |
+//! | [`recent`] | what it has freed last, to be looked for in its words |
 //! | [`gaps`] | where runs of any length are cut next |
 //! | [`counters`] | what it counts |
 //! | [`state`] | all of it together |
+//! | [`give_back`] | what is not used goes back: ticks, drains |
+//! | [`recall`] | every CPU's leases end: one heavy barrier for all of them |
 //! | [`inside`] | the proof that somebody is inside |
 //! | [`by`] | who does something: a CPU, or somebody outside of all |
 
@@ -16,7 +18,9 @@ pub(crate) mod by;
 pub(crate) mod counters;
 pub(crate) mod door;
 pub(crate) mod gaps;
-pub(crate) mod hints;
+pub(crate) mod give_back;
 pub(crate) mod inside;
 pub(crate) mod lease;
+pub(crate) mod recall;
+pub(crate) mod recent;
 pub(crate) mod state;

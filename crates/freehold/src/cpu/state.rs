@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! CpuState   door, leases           the lines that every call writes
-//!            hints, whole blocks    their own lines
+//!            recent, whole blocks   their own lines
 //!            counters               their own lines
 //! Cursors    one for each (CPU, zone): the block whose words are leased next, by purpose and migratetype
 //! ```
@@ -10,12 +10,13 @@
 use super::counters::CpuCounters;
 use super::door::Door;
 use super::gaps::Gaps;
-use super::hints::Hints;
 use super::lease::{Leases, Purpose};
-use crate::block::layout::{Index, Place};
+use super::recent::Recent;
+use crate::block::Block;
+use crate::block::layout::{Blocks, Place};
 use crate::block::tag::{TYPES, Tag};
 use crate::primitive::{AtomicBool, AtomicU32, AtomicU64};
-use crate::zone::watermarks::Found;
+use crate::zone::counters::Found;
 
 /// Whole blocks that a CPU keeps, so that an order-9 pair writes to nothing that others share.
 pub(crate) const KEPT: usize = 2;
@@ -32,7 +33,7 @@ pub(crate) struct CpuState<'m> {
     /// The zone that this CPU's requests go to first, of those with memory. Changes with memory,
     /// under the door.
     pub(crate) home_zone: AtomicU32,
-    /// [`Tag::plain_split_in`] of it.
+    /// [`Tag::ordinary_in`] of it.
     pub(crate) home_split: AtomicU32,
     /// The word of the last free that went into a word that is not leased: a second one leases it.
     pub(crate) last_key: AtomicU64,
@@ -44,13 +45,13 @@ pub(crate) struct CpuState<'m> {
     pub(crate) free: [AtomicU64; 8],
     pub(crate) leases: Leases<'m>,
     pub(crate) counters: CpuCounters,
-    pub(crate) hints: Hints,
+    pub(crate) recent: Recent,
     /// Wholly free blocks of the home zone.
     pub(crate) kept: [Place; KEPT],
     /// It may have something in hand, or a block in use: the allocator counts it as such.
     pub(crate) holds: AtomicBool,
     /// The generation in which a request came to nothing here, and which one; 0 for none. See
-    /// [`watch`](crate::transfer::watch).
+    /// [`watch`](crate::alloc::watch).
     pub(crate) futile: AtomicU64,
     pub(crate) futile_request: AtomicU64,
     /// A watermark was what it was short of.
@@ -58,7 +59,7 @@ pub(crate) struct CpuState<'m> {
     /// Looks of requests at all there is: what one of them has summed up says nothing in the next.
     pub(crate) looks: AtomicU64,
     /// The section of the zone where the next gap for a run is looked for: see
-    /// [`fit`](crate::calls::fit).
+    /// [`fit`](crate::alloc::fit).
     pub(crate) next_gap: AtomicU32,
     pub(crate) gaps: Gaps,
     /// Allocations when the last tick came.
@@ -76,13 +77,13 @@ impl<'m> CpuState<'m> {
             owned: AtomicBool::new(false),
             online: AtomicBool::new(false),
             home_zone: AtomicU32::new(0),
-            home_split: AtomicU32::new(Tag::plain_split_in(0)),
+            home_split: AtomicU32::new(Tag::ordinary_in(0)),
             last_key: AtomicU64::new(super::lease::NO_WORD),
             after_recall: AtomicU32::new(0),
             free: core::array::from_fn(|_| AtomicU64::new(0)),
             leases: Leases::new(no_word),
             counters: CpuCounters::new(),
-            hints: Hints::new(),
+            recent: Recent::new(),
             kept: core::array::from_fn(|_| Place::none()),
             holds: AtomicBool::new(false),
             futile: AtomicU64::new(0),
@@ -98,11 +99,12 @@ impl<'m> CpuState<'m> {
     }
 }
 
-/// Where a CPU leases its next words in one zone: hints, since the block's tag says whether it still
-/// may. And its count of that zone, where that is not its home.
+/// Where a CPU leases its next words in one zone: hints, since the block's tag says whether it
+/// still may. And its count of that zone, where that is not its home.
 pub(crate) struct Cursors {
     blocks: [[Place; TYPES]; 2],
-    /// The block that was split last for a run of any length: it stays split while the CPU cuts runs.
+    /// The block that was split last for a run of any length: it stays split while the CPU cuts
+    /// runs.
     cut: Place,
     /// As [`CpuState::free`].
     pub(crate) free: [AtomicU64; 8],
@@ -121,16 +123,21 @@ impl Cursors {
     }
 
     #[inline(always)]
-    pub(crate) fn get(&self, purpose: Purpose, migratetype: usize) -> Option<Index> {
-        self.blocks[purpose as usize][migratetype].block()
+    pub(crate) fn get<'m>(
+        &self,
+        blocks: &Blocks<'m>,
+        purpose: Purpose,
+        migratetype: usize,
+    ) -> Option<Block<'m>> {
+        self.blocks[purpose as usize][migratetype].block(blocks)
     }
 
-    pub(crate) fn set(&self, purpose: Purpose, migratetype: usize, block: Index) {
+    pub(crate) fn set(&self, purpose: Purpose, migratetype: usize, block: Block<'_>) {
         self.blocks[purpose as usize][migratetype].set(block, 0);
     }
 
     /// Whether some place names that block.
-    pub(crate) fn names(&self, block: Index) -> bool {
+    pub(crate) fn names(&self, block: Block<'_>) -> bool {
         self.places().any(|place| place.names(block))
     }
 
@@ -140,8 +147,8 @@ impl Cursors {
     }
 
     /// Has runs of any length come from that block; returns the one before it.
-    pub(crate) fn cut_from(&self, block: Index) -> Option<Index> {
-        let before = self.cut.block();
+    pub(crate) fn cut_from<'m>(&self, blocks: &Blocks<'m>, block: Block<'m>) -> Option<Block<'m>> {
+        let before = self.cut.block(blocks);
         self.cut.set(block, 0);
         before
     }

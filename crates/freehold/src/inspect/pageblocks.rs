@@ -1,10 +1,12 @@
-//! Looking at pageblocks one by one: who leases words of each, what it is meant for, how much of it is free.
+//! Looking at pageblocks one by one: who leases words of each, what it is meant for, how much of it
+//! is free.
 //!
 //! [`Freehold::zone_stats`] sums these up; a picture of memory needs them apart.
 
 use crate::block::tag::{ABSENT, HOLES, ISOLATED, Tag, WHOLE};
 use crate::block::words::count_of;
 use crate::block::{FRAMES, WORDS};
+use crate::zone::Zone;
 use crate::{CpuId, Freehold, Migratetype, Pfn, Platform};
 
 /// The state of one pageblock.
@@ -33,8 +35,11 @@ impl<P: Platform> Freehold<'_, P> {
     /// up to
     /// [`ZoneStats::free`](crate::ZoneStats::free).
     pub fn pageblocks(&self, zone: usize) -> impl Iterator<Item = PageblockState> + '_ {
-        let numbers = self.zones.get(zone).map(|z| self.block_numbers(z));
-        numbers.into_iter().flatten().filter_map(move |number| self.state_of_block(zone, number))
+        let zone = self.zones.get(zone);
+        let states = zone.map(|zone| {
+            zone.block_numbers(self).filter_map(|number| zone.state_of_block(self, number))
+        });
+        states.into_iter().flatten()
     }
 
     /// The pageblock that a frame lies in; `None` where there is no memory.
@@ -42,33 +47,37 @@ impl<P: Platform> Freehold<'_, P> {
     /// Takes no lock. Exact while nothing runs.
     #[must_use]
     pub fn pageblock(&self, pfn: Pfn) -> Option<PageblockState> {
-        let zone = self.zones.iter().position(|zone| zone.span.contains(pfn))?;
-        self.state_of_block(zone, pfn.get() >> 9)
+        let zone = self.zones.iter().find(|zone| zone.span.contains(pfn))?;
+        zone.state_of_block(self, pfn.get() >> 9)
     }
+}
 
-    fn state_of_block(&self, zone: usize, number: u64) -> Option<PageblockState> {
-        let z = &self.zones[zone];
-        let found =
-            self.map.locate_block(number).map(|index| (index, self.map.head(index).tag.get()));
+impl<'m> Zone<'m> {
+    fn state_of_block(
+        &self,
+        fh: &Freehold<'m, impl Platform>,
+        number: u64,
+    ) -> Option<PageblockState> {
+        let found = fh.map.locate_block(number).map(|block| (block, block.head.tag.get()));
         let (tag, free_frames, frames) = match found.filter(|(_, tag)| tag.state() != ABSENT) {
-            Some((index, tag)) => {
+            Some((block, tag)) => {
                 let frames =
-                    if tag.has(HOLES) { count_of(&self.map.present(index)) } else { FRAMES as u32 };
-                (tag, self.free_words(index, tag), frames)
+                    if tag.has(HOLES) { count_of(&fh.map.present(block)) } else { FRAMES as u32 };
+                (tag, block.free_words(fh, tag), frames)
             }
-            None if z.bitmap.contains(number - z.first_block) => {
-                let tag = Tag::new(WHOLE, Migratetype::Movable as usize, z.id);
+            None if self.bitmap.contains(number - self.first_block) => {
+                let tag = Tag::new(WHOLE, Migratetype::Movable as usize, self.id);
                 (tag, [!0; WORDS], FRAMES as u32)
             }
             None => return None,
         };
-        if tag.zone() != zone {
+        if tag.zone() != usize::from(self.id) {
             return None;
         }
         let migratetype = Migratetype::from_index(tag.migratetype()).filter(|_| !tag.has(ISOLATED));
         Some(PageblockState {
             start: Pfn::new(number << 9),
-            holder: found.and_then(|(index, _)| self.lessee(index)),
+            holder: found.and_then(|(block, _)| block.lessee()),
             migratetype: migratetype.unwrap_or(Migratetype::Isolate),
             frames: frames as u16,
             free: count_of(&free_frames) as u16,

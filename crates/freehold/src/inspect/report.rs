@@ -1,11 +1,11 @@
 //! Reading the statistics: counters as they are, and one walk over a zone's blocks.
 
-use crate::block::layout::Index;
+use crate::block::Block;
 use crate::block::tag::{ABSENT, CMA, HIGH_ATOMIC, IN_HAND, ISOLATED, SPLIT, Tag, WHOLE};
 use crate::block::words::{CLASS_NONE, CLASS_WHOLE, EMPTY, count_of};
 use crate::block::{FRAMES, WORDS, bits};
 use crate::inspect::stats::{CpuStats, ZoneStats};
-use crate::primitive::Plain;
+use crate::primitive::Relaxed;
 use crate::zone::Zone;
 use crate::{CpuId, FrameRange, Freehold, Migratetype, ORDERS, Order, Pfn, Platform};
 
@@ -19,7 +19,7 @@ pub struct Totals {
     pub unattributed_frees: u64,
     /// Double frees that no call could see; each was told to [`Platform::late_double_free`].
     pub late_double_frees: u64,
-    /// Writes to memory that all CPUs of a zone write, by whoever made them; see
+    /// Writes to memory that all CPUs of a zone write, by a thread that made them; see
     /// [`CpuStats::shared_writes`].
     pub shared_writes: u64,
 }
@@ -42,21 +42,12 @@ impl<'m, P: Platform> Freehold<'m, P> {
         Some((leased + kept * FRAMES as u64, u64::from(state.leases.limit()) * 64))
     }
 
-    /// The CPU that leases the word of a frame, and may have it in hand; `None` where nobody does, or
-    /// there is no frame.
+    /// The CPU that leases the word of a frame, and may have it in hand; `None` where nobody does,
+    /// or there is no frame.
     #[must_use]
     pub fn holder_of(&self, pfn: Pfn) -> Option<CpuId> {
-        let index = self.map.locate(pfn.get())?;
-        self.lessee_of(index, (pfn.get() / 64) as usize % WORDS)
-    }
-
-    fn lessee_of(&self, index: Index, w: usize) -> Option<CpuId> {
-        (self.map.head(index).lease(w) & !EMPTY).checked_sub(1).map(CpuId::new)
-    }
-
-    /// The first CPU that leases words of a block.
-    pub(crate) fn lessee(&self, index: Index) -> Option<CpuId> {
-        (0..WORDS).filter_map(|w| self.lessee_of(index, w)).min()
+        let block = self.map.locate(pfn.get())?;
+        block.lessee_of((pfn.get() / 64) as usize % WORDS)
     }
 
     /// Sums over all CPUs and zones. Takes no lock; does not walk.
@@ -97,13 +88,14 @@ impl<'m, P: Platform> Freehold<'m, P> {
     #[must_use]
     pub fn zone_stats(&self, zone: usize) -> Option<ZoneStats> {
         let z = self.zones.get(zone)?;
-        let mut stats = self.zone_history(z);
+        let mut stats = z.zone_history();
         let mut chunks = Chunks::default();
-        self.each_block(z, |base, tag, words| {
+        z.each_block(self, |base, tag, words| {
             let free = u64::from(count_of(words));
             let migratetype = type_told(tag);
             stats.blocks_by_type[migratetype] += 1;
-            let leased = self.leased_in(base).min(free);
+            let block = self.map.locate(base.get());
+            let leased = block.map_or(0, |block| block.leased(self)).min(free);
             if tag.state() == WHOLE && tag.has(IN_HAND) {
                 stats.blocks_in_cpus += 1;
                 stats.free_in_cpus += free;
@@ -125,25 +117,55 @@ impl<'m, P: Platform> Freehold<'m, P> {
         Some(stats)
     }
 
-    /// The fewest naturally aligned chunks that the free frames of a zone's blocks of one type form,
-    /// by order; those of isolated blocks are of type `Isolate`. `None` where there is no such zone.
-    /// Takes no lock; walks like [`zone_stats`](Self::zone_stats).
+    /// The fewest naturally aligned chunks that the free frames of a zone's blocks of one type
+    /// form, by order; those of isolated blocks are of type `Isolate`. `None` where there is no
+    /// such zone. Takes no lock; walks like [`zone_stats`](Self::zone_stats).
     #[must_use]
     pub fn free_chunks(&self, zone: usize, migratetype: Migratetype) -> Option<[u64; ORDERS]> {
         let mut chunks = Chunks::default();
-        self.each_block(self.zones.get(zone)?, |base, tag, words| {
+        self.zones.get(zone)?.each_block(self, |base, tag, words| {
             if type_told(tag) == migratetype as usize {
                 chunks.add(base, words);
             }
         });
         Some(chunks.end())
     }
+}
 
-    fn zone_history(&self, z: &Zone<'m>) -> ZoneStats {
-        let c = &z.counters;
+impl<'m> Block<'m> {
+    /// Frames that are in CPUs' hands.
+    fn leased(self, fh: &Freehold<'m, impl Platform>) -> u64 {
+        if self.head.tag.get().state() != SPLIT {
+            return 0;
+        }
+        (0..WORDS).map(|w| u64::from(self.leased_frames(fh, w).count_ones())).sum()
+    }
+
+    fn lessee_of(self, w: usize) -> Option<CpuId> {
+        (self.head.lease(w) & !EMPTY).checked_sub(1).map(CpuId::new)
+    }
+
+    /// The first CPU that leases words of a block.
+    pub(crate) fn lessee(self) -> Option<CpuId> {
+        (0..WORDS).filter_map(|w| self.lessee_of(w)).min()
+    }
+
+    /// The free frames of a block, in its words, in hands, or all of it.
+    pub(crate) fn free_words(self, fh: &Freehold<'m, impl Platform>, tag: Tag) -> [u64; WORDS] {
+        match tag.state() {
+            WHOLE => [!0; WORDS],
+            SPLIT => core::array::from_fn(|w| self.line.word(w) | self.leased_frames(fh, w)),
+            _ => [0; WORDS],
+        }
+    }
+}
+
+impl<'m> Zone<'m> {
+    fn zone_history(&self) -> ZoneStats {
+        let c = &self.counters;
         ZoneStats {
-            managed: z.managed.get(),
-            watermarks: [z.min.get(), z.low.get(), z.high.get()],
+            managed: self.managed.get(),
+            watermarks: [self.min.get(), self.low.get(), self.high.get()],
             fallbacks: c.fallbacks.get(),
             mixed: c.mixed.get(),
             shared_writes: c.shared_writes.get(),
@@ -151,34 +173,23 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
     }
 
-    /// Frames of a block that are in CPUs' hands.
-    fn leased_in(&self, base: Pfn) -> u64 {
-        let Some(index) = self.map.locate(base.get()) else { return 0 };
-        let head = self.map.head(index);
-        if head.tag.get().state() != SPLIT {
-            return 0;
-        }
-        (0..WORDS).map(|w| u64::from(self.leased_frames(index, w).count_ones())).sum()
-    }
-
     /// Every block of a zone that has memory, by rising address: its first frame, its tag, its free
     /// frames wherever they are. Blocks never used are found by the bitmap.
     pub(crate) fn each_block(
-        &self,
-        zone: &'m Zone<'m>,
+        &'m self,
+        fh: &Freehold<'m, impl Platform>,
         mut see: impl FnMut(Pfn, Tag, &[u64; WORDS]),
     ) {
-        for number in self.block_numbers(zone) {
-            let found =
-                self.map.locate_block(number).map(|index| (index, self.map.head(index).tag.get()));
+        for number in self.block_numbers(fh) {
+            let found = fh.map.locate_block(number).map(|block| (block, block.head.tag.get()));
             let (tag, words) = match found {
-                Some((index, tag)) if tag.state() != ABSENT => (tag, self.free_words(index, tag)),
-                _ if zone.bitmap.contains(number - zone.first_block) => {
-                    (Tag::new(WHOLE, Migratetype::Movable as usize, zone.id), [!0; WORDS])
+                Some((block, tag)) if tag.state() != ABSENT => (tag, block.free_words(fh, tag)),
+                _ if self.bitmap.contains(number - self.first_block) => {
+                    (Tag::new(WHOLE, Migratetype::Movable as usize, self.id), [!0; WORDS])
                 }
                 _ => continue,
             };
-            if tag.zone() == usize::from(zone.id) {
+            if tag.zone() == usize::from(self.id) {
                 see(Pfn::new(number << 9), tag, &words);
             }
         }
@@ -186,29 +197,21 @@ impl<'m, P: Platform> Freehold<'m, P> {
 
     /// The numbers of the blocks of a zone that are set up or in its bitmap, rising: where neither
     /// is, a span may be as large as the number space and takes no longer.
-    pub(crate) fn block_numbers(&self, zone: &'m Zone<'m>) -> impl Iterator<Item = u64> + '_ {
-        let (mut next, end) = (zone.span.start.get() >> 9, zone.span.end.get() >> 9);
+    pub(crate) fn block_numbers<P: Platform>(
+        &'m self,
+        fh: &Freehold<'m, P>,
+    ) -> impl Iterator<Item = u64> {
+        let (mut next, end) = (self.span.start.get() >> 9, self.span.end.get() >> 9);
         core::iter::from_fn(move || {
-            if next < end && self.map.locate_block(next).is_none() {
-                let bit = zone.bitmap.next(next - zone.first_block).0;
-                let whole = bit.map_or(end, |bit| zone.first_block + bit).min(end);
-                next = self.map.next_set_up(next, whole).unwrap_or(whole);
+            if next < end && fh.map.locate_block(next).is_none() {
+                let bit = self.bitmap.next(next - self.first_block).0;
+                let whole = bit.map_or(end, |bit| self.first_block + bit).min(end);
+                next = fh.map.next_set_up(next, whole).unwrap_or(whole);
             }
             let number = next;
             next += 1;
             (number < end).then_some(number)
         })
-    }
-
-    /// The free frames of a block, in its words, in hands, or all of it.
-    pub(crate) fn free_words(&self, index: Index, tag: Tag) -> [u64; WORDS] {
-        match tag.state() {
-            WHOLE => [!0; WORDS],
-            SPLIT => core::array::from_fn(|w| {
-                self.map.line(index).word(w) | self.leased_frames(index, w)
-            }),
-            _ => [0; WORDS],
-        }
     }
 }
 

@@ -2,7 +2,7 @@
 //! reading, sums are exact while nothing runs.
 
 use crate::cpu::counters::CpuCounters;
-use crate::primitive::Plain;
+use crate::primitive::Relaxed;
 use crate::{Migratetype, ORDERS, Order};
 
 impl CpuCounters {
@@ -48,8 +48,8 @@ pub struct CpuStats {
     /// Times it asked all other CPUs for what they had in hand, since it could not be served
     /// otherwise.
     pub recalls: u64,
-    /// Writes to memory that all CPUs of a zone write: rows of the board and their summaries, words of
-    /// the bitmap of whole blocks, blocks' classes, counts of free frames.
+    /// Writes to memory that all CPUs of a zone write: rows of the board and their summaries, words
+    /// of the bitmap of whole blocks, blocks' classes, counts of free frames.
     pub shared_writes: u64,
 }
 

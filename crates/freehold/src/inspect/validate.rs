@@ -15,12 +15,14 @@
 
 use core::fmt;
 
-use crate::block::layout::{Index, Place};
+use crate::block::Block;
+use crate::block::map::FrameMap;
 use crate::block::tag::{ABSENT, CMA, HIGH_ATOMIC, IN_HAND, ISOLATED, SPLIT, WHOLE};
 use crate::block::words::{CLASS_BUSY, CLASS_NONE, CLASS_WHOLE, EMPTY, class_of, count_of};
 use crate::cpu::lease::{Leases, NO_WORD, SLOTS};
+use crate::cpu::state::CpuState;
 use crate::platform::Barrier;
-use crate::primitive::Plain;
+use crate::primitive::Relaxed;
 use crate::zone::Zone;
 use crate::zone::board::row_of;
 use crate::{Freehold, Pfn, Platform};
@@ -59,8 +61,8 @@ fn expect(pfn: u64, what: &'static str, found: u64, expected: u64) -> Result<(),
 }
 
 impl<'m, P: Platform> Freehold<'m, P> {
-    /// Checks every invariant. Takes time proportional to the memory used so far, and a look at each
-    /// 128 MiB of the span below it; everybody else waits meanwhile.
+    /// Checks every invariant. Takes time proportional to the memory used so far, and a look at
+    /// each 128 MiB of the span below it; everybody else waits meanwhile.
     ///
     /// # Errors
     ///
@@ -88,30 +90,79 @@ impl<'m, P: Platform> Freehold<'m, P> {
 
     fn walk(&self) -> Result<(), Violation> {
         let mut in_hand = 0;
-        for index in self.map.all() {
-            self.check_frames(index)?;
-            self.check_place(index)?;
-            in_hand += u64::from(self.map.head(index).tag.get().has(IN_HAND));
+        for block in self.map.all() {
+            block.check_frames(self)?;
+            block.check_place(self)?;
+            in_hand += u64::from(block.head.tag.get().has(IN_HAND));
         }
-        for cpu in 0..self.cpus.len() {
-            self.check_leases(cpu)?;
-        }
+        self.cpus.iter().try_for_each(|cpu| cpu.check_leases(&self.map))?;
         let kept = self.cpus.iter().flat_map(|cpu| &cpu.kept).filter(|kept| !kept.is_none()).count()
             as u64;
         expect(0, "blocks that CPUs keep and blocks in a hand differ", kept, in_hand)?;
         let holding = self.cpus.iter().filter(|cpu| cpu.holds.get()).count() as u64;
         expect(0, "CPUs that say so hold something", holding, self.holding.0.get())?;
         for cpu in self.cpus.iter().filter(|cpu| !cpu.holds.get()) {
-            expect(0, "a CPU that says it holds nothing does", u64::from(self.is_empty(cpu)), 1)?;
+            expect(0, "a CPU that says it holds nothing does", u64::from(cpu.is_empty(self)), 1)?;
         }
-        self.zones.iter().try_for_each(|zone| self.check_zone(zone))
+        self.zones.iter().try_for_each(|zone| zone.check_zone(self))
     }
+}
 
+impl<'m> CpuState<'m> {
+    /// Point 2 for one CPU, and what an offline one may have.
+    fn check_leases(&self, map: &FrameMap<'m>) -> Result<(), Violation> {
+        let number = self.number;
+        let mut held = 0;
+        for slot in 0..SLOTS {
+            let lease = self.leases.slot(slot);
+            if !lease.is_in_use() {
+                expect(u64::from(number), "a slot not in use has frames", lease.all(), 0)?;
+                continue;
+            }
+            held |= 1 << slot;
+            let pfn = lease.first();
+            let place = lease.seen_place(&map.blocks);
+            let first = |(block, w): (Block<'m>, usize)| block.base() + w as u64 * 64;
+            expect(pfn, "a slot that names another word", place.map_or(NO_WORD, first), pfn)?;
+            let ready = self.leases.is_ready(slot);
+            if let Some((block, w)) = place.filter(|_| ready) {
+                let named = u64::from(block.head.lease(w));
+                expect(
+                    pfn,
+                    "a slot is ready whose word is not leased",
+                    named,
+                    u64::from(number) + 1,
+                )?;
+            }
+            expect(pfn, "frames in hand twice", lease.mask() & lease.spare(), 0)?;
+            if lease.all() != 0 {
+                expect(pfn, "frames in a hand that nobody would look for", u64::from(ready), 1)?;
+            }
+        }
+        expect(u64::from(number), "the note of slots in use", u64::from(self.leases.held()), held)?;
+        if !self.online.get() {
+            expect(u64::from(number), "an offline CPU leases words", held, 0)?;
+        }
+        for (block, _) in self.kept.iter().filter_map(|kept| kept.seen(&map.blocks)) {
+            let tag = block.head.tag.get();
+            let whole = tag.state() == WHOLE && tag.has(IN_HAND);
+            expect(
+                u64::from(number),
+                "a block that a CPU keeps",
+                u64::from(whole && self.online.get()),
+                1,
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl<'m> Block<'m> {
     /// Points 1 and 2 for one block.
-    fn check_frames(&self, index: Index) -> Result<(), Violation> {
-        let (head, line, base) = (self.map.head(index), self.map.line(index), self.map.base(index));
+    fn check_frames(self, fh: &Freehold<'m, impl Platform>) -> Result<(), Violation> {
+        let (head, line, base) = (self.head, self.line, self.base());
         let tag = head.tag.get();
-        let present = self.map.present(index);
+        let present = fh.map.present(self);
         for (w, &present) in present.iter().enumerate() {
             let pfn = base + w as u64 * 64;
             let (word, lease) = (line.word(w), head.lease(w));
@@ -121,14 +172,14 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 expect(pfn, "a block that is no split one has a word leased", u64::from(lease), 0)?;
                 continue;
             }
-            let hand = self.leased_frames(index, w);
+            let hand = self.leased_frames(fh, w);
             expect(pfn, "frames both free and in a hand", word & hand, 0)?;
             expect(pfn, "frames free that do not exist", (word | hand) & !present, 0)?;
             if tag.has(ISOLATED) {
                 expect(pfn, "a word of an isolated block is in a hand", hand, 0)?;
             }
             if lease != 0 && lease & EMPTY == 0 {
-                let slot = self
+                let slot = fh
                     .cpus
                     .get(usize::from(lease) - 1)
                     .map(|cpu| cpu.leases.slot(Leases::slot_of(pfn / 64)));
@@ -143,51 +194,9 @@ impl<'m, P: Platform> Freehold<'m, P> {
         Ok(())
     }
 
-    /// Point 2 for one CPU, and what an offline one may have.
-    fn check_leases(&self, number: usize) -> Result<(), Violation> {
-        let cpu = &self.cpus[number];
-        let mut held = 0;
-        for slot in 0..SLOTS {
-            let lease = cpu.leases.slot(slot);
-            if !lease.is_in_use() {
-                expect(number as u64, "a slot not in use has frames", lease.all(), 0)?;
-                continue;
-            }
-            held |= 1 << slot;
-            let pfn = lease.first();
-            let place = lease.seen_place();
-            let first = |(index, w)| self.map.base(index) + w as u64 * 64;
-            expect(pfn, "a slot that names another word", place.map_or(NO_WORD, first), pfn)?;
-            let ready = cpu.leases.is_ready(slot);
-            if let Some((index, w)) = place.filter(|_| ready) {
-                let named = u64::from(self.map.head(index).lease(w));
-                expect(pfn, "a slot is ready whose word is not leased", named, number as u64 + 1)?;
-            }
-            expect(pfn, "frames in hand twice", lease.mask() & lease.spare(), 0)?;
-            if lease.all() != 0 {
-                expect(pfn, "frames in a hand that nobody would look for", u64::from(ready), 1)?;
-            }
-        }
-        expect(number as u64, "the note of slots in use", u64::from(cpu.leases.held()), held)?;
-        if !cpu.online.get() {
-            expect(number as u64, "an offline CPU leases words", held, 0)?;
-        }
-        for (index, _) in cpu.kept.iter().filter_map(Place::seen) {
-            let tag = self.map.head(index).tag.get();
-            let whole = tag.state() == WHOLE && tag.has(IN_HAND);
-            expect(
-                number as u64,
-                "a block that a CPU keeps",
-                u64::from(whole && cpu.online.get()),
-                1,
-            )?;
-        }
-        Ok(())
-    }
-
     /// Point 3 for one block.
-    fn check_place(&self, index: Index) -> Result<(), Violation> {
-        let (head, line, base) = (self.map.head(index), self.map.line(index), self.map.base(index));
+    fn check_place(self, fh: &Freehold<'m, impl Platform>) -> Result<(), Violation> {
+        let (head, line, base) = (self.head, self.line, self.base());
         let (tag, class) = (head.tag.get(), head.class());
         expect(
             base,
@@ -198,7 +207,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         if tag.state() == ABSENT {
             return Ok(());
         }
-        let zone = &self.zones[tag.zone()];
+        let zone = &fh.zones[tag.zone()];
         let in_bitmap = zone.bitmap.contains(zone.bit(head.number));
         let whole = tag.state() == WHOLE && !tag.has(IN_HAND);
         expect(base, "whole, and in the bitmap", in_bitmap.into(), whole.into())?;
@@ -208,68 +217,63 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let exact = class_of(|w| line.word(w), |w| !head.is_leased(w));
         // One that some CPU takes its next words from stays split.
         let whole = exact == CLASS_WHOLE && tag.migratetype() < HIGH_ATOMIC;
-        let in_use = || self.cursors.iter().any(|cursors| cursors.names(index));
+        let in_use = || fh.cursors.iter().any(|cursors| cursors.names(self));
         expect(base, "a wholly free block that is not whole", (whole && !in_use()).into(), 0)?;
         let least = if whole { CLASS_WHOLE - 1 } else { exact };
         expect(base, "the class of a block is too low", class.max(least).into(), class.into())?;
         let listed = class == CLASS_NONE
             || class == CLASS_BUSY
-            || zone.board.shows(
-                self.map.rows(index),
-                row_of(tag.migratetype(), class),
-                head.number,
-            );
+            || zone.board.shows(fh.map.rows(self), row_of(tag.migratetype(), class), head.number);
         expect(base, "a block that its row does not show", listed.into(), 1)
     }
+}
 
+impl<'m> Zone<'m> {
     /// Point 4 for the zone's bitmap and its counts of reserved blocks.
-    fn check_zone(&self, zone: &Zone<'m>) -> Result<(), Violation> {
-        let start = zone.span.start.get();
+    fn check_zone(&self, fh: &Freehold<'m, impl Platform>) -> Result<(), Violation> {
+        let start = self.span.start.get();
         let (mut bits, mut at) = (0u64, 0);
-        while let (Some(bit), _) = zone.bitmap.next(at) {
+        while let (Some(bit), _) = self.bitmap.next(at) {
             bits += 1;
             at = bit + 1;
-            let tag = self
-                .map
-                .locate_block(zone.first_block + bit)
-                .map(|index| self.map.head(index).tag.get());
+            let tag = fh.map.locate_block(self.first_block + bit).map(|block| block.head.tag.get());
             let right = tag.is_none_or(|tag| {
                 tag.state() == ABSENT || tag.state() == WHOLE && !tag.has(IN_HAND)
             });
             expect(
-                (zone.first_block + bit) << 9,
+                (self.first_block + bit) << 9,
                 "a bit for a block that the zone does not have",
                 u64::from(right),
                 1,
             )?;
         }
-        expect(start, "the zone's count of whole blocks", zone.wholes(), bits)?;
-        let summed_up = zone.bitmap.is_summed_up();
+        expect(start, "the zone's count of whole blocks", self.wholes(), bits)?;
+        let summed_up = self.bitmap.is_summed_up();
         expect(start, "the bitmap's summary shows all bits", summed_up.into(), 1)?;
         let (mut in_words, mut in_cma) = (0, 0);
-        for index in self.map.all() {
-            let tag = self.map.head(index).tag.get();
-            if tag.state() == SPLIT && tag.zone() == usize::from(zone.id) {
-                let free = u64::from(count_of(&self.strays(index)));
+        for block in fh.map.all() {
+            let tag = block.head.tag.get();
+            if tag.state() == SPLIT && tag.zone() == usize::from(self.id) {
+                let free = u64::from(count_of(&block.strays()));
                 in_words += free;
                 in_cma += if tag.migratetype() == CMA { free } else { 0 };
             }
         }
-        let free = self.free_in(zone);
+        let free = self.free(fh);
         expect(start, "the zone's count of free frames", free.all, bits * 512 + in_words)?;
         expect(start, "the zone's count of free CMA frames", free.cma, in_cma)?;
         let of = |migratetype: usize| {
-            let tags = self.map.all().map(|index| self.map.head(index).tag.get());
-            tags.filter(|tag| tag.state() != ABSENT && tag.zone() == usize::from(zone.id))
+            let tags = fh.map.all().map(|block| block.head.tag.get());
+            tags.filter(|tag| tag.state() != ABSENT && tag.zone() == usize::from(self.id))
                 .filter(|tag| tag.migratetype() == migratetype)
                 .count() as u64
         };
         expect(
             start,
             "the zone's count of HIGHATOMIC blocks",
-            zone.high_atomic_blocks.get(),
+            self.high_atomic_blocks.get(),
             of(HIGH_ATOMIC),
         )?;
-        expect(start, "the zone's count of CMA blocks", zone.cma_blocks.get(), of(CMA))
+        expect(start, "the zone's count of CMA blocks", self.cma_blocks.get(), of(CMA))
     }
 }

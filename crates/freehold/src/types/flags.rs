@@ -11,16 +11,17 @@ bitflags::bitflags! {
         /// The caller is important (`__GFP_HIGH`): half of the min watermark may be used.
         const MIN_RESERVE = 1 << 1;
         /// A high-order request that may not wait: HIGHATOMIC blocks first, where memory is short
-        /// ([`Freehold::leave_reserve_to_host`](crate::Freehold::leave_reserve_to_host) says when that is).
+        /// ([`Freehold::leave_reserve_to_host`](crate::Freehold::leave_reserve_to_host) says when
+        /// that is).
         const HIGH_ATOMIC = 1 << 2;
         /// The request is the way out of an out-of-memory condition: half of what is left may be
         /// used.
         const OOM = 1 << 3;
-        /// The caller may have interrupted anything (NMI): nobody is waited for. Such a request gets
-        /// all that is in no CPU's hand.
+        /// The caller may have interrupted anything (NMI): nobody is waited for. Such a request
+        /// gets all that is in no CPU's hand.
         const NO_LOCK = 1 << 4;
-        /// A pageblock in use for another migratetype does not become one of this request's, however much
-        /// of it is free. Frames inside one are taken only where no zone has others.
+        /// A pageblock in use for another migratetype does not become one of this request's,
+        /// however much of it is free. Frames inside one are taken only where no zone has others.
         const NO_FRAGMENT = 1 << 5;
         /// Frames of CMA pageblocks will do; meaningful for movable requests only.
         const CMA = 1 << 6;

@@ -19,8 +19,8 @@ use crate::{AllocFlags, FrameRange, Migratetype, NodeId, Order, Pfn};
 pub struct Request {
     pub(crate) order: Order,
     pub(crate) migratetype: Migratetype,
-    /// Which short way may serve it: one of the constants below.
-    pub(crate) plain: u8,
+    /// Which fast way may serve it: one of the constants below.
+    pub(crate) way: u8,
     pub(crate) flags: AllocFlags,
     pub(crate) align: Order,
     pub(crate) from: Pfn,
@@ -30,16 +30,16 @@ pub struct Request {
 
 impl Request {
     /// Any frame of an ordinary block of its type will do.
-    pub(crate) const PLAIN_FRAME: u8 = 0;
+    pub(crate) const FRAME: u8 = 0;
     /// Any run of order 1 to 8.
-    pub(crate) const PLAIN_RUN: u8 = 1;
+    pub(crate) const RUN: u8 = 1;
     /// Any whole block.
-    pub(crate) const PLAIN_BLOCK: u8 = 2;
+    pub(crate) const BLOCK: u8 = 2;
     /// Added to the above: CMA frames will do too, which makes a difference only where there are
     /// any, and for movable requests.
     pub(crate) const OR_CMA: u8 = 4;
-    /// There is more to it.
-    pub(crate) const SPECIAL: u8 = u8::MAX;
+    /// None: there is more to it.
+    pub(crate) const SLOW: u8 = u8::MAX;
 
     /// `2^order` frames of that kind, anywhere.
     #[inline(always)]
@@ -48,12 +48,12 @@ impl Request {
         Self {
             order,
             migratetype,
-            plain: match order.get() {
-                _ if (migratetype as u8) >= Migratetype::PCP.len() as u8 => Self::SPECIAL,
-                0 => Self::PLAIN_FRAME,
-                1..=8 => Self::PLAIN_RUN,
-                9 => Self::PLAIN_BLOCK,
-                _ => Self::SPECIAL,
+            way: match order.get() {
+                _ if (migratetype as u8) >= Migratetype::PCP.len() as u8 => Self::SLOW,
+                0 => Self::FRAME,
+                1..=8 => Self::RUN,
+                9 => Self::BLOCK,
+                _ => Self::SLOW,
             },
             flags: AllocFlags::empty(),
             align: Order::ZERO,
@@ -68,9 +68,9 @@ impl Request {
     #[must_use]
     pub const fn flags(mut self, flags: AllocFlags) -> Self {
         if flags.contains(AllocFlags::NO_LOCK) {
-            self.plain = Self::SPECIAL;
-        } else if self.plain != Self::SPECIAL && flags.contains(AllocFlags::CMA) {
-            self.plain |= Self::OR_CMA;
+            self.way = Self::SLOW;
+        } else if self.way != Self::SLOW && flags.contains(AllocFlags::CMA) {
+            self.way |= Self::OR_CMA;
         }
         self.flags = flags;
         self
@@ -80,7 +80,7 @@ impl Request {
     /// order asks for. The frames after it need not be free.
     #[must_use]
     pub const fn align(mut self, align: Order) -> Self {
-        self.plain = Self::SPECIAL;
+        self.way = Self::SLOW;
         self.align = align;
         self
     }
@@ -88,7 +88,7 @@ impl Request {
     /// Every frame lies below this one.
     #[must_use]
     pub const fn below(mut self, limit: Pfn) -> Self {
-        self.plain = Self::SPECIAL;
+        self.way = Self::SLOW;
         self.below = limit;
         self
     }
@@ -96,7 +96,7 @@ impl Request {
     /// No frame lies below this one.
     #[must_use]
     pub const fn from(mut self, start: Pfn) -> Self {
-        self.plain = Self::SPECIAL;
+        self.way = Self::SLOW;
         self.from = start;
         self
     }
@@ -104,7 +104,7 @@ impl Request {
     /// The node to look on first; the CPU's own otherwise. Other nodes follow.
     #[must_use]
     pub const fn node(mut self, node: NodeId) -> Self {
-        self.plain = Self::SPECIAL;
+        self.way = Self::SLOW;
         self.node = Some(node);
         self
     }
@@ -147,12 +147,6 @@ impl Request {
     #[must_use]
     pub const fn preferred_node(&self) -> Option<NodeId> {
         self.node
-    }
-
-    /// Whether any frame of an ordinary block of its type will do.
-    #[inline(always)]
-    pub(crate) const fn is_plain_frame(&self) -> bool {
-        self.plain == Self::PLAIN_FRAME
     }
 
     /// Whether frames of CMA blocks will do.

@@ -6,13 +6,13 @@
 //! summary   which words are not 0, in two levels                               see [`summary`](super::summary)
 //! ```
 //!
-//! Nothing is locked. Whoever clears a bit has the block; a run of blocks is taken word by word,
-//! and put back where somebody else has one of them. The next set bit is found in three steps for
-//! up to 512 GiB; above that, one step more for each further 512 GiB.
+//! Nothing is locked. A thread that clears a bit has the block; a run of blocks is taken word by
+//! word, and put back where somebody else has one of them. The next set bit is found in three steps
+//! for up to 512 GiB; above that, one step more for each further 512 GiB.
 
 use super::summary::Summary;
 use crate::block::bits;
-use crate::primitive::{AtomicU64, Ordering, Plain};
+use crate::primitive::{AtomicU64, Ordering, Relaxed};
 
 /// What a bounded search came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,8 +45,8 @@ impl<'m> WholeBitmap<'m> {
 
     /// Sets bits of one word, none of which is set; returns the writes that it took.
     pub(crate) fn insert(&self, w: usize, mask: u64) -> u32 {
-        // SeqCst: the summary is read next. Release is part of it: whoever clears a bit has all
-        // that was written of its block.
+        // SeqCst: the summary is read next. Release is part of it: a thread that clears a bit has
+        // all that was written of its block.
         let old = self.words[w].fetch_or(mask, Ordering::SeqCst);
         debug_assert_eq!(old & mask, 0);
         1 + self.summary.note(w as u64)
@@ -58,8 +58,8 @@ impl<'m> WholeBitmap<'m> {
         let word = &self.words[w];
         let mut old = word.get();
         while old & mask == mask {
-            // Acquire: pairs with `insert`. Release: whoever finds the bit gone sees that a CPU is
-            // inside its door with the block. Each failure is another CPU's success.
+            // Acquire: pairs with `insert`. Release: a thread that finds the bit gone sees that a
+            // CPU is inside its door with the block. Each failure is another CPU's success.
             match word.compare_exchange_weak(old, old & !mask, Ordering::AcqRel, Ordering::Relaxed)
             {
                 Ok(_) if old & !mask != 0 => return Some(1),
@@ -119,7 +119,7 @@ impl<'m> WholeBitmap<'m> {
             if word != 0 {
                 return (Some(w * 64 + u64::from(word.trailing_zeros())), steps);
             }
-            // Taken a moment ago: whoever took it clears the summary's bit.
+            // Taken a moment ago: a thread that took it clears the summary's bit.
             from = w + 1;
         }
         (None, steps)
@@ -260,8 +260,8 @@ mod tests {
         assert_eq!(map.next(0).0, Some(128));
     }
 
-    /// Its only block was taken a moment ago, and the summary does not know yet: what is found next is
-    /// a set bit, not the one behind the word, which may be in a hole.
+    /// Its only block was taken a moment ago, and the summary does not know yet: what is found next
+    /// is a set bit, not the one behind the word, which may be in a hole.
     #[test]
     fn a_word_that_the_summary_still_shows_has_no_block_to_be_found() {
         let levels = WholeBitmap::sizes(64 * 4).map(level);

@@ -6,35 +6,36 @@
 //! summary   for each row of the zone which sections have such a block, in two levels                          see [`summary`](super::summary)
 //! ```
 //!
-//! A request takes the block of the smallest class that will do, and of those the lowest: large runs
-//! stay, low memory fills up, and what is high becomes whole. (After long aging on 16 CPUs with 1
-//! GiB, 70 % used, that leaves as much of free memory in whole blocks as a full search for the best
-//! fit does; the lowest block whatever its runs leaves a seventh less.) Blocks of HIGHATOMIC and of
-//! CMA type are few and rarely looked for: each of the two has one row for all classes.
+//! A request takes the block of the smallest class that will do, and of those the lowest: large
+//! runs stay, low memory fills up, and what is high becomes whole. (After long aging on 16 CPUs
+//! with 1 GiB, 70 % used, that leaves as much of free memory in whole blocks as a full search for
+//! the best fit does; the lowest block whatever its runs leaves a seventh less.) Blocks of
+//! HIGHATOMIC and of CMA type are few and rarely looked for: each of the two has one row for all
+//! classes.
 //!
-//! **Loose frames.** A block's class says nothing of the single frames beside its largest run. Before
-//! a run of eight is broken up for single frames the row of loose ones is asked: without it such
-//! frames stayed unused in every block that had a large run as well, beside runs that were broken
-//! for want of them (two CPUs with 320 MiB, half in use: .97 of free memory in runs of eight, now
-//! .99). A block over half of which is free is left alone. A block comes into the row with the third
-//! loose frame of a word: by the first one there are a quarter more shared writes in that workload,
-//! for .001 of free memory. The row is a preference. It may be wrong either way, which costs a look
-//! or a run.
+//! **Loose frames.** A block's class says nothing of the single frames beside its largest run.
+//! Before a run of eight is broken up for single frames the row of loose ones is asked: without it
+//! such frames stayed unused in every block that had a large run as well, beside runs that were
+//! broken for want of them (two CPUs with 320 MiB, half in use: .97 of free memory in runs of
+//! eight, now .99). A block over half of which is free is left alone. A block comes into the row
+//! with the third loose frame of a word: by the first one there are a quarter more shared writes in
+//! that workload, for .001 of free memory. The row is a preference. It may be wrong either way,
+//! which costs a look or a run.
 //!
-//! Bits are set and cleared without any lock, by the rules of [`transfer::class`](crate::transfer::class).
-//! A bit may be stale, which costs a look; a block with free frames always has the bit of its class
-//! once all is quiet.
+//! Bits are set and cleared without any lock, by the rules of
+//! [`transfer::class`](crate::block::class). A bit may be stale, which costs a look; a block with
+//! free frames always has the bit of its class once all is quiet.
 
 use super::summary::{Summary, set_bit};
 use crate::FrameRange;
 use crate::block::BLOCK_ORDER;
 use crate::block::tag::{CMA, HIGH_ATOMIC};
-use crate::primitive::{AtomicU64, Ordering, Plain};
+use crate::primitive::{AtomicU64, Ordering, Relaxed};
 use crate::types::section::{SECTION_BLOCKS, SECTION_BLOCKS_LOG, SECTION_SHIFT};
 
-/// Classes that the three ordinary types have rows for: 1 to 9, runs of orders 0 to 8. What has more
-/// is whole. A block that was of CMA or HIGHATOMIC type while all of it was free still has a class
-/// above these, and is in the row of the last one.
+/// Classes that the three ordinary types have rows for: 1 to 9, runs of orders 0 to 8. What has
+/// more is whole. A block that was of CMA or HIGHATOMIC type while all of it was free still has a
+/// class above these, and is in the row of the last one.
 pub(crate) const CLASSES: u8 = BLOCK_ORDER as u8;
 /// Rows of a section.
 pub(crate) const ROWS: usize = HIGH_ATOMIC * CLASSES as usize + 3;
@@ -119,15 +120,15 @@ impl<'m> Board<'m> {
         number: u32,
         belongs: impl Fn() -> bool,
     ) -> u32 {
-        // SeqCst: tag and class are read next, which whoever puts the block into the row has written
-        // before.
+        // SeqCst: tag and class are read next, which a thread that puts the block into the row has
+        // written before.
         rows.0[row].fetch_and(!(1 << Self::bit(number)), Ordering::SeqCst);
         if belongs() { 1 + self.set(rows, row, number) } else { 1 }
     }
 
-    /// The next section from `from` on, counted from the zone's first, that may have a block in that
-    /// row, and its word of that row. `rows` finds a section's rows by the number of its first block,
-    /// and what the caller knows it by.
+    /// The next section from `from` on, counted from the zone's first, that may have a block in
+    /// that row, and its word of that row. `rows` finds a section's rows by the number of its first
+    /// block, and what the caller knows it by.
     #[inline]
     pub(crate) fn next<T: Copy>(
         &self,
@@ -159,8 +160,8 @@ impl<'m> Board<'m> {
         None
     }
 
-    /// The smallest class of that type from `class` on that some block may have, by a glance. Of types
-    /// with one row for all classes it is `class`.
+    /// The smallest class of that type from `class` on that some block may have, by a glance. Of
+    /// types with one row for all classes it is `class`.
     #[inline]
     pub(crate) fn smallest(&self, migratetype: usize, class: u8) -> Option<u8> {
         let rows = if migratetype < HIGH_ATOMIC { (CLASSES + 1).saturating_sub(class) } else { 1 };
@@ -225,8 +226,8 @@ mod tests {
     use super::*;
     use crate::Pfn;
 
-    /// Two zones have the two halves of a section. The bit of a block of one is nothing to the other's
-    /// search, which would look at it each time: the block is not that zone's to lower.
+    /// Two zones have the two halves of a section. The bit of a block of one is nothing to the
+    /// other's search, which would look at it each time: the block is not that zone's to lower.
     #[test]
     fn a_search_leaves_out_blocks_of_the_zone_beside_it() {
         let half = SECTION_BLOCKS / 2;

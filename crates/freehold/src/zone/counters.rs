@@ -1,6 +1,6 @@
-//! What a zone counts: statistics, each an atomic addition by whoever did it.
+//! What a zone counts: statistics, each an atomic addition by a thread that did it.
 
-use crate::primitive::AtomicU64;
+use crate::primitive::{AtomicU64, Relaxed};
 
 /// See the module's documentation.
 pub(crate) struct ZoneCounters {
@@ -26,14 +26,14 @@ impl ZoneCounters {
     }
 }
 
-/// What whoever is in no CPU's state counts and marks, on several lines, so that not all such calls
-/// write one.
+/// What a thread that is in no CPU's state counts and marks, on several lines, so that not all such
+/// calls write one.
 #[repr(C, align(128))]
 pub(crate) struct Outside {
     /// Frames that came into words, or went out of them where the number wraps, by migratetype.
     pub(crate) free: [AtomicU64; 8],
     pub(crate) frees: AtomicU64,
-    /// Calls that have frames on the way; see [`moving`](crate::transfer::moving).
+    /// Calls that have frames on the way; see [`moving`](crate::zone::moving).
     pub(crate) moving: AtomicU64,
 }
 
@@ -47,13 +47,62 @@ impl Outside {
     }
 }
 
+/// Frames that are free, and nobody's hand has.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Free {
+    pub(crate) all: u64,
+    pub(crate) high_atomic: u64,
+    pub(crate) cma: u64,
+}
+
+impl Free {
+    /// Of these, what a request may count on: not HIGHATOMIC frames unless it may use reserves, nor
+    /// CMA frames unless those will do.
+    pub(crate) fn usable(self, reserves: bool, cma: bool) -> u64 {
+        let reserved = if reserves { 0 } else { self.high_atomic };
+        self.all.saturating_sub(reserved + if cma { 0 } else { self.cma })
+    }
+}
+
+/// A sum of a zone's free frames that was too small for a request. Until that request begins its
+/// next look at all there is no smaller sum is made: there are as many counts as CPUs.
+pub(crate) struct Found {
+    /// The CPU's look in which it was made; 0 for none.
+    look: AtomicU64,
+    all: AtomicU64,
+    high_atomic: AtomicU64,
+    cma: AtomicU64,
+}
+
+impl Found {
+    pub(crate) fn new() -> Self {
+        let zero = || AtomicU64::new(0);
+        Self { look: zero(), all: zero(), high_atomic: zero(), cma: zero() }
+    }
+
+    pub(crate) fn set(&self, look: u64, free: Free) {
+        self.all.set(free.all);
+        self.high_atomic.set(free.high_atomic);
+        self.cma.set(free.cma);
+        self.look.set(look);
+    }
+
+    pub(crate) fn get(&self, look: u64) -> Option<Free> {
+        (self.look.get() == look).then(|| Free {
+            all: self.all.get(),
+            high_atomic: self.high_atomic.get(),
+            cma: self.cma.get(),
+        })
+    }
+}
+
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     extern crate std;
 
     use super::OUTSIDE;
-    use crate::primitive::Plain;
-    use crate::testing::machine;
+    use crate::primitive::Relaxed;
+    use crate::tests::testing::machine;
     use crate::{CpuId, Migratetype, Order, Request};
     use std::vec::Vec;
 
@@ -72,7 +121,7 @@ mod tests {
         assert_eq!(lines(), [0; OUTSIDE]);
         assert_eq!(fh.totals().unattributed_frees, 0);
         for pfn in &blocks {
-            fh.free_word(None, pfn.get() / 64, 1 << 1, 1).unwrap();
+            fh.freeing(None).word(pfn.get() / 64, 1 << 1, 1).unwrap();
         }
         assert_eq!(lines(), [1; OUTSIDE]);
         assert_eq!(fh.totals().unattributed_frees, OUTSIDE as u64);

@@ -1,5 +1,5 @@
-//! A zone: memory of one node with its own watermarks; its wholly free blocks, and the scoreboard of
-//! the others.
+//! A zone: memory of one node with its own watermarks; its wholly free blocks, and the scoreboard
+//! of the others.
 //!
 //! ```text
 //! bitmap    wholly free blocks of the three ordinary migratetypes, one bit each: their type means nothing until used
@@ -13,12 +13,14 @@
 pub(crate) mod bitmap;
 pub(crate) mod board;
 pub(crate) mod counters;
+pub(crate) mod moving;
 pub(crate) mod summary;
 pub(crate) mod watermarks;
+pub(crate) mod whole;
 
 use crate::block::tag::{ABSENT, FRESH, Tag, WHOLE};
 use crate::block::words::Head;
-use crate::primitive::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, Plain};
+use crate::primitive::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, Relaxed};
 use crate::{FrameRange, NodeId};
 use bitmap::WholeBitmap;
 use board::Board;
@@ -45,8 +47,6 @@ pub(crate) struct Zone<'m> {
     pub(crate) first_block: u64,
     pub(crate) bitmap: WholeBitmap<'m>,
     pub(crate) board: Board<'m>,
-    /// The 1 GiB in which an unmovable or reclaimable request took a whole block last.
-    pub(crate) last_region: AtomicU32,
     /// One of [`mode`]'s. Written only where it changes, since every CPU reads it.
     pub(crate) mode: AtomicU8,
     /// The memory of parts of blocks was taken away: what is at hand may be what costs most, so the
@@ -54,14 +54,12 @@ pub(crate) struct Zone<'m> {
     pub(crate) thrifty: AtomicBool,
     /// Each CPU has blocks of its own in use.
     pub(crate) spread: AtomicBool,
-    /// Requests that cannot be moved away look at which 1 GiB a block lies in: the machine is
-    /// large.
-    pub(crate) by_region: AtomicBool,
     /// Frames by which a CPU's own count may differ from 0 before it adds it to the zone's.
     pub(crate) fold: AtomicU64,
     /// By how much the zone's own count may be too high, all CPUs together.
     pub(crate) error: AtomicU64,
-    /// By how much it may be too low: a CPU tells of what it frees after up to 512 frames of a type.
+    /// By how much it may be too low: a CPU tells of what it frees after up to 512 frames of a
+    /// type.
     pub(crate) untold: AtomicU64,
     /// Frames there are; changes at hotplug.
     pub(crate) managed: AtomicU64,
@@ -108,11 +106,9 @@ impl<'m> Zone<'m> {
             first_block: first_block(span),
             bitmap: parts.bitmap,
             board: parts.board,
-            last_region: AtomicU32::new(0),
             mode: AtomicU8::new(mode::ORDINARY),
             thrifty: AtomicBool::new(false),
             spread: AtomicBool::new(false),
-            by_region: AtomicBool::new(false),
             fold: zero(),
             error: zero(),
             untold: zero(),
@@ -152,13 +148,13 @@ impl<'m> Zone<'m> {
         writes + 1
     }
 
-    /// Claims `n` whole blocks, of which `allowed` may say no: whoever has claimed them finds as many
-    /// bits set, since a bit is set before it is counted.
+    /// Claims `n` whole blocks, of which `allowed` may say no: a thread that has claimed them finds
+    /// as many bits set, since a bit is set before it is counted.
     pub(crate) fn claim_wholes(&self, n: u64, allowed: impl Fn() -> bool) -> bool {
         let mut count = self.wholes();
         while count >= n && allowed() {
-            // Release: whoever finds the block gone sees that a CPU is inside its door with it.
-            // Relaxed on failure: whoever claims one by the count looks for its bit.
+            // Release: a thread that finds the block gone sees that a CPU is inside its door with
+            // it. Relaxed on failure: a thread that claims one by the count looks for its bit.
             let claimed = self.whole_blocks.0.compare_exchange_weak(
                 count,
                 count - n,
@@ -219,10 +215,10 @@ pub(crate) fn bitmap_blocks(span: FrameRange) -> u64 {
 mod tests {
     use core::cell::Cell;
 
-    use crate::testing::machine;
+    use crate::tests::testing::machine;
 
-    /// A claim asks for the zone's mark, and once more where another CPU has claimed a block since it
-    /// was asked: of two that are told that there is one block to spare one gets it.
+    /// A claim asks for the zone's mark, and once more where another CPU has claimed a block since
+    /// it was asked: of two that are told that there is one block to spare one gets it.
     #[test]
     fn a_claim_asks_for_the_mark_each_time_the_count_has_changed() {
         let fh = machine(1, 4 * 512);

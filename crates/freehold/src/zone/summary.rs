@@ -6,13 +6,13 @@
 //! any     bit w = word w is not 0          1 bit a word
 //! ```
 //!
-//! Nothing here is locked. A bit may be set for a word that is 0 by now, which costs whoever looks
-//! there one look; whoever finds it so clears the bit and looks at the word once more. Whoever
-//! makes a word other than 0 does that first and then looks at the bit. Both write one place and
-//! then read the other, sequentially consistently, so one of the two sees the other: no word with
-//! something in it is left without its bit once both are done.
+//! Nothing here is locked. A bit may be set for a word that is 0 by now, which costs a thread that
+//! looks there one look; a thread that finds it so clears the bit and looks at the word once more.
+//! A thread that makes a word other than 0 does that first and then looks at the bit. Both write
+//! one place and then read the other, sequentially consistently, so one of the two sees the other:
+//! no word with something in it is left without its bit once both are done.
 
-use crate::primitive::{AtomicU64, Ordering, Plain};
+use crate::primitive::{AtomicU64, Ordering, Relaxed};
 
 /// See the module's documentation.
 #[derive(Clone, Copy)]
@@ -45,7 +45,8 @@ impl<'m> Summary<'m> {
     /// Word `w` is not 0 any more. Returns the writes that it took.
     pub(crate) fn note(&self, w: u64) -> u32 {
         let v = w / 64;
-        // The upper one too where the lower one is set: whoever set that may be stopped before.
+        // The upper one too where the lower one is set: a thread that set that may be stopped
+        // before.
         set_bit(&self.any[v as usize], w % 64) + set_bit(&self.any2[v as usize / 64], v % 64)
     }
 
@@ -109,15 +110,15 @@ mod loom_tests {
     use std::boxed::Box;
 
     use super::*;
-    use crate::loom_tests::{both, model, roles, together};
+    use crate::tests::loom_tests::{both, model, roles, together};
 
     /// Words with these values, for good.
     fn words<const N: usize>(values: [u64; N]) -> &'static [AtomicU64] {
         Box::leak(Box::new(values.map(AtomicU64::new)))
     }
 
-    /// Somebody finds a word empty and clears its bit, which was left from before; somebody else puts
-    /// something into it meanwhile.
+    /// Somebody finds a word empty and clears its bit, which was left from before; somebody else
+    /// puts something into it meanwhile.
     #[test]
     fn a_word_with_something_in_it_is_shown() {
         both(3, || {

@@ -8,67 +8,19 @@
 //!
 //! What CPUs have in hand does not count. The sum over all CPUs is made only where the zone's own
 //! count, which may be wrong by a known amount, cannot tell. Of several CPUs that are told at the
-//! same moment that there is one word left each may take one: so the mark may be passed by 64 frames
-//! a CPU, as with the kernel's per-CPU counters. Whole blocks are claimed first and cannot.
+//! same moment that there is one word left each may take one: so the mark may be passed by 64
+//! frames a CPU, as with the kernel's per-CPU counters. Whole blocks are claimed first and cannot.
 
+use super::counters::Free;
 use super::{Zone, mode};
+use crate::alloc::watch::ANY;
+use crate::block::Block;
 use crate::block::FRAMES;
-use crate::block::layout::Index;
 use crate::block::tag::{CMA, HIGH_ATOMIC, TYPES, Tag};
 use crate::cpu::by::By;
 use crate::cpu::state::CpuState;
-use crate::primitive::{AtomicU64, Count, Ordering, Plain};
-use crate::transfer::watch::ANY;
+use crate::primitive::{AtomicU64, Count, Ordering, Relaxed};
 use crate::{AllocFlags, Freehold, Platform};
-
-/// Frames that are free, and nobody's hand has.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Free {
-    pub(crate) all: u64,
-    pub(crate) high_atomic: u64,
-    pub(crate) cma: u64,
-}
-
-impl Free {
-    /// Of these, what a request may count on: not HIGHATOMIC frames unless it may use reserves, nor
-    /// CMA frames unless those will do.
-    fn usable(self, reserves: bool, cma: bool) -> u64 {
-        let reserved = if reserves { 0 } else { self.high_atomic };
-        self.all.saturating_sub(reserved + if cma { 0 } else { self.cma })
-    }
-}
-
-/// A sum of a zone's free frames that was too small for a request. Until that request begins its next
-/// look at all there is no smaller sum is made: there are as many counts as CPUs.
-pub(crate) struct Found {
-    /// The CPU's look in which it was made; 0 for none.
-    look: AtomicU64,
-    all: AtomicU64,
-    high_atomic: AtomicU64,
-    cma: AtomicU64,
-}
-
-impl Found {
-    pub(crate) fn new() -> Self {
-        let zero = || AtomicU64::new(0);
-        Self { look: zero(), all: zero(), high_atomic: zero(), cma: zero() }
-    }
-
-    fn set(&self, look: u64, free: Free) {
-        self.all.set(free.all);
-        self.high_atomic.set(free.high_atomic);
-        self.cma.set(free.cma);
-        self.look.set(look);
-    }
-
-    fn get(&self, look: u64) -> Option<Free> {
-        (self.look.get() == look).then(|| Free {
-            all: self.all.get(),
-            high_atomic: self.high_atomic.get(),
-            cma: self.cma.get(),
-        })
-    }
-}
 
 impl Zone<'_> {
     /// The min watermark as far as the request's flags lower it (Linux 7.3): MIN_RESERVE takes half
@@ -104,8 +56,8 @@ impl Zone<'_> {
         cma < u64::MAX / 2 && cma > self.roughly_free() / 2
     }
 
-    /// [`update_mode`](Self::update_mode) after a block has become whole: by the count of those alone
-    /// where that cannot change more.
+    /// [`update_mode`](Self::update_mode) after a block has become whole: by the count of those
+    /// alone where that cannot change more.
     #[inline]
     pub(crate) fn update_mode_after_more(&self) {
         let stays = match self.mode.get() {
@@ -140,56 +92,58 @@ fn is_far(counts: &[AtomicU64; 8], most: u64) -> bool {
     counts[..TYPES].iter().fold(0, far) > most
 }
 
-impl<'m, P: Platform> Freehold<'m, P> {
+impl<'m> Block<'m> {
     /// Frames came into a word of a block, or, as a number that wraps, left it.
     #[inline(always)]
-    pub(crate) fn count_free(&self, by: By<'_>, tag: Tag, index: Index, frames: u64) {
-        match by.0 {
+    pub(crate) fn count_free(self, by: By<'_, 'm, impl Platform>, tag: Tag, frames: u64) {
+        match by.cpu {
             Some(cpu) if tag.zone() == cpu.home_zone.get() as usize => {
                 cpu.free[tag.migratetype()].add(frames);
             }
-            _ => self.count_free_elsewhere(by, tag, index, frames),
+            _ => self.count_free_elsewhere(by, tag, frames),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn count_free_elsewhere(&self, by: By<'_>, tag: Tag, index: Index, frames: u64) {
-        let (zone, migratetype) = (tag.zone() % self.zones.len(), tag.migratetype());
-        match by.0 {
+    fn count_free_elsewhere(self, by: By<'_, 'm, impl Platform>, tag: Tag, frames: u64) {
+        let (zone, migratetype) = (tag.zone() % by.fh.zones.len(), tag.migratetype());
+        match by.cpu {
             Some(cpu) => {
-                let own = &self.cursors_of(cpu, zone).free;
+                let own = &cpu.cursors(by.fh, zone).free;
                 own[migratetype].add(frames);
-                if is_far(own, self.zones[zone].fold.get()) {
-                    self.fold_counts(cpu, false);
+                if is_far(own, by.fh.zones[zone].fold.get()) {
+                    cpu.fold_counts(by.fh, false);
                 }
             }
             None => {
-                let zone = &self.zones[zone];
-                let outside = &zone.outside[index.get() as usize % zone.outside.len()];
+                let zone = &by.fh.zones[zone];
+                let outside = &zone.outside[self.index().get() as usize % zone.outside.len()];
                 let count = &outside.free[migratetype];
-                // Relaxed: a count, summed up by whoever needs it.
+                // Relaxed: a count, summed up by a thread that needs it.
                 let now = count.fetch_add(frames, Ordering::Relaxed).wrapping_add(frames);
                 // There is a count for each type.
                 if (now as i64).unsigned_abs() > zone.fold.get() / TYPES as u64 {
                     let all = count.swap(0, Ordering::Relaxed);
                     // SeqCst: whether somebody watches for it is read next.
                     zone.split_free[migratetype].fetch_add(all, Ordering::SeqCst);
-                    self.watch.came(ANY);
+                    by.fh.watch.came(ANY);
                     zone.update_mode();
                 }
             }
         }
     }
+}
 
-    /// Adds a CPU's counts of zones where they have grown large to those of the zones; all of them if
-    /// `all`. By who is inside.
+impl<'m> CpuState<'m> {
+    /// Adds a CPU's counts of zones where they have grown large to those of the zones; all of them
+    /// if `all`. By who is inside.
     #[cold]
     #[inline(never)]
-    pub(crate) fn fold_counts(&self, cpu: &CpuState<'_>, all: bool) {
-        for (z, zone) in self.zones.iter().enumerate() {
-            let own = &self.cursors_of(cpu, z).free;
-            let home = (z == cpu.home_zone.get() as usize).then_some(&cpu.free);
+    pub(crate) fn fold_counts(&self, fh: &Freehold<'m, impl Platform>, all: bool) {
+        for (z, zone) in fh.zones.iter().enumerate() {
+            let own = &self.cursors(fh, z).free;
+            let home = (z == self.home_zone.get() as usize).then_some(&self.free);
             let most = if all { 0 } else { zone.fold.get() };
             let mut folded = false;
             for counts in [Some(own), home].into_iter().flatten().filter(|own| is_far(own, most)) {
@@ -197,111 +151,113 @@ impl<'m, P: Platform> Freehold<'m, P> {
                     let frames = count.get();
                     if frames != 0 {
                         count.set(0);
-                        // SeqCst: whether somebody watches for it is read next. Whoever sums up
-                        // meanwhile may miss these frames for a moment.
+                        // SeqCst: whether somebody watches for it is read next. A thread that sums
+                        // up meanwhile may miss these frames for a moment.
                         zone.split_free[migratetype].fetch_add(frames, Ordering::SeqCst);
                         folded = true;
                     }
                 }
             }
             if folded {
-                self.watch.came(ANY);
-                self.wrote(By(Some(cpu)), zone, 1);
+                fh.watch.came(ANY);
+                fh.by(self).wrote(zone, 1);
                 zone.update_mode();
             }
         }
     }
 
     /// [`fold_counts`](Self::fold_counts) of the home zone's: after whatever takes frames of its
-    /// words, but for one to four of them by a hint, which were freed before. The count of another zone
-    /// is looked at whenever it changes.
+    /// words, but for one to four of them by a hint, which were freed before. The count of another
+    /// zone is looked at whenever it changes.
     #[inline(always)]
-    pub(crate) fn fold_home(&self, cpu: &CpuState<'_>) {
-        let zone = &self.zones[cpu.home_zone.get() as usize];
-        let sum = cpu.free[..TYPES].iter().fold(0, |sum: u64, n| sum.wrapping_add(n.get()));
+    pub(crate) fn fold_home(&self, fh: &Freehold<'m, impl Platform>) {
+        let zone = &fh.zones[self.home_zone.get() as usize];
+        let sum = self.free[..TYPES].iter().fold(0, |sum: u64, n| sum.wrapping_add(n.get()));
         if (sum as i64).unsigned_abs() > zone.fold.get() {
-            self.fold_counts(cpu, false);
+            self.fold_counts(fh, false);
         }
     }
 
-    /// [`fold_home`](Self::fold_home) after a free into words of that type: a short look, since the zone
-    /// may know of a few too little.
+    /// [`fold_home`](Self::fold_home) after a free into words of that type: a short look, since the
+    /// zone may know of a few too little.
     #[inline(always)]
-    pub(crate) fn fold_frees(&self, cpu: &CpuState<'_>, migratetype: usize) {
-        if cpu.free[migratetype].get() as i64 > FRAMES as i64 {
-            self.fold_counts(cpu, false);
+    pub(crate) fn fold_frees(&self, fh: &Freehold<'m, impl Platform>, migratetype: usize) {
+        if self.free[migratetype].get() as i64 > FRAMES as i64 {
+            self.fold_counts(fh, false);
         }
     }
 
-    /// Free frames of a zone, all CPUs' counts summed up: exact while nothing runs. Looks at a line or
-    /// two of each CPU.
-    pub(crate) fn free_in(&self, zone: &Zone<'m>) -> Free {
+    /// A CPU's request looks at all there is from here on.
+    pub(crate) fn begin_look(&self) {
+        self.looks.add(1);
+    }
+}
+
+impl<'m> Zone<'m> {
+    /// Free frames of a zone, all CPUs' counts summed up: exact while nothing runs. Looks at a line
+    /// or two of each CPU.
+    pub(crate) fn free(&self, fh: &Freehold<'m, impl Platform>) -> Free {
         #[cfg(test)]
-        zone.counters.sums.add(1);
-        let z = usize::from(zone.id);
+        self.counters.sums.add(1);
+        let z = usize::from(self.id);
         let mut split: [u64; TYPES] =
-            core::array::from_fn(|migratetype| zone.split_free[migratetype].get());
+            core::array::from_fn(|migratetype| self.split_free[migratetype].get());
         let mut add = |counts: &[AtomicU64; 8]| {
             for (sum, count) in split.iter_mut().zip(counts) {
                 *sum = sum.wrapping_add(count.get());
             }
         };
-        zone.outside.iter().for_each(|outside| add(&outside.free));
-        for cpu in self.cpus {
-            add(&self.cursors_of(cpu, z).free);
+        self.outside.iter().for_each(|outside| add(&outside.free));
+        for cpu in fh.cpus {
+            add(&cpu.cursors(fh, z).free);
             if cpu.home_zone.get() as usize == z {
                 add(&cpu.free);
             }
         }
         // Somebody is between taking frames and counting them.
         let least = |sum: u64| if sum > u64::MAX / 2 { 0 } else { sum };
-        // Whoever changes a word while its block changes its type counts the frames for the old
-        // one: a type may have less than none for good, and only the sum over all of them is exact.
+        // A thread that changes a word while its block changes its type counts the frames for the
+        // old one: a type may have less than none for good, and only the sum over all of them is
+        // exact.
         let all = split.iter().fold(0, |sum: u64, n| sum.wrapping_add(*n));
         Free {
-            all: zone.wholes() * FRAMES as u64 + least(all),
+            all: self.wholes() * FRAMES as u64 + least(all),
             // A block's frames are counted where they were when it changed its type.
             high_atomic: least(split[HIGH_ATOMIC])
-                .min(zone.high_atomic_blocks.get() * FRAMES as u64),
+                .min(self.high_atomic_blocks.get() * FRAMES as u64),
             cma: least(split[CMA]),
         }
     }
 
-    /// A CPU's request looks at all there is from here on.
-    pub(crate) fn begin_look(&self, cpu: &CpuState<'_>) {
-        cpu.looks.add(1);
-    }
-
     /// The sum that was too small in this look, if one was made.
-    fn found(&self, by: By<'_>, zone: &Zone<'m>) -> Option<Free> {
-        let cpu = by.0?;
-        self.cursors_of(cpu, usize::from(zone.id)).found.get(cpu.looks.get())
+    fn found(&self, by: By<'_, 'm, impl Platform>) -> Option<Free> {
+        let cpu = by.cpu?;
+        cpu.cursors(by.fh, usize::from(self.id)).found.get(cpu.looks.get())
     }
 
-    /// Whether a zone may hand out `frames` and keep the mark of these flags. HIGHATOMIC frames count
-    /// if `reserves` says so and the flags allow it.
+    /// Whether a zone may hand out `frames` and keep the mark of these flags. HIGHATOMIC frames
+    /// count if `reserves` says so and the flags allow it.
     pub(crate) fn allows(
         &self,
-        by: By<'_>,
-        zone: &Zone<'m>,
+        by: By<'_, 'm, impl Platform>,
         frames: u64,
         flags: AllocFlags,
         cma: bool,
         reserves: bool,
     ) -> bool {
-        let needed = zone.min_mark(flags).saturating_add(frames);
+        let needed = self.min_mark(flags).saturating_add(frames);
         // What is whole alone will do, mostly.
-        if zone.wholes() * FRAMES as u64 >= needed {
+        if self.wholes() * FRAMES as u64 >= needed {
             return true;
         }
         let enough = |free: Free| free.usable(reserves && flags.may_use_reserve(), cma) >= needed;
-        if self.found(by, zone).is_some_and(|free| !enough(free)) {
+        if self.found(by).is_some_and(|free| !enough(free)) {
             return false;
         }
-        let free = self.free_in(zone);
+        let free = self.free(by.fh);
         let enough = enough(free);
-        if let (false, Some(cpu)) = (enough, by.0) {
-            self.cursors_of(cpu, usize::from(zone.id)).found.set(cpu.looks.get(), free);
+        if let (false, Some(cpu)) = (enough, by.cpu) {
+            cpu.cursors(by.fh, usize::from(self.id)).found.set(cpu.looks.get(), free);
         }
         enough
     }
@@ -311,64 +267,61 @@ impl<'m, P: Platform> Freehold<'m, P> {
     #[inline]
     pub(crate) fn may_lease(
         &self,
-        by: By<'_>,
-        zone: &Zone<'m>,
+        by: By<'_, 'm, impl Platform>,
         order: u32,
         flags: AllocFlags,
         cma: bool,
     ) -> bool {
-        !zone.is_tight() || {
+        !self.is_tight() || {
             let (flags, frames) = (flags & AllocFlags::NO_WATERMARKS, 1 << order.max(6));
-            flags.contains(AllocFlags::NO_WATERMARKS)
-                || self.allows(by, zone, frames, flags, cma, false)
+            flags.contains(AllocFlags::NO_WATERMARKS) || self.allows(by, frames, flags, cma, false)
         }
     }
 
-    /// Whether a request for so many frames leaves the zone its mark. HIGHATOMIC frames do not count,
-    /// whatever the flags: for whoever does not take any.
+    /// Whether a request for so many frames leaves the zone its mark. HIGHATOMIC frames do not
+    /// count, whatever the flags: for a thread that does not take any.
     pub(crate) fn leaves_mark(
         &self,
-        by: By<'_>,
-        zone: &Zone<'m>,
+        by: By<'_, 'm, impl Platform>,
         frames: u64,
         flags: AllocFlags,
         cma: bool,
     ) -> bool {
         // Without a mark what is found is free.
-        zone.min_mark(flags) == 0 || self.allows(by, zone, frames, flags, cma, false)
+        self.min_mark(flags) == 0 || self.allows(by, frames, flags, cma, false)
     }
 
-    /// Compares the free frames with the marks; a change is told later, at the edge of the API. `by` a
-    /// CPU whose request has failed: what it has summed up will do.
-    pub(crate) fn update_level(&self, by: By<'_>, zone: &Zone<'m>) {
+    /// Compares the free frames with the marks; a change is told later, at the edge of the API.
+    /// `by` a CPU whose request has failed: what it has summed up will do.
+    pub(crate) fn update_level(&self, by: By<'_, 'm, impl Platform>) {
         // Mostly what is whole alone says that there is none, and none was told.
-        let plenty = zone.high.get().saturating_add(zone.error.get());
-        if zone.level.get() == 0 && zone.wholes() * FRAMES as u64 > plenty {
+        let plenty = self.high.get().saturating_add(self.error.get());
+        if self.level.get() == 0 && self.wholes() * FRAMES as u64 > plenty {
             return;
         }
         let level_of = |free: u64| {
-            if free < zone.min.get() {
+            if free < self.min.get() {
                 2
-            } else if free < zone.low.get() {
+            } else if free < self.low.get() {
                 1
-            } else if free > zone.high.get() || zone.high.get() == 0 {
+            } else if free > self.high.get() || self.high.get() == 0 {
                 0
             } else {
                 // Between low and high: whatever was last told stays true, except that below-min is
                 // over.
-                zone.level.get().min(1)
+                self.level.get().min(1)
             }
         };
-        let rough = zone.roughly_free();
-        let mut level = level_of(rough.saturating_sub(zone.error.get()));
-        if level != level_of(rough + zone.untold.get()) {
-            let free = self.found(by, zone).unwrap_or_else(|| self.free_in(zone));
+        let rough = self.roughly_free();
+        let mut level = level_of(rough.saturating_sub(self.error.get()));
+        if level != level_of(rough + self.untold.get()) {
+            let free = self.found(by).unwrap_or_else(|| self.free(by.fh));
             level = level_of(free.all);
         }
-        if level != zone.level.get() {
-            zone.level.set(level);
+        if level != self.level.get() {
+            self.level.set(level);
             // Release: see `tell_pressure`.
-            zone.level_changed.store(true, Ordering::Release);
+            self.level_changed.store(true, Ordering::Release);
         }
     }
 }
@@ -390,9 +343,8 @@ mod tests {
 
     use std::vec::Vec;
 
-    use crate::cpu::by::OUTSIDE;
-    use crate::primitive::Plain;
-    use crate::testing::{Machine, machine, place, two_zones};
+    use crate::primitive::Relaxed;
+    use crate::tests::testing::{Machine, machine, place, two_zones};
     use crate::{AllocError, CpuId, Migratetype, Order, Pfn, Request};
 
     const MIN: u64 = 800;
@@ -413,7 +365,7 @@ mod tests {
             let fh = machine(1, 1 << 14);
             fh.set_watermarks(0, MIN, 2 * MIN, 3 * MIN).unwrap();
             let taken = exhaust(&fh, order).len() as u64;
-            let (free, size) = (fh.free_in(&fh.zones[0]).all, 1 << order);
+            let (free, size) = (fh.zones[0].free(&fh).all, 1 << order);
             assert_eq!((1 << 14) - taken * size, free);
             assert!((MIN..MIN + size).contains(&free), "order {order}: {free}");
         }
@@ -425,11 +377,11 @@ mod tests {
         fh.set_watermarks(0, MIN, 2 * MIN, 3 * MIN).unwrap();
         let mut out = [Pfn::new(0); 64];
         while fh.on(CpuId::new(0)).alloc_bulk(movable(0), &mut out).is_ok() {}
-        assert_eq!(fh.free_in(&fh.zones[0]).all, MIN);
+        assert_eq!(fh.zones[0].free(&fh).all, MIN);
     }
 
-    /// What a CPU takes of a zone that is not its home is told as well: nobody's home may be short of
-    /// memory.
+    /// What a CPU takes of a zone that is not its home is told as well: nobody's home may be short
+    /// of memory.
     #[test]
     fn a_zone_that_is_nobodys_home_keeps_its_mark() {
         for order in [0, 3, 6] {
@@ -437,7 +389,7 @@ mod tests {
             [0, 1].into_iter().for_each(|z| fh.set_watermarks(z, MIN, 2 * MIN, 3 * MIN).unwrap());
             exhaust(&fh, order);
             for zone in fh.zones {
-                let free = fh.free_in(zone).all;
+                let free = zone.free(&fh).all;
                 assert!((MIN..MIN + (1 << order)).contains(&free), "order {order}: {free}");
             }
         }
@@ -466,7 +418,7 @@ mod tests {
                 }
             }
             for zone in fh.zones {
-                let (rough, free) = (zone.roughly_free(), fh.free_in(zone).all);
+                let (rough, free) = (zone.roughly_free(), zone.free(&fh).all);
                 assert_eq!(free, 1 << 13);
                 assert!(rough <= free && free <= rough + zone.untold.get(), "{rough} of {free}");
                 assert!(zone.untold.get() < free, "the bound says nothing");
@@ -493,14 +445,15 @@ mod tests {
         let cpu = fh.on(CpuId::new(0));
         let frame = cpu.alloc(Request::new(Order::ZERO, Migratetype::Movable)).unwrap();
         cpu.flush().unwrap();
-        let (index, _) = place(&fh, frame);
-        let before = fh.map.head(index).tag.get();
-        assert!(fh.retype(OUTSIDE, index, before, Migratetype::Unmovable as usize));
-        // All 511 free frames are taken, counted for the old type, and freed, counted for the new one.
-        fh.count_free(OUTSIDE, before, index, 511u64.wrapping_neg());
-        let after = fh.map.head(index).tag.get();
-        fh.count_free(OUTSIDE, after, index, 511);
-        assert_eq!(fh.free_in(&fh.zones[0]).all, 1023);
+        let (block, _) = place(&fh, frame);
+        let before = block.head.tag.get();
+        assert!(block.retype(fh.outside(), before, Migratetype::Unmovable as usize));
+        // All 511 free frames are taken, counted for the old type, and freed, counted for the new
+        // one.
+        block.count_free(fh.outside(), before, 511u64.wrapping_neg());
+        let after = block.head.tag.get();
+        block.count_free(fh.outside(), after, 511);
+        assert_eq!(fh.zones[0].free(&fh).all, 1023);
         fh.validate().unwrap();
     }
 
@@ -512,12 +465,12 @@ mod tests {
         let fh = machine(1, 1024);
         let pfn = fh.here().alloc(Request::new(Order::ZERO, Migratetype::Movable)).unwrap();
         fh.on(CpuId::new(0)).flush().unwrap();
-        let (index, w) = place(&fh, pfn);
-        let line = fh.map.line(index);
+        let (block, w) = place(&fh, pfn);
+        let line = block.line;
         let other = (w + 1) % 8;
         let away = line.take_word(other);
         let unmovable = Migratetype::Unmovable as usize;
-        assert!(fh.retype(OUTSIDE, index, fh.map.head(index).tag.get(), unmovable));
+        assert!(block.retype(fh.outside(), block.head.tag.get(), unmovable));
         assert_eq!((away, line.put_back(other, away)), (!0, (!0, 0)));
         fh.validate().unwrap();
         fh.here().free(pfn, Order::ZERO).unwrap();

@@ -79,8 +79,8 @@ fn who_has_no_such_run_in_hand_is_not_asked_for_one() {
     assert_all_free(&fh);
 }
 
-/// Whoever may not wait gets all that is in nobody's hand, though the CPU that it names is owned:
-/// of any order, and by bulk calls.
+/// A call that may not wait gets all that is in nobody's hand, though the CPU that it names is
+/// owned: of any order, and by bulk calls.
 #[test]
 fn who_may_not_wait_gets_all_that_can_be_had_without() {
     for o in [0, 3, 7, 9, 10] {
@@ -112,8 +112,8 @@ fn two_blocks(host: &Barriers) -> Alloc<'_> {
     build(&Config::new(2, &[zone]), host)
 }
 
-/// Whoever may not wait interrupts nobody for what they have in hand: a single frame, one within
-/// limits, a whole block, a run of blocks. Whoever may wait gets it.
+/// A call that may not wait interrupts nobody for what they have in hand: a single frame, one
+/// within limits, a whole block, a run of blocks. A thread that may wait gets it.
 #[test]
 fn who_may_not_wait_asks_nobody_for_what_they_have_in_hand() {
     let limited = movable(0).below(Pfn::new(2048));
@@ -140,7 +140,7 @@ fn who_may_not_wait_asks_nobody_for_what_they_have_in_hand() {
     }
 }
 
-/// Whoever may not wait gets what it has in hand itself, for whatever else.
+/// A call that may not wait gets what it has in hand itself, for whatever else.
 #[test]
 fn who_may_not_wait_gets_what_it_has_in_hand_for_something_else() {
     for request in [movable(0), movable(0).below(Pfn::new(2048))] {
@@ -202,7 +202,7 @@ fn the_last_high_atomic_block_is_given_up_before_a_request_fails() {
 }
 
 /// A block that a CPU takes its next words from stays split while all of it is free: a request for
-/// whole blocks asks for it, whoever has nothing in hand besides.
+/// whole blocks asks for it, no matter who has nothing in hand besides.
 #[test]
 fn a_free_block_in_use_is_asked_for_before_a_run_of_blocks_fails() {
     let memory = [range(1024, 1024)];

@@ -1,9 +1,9 @@
-//! The corpus that the fuzzer has found (`proofs/fuzz/corpus/operations`), and random byte strings, as
-//! histories of calls.
+//! The corpus that the fuzzer has found (`proofs/fuzz/corpus/operations`), and random byte strings,
+//! as histories of calls.
 //!
-//! `proofs/fuzz` looks for more with a nightly compiler; what it finds is
-//! replayed here from then on, on machines without a fuzzer too. One file:
-//! `FREEHOLD_HISTORY=1 FREEHOLD_HISTORY_FILE=path cargo test -p freehold --test suite -- one_file --nocapture`.
+//! `proofs/fuzz` looks for more with a nightly compiler; what it finds is replayed here from then
+//! on, on machines without a fuzzer too. One file: `FREEHOLD_HISTORY=1 FREEHOLD_HISTORY_FILE=path
+//! cargo test -p freehold --test suite -- one_file --nocapture`.
 
 use std::io::Write;
 use std::path::Path;

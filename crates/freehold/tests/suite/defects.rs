@@ -33,7 +33,7 @@ impl Platform for Hook {
         }
     }
     fn relax(&self) {
-        // With one thread, whoever waits once waits for ever.
+        // With one thread, a thread that waits once waits for ever.
         assert!(self.waits.fetch_add(1, Ordering::Relaxed) < 1000, "somebody waits");
     }
     fn late_double_free(&self, _: Pfn) {
@@ -53,10 +53,6 @@ impl Hook {
     }
 }
 
-fn plain(memory: &[FrameRange]) -> ZoneConfig<'_> {
-    ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(memory) }
-}
-
 fn hooked(
     cpus: u16,
     mib: u64,
@@ -71,7 +67,7 @@ fn hooked(
         allocator: OnceLock::new(),
     }));
     let memory = [range(512, mib * MIB)];
-    let zones = [plain(&memory)];
+    let zones = [unmarked(&memory)];
     let config = Config::new(cpus, &zones);
     let fh = Box::leak(Box::new(build(&config, hook)));
     assert!(hook.allocator.set(fh).is_ok());
@@ -121,9 +117,9 @@ fn an_allocation_whose_cpu_goes_offline_while_it_recalls_leaves_nothing_there() 
 
 /// No hooks: one CPU goes and comes back while threads free through it.
 #[test]
-fn an_offline_cpu_has_nothing_in_hand_whoever_frees_through_it() {
+fn an_offline_cpu_has_nothing_in_hand_no_matter_who_frees_through_it() {
     let memory = [range(512, 64 * 512)];
-    let fh = build(&Config::new(3, &[plain(&memory)]), Membarrier::new());
+    let fh = build(&Config::new(3, &[unmarked(&memory)]), Membarrier::new());
     let done = AtomicBool::new(false);
     let rounds = if cfg!(miri) { 20 } else { 30_000 };
     std::thread::scope(|scope| {
@@ -252,7 +248,7 @@ fn a_number_that_is_not_the_frames_is_not_taken_for_it() {
     let owner = fh.own(cpu(0)).unwrap();
     let frames: Vec<Pfn> = (0..600).map(|_| owner.alloc(movable(0)).unwrap()).collect();
     let block = owner.alloc(movable(9)).unwrap();
-    // Every place that a frame of it can have been in lately.
+    // Every place that a frame of it can have been in before.
     owner.free(block, Order::PAGEBLOCK).unwrap();
     assert_eq!(owner.alloc(movable(9)), Ok(block));
     owner.free(frames[5], Order::ZERO).unwrap();
@@ -350,7 +346,7 @@ fn a_host_that_panics_during_hotplug_leaves_the_next_one_a_way_in() {
 #[test]
 fn whole_cma_blocks_serve_order_9_wherever_they_are() {
     let memory = [range(0, 128 * MIB)];
-    let zone = ZoneConfig { cma: &memory, ..plain(&memory) };
+    let zone = ZoneConfig { cma: &memory, ..unmarked(&memory) };
     for doors in 0..2 {
         let fh = build(&Config::new(2, &[zone]), &SingleCpu);
         let request = |o| movable(o).flags(AllocFlags::CMA);
@@ -379,7 +375,7 @@ impl<F: Fn()> Drop for OnDrop<F> {
 #[test]
 fn counters_read_while_an_owner_works_are_never_absurd() {
     let memory = [range(512, 64 * MIB)];
-    let fh = build(&Config::new(2, &[plain(&memory)]), Membarrier::new());
+    let fh = build(&Config::new(2, &[unmarked(&memory)]), Membarrier::new());
     let reads = AtomicU32::new(0);
     let enough = if cfg!(miri) { 10 } else { 200_000 };
     std::thread::scope(|scope| {
@@ -416,7 +412,7 @@ fn counters_read_while_an_owner_works_are_never_absurd() {
 #[test]
 fn a_right_free_is_no_hole_while_memory_comes_and_goes_beside_it() {
     let memory = [range(512, 3 * 512), range(6 * 512, 512 + 100)];
-    let zone = ZoneConfig { span: range(512, 7 * 512), ..plain(&memory) };
+    let zone = ZoneConfig { span: range(512, 7 * 512), ..unmarked(&memory) };
     let fh = build(&Config { extra_ranges: 2, ..Config::new(2, &[zone]) }, Membarrier::new());
     let (between, holey) = (range(4 * 512, 2 * 512), range(7 * 512, 100));
     let done = AtomicBool::new(false);

@@ -10,10 +10,6 @@ use freehold::{
     PressureLevel, SingleCpu, Watermarks, ZoneConfig,
 };
 
-fn plain(memory: &[FrameRange]) -> ZoneConfig<'_> {
-    ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(memory) }
-}
-
 fn frames(fh: &Alloc<'_>, request: freehold::Request) -> Vec<Pfn> {
     std::iter::from_fn(|| fh.here().alloc(request).ok()).collect()
 }
@@ -42,7 +38,7 @@ fn limited_requests_keep_the_min_mark_too() {
 fn limited_requests_find_cma_blocks_where_those_will_do() {
     let memory = [range(0, 1024)];
     let cma = [range(0, 512)];
-    let fh = build(&Config::new(1, &[ZoneConfig { cma: &cma, ..plain(&memory) }]), &SingleCpu);
+    let fh = build(&Config::new(1, &[ZoneConfig { cma: &cma, ..unmarked(&memory) }]), &SingleCpu);
     let low = |order: u8| movable(order).below(Pfn::new(512));
     assert!(is_no_memory(fh.here().alloc(low(0))));
     assert!(is_no_memory(
@@ -57,7 +53,7 @@ fn limited_requests_find_cma_blocks_where_those_will_do() {
 #[test]
 fn a_chunk_may_start_where_nothing_larger_is_free() {
     let memory = [range(0, 1024)];
-    let fh = build(&Config::new(1, &[plain(&memory)]), &SingleCpu);
+    let fh = build(&Config::new(1, &[unmarked(&memory)]), &SingleCpu);
     fh.alloc_contig_range(range(16, 480), |_| false).unwrap();
     let at = |align: u8| movable(2).align(order(align));
     assert_eq!(fh.here().alloc(at(9)), Ok(Pfn::new(512)));
@@ -77,7 +73,7 @@ fn a_chunk_may_start_where_nothing_larger_is_free() {
 #[test]
 fn a_run_of_blocks_may_start_where_nothing_larger_is_free() {
     let memory = [range(512, 4 * 512), range(8 * 512, 2 * 512)];
-    let fh = build(&Config::new(1, &[plain(&memory)]), &SingleCpu);
+    let fh = build(&Config::new(1, &[unmarked(&memory)]), &SingleCpu);
     let at = |align: u8| movable(10).align(order(align));
     assert_eq!(fh.here().alloc(at(12)), Ok(Pfn::new(8 * 512)));
     assert!(is_no_memory(fh.here().alloc(at(12))));
@@ -89,7 +85,7 @@ fn a_run_of_blocks_may_start_where_nothing_larger_is_free() {
 #[test]
 fn who_may_not_wait_gets_what_takes_no_waiting() {
     let memory = [range(0, 1024)];
-    let fh = build(&Config::new(1, &[plain(&memory)]), &SingleCpu);
+    let fh = build(&Config::new(1, &[unmarked(&memory)]), &SingleCpu);
     let all = frames(&fh, movable(0));
     all.iter().step_by(2).for_each(|&pfn| fh.here().free(pfn, Order::ZERO).unwrap());
     fh.drain_all();
@@ -106,9 +102,11 @@ fn who_may_not_wait_gets_what_takes_no_waiting() {
 #[test]
 fn a_zone_without_memory_is_not_in_the_way() {
     let memory = [range(0, 64 * MIB)];
-    let later = ZoneConfig { span: range(64 * MIB, 64 * MIB), spare_sections: 1, ..plain(&[]) };
-    let fh =
-        build(&Config { extra_ranges: 1, ..Config::new(2, &[plain(&memory), later]) }, &SingleCpu);
+    let later = ZoneConfig { span: range(64 * MIB, 64 * MIB), spare_sections: 1, ..unmarked(&[]) };
+    let fh = build(
+        &Config { extra_ranges: 1, ..Config::new(2, &[unmarked(&memory), later]) },
+        &SingleCpu,
+    );
     let before: Vec<Pfn> = (0..2000).map(|_| fh.here().alloc(movable(0)).unwrap()).collect();
     let totals = fh.totals();
     assert!(totals.cpus.slow < 20, "{totals:?}");
@@ -128,7 +126,7 @@ fn a_zone_without_memory_is_not_in_the_way() {
 #[test]
 fn a_full_zone_is_not_written_to_by_each_request() {
     let (low, high) = ([range(0, 16 * MIB)], [range(16 * MIB, 512)]);
-    let fh = build(&Config::new(1, &[plain(&low), plain(&high)]), &SingleCpu);
+    let fh = build(&Config::new(1, &[unmarked(&low), unmarked(&high)]), &SingleCpu);
     (0..512).for_each(|_| assert_eq!(fh.zone_of(fh.here().alloc(movable(0)).unwrap()), Some(1)));
     fh.here().alloc(movable(0)).unwrap();
     let before = fh.totals();
@@ -146,7 +144,8 @@ impl Platform for Told {
     }
 }
 
-/// Memory that comes ends the pressure, and marks that rise begin it: whoever does that tells it.
+/// Memory that comes ends the pressure, and marks that rise begin it: a thread that does that tells
+/// it.
 #[test]
 fn pressure_is_told_when_memory_comes_and_when_marks_change() {
     let host = Told::default();
@@ -168,7 +167,7 @@ fn pressure_is_told_when_memory_comes_and_when_marks_change() {
 fn an_address_space_of_holes_takes_no_time() {
     let end = 1 << 40;
     let memory = [range(0, 2048), range(1 << 35, 512), range(end - 1024, 1024)];
-    let fh = build(&Config { extra_ranges: 2, ..Config::new(2, &[plain(&memory)]) }, &SingleCpu);
+    let fh = build(&Config { extra_ranges: 2, ..Config::new(2, &[unmarked(&memory)]) }, &SingleCpu);
     assert_eq!(fh.zone_stats(0).unwrap().free, 3584);
     assert_eq!(fh.pageblocks(0).count(), 7);
     assert_eq!(fh.here().alloc(movable(0).below(Pfn::new(end - 1))), Ok(Pfn::new(0)));
@@ -198,19 +197,19 @@ fn metadata_that_cannot_be_addressed_is_refused() {
     }
 }
 
-/// Memory in 2,000 pieces, each of which ends within a block: set up in steps that grow with the square
-/// of the pieces. With their cube or more, as before, this test would take minutes.
+/// Memory in 2,000 pieces, each of which ends within a block: set up in steps that grow with the
+/// square of the pieces. With their cube or more, as before, this test would take minutes.
 #[test]
 fn memory_in_thousands_of_pieces_is_set_up() {
     let pieces = if cfg!(miri) { 10 } else { 2_000 };
     let memory: Vec<FrameRange> = (0..pieces).map(|n| range(n * 1024, 600)).collect();
-    let fh = build(&Config::new(1, &[plain(&memory)]), &SingleCpu);
+    let fh = build(&Config::new(1, &[unmarked(&memory)]), &SingleCpu);
     assert_eq!(fh.zone_stats(0).unwrap().managed, pieces * 600);
     let pfn = fh.here().alloc(movable(0)).unwrap();
     fh.here().free(pfn, Order::ZERO).unwrap();
 }
 
-/// As docs/kernels.md has it: 100 bytes a block, 6.5 KiB a CPU.
+/// As docs/kernels.md has it: 100 bytes a block, 5 KiB a CPU.
 #[test]
 fn metadata_takes_what_the_page_for_kernels_says() {
     let size = |gib: u64, cpus: u16| {
@@ -221,7 +220,7 @@ fn metadata_takes_what_the_page_for_kernels_says() {
     let per_block = (size(1025, 64) - size(1, 64)) as f64 / 1024.0 / 512.0;
     let per_cpu = (size(64, 128) - size(64, 64)) / 64;
     assert!((99.0..=100.0).contains(&per_block), "{per_block} bytes a block");
-    assert_eq!((per_cpu + 256) / 512, 13, "{per_cpu} bytes a CPU, not about 6.5 KiB");
+    assert_eq!((per_cpu + 256) / 512, 10, "{per_cpu} bytes a CPU, not about 5 KiB");
 }
 
 #[test]
@@ -251,7 +250,7 @@ impl Platform for Barriers {
 fn a_range_whose_blocks_are_kept_by_many_cpus_takes_one_barrier() {
     let memory = [range(0, 64 * MIB)];
     let host = Barriers::default();
-    let fh = build(&Config::new(8, &[plain(&memory)]), &host);
+    let fh = build(&Config::new(8, &[unmarked(&memory)]), &host);
     let owned: Vec<_> = (0..8).map(|n| fh.own(cpu(n)).unwrap()).collect();
     for owned in &owned {
         let blocks = [owned.alloc(movable(9)).unwrap(), owned.alloc(movable(9)).unwrap()];

@@ -10,10 +10,6 @@ use freehold::{
     Platform, Pressure, PressureLevel, SingleCpu, Watermarks, ZoneConfig,
 };
 
-fn plain(memory: &[FrameRange]) -> ZoneConfig<'_> {
-    ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(memory) }
-}
-
 /// Takes everything that order-0 requests of a kind get.
 fn exhaust(fh: &Alloc<'_>, c: u16, request: freehold::Request) -> Vec<Pfn> {
     std::iter::from_fn(|| fh.on(cpu(c)).alloc(request).ok()).collect()
@@ -23,8 +19,8 @@ fn exhaust(fh: &Alloc<'_>, c: u16, request: freehold::Request) -> Vec<Pfn> {
 fn a_full_zone_hands_over_to_the_next_and_every_frame_goes_back_to_its_own() {
     let (low, high, far) =
         ([range(512, 4 * MIB)], [range(1 << 20, 64 * MIB)], [range(1 << 30, 32 * MIB)]);
-    let far = ZoneConfig { node: NodeId::new(1), ..plain(&far) };
-    let zones = [plain(&low), plain(&high), far];
+    let far = ZoneConfig { node: NodeId::new(1), ..unmarked(&far) };
+    let zones = [unmarked(&low), unmarked(&high), far];
     let nodes = [NodeId::new(0), NodeId::new(1)];
     let fh = build(&Config { cpu_nodes: &nodes, ..Config::new(2, &zones) }, &SingleCpu);
     let zone = |pfn: Pfn| fh.zone_of(pfn).unwrap();
@@ -49,9 +45,9 @@ fn a_full_zone_hands_over_to_the_next_and_every_frame_goes_back_to_its_own() {
 }
 
 #[test]
-fn address_limits_are_kept_whoever_holds_the_memory() {
+fn address_limits_are_kept_no_matter_who_holds_the_memory() {
     let memory = [range(0, 128 * MIB)];
-    let fh = build(&Config::new(2, &[plain(&memory)]), &SingleCpu);
+    let fh = build(&Config::new(2, &[unmarked(&memory)]), &SingleCpu);
     // CPU 1 holds the low blocks.
     let held = fh.on(cpu(1)).alloc(unmovable(0)).unwrap();
     assert!(held.get() < 512);
@@ -80,8 +76,10 @@ fn address_limits_are_kept_whoever_holds_the_memory() {
 fn watermarks_hold_back_and_flags_reach_below() {
     let memory = [range(0, 64 * MIB)];
     let marks = Watermarks::Frames { min: 800, low: 1600, high: 2400 };
-    let fh =
-        build(&Config::new(2, &[ZoneConfig { watermarks: marks, ..plain(&memory) }]), &SingleCpu);
+    let fh = build(
+        &Config::new(2, &[ZoneConfig { watermarks: marks, ..unmarked(&memory) }]),
+        &SingleCpu,
+    );
     let mut taken = exhaust(&fh, 0, movable(0)).len() as u64;
     assert_eq!(64 * MIB - taken, 800, "ordinary requests stop at min");
     let mut expect = |flags: AllocFlags, left: u64| {
@@ -118,7 +116,8 @@ fn pressure_is_told_when_marks_are_crossed() {
     let host = Listening::default();
     let memory = [range(0, 64 * MIB)];
     let marks = Watermarks::Frames { min: 800, low: 1600, high: 2400 };
-    let fh = build(&Config::new(2, &[ZoneConfig { watermarks: marks, ..plain(&memory) }]), &host);
+    let fh =
+        build(&Config::new(2, &[ZoneConfig { watermarks: marks, ..unmarked(&memory) }]), &host);
     let all = exhaust(&fh, 0, movable(0).flags(AllocFlags::NO_WATERMARKS));
     let levels: Vec<PressureLevel> = host.0.lock().unwrap().iter().map(|p| p.level).collect();
     assert_eq!(levels, [PressureLevel::Low, PressureLevel::Min]);
@@ -132,13 +131,14 @@ fn pressure_is_told_when_marks_are_crossed() {
     assert_all_free(&fh);
 }
 
-/// Whoever may not wait may have interrupted the host's own function: the next one tells.
+/// A call that may not wait may have interrupted the host's own function: the next one tells.
 #[test]
 fn pressure_is_not_told_by_who_may_not_wait() {
     let host = Listening::default();
     let memory = [range(0, 64 * MIB)];
     let marks = Watermarks::Frames { min: 800, low: 1600, high: 2400 };
-    let fh = build(&Config::new(1, &[ZoneConfig { watermarks: marks, ..plain(&memory) }]), &host);
+    let fh =
+        build(&Config::new(1, &[ZoneConfig { watermarks: marks, ..unmarked(&memory) }]), &host);
     let told = || host.0.lock().unwrap().len();
     let mut frames =
         exhaust(&fh, 0, movable(0).flags(AllocFlags::NO_WATERMARKS | AllocFlags::NO_LOCK));
@@ -174,7 +174,7 @@ fn the_last_pressure_that_is_told_is_true() {
     let slow: &'static Slow =
         Box::leak(Box::new(Slow(Mutex::default(), OnceLock::new(), AtomicBool::new(false))));
     let fh: &'static Alloc<'static> = Box::leak(Box::new(build(
-        &Config::new(2, &[ZoneConfig { watermarks: marks, ..plain(&memory) }]),
+        &Config::new(2, &[ZoneConfig { watermarks: marks, ..unmarked(&memory) }]),
         slow,
     )));
     slow.1.set(fh).ok().unwrap();
@@ -191,8 +191,10 @@ fn high_atomic_blocks_are_reserved_under_pressure_used_and_given_up() {
     // 1 % must be a block at least: 256 MiB.
     let memory = [range(0, 256 * MIB)];
     let marks = Watermarks::Frames { min: 2000, low: 4000, high: 6000 };
-    let fh =
-        build(&Config::new(1, &[ZoneConfig { watermarks: marks, ..plain(&memory) }]), &SingleCpu);
+    let fh = build(
+        &Config::new(1, &[ZoneConfig { watermarks: marks, ..unmarked(&memory) }]),
+        &SingleCpu,
+    );
     let on = fh.on(cpu(0));
     let mut all = exhaust(&fh, 0, unmovable(0));
     let atomic = unmovable(3)
@@ -218,7 +220,7 @@ fn high_atomic_blocks_are_reserved_under_pressure_used_and_given_up() {
 fn cma_serves_movable_requests_that_allow_it_and_comes_back() {
     let memory = [range(0, 256 * MIB)];
     let cma = [range(64 * MIB, 160 * MIB)];
-    let fh = build(&Config::new(2, &[ZoneConfig { cma: &cma, ..plain(&memory) }]), &SingleCpu);
+    let fh = build(&Config::new(2, &[ZoneConfig { cma: &cma, ..unmarked(&memory) }]), &SingleCpu);
     let is_cma = |pfn: Pfn| cma[0].contains(pfn);
     // Over half of what is free is CMA: it is used first.
     let pfn = fh.on(cpu(0)).alloc(movable(0).flags(AllocFlags::CMA)).unwrap();
@@ -357,7 +359,7 @@ fn a_contiguous_range_of_any_length_is_found() {
 #[test]
 fn cpus_come_and_go_and_nothing_is_lost() {
     let memory = [range(512, 128 * MIB)];
-    let fh = build(&Config { online: 2, ..Config::new(4, &[plain(&memory)]) }, &SingleCpu);
+    let fh = build(&Config { online: 2, ..Config::new(4, &[unmarked(&memory)]) }, &SingleCpu);
     assert_eq!(fh.on(cpu(3)).alloc(movable(0)), Err(AllocError::CpuOffline { cpu: cpu(3) }));
     fh.cpu_online(cpu(3)).unwrap();
     let mine: Vec<Pfn> = (0..3000).map(|_| fh.on(cpu(3)).alloc(movable(0)).unwrap()).collect();
@@ -384,7 +386,7 @@ fn cpus_come_and_go_and_nothing_is_lost() {
 #[test]
 fn memory_comes_and_goes() {
     let memory = [range(512, 64 * MIB)];
-    let zone = ZoneConfig { span: range(512, 1 << 20), spare_sections: 2, ..plain(&memory) };
+    let zone = ZoneConfig { span: range(512, 1 << 20), spare_sections: 2, ..unmarked(&memory) };
     let fh = build(&Config { extra_ranges: 3, ..Config::new(2, &[zone]) }, &SingleCpu);
     let more = range(1 << 18, 40 * MIB + 100);
     fh.add_memory(more).unwrap();

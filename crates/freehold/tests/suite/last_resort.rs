@@ -104,7 +104,8 @@ fn a_request_does_not_fail_beside_a_cpu_that_frees() {
     }
 }
 
-/// Whoever was asked for what it has in hand leaves what it frees next where the asker finds it.
+/// A thread that was asked for what it has in hand leaves what it frees next where the asker finds
+/// it.
 #[test]
 fn the_next_frees_after_a_recall_stay_in_their_words() {
     for asked in [false, true] {

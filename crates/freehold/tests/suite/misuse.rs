@@ -180,12 +180,13 @@ fn race(
         had
     });
     let late = fh.totals().late_double_frees;
-    eprintln!("{had} rounds, {late} frames freed twice unseen");
+    eprintln!("{had} rounds, {late} frames freed twice unnoticed");
     assert_all_free(&fh);
 }
 
-/// A free that had looked at its block before the others made it whole puts its frames into the words
-/// of a whole block, where nobody looks for free ones. Whoever takes the block next tells of them.
+/// A free that had looked at its block before the others made it whole puts its frames into the
+/// words of a whole block, where nobody looks for free ones. A thread that takes the block next
+/// tells of them.
 fn take_every_block(owned: &Owned<'_, 'static, Any<'static>>) {
     let blocks: Vec<Pfn> = std::iter::from_fn(|| owned.alloc(movable(9)).ok()).collect();
     blocks.into_iter().for_each(|block| owned.free(block, order(9)).unwrap());

@@ -45,8 +45,9 @@ fn a_single_frame_comes_from_the_block_with_the_smallest_runs() {
     fh.validate().unwrap();
 }
 
-/// A block with a large run has single frames beside it, in no run of eight, three of them in one word;
-/// another one has a run of eight and nothing else. The single frames go first, then the smaller run is broken up.
+/// A block with a large run has single frames beside it, in no run of eight, three of them in one
+/// word; another one has a run of eight and nothing else. The single frames go first, then the
+/// smaller run is broken up.
 #[test]
 fn single_frames_take_loose_ones_before_a_run_is_broken_up() {
     let fh = zone_of(2, 64);
@@ -72,8 +73,8 @@ fn single_frames_take_loose_ones_before_a_run_is_broken_up() {
     fh.validate().unwrap();
 }
 
-/// A block over half of which is free may become whole: its single frames are left alone, and a run of
-/// eight elsewhere is broken up.
+/// A block over half of which is free may become whole: its single frames are left alone, and a run
+/// of eight elsewhere is broken up.
 #[test]
 fn single_frames_leave_loose_ones_of_a_block_that_is_mostly_free() {
     let fh = zone_of(2, 64);
@@ -112,7 +113,7 @@ fn the_third_loose_frame_of_a_word_is_told_and_no_other() {
     fh.validate().unwrap();
 }
 
-/// The whole block stays while there are partly free ones, whoever used them.
+/// The whole block stays while there are partly free ones, no matter who used them.
 #[test]
 fn partly_free_blocks_of_other_cpus_are_used_before_a_whole_one_is_split() {
     let fh = zone_of(2, 256);
@@ -134,8 +135,8 @@ fn partly_free_blocks_of_other_cpus_are_used_before_a_whole_one_is_split() {
 }
 
 /// A CPU goes on with its block without a search only where a search would find that one: not where
-/// meanwhile there is a smaller run, a lower block alike, a block with loose frames, or, as another CPU
-/// leases a word of its own, a block that it has alone.
+/// meanwhile there is a smaller run, a lower block alike, a block with loose frames, or, as another
+/// CPU leases a word of its own, a block that it has alone.
 #[test]
 fn a_cpu_goes_on_with_the_block_that_a_search_would_find() {
     let (own, lower, higher) = (512 * 20, 512 * 10, 512 * 30);
@@ -154,13 +155,14 @@ fn a_cpu_goes_on_with_the_block_that_a_search_would_find() {
         // Large enough that each CPU may have blocks of its own.
         let fh = zone_of(2, 512);
         assert_eq!(fill(&fh).len() as u64, 512 * MIB);
-        // In one piece: word by word a block is in the row of the first one, too, until a search looks.
+        // In one piece: word by word a block is in the row of the first one, too, until a search
+        // looks.
         let free = |(start, len): (u64, u64)| {
             let order = Order::new(len.ilog2() as u8).unwrap();
             fh.on(cpu(1)).free(Pfn::new(start), order).unwrap();
         };
         free((own, 128));
-        // Not all at once: whoever was asked for what it has leases nothing for a while.
+        // Not all at once: a thread that was asked for what it has leases nothing for a while.
         (0..2).for_each(|n| fh.on(cpu(n)).flush().unwrap());
         let next = || fh.on(cpu(0)).alloc(movable(0)).unwrap().get();
         assert_eq!(next(), own);
@@ -171,8 +173,8 @@ fn a_cpu_goes_on_with_the_block_that_a_search_would_find() {
     }
 }
 
-/// While nearly all of the zone is whole a CPU keeps to its block; later each word comes from the block
-/// that fits best.
+/// While nearly all of the zone is whole a CPU keeps to its block; later each word comes from the
+/// block that fits best.
 #[test]
 fn a_cpu_keeps_to_its_block_only_while_nearly_all_of_the_zone_is_whole() {
     let fh = zone_of(1, 64);
@@ -198,11 +200,11 @@ fn a_cpu_keeps_to_its_block_only_while_nearly_all_of_the_zone_is_whole() {
     fh.validate().unwrap();
 }
 
-/// A run that was freed lately is taken again without a look for a block, but not out of a larger
-/// one. (With `debug-poison` runs are freed the long way, which leaves no hint.)
+/// A run that was freed last is taken again without a look for a block, but not out of a larger
+/// one. (With `debug-poison` runs are freed the slow way, which leaves no hint.)
 #[test]
 #[cfg(not(feature = "debug-poison"))]
-fn a_run_freed_lately_is_used_again_only_where_it_fits_exactly() {
+fn a_run_freed_last_is_used_again_only_where_it_fits_exactly() {
     for order in 1..=5u8 {
         let (fh, len) = (zone_of(1, 256), 1 << order);
         fill(&fh);
@@ -234,11 +236,11 @@ fn a_run_freed_lately_is_used_again_only_where_it_fits_exactly() {
     }
 }
 
-/// The buddy is freed by another CPU, into a word that nobody leases: half of the larger run is left
-/// alone, and the older hint is taken.
+/// The buddy is freed by another CPU, into a word that nobody leases: half of the larger run is
+/// left alone, and the older hint is taken.
 #[test]
 #[cfg(not(feature = "debug-poison"))]
-fn a_run_freed_lately_whose_buddy_is_free_too_is_left_alone() {
+fn a_run_freed_last_whose_buddy_is_free_too_is_left_alone() {
     for o in 1..=4u8 {
         let (fh, len) = (zone_of(2, 256), 1 << o);
         fill(&fh);
@@ -284,7 +286,8 @@ fn of_blocks_alike_the_lowest_is_used_first() {
     fh.validate().unwrap();
 }
 
-/// Whoever has given back all goes by the board again, and not on with the block that was in use.
+/// A thread that has given back all goes by the board again, and not on with the block that was in
+/// use.
 #[test]
 fn after_a_flush_the_smallest_run_comes_first() {
     let fh = zone_of(1, 64);
@@ -299,47 +302,8 @@ fn after_a_flush_the_smallest_run_comes_first() {
     fh.validate().unwrap();
 }
 
-/// The 1 GiB region in which an unmovable block is taken, after one was taken in the second of the
-/// highest zone's and all else was freed: of zones of so many GiB each, one above the other.
-fn region_of_the_next_unmovable_block(zones: &[u64]) -> u64 {
-    const GIB: u64 = 1 << 18;
-    let mut start = 0;
-    let memory: Vec<[FrameRange; 1]> = zones
-        .iter()
-        .map(|gib| {
-            let range = range(start, gib * GIB);
-            start = range.end.get();
-            [range]
-        })
-        .collect();
-    let zone = |memory| ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(memory) };
-    let zones: Vec<_> = memory.iter().map(|memory| zone(memory)).collect();
-    let fh = build(&Config::new(1, &zones), &SingleCpu);
-    let (here, first) = (fh.on(cpu(0)), memory[zones.len() - 1][0].start.get() / GIB);
-    let region = |pfn: Pfn| pfn.get() / GIB - first;
-    // The first region is in use, so the block comes from the second.
-    let blocks: Vec<Pfn> = (0..512).map(|_| here.alloc(movable(9)).unwrap()).collect();
-    assert!(blocks.iter().all(|&block| region(block) == 0));
-    assert_eq!(region(here.alloc(unmovable(0)).unwrap()), 1);
-    blocks.into_iter().for_each(|block| here.free(block, order(9)).unwrap());
-    fh.drain_all();
-    fh.validate().unwrap();
-    region(here.alloc(unmovable(9)).unwrap())
-}
-
-/// On machines of more than 8 GiB requests that cannot be moved away keep to 1 GiB regions that
-/// have such blocks already, however small the zone is; on smaller machines they take the lowest
-/// block.
-#[test]
-fn on_a_large_machine_unmovable_blocks_keep_to_their_regions_in_each_zone() {
-    assert_eq!(region_of_the_next_unmovable_block(&[9]), 1);
-    assert_eq!(region_of_the_next_unmovable_block(&[5, 5]), 1, "no zone is large, the machine is");
-    assert_eq!(region_of_the_next_unmovable_block(&[4, 4]), 0);
-    assert_eq!(region_of_the_next_unmovable_block(&[5]), 0);
-}
-
-/// CPU 0 keeps a block that it has freed, and half of a movable block is free. An unmovable frame comes
-/// from the former: one in the latter would keep movable memory from becoming whole.
+/// CPU 0 keeps a block that it has freed, and half of a movable block is free. An unmovable frame
+/// comes from the former: one in the latter would keep movable memory from becoming whole.
 #[test]
 fn what_a_cpu_keeps_comes_before_a_block_of_another_type() {
     let fh = zone_of(2, 64);

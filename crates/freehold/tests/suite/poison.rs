@@ -20,7 +20,7 @@ impl Platform for Host {
     fn check_poison(&self, frames: FrameRange) {
         let mut memory = self.0.lock().unwrap();
         for pfn in frames.start.get()..frames.end.get() {
-            // Whoever gets it writes to it.
+            // A thread that gets it writes to it.
             assert!(
                 std::mem::replace(&mut memory[pfn as usize], false),
                 "{pfn:#x} was written to while free"

@@ -75,7 +75,7 @@ fn the_frames_freed_last_are_used_first() {
 /// three in turn: what was freed last is taken again without a look under a lock.
 #[test]
 #[cfg_attr(feature = "debug-poison", ignore = "frees that poison leave no hints of runs")]
-fn chunks_of_every_order_freed_lately_are_found_without_a_search() {
+fn chunks_of_every_order_freed_last_are_found_without_a_search() {
     const STEPS: u64 = 10_000;
     let types = [Migratetype::Movable, Migratetype::Unmovable, Migratetype::Reclaimable];
     for (kinds, o) in [1, 3].into_iter().flat_map(|kinds| (0..=8).map(move |o| (kinds, o))) {
@@ -269,7 +269,8 @@ fn a_split_block_comes_back_whole_while_others_allocate() {
                         let o = [0, 0, 0, 0, 2, 5, 9][random.usize(..7)];
                         // At most a tenth of memory each: nobody is short of it here.
                         if frames < 51 * MIB - 512 {
-                            // Of another type: nobody takes frames of the block while it comes back.
+                            // Of another type: nobody takes frames of the block while it comes
+                            // back.
                             let other = Request::new(order(o), Migratetype::Reclaimable);
                             mine.push((owned.alloc(other).unwrap(), o));
                             frames += 1 << o;
@@ -341,7 +342,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// All memory is in use by others when the block is freed, so that whoever allocates
+/// All memory is in use by others when the block is freed, so that a thread that allocates
 /// must take it: what was freed by one call is taken as one block or in the frames of one, and when
 /// all is free every block is whole.
 #[test]
@@ -366,8 +367,8 @@ fn a_split_block_is_whole_again_after_others_ran_out_of_memory() {
                 });
             }
         });
-        // No drain, no tick: every block is there to be had as one, whoever took its frames in
-        // between.
+        // No drain, no tick: every block is there to be had as one, no matter who took its frames
+        // in between.
         let again: Vec<Pfn> = std::iter::from_fn(|| fh.on(cpu(0)).alloc(movable(9)).ok()).collect();
         assert!(again.contains(&block));
         assert_eq!(again.len() as u64, 64 * MIB / 512);
@@ -418,7 +419,7 @@ fn one_gigabyte_comes_back_from_any_pieces() {
 }
 
 /// A word is this CPU's for as long as nobody may take it over: what is freed into it comes into
-/// the hand, though there is nothing in hand just now. Frames to be poisoned go the long way.
+/// the hand, though there is nothing in hand just now. Frames to be poisoned go the slow way.
 #[test]
 #[cfg(not(feature = "debug-poison"))]
 fn a_chunk_that_is_exchanged_stays_in_the_leased_words() {

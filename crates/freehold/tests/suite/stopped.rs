@@ -1,5 +1,5 @@
-//! Threads stopped by signals, at every instruction of a call: nobody else waits, and all others get all
-//! memory but what the stopped thread has, and one block that it was at.
+//! Threads stopped by signals, at every instruction of a call: nobody else waits, and all others
+//! get all memory but what the stopped thread has, and one block that it was at.
 //!
 //! ```text
 //! stopped thread    sets the processor's trap flag; a signal after each instruction counts; the nth one's handler reads from
@@ -7,8 +7,9 @@
 //! others            every kind of call that does not wait; they raise the semaphore when they are done, and the call goes on
 //! ```
 //!
-//! What each of the two exceptions is (a CPU's own door, a recall) is said where steps are counted, in the
-//! crate's `stopped_tests`: they stop more calls, at each use of an atomic, and under shuttle.
+//! What each of the two exceptions is (a CPU's own door, a recall) is said where steps are counted,
+//! in the crate's `stopped_tests`: they stop more calls, at each use of an atomic, and under
+//! shuttle.
 
 #![cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
 
@@ -34,15 +35,16 @@ extern "C" fn trapped(_: libc::c_int) {
     if made == STOP.load(Ordering::Relaxed) {
         STANDS.store(true, Ordering::SeqCst);
         let mut raised = 0u64;
-        // SAFETY: `read` may be called in a handler; the buffer is eight bytes, as an eventfd gives.
+        // SAFETY: `read` may be called in a handler; the buffer is eight bytes, as an eventfd
+        // gives.
         unsafe { libc::read(SEMAPHORE.load(Ordering::Relaxed), (&raw mut raised).cast(), 8) };
     }
 }
 
 /// Signals after each instruction from now on, or not.
 fn single_step(on: bool) {
-    // SAFETY: changes only the trap flag, on the stack and back. What it leads to is a signal, which has
-    // a handler.
+    // SAFETY: changes only the trap flag, on the stack and back. What it leads to is a signal,
+    // which has a handler.
     unsafe {
         if on {
             core::arch::asm!("pushfq", "or qword ptr [rsp], 0x100", "popfq");
@@ -53,8 +55,8 @@ fn single_step(on: bool) {
 }
 
 fn install() {
-    // SAFETY: all zeroes is a value of this plain structure; the handler is a function for the whole of
-    // the program's life and makes only calls that it may make.
+    // SAFETY: all zeroes is a value of this plain structure; the handler is a function for the
+    // whole of the program's life and makes only calls that it may make.
     unsafe {
         let mut action: libc::sigaction = core::mem::zeroed();
         action.sa_sigaction = trapped as *const () as usize;
@@ -109,8 +111,8 @@ impl Drop for GoOn {
 const BLOCKS: u64 = 8;
 const FRAMES: u64 = BLOCKS * 512;
 
-/// Runs a call that is stopped after `at` instructions, the others meanwhile; how many it made, if the
-/// call was over before.
+/// Runs a call that is stopped after `at` instructions, the others meanwhile; how many it made, if
+/// the call was over before.
 fn stop(host: &Host, call: Call, owner: bool, at: u64) -> Option<u64> {
     let memory = [range(512, FRAMES)];
     let zones = [ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) }];
@@ -225,16 +227,17 @@ fn all_else_is_there(fh: &Alloc<'_>, call: Call) {
         Call::Bulk => 100,
         Call::Range => 1024,
     };
-    // What it leases, what it has in hand, the call's own, and a block on the way; and the frame that
-    // the thread has.
+    // What it leases, what it has in hand, the call's own, and a block on the way; and the frame
+    // that the thread has.
     let (in_hand, leases) = fh.cpu_holdings(cpu(0)).unwrap();
     let least = FRAMES.saturating_sub(1 + in_hand.max(leases) + frames + 512);
     assert!(there >= least, "{call:?}: {there} frames can be had, of {FRAMES}; {least} at least");
     got.into_iter().for_each(|(pfn, order)| fh.on(cpu(2)).free(pfn, order).unwrap());
 }
 
-/// At some instructions of each call, spread over all; at more, and at each, where `FREEHOLD_SECONDS`
-/// gives it the time: a signal takes some microseconds, and each stop makes all that come before it.
+/// At some instructions of each call, spread over all; at more, and at each, where
+/// `FREEHOLD_SECONDS` gives it the time: a signal takes some microseconds, and each stop makes all
+/// that come before it.
 #[test]
 fn a_thread_stopped_by_a_signal_holds_up_nobody() {
     install();

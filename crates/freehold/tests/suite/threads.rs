@@ -1,4 +1,5 @@
-//! Real threads, every frame stamped with its owner: an overlap, a loss or a leak cannot go unseen.
+//! Real threads, every frame stamped with its owner: an overlap, a loss or a leak cannot go
+//! unnoticed.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

@@ -50,7 +50,7 @@ pub enum Call {
         order: u8,
         migratetype: u8,
         flags: u8,
-        special: Option<Special>,
+        demand: Option<Demand>,
     },
     AllocBulk {
         via: Via,
@@ -151,7 +151,7 @@ pub enum Call {
 
 /// What a request may ask for besides.
 #[derive(Clone, Copy, Debug)]
-pub enum Special {
+pub enum Demand {
     Align(u8),
     Below(Place),
     From(Place),
@@ -215,15 +215,15 @@ impl Bytes<'_> {
         match self.u8() % 32 {
             0..6 => {
                 let (via, order, kind) = (self.via(), self.order(), self.u8());
-                let special = match kind / 8 % 16 {
-                    0 => Some(Special::Align(self.order())),
-                    1 => Some(Special::Below(self.place())),
-                    2 => Some(Special::From(self.place())),
-                    3 => Some(Special::Node(self.u8() % 4)),
+                let demand = match kind / 8 % 16 {
+                    0 => Some(Demand::Align(self.order())),
+                    1 => Some(Demand::Below(self.place())),
+                    2 => Some(Demand::From(self.place())),
+                    3 => Some(Demand::Node(self.u8() % 4)),
                     _ => None,
                 };
                 let flags = if kind & 128 == 0 { 0 } else { self.u8() };
-                Call::Alloc { via, order, migratetype: kind % 8, flags, special }
+                Call::Alloc { via, order, migratetype: kind % 8, flags, demand }
             }
             6..8 => {
                 let (via, frames, kind) = (self.via(), self.u16() % 1500, self.u8());

@@ -9,9 +9,9 @@
 //!   made_up  more of them, made up from a number       rules   when a request must not fail
 //! ```
 //!
-//! Shared by the fuzz target (`proofs/fuzz/fuzz_targets/operations.rs`) and the ordinary test that replays
-//! its corpus (`tests/suite/byte_histories.rs`), so that what the fuzzer once found stays found
-//! where there is no fuzzer.
+//! Shared by the fuzz target (`proofs/fuzz/fuzz_targets/operations.rs`) and the ordinary test that
+//! replays its corpus (`tests/suite/byte_histories.rs`), so that what the fuzzer once found stays
+//! found where there is no fuzzer.
 #![allow(unreachable_pub)]
 
 mod decode;

@@ -1,4 +1,4 @@
-//! What must be true of memory, whoever manages it: one state a frame.
+//! What must be true of memory, no matter who manages it: one state a frame.
 
 use std::cell::Cell;
 

@@ -10,7 +10,7 @@ use freehold::{
 
 use crate::common::{Alloc, Any};
 
-use super::decode::{Call, History, Place, Special, Via};
+use super::decode::{Call, Demand, History, Place, Via};
 use super::machines::{Host, Machine, with_machine};
 use super::model::{Frame, Model};
 use super::rules::{Wanted, check_blocks};
@@ -122,8 +122,8 @@ impl<'a, 'm> Player<'a, 'm> {
     #[allow(clippy::too_many_lines)]
     fn play(&mut self, call: &Call) {
         match *call {
-            Call::Alloc { via, order, migratetype, flags, special } => {
-                self.alloc(via, order, migratetype, flags, special);
+            Call::Alloc { via, order, migratetype, flags, demand } => {
+                self.alloc(via, order, migratetype, flags, demand);
             }
             Call::AllocBulk { via, frames, order, migratetype } => {
                 self.alloc_bulk(via, frames, order, migratetype)
@@ -215,7 +215,7 @@ impl<'a, 'm> Player<'a, 'm> {
         FrameRange { start: Pfn::new(start), end: Pfn::new(start.saturating_add(frames % 6 * 512)) }
     }
 
-    fn alloc(&mut self, via: Via, order: u8, migratetype: u8, flags: u8, special: Option<Special>) {
+    fn alloc(&mut self, via: Via, order: u8, migratetype: u8, flags: u8, demand: Option<Demand>) {
         let order = Order::new(order).unwrap();
         let kind =
             Migratetype::from_index(usize::from(migratetype)).unwrap_or(Migratetype::Movable);
@@ -226,21 +226,21 @@ impl<'a, 'm> Player<'a, 'm> {
         }
         let mut request = Request::new(order, kind).flags(flags);
         let (mut align, mut from, mut below) = (order, 0, u64::MAX);
-        match special {
-            Some(Special::Align(n)) => {
+        match demand {
+            Some(Demand::Align(n)) => {
                 let wanted = Order::new(n).unwrap();
                 align = order.max(wanted);
                 request = request.align(wanted);
             }
-            Some(Special::Below(place)) => {
+            Some(Demand::Below(place)) => {
                 below = self.pfn(place);
                 request = request.below(Pfn::new(below));
             }
-            Some(Special::From(place)) => {
+            Some(Demand::From(place)) => {
                 from = self.pfn(place);
                 request = request.from(Pfn::new(from));
             }
-            Some(Special::Node(n)) => request = request.node(NodeId::new(n)),
+            Some(Demand::Node(n)) => request = request.node(NodeId::new(n)),
             None => {}
         }
         let result = self.through(via).alloc(request);

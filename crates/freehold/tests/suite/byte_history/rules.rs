@@ -41,13 +41,13 @@ impl Wanted {
     }
 
     /// Frames that a request which has just failed should have got: in a zone that keeps its mark
-    /// without them. All free frames count for that, in whoever's hand they were.
+    /// without them. All free frames count for that, in whichever hand they were.
     pub fn should_have_got(&self, fh: &Freehold<'_, Any<'_>>, model: &Model) -> Option<u64> {
         (0..fh.zone_count()).find_map(|z| {
             let blocks: Vec<_> =
                 fh.pageblocks(z).filter(|block| self.may_use(block.migratetype)).collect();
             let mark = self.mark(fh.zone_stats(z).unwrap().watermarks[0]);
-            // CMA frames do not count for whoever takes others.
+            // CMA frames do not count for a thread that takes others.
             let allowed = |cma: bool| {
                 let counts = |block: &&PageblockState| cma || block.migratetype != Migratetype::Cma;
                 let free = |block: &PageblockState| u64::from(block.free);

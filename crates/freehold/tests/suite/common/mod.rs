@@ -103,7 +103,12 @@ impl Platform for Membarrier {
     }
 
     fn relax(&self) {
-        // More threads than cores: whoever is waited for needs the core.
+        // More threads than cores: a thread that is waited for needs the core.
         std::thread::yield_now();
     }
+}
+
+/// A zone that holds no frames back.
+pub fn unmarked(memory: &[FrameRange]) -> ZoneConfig<'_> {
+    ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(memory) }
 }

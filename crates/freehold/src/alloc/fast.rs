@@ -1,0 +1,443 @@
+//! The fast way of an allocation: what its CPU has in hand, or has freed last.
+//!
+//! | order | where |
+//! |---|---|
+//! | 0 | the current lease's hand; a frame freed last, where no lease has any in hand |
+//! | 1 to 5 | the hand of the current lease for runs; a run freed last |
+//! | 6 to 8 | whole words freed last |
+//! | 9 | a block in hand |
+//!
+//! Anything out of the ordinary is for the slow way, the [ladder](super::ladder); nothing has
+//! changed then.
+//!
+//! **A single frame, or a run, from the hand**, what holds at each step:
+//!
+//! | step | holds |
+//! |---|---|
+//! | entered | nobody else changes this CPU's leases |
+//! | `mask != 0` | the word's lease names this CPU; the lowest frame of `mask` is free and in nobody else's sight |
+//! | the word has none of them too | they were not freed twice, so nobody else can come by them |
+//! | `mask` without it is stored | it is the caller's |
+//!
+//! Reading the word costs one load of a line that freers write; it is what makes a frame that two
+//! CPUs free at the same moment come out once.
+//!
+//! A pair of calls is some 60 instructions: each branch that is saved here is a fifteenth of it.
+
+use crate::block::{BLOCK_ORDER, Block, bits};
+use crate::calls::door::{Door, Owner};
+use crate::calls::handle::Handle;
+use crate::cpu::inside::Inside;
+use crate::cpu::lease::{Lease, Purpose};
+use crate::cpu::state::CpuState;
+use crate::primitive::{Count, Relaxed};
+use crate::zone::{Zone, mode};
+use crate::{AllocError, AllocFlags, Freehold, Migratetype, Order, Pfn, Platform, Request};
+
+/// Blocks with no larger class than this one may lose a run to a hint that fits exactly: half of a
+/// word or less of each is in one piece.
+const HINT_CLASS: u8 = 6;
+
+impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
+    /// Allocates one chunk.
+    ///
+    /// From what the CPU has in hand in some 25 instructions, for orders up to 5, and some 55 for
+    /// order 9; otherwise the next word or block, by the zone's board; before failing, every CPU
+    /// that could help is asked.
+    ///
+    /// # Errors
+    ///
+    /// See [`AllocError`]; nothing has changed then.
+    #[inline(always)]
+    pub fn alloc(&self, request: Request) -> Result<Pfn, AllocError> {
+        if request.way == Request::SLOW {
+            return self.alloc_slow(request);
+        }
+        let state = self.door.state(self.fh, self.id)?;
+        self.door.get_in(self.fh, state);
+        let (kind, order) = (request.migratetype as usize, u32::from(request.order.get()));
+        let fast = request.way & Request::OR_CMA == 0 || !state.cma_matters(self.fh, request.flags);
+        // From the hand first, and out at once.
+        if fast && order < 6 {
+            if let Some(pfn) = state.chunk_in_hand(request.order, kind) {
+                return Ok(self.left_with(state, pfn, request.order));
+            }
+        }
+        let fails = || {
+            let (order, migratetype) = (request.order, request.migratetype);
+            state.fails_again(self.fh, order, migratetype, request.flags)
+        };
+        // What was freed last is looked up in two places for runs: the look at a failure first.
+        let is_run = fast && (1..6).contains(&order);
+        let run_fails = is_run && fails();
+        let found = match request.way & !Request::OR_CMA {
+            _ if !fast || run_fails => None,
+            Request::FRAME => state.recent_frame_first(self.fh, kind),
+            Request::RUN => match order {
+                6 => state.recent_words::<1>(self.fh, kind),
+                7 => state.recent_words::<2>(self.fh, kind),
+                8 => state.recent_words::<4>(self.fh, kind),
+                1 => state.recent_run::<1>(self.fh, kind),
+                2 => state.recent_run::<2>(self.fh, kind),
+                3 => state.recent_run::<3>(self.fh, kind),
+                4 => state.recent_run::<4>(self.fh, kind),
+                _ => state.recent_run::<5>(self.fh, kind),
+            },
+            _ => state.kept_block(self.fh, kind),
+        };
+        match found {
+            Some(pfn) => {
+                state.count_alloc(kind, request.order);
+                Ok(self.left_with(state, pfn, request.order))
+            }
+            None if run_fails || !is_run && fails() => {
+                self.door.get_out(self.fh, state);
+                Err(AllocError::NoMemory { order: request.order })
+            }
+            None => Inside::already(self.fh, state, self.id, self.door.biased()).alloc_slow(
+                request.order,
+                request.migratetype,
+                request.flags,
+            ),
+        }
+    }
+
+    /// Out of the CPU with what was found there.
+    #[inline(always)]
+    fn left_with(&self, state: &CpuState<'m>, pfn: Pfn, order: Order) -> Pfn {
+        self.door.get_out(self.fh, state);
+        self.fh.handed_out(pfn, order);
+        pfn
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn alloc_slow(&self, request: Request) -> Result<Pfn, AllocError> {
+        match self.enter(request.flags) {
+            Ok(inside) => inside.alloc_any(&request),
+            // Somebody else is inside, whom this caller may have interrupted.
+            Err(AllocError::WouldBlock) => self.fh.outside().alloc(self.id, &request),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl<'a, 'm, P: Platform> Handle<'a, 'm, P, Owner<'a, 'm, P>> {
+    /// A chunk of order 0 to 5 that the CPU has in hand, and nothing else: for doors that keep all
+    /// the rest out of line, so that nothing has to be saved for it. `None` says only that
+    /// [`alloc`](Self::alloc) must be asked. Of the three types that requests may name.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn alloc_in_hand(&self, order: Order, migratetype: Migratetype) -> Option<Pfn> {
+        debug_assert!(Migratetype::PCP.contains(&migratetype));
+        let (state, kind) = (self.door.state, migratetype as usize);
+        // Each way in knows its way out.
+        let found = if state.door.try_enter_owner() {
+            let found = state.chunk_in_hand(order, kind);
+            state.door.leave_owner();
+            found?
+        } else {
+            if self.door.biased || !state.door.try_enter_unowned() {
+                return None;
+            }
+            let found = state.chunk_in_hand(order, kind);
+            state.door.leave_intruder();
+            found?
+        };
+        self.fh.handed_out(found, order);
+        Some(found)
+    }
+}
+
+impl<P: Platform> Freehold<'_, P> {
+    /// Tells the host's poison check about frames on their way out.
+    #[inline(always)]
+    pub(crate) fn handed_out(&self, pfn: Pfn, order: Order) {
+        #[cfg(feature = "debug-poison")]
+        if let Some(frames) = crate::FrameRange::new(pfn, order.frames()) {
+            self.platform.check_poison(frames);
+        }
+        #[cfg(not(feature = "debug-poison"))]
+        let _ = (pfn, order);
+    }
+}
+
+impl<'m> CpuState<'m> {
+    /// A single frame of that type from the current lease. The hottest code there is: see the table
+    /// above.
+    #[inline(always)]
+    pub(crate) fn frame_in_hand(&self, migratetype: usize) -> Option<Pfn> {
+        let lease = self.leases.current(Purpose::Frames, migratetype);
+        let mask = lease.mask();
+        // Nothing in hand, or frames that were freed twice: the slow way knows.
+        if mask == 0 || mask & lease.word() != 0 {
+            return None;
+        }
+        lease.set_mask(mask & (mask - 1));
+        Some(Pfn::new(lease.first() + u64::from(mask.trailing_zeros())))
+    }
+
+    /// A run of order 1 to 5 of that type from the current lease for runs.
+    #[inline(always)]
+    pub(crate) fn run_in_hand(&self, migratetype: usize, order: u32) -> Option<Pfn> {
+        self.run_of(self.leases.current(Purpose::Runs, migratetype), order)
+    }
+
+    #[inline(always)]
+    fn run_of(&self, lease: &Lease<'_>, order: u32) -> Option<Pfn> {
+        let mask = lease.mask();
+        let starts = bits::runs(mask & !lease.word(), order);
+        let start = bits::best_start(starts, order, lease.breakable())?;
+        let start = self.leases.predicted(start);
+        lease.set_mask(mask & !bits::mask(start, 1 << order));
+        Some(Pfn::new(lease.first() + u64::from(start)))
+    }
+
+    /// Either, by the order, and counted.
+    #[inline(always)]
+    pub(crate) fn chunk_in_hand(&self, order: Order, migratetype: usize) -> Option<Pfn> {
+        // Counted in each arm, where the order's place is known.
+        let count = |order: u32| self.counters.allocs[migratetype % 4][order as usize].add(1);
+        match u32::from(order.get()) {
+            0 => self.frame_in_hand(migratetype).inspect(|_| count(0)),
+            order @ 1..6 => self.run_in_hand(migratetype, order).inspect(|_| count(order)),
+            _ => None,
+        }
+    }
+
+    /// Counts an allocation. By who is inside.
+    #[inline(always)]
+    pub(crate) fn count_alloc(&self, migratetype: usize, order: Order) {
+        self.counters.allocs[migratetype % 4][order.index()].add(1);
+    }
+
+    /// Whether a request that may take CMA frames has any to look at in its home zone.
+    #[inline(always)]
+    pub(crate) fn cma_matters(&self, fh: &Freehold<'m, impl Platform>, flags: AllocFlags) -> bool {
+        flags.contains(AllocFlags::CMA)
+            && fh.zones[self.home_zone.get() as usize].cma_blocks.get() != 0
+    }
+
+    /// A frame that this CPU has freed last, where no lease has any in hand.
+    #[inline(never)]
+    pub(crate) fn recent_frame_first(
+        &self,
+        fh: &Freehold<'m, impl Platform>,
+        migratetype: usize,
+    ) -> Option<Pfn> {
+        if self.leases.ready(Purpose::Frames, migratetype) != 0 {
+            return None;
+        }
+        self.recent_frame(fh, migratetype)
+    }
+
+    /// The newest hint that holds: its frame is in its word still, and nobody leases that.
+    #[inline(always)]
+    pub(crate) fn recent_frame(
+        &self,
+        fh: &Freehold<'m, impl Platform>,
+        migratetype: usize,
+    ) -> Option<Pfn> {
+        let mode = fh.zones[self.home_zone.get() as usize].mode.get();
+        if mode == mode::TIGHT {
+            return None;
+        }
+        self.hinted::<0>(fh, migratetype, |block, w, frame| {
+            let line = block.line;
+            // Not out of a run of order 3 or more, unless nearly all memory is whole.
+            let run = line.word(w) >> (frame.trailing_zeros() & !7) & 0xff;
+            (run != 0xff || mode == mode::ROOMY) && line.take_frame(w, frame)
+        })
+    }
+
+    /// A run from the word in hand that one of its order was freed into since the last time: it fits
+    /// exactly, mostly.
+    #[inline(always)]
+    fn run_freed_in_hand(&self, migratetype: usize, order: u32) -> Option<Pfn> {
+        let slot = self.leases.take_freed(order)?;
+        let lease = self.leases.slot(slot);
+        if !lease.serves(Purpose::Runs, migratetype) {
+            return None;
+        }
+        let pfn = self.run_of(lease, order)?;
+        self.leases.set_current(Purpose::Runs, migratetype, slot);
+        Some(pfn)
+    }
+
+    /// A run of order 1 to 5 that this CPU has freed last: into a word in hand, or into one that it
+    /// does not lease.
+    #[inline(never)]
+    pub(crate) fn recent_run<const ORDER: u32>(
+        &self,
+        fh: &Freehold<'m, impl Platform>,
+        migratetype: usize,
+    ) -> Option<Pfn> {
+        if let Some(pfn) = self.run_freed_in_hand(migratetype, ORDER) {
+            return Some(pfn);
+        }
+        self.recent_run_in_word::<ORDER>(fh, migratetype)
+    }
+
+    /// A run of order 1 to 5 that this CPU has freed last, and that is no half of a larger one:
+    /// it fits exactly. What is nearly free may become whole: a run of it is better left alone,
+    /// unless most of the zone is whole.
+    #[inline(never)]
+    fn recent_run_in_word<const ORDER: u32>(
+        &self,
+        fh: &Freehold<'m, impl Platform>,
+        migratetype: usize,
+    ) -> Option<Pfn> {
+        let most = self.most_class(fh, ORDER);
+        let found = self.hinted::<ORDER>(fh, migratetype, |block, w, run| {
+            let line = block.line;
+            let buddy = bits::mask(run.trailing_zeros() ^ (1 << ORDER), 1 << ORDER);
+            let word = line.word(w);
+            let fits = word & buddy != buddy && block.head.class() <= most;
+            fits && line.take_bits_of(w, word, run)
+        });
+        if ORDER > 2 {
+            self.fold_home(fh);
+        }
+        found
+    }
+
+    /// 1, 2 or 4 whole words by the newest hint, by the rule of [`hinted_run`](Self::hinted_run).
+    /// `None` where that does not hold; the next one may.
+    #[inline(never)]
+    pub(crate) fn recent_words<const LEN: usize>(
+        &self,
+        fh: &Freehold<'m, impl Platform>,
+        migratetype: usize,
+    ) -> Option<Pfn> {
+        let order = 6 + LEN.ilog2();
+        let (block, offset) = self.recent.pop(&fh.map.blocks, order)?;
+        let (head, line) = (block.head, block.line);
+        let (first, most) = (offset as usize / 64, self.most_class(fh, order));
+        let buddy = first ^ LEN;
+        let lone = || (buddy..buddy + LEN).any(|w| line.word(w) != !0);
+        let fits = most == u8::MAX || lone() && head.class() <= most;
+        if !fits
+            || !head.tag.get().is_ordinary_of(migratetype)
+            || !block.claim_words_at::<LEN>(fh.by(self), first)
+        {
+            return None;
+        }
+        Some(Pfn::new(u64::from(head.number) << BLOCK_ORDER | u64::from(offset)))
+    }
+
+    /// [`recent_words`](Self::recent_words), hint after hint.
+    pub(crate) fn any_recent_words<const LEN: usize>(
+        &self,
+        fh: &Freehold<'m, impl Platform>,
+        migratetype: usize,
+    ) -> Option<Pfn> {
+        while self.recent.has_run(6 + LEN.ilog2()) {
+            let found = self.recent_words::<LEN>(fh, migratetype);
+            if found.is_some() {
+                return found;
+            }
+        }
+        None
+    }
+
+    /// The largest class of a block that may lose a run of that order to a hint: where it has a
+    /// larger run it may become whole, and another block fits better. None near the zone's mark.
+    #[inline(always)]
+    fn most_class(&self, fh: &Freehold<'m, impl Platform>, order: u32) -> u8 {
+        match fh.zones[self.home_zone.get() as usize].mode.get() {
+            mode::ROOMY => u8::MAX,
+            mode::TIGHT => 0,
+            _ => HINT_CLASS.max(order as u8 + 1),
+        }
+    }
+
+    #[inline(always)]
+    fn hinted<const ORDER: u32>(
+        &self,
+        fh: &Freehold<'m, impl Platform>,
+        migratetype: usize,
+        take: impl Fn(Block<'m>, usize, u64) -> bool,
+    ) -> Option<Pfn> {
+        while let Some((block, offset)) = self.recent.pop(&fh.map.blocks, ORDER) {
+            let w = offset as usize / 64;
+            let head = block.head;
+            let tag = head.tag.get();
+            let home = self.home_split.get();
+            let fits = tag.is_ordinary_of_in(migratetype, home) && !head.is_leased(w);
+            let frames = bits::mask(offset % 64, 1 << ORDER);
+            if fits && take(block, w, frames) {
+                // By the rules of `still_open`. A tag that is the same is as good as it was before.
+                let (busy, now) = (head.is_busy(), head.tag.get());
+                if busy || now != tag || head.is_leased(w) {
+                    return self.hinted_after_all::<ORDER>(fh, block, offset);
+                }
+                self.free[tag.migratetype()].sub(1 << ORDER);
+                return Some(Pfn::new(u64::from(head.number) << BLOCK_ORDER | u64::from(offset)));
+            }
+        }
+        None
+    }
+
+    /// Frames were taken by a hint, and may be to be put back: where the block has just changed the
+    /// next request looks further.
+    #[cold]
+    #[inline(never)]
+    fn hinted_after_all<const ORDER: u32>(
+        &self,
+        fh: &Freehold<'m, impl Platform>,
+        block: Block<'m>,
+        offset: u32,
+    ) -> Option<Pfn> {
+        let (w, frames) = (offset as usize / 64, bits::mask(offset % 64, 1 << ORDER));
+        if !block.still_open(fh.by(self), w, frames, 1 << ORDER) {
+            return None;
+        }
+        Some(Pfn::new(block.base() + u64::from(offset)))
+    }
+
+    /// 1, 2 or 4 whole words of the block in use.
+    pub(crate) fn words_in_use<const LEN: usize>(
+        &self,
+        fh: &Freehold<'m, impl Platform>,
+        migratetype: usize,
+    ) -> Option<Pfn> {
+        let zone = &fh.zones[self.home_zone.get() as usize];
+        let cursors = self.cursors(fh, usize::from(zone.id));
+        let block = cursors.get(&fh.map.blocks, Purpose::Runs, migratetype)?;
+        let tag = block.head.tag.get();
+        let fits = zone.words_fit::<LEN>(migratetype, block.head.class());
+        if !fits || !tag.is_ordinary_of_in(migratetype, self.home_split.get()) {
+            return None;
+        }
+        let offset = block.claim_words::<LEN>(fh.by(self))?;
+        Some(Pfn::new(block.base() + offset as u64))
+    }
+
+    /// A whole block that this CPU keeps.
+    #[inline(always)]
+    pub(crate) fn kept_block(
+        &self,
+        fh: &Freehold<'m, impl Platform>,
+        migratetype: usize,
+    ) -> Option<Pfn> {
+        let (kept, block) =
+            self.kept.iter().find_map(|kept| Some((kept, kept.block(&fh.map.blocks)?)))?;
+        kept.clear();
+        Some(Pfn::new(block.take_block(fh, migratetype)))
+    }
+}
+
+impl Zone<'_> {
+    /// Whether whole words may come from a block of that class: nearly all memory is whole, or no
+    /// block has a smaller run that will do.
+    #[inline(always)]
+    fn words_fit<const LEN: usize>(&self, migratetype: usize, class: u8) -> bool {
+        let wanted = 7 + LEN.ilog2() as u8;
+        match self.mode.get() {
+            mode::ROOMY => true,
+            mode::TIGHT => false,
+            _ if class <= wanted => true,
+            _ => self.board.smallest(migratetype, wanted).is_some_and(|least| class <= least),
+        }
+    }
+}

@@ -1,0 +1,413 @@
+//! Runs of any number of frames, wherever they start: best fit.
+//!
+//! A chunk is aligned, and the rest of the next larger chunk beside 17 frames is 15: an arena of
+//! such is full when half of it is in use. So a run is laid beside others:
+//!
+//! ```text
+//! block       |####..######...#|      1  the smallest gap that will do, of the blocks of the smallest class that
+//!                  ^^                    may have one, a few of which are looked at
+//!
+//! blocks      |###########.....|................|................|...####|
+//!                         ^^^^^ ^^^^^^^^^^^^^^^^ ^^^^^^^^^^^^^^^^ ^^^
+//!                         tail   whole blocks, in a row           head       2  the lowest place
+//! ```
+//!
+//! | step | holds |
+//! |---|---|
+//! | the gap's frames, word by word | all or none of it, as of any run past the leases |
+//! | the tail, then the bits of whole blocks, one by one | what is had is nobody else's; anything missing, and all of it goes back |
+//! | the block that is not needed as a whole is split, and its first frames taken | the board knows what is left |
+//! | blocks needed as a whole: in use | the run is the caller's |
+//!
+//! What is left of a gap is cut next, without a search: see [`gaps`](crate::cpu::gaps). Where both
+//! steps come to nothing all blocks are looked at, and the ends of each two neighbours. What CPUs
+//! have in hand is not asked for, nor what lies in blocks of other types:
+//! [`alloc_contig_free`](crate::Freehold::alloc_contig_free) does both.
+
+use crate::block::Block;
+use crate::block::words::{class_of, free_head, free_tail, smallest_gap};
+use crate::block::{FRAMES, WORDS, bits};
+use crate::calls::door::{Door, Owner};
+use crate::calls::handle::Handle;
+use crate::cpu::inside::Inside;
+use crate::platform::OnPanic;
+use crate::primitive::{Count, Relaxed};
+use crate::zone::Zone;
+use crate::zone::board::{CLASSES, row_of};
+use crate::{AllocError, AllocFlags, FrameRange, Migratetype, Order, Pfn, Platform};
+
+/// Blocks of one class that have a gap of which the smallest is taken, and places of whole blocks
+/// for a run of up to a block.
+const LOOKS: u32 = 16;
+/// Blocks of one class that turn out to have no gap before others are looked at.
+const MISSES: u32 = 16;
+
+const MOVABLE: usize = Migratetype::Movable as usize;
+
+impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
+    /// Allocates `count` movable frames in a row, any number, which start anywhere: best fit, so
+    /// that memory can be filled with runs of any length. A chunk, which is aligned, comes from
+    /// [`alloc`](Self::alloc).
+    ///
+    /// Up to a block's length it takes constant time while there are whole blocks, or gaps that are
+    /// soon found; otherwise, and beyond a block, time in proportion to the blocks of the zone.
+    ///
+    /// # Errors
+    ///
+    /// [`AllocError::NoMemory`] where no such run was found: that does not mean that there is none,
+    /// see [`alloc_contig_free`](crate::Freehold::alloc_contig_free). [`AllocError::ZeroLength`],
+    /// [`AllocError::CpuOffline`].
+    pub fn alloc_run(&self, count: u64) -> Result<FrameRange, AllocError> {
+        let inside = self.enter(AllocFlags::empty())?;
+        let found = inside.alloc_run(count);
+        let fh = self.fh;
+        drop(inside);
+        let back = OnPanic(|| _ = found.map(|run| fh.freeing(None).commit(run)));
+        fh.tell_pressure();
+        core::mem::forget(back);
+        #[cfg(feature = "debug-poison")]
+        if let Ok(run) = found {
+            fh.platform.check_poison(run);
+        }
+        found
+    }
+}
+
+impl<'a, 'm, P: Platform> Handle<'a, 'm, P, Owner<'a, 'm, P>> {
+    /// [`alloc_run`](Self::alloc_run) of the gap that the CPU cuts such runs from, and nothing
+    /// else, in a zone without watermarks. `None` says only that [`alloc_run`](Self::alloc_run)
+    /// must be asked.
+    #[doc(hidden)]
+    #[inline]
+    pub fn alloc_run_at_hand(&self, count: u64) -> Option<Pfn> {
+        let state = self.door.state;
+        if count == 0 || cfg!(feature = "debug-poison") {
+            return None;
+        }
+        let inside = Inside::try_enter(self.fh, state, self.id, self.door.biased)?;
+        // Where there are marks, how much is left has to be told.
+        if self.fh.zones[state.home_zone.get() as usize].high.get() != 0 {
+            return None;
+        }
+        let first = inside.cut_of_gap(count)?;
+        inside.count_run(count);
+        Some(Pfn::new(first))
+    }
+}
+
+/// A place for a run, by a glance: `tail` frames at the end of a block, `whole` blocks behind it of
+/// which all frames are needed, and `head` frames of the block after those.
+#[derive(Clone, Copy)]
+struct Place {
+    /// The bit of the first block behind the tail.
+    bit: u64,
+    tail: usize,
+    whole: u64,
+    head: usize,
+}
+
+impl<'m, P: Platform> Inside<'_, 'm, P> {
+    fn alloc_run(&self, count: u64) -> Result<FrameRange, AllocError> {
+        if count == 0 {
+            return Err(AllocError::ZeroLength);
+        }
+        if !self.cpu.online.get() {
+            return Err(AllocError::CpuOffline { cpu: self.id });
+        }
+        self.cpu.begin_look();
+        let home = &self.fh.zones[self.cpu.home_zone.get() as usize];
+        let found = Some(count)
+            .filter(|&count| home.leaves_mark(self.by(), count, AllocFlags::empty(), false))
+            .and_then(|count| self.cut_of_gap(count))
+            .or_else(|| self.look_for_run(count));
+        let Some(run) = found.and_then(|start| FrameRange::new(Pfn::new(start), count)) else {
+            self.cpu.counters.failed.add(1);
+            return Err(AllocError::NoMemory {
+                order: Order::fitting(count).unwrap_or(Order::MAX),
+            });
+        };
+        self.count_run(count);
+        Ok(run)
+    }
+
+    /// Counts a run as the chunk that it would lie in.
+    fn count_run(&self, count: u64) {
+        let order = count.next_power_of_two().ilog2() as usize;
+        self.cpu.counters.allocs[MOVABLE][order.min(Order::MAX.index())].add(1);
+    }
+
+    /// The next frames of the gap at hand: see [`gaps`](crate::cpu::gaps).
+    #[inline]
+    fn cut_of_gap(&self, count: u64) -> Option<u64> {
+        let first = if count < FRAMES as u64 { self.cpu.gaps.first(count) } else { None }?;
+        let zone = &self.fh.zones[self.cpu.home_zone.get() as usize];
+        let block = self.split_neighbour(zone, first / FRAMES as u64)?;
+        let (start, len) = ((first % FRAMES as u64) as usize, count as usize);
+        let (w, bit) = (start / 64, start % 64);
+        let claimed = if bit + len <= 64 {
+            // Mostly; without a loop.
+            let frames = bits::mask(bit as u32, len as u32);
+            block.line.take_bits(w, frames) && block.still_open(self.by(), w, frames, count)
+        } else {
+            block.claim_at(self.by(), start, len)
+        };
+        if !claimed {
+            return None;
+        }
+        self.cpu.fold_home(self.fh);
+        self.cpu.gaps.cut(count);
+        Some(first)
+    }
+
+    /// A search has come by `count` frames that end before frame `rest` of a block: what is free
+    /// from there on is the gap to cut next.
+    fn note_gap(&self, block: Block<'m>, count: u64, rest: usize) {
+        if self.is_home(block.head.tag.get().zone()) {
+            let end = bits::next(&block.open_words(), rest, false);
+            self.cpu.gaps.set(count, block.head.number, (rest, end));
+        }
+    }
+
+    fn look_for_run(&self, count: u64) -> Option<u64> {
+        self.fh.zonelist(self.id.index(), None).find_map(|z| {
+            let zone = &self.fh.zones[z];
+            if !zone.leaves_mark(self.by(), count, AllocFlags::empty(), false) {
+                return None;
+            }
+            self.gap_in_block(zone, count, MISSES)
+                .or_else(|| self.run_beside_whole_blocks(zone, count))
+                .or_else(|| self.gap_in_block(zone, count, u32::MAX))
+                .or_else(|| self.gap_over_two_blocks(zone, count))
+        })
+    }
+
+    /// The smallest gap of that many frames in one block that was found, in the smallest class that
+    /// has one. Looks at `most` blocks of each class that have none.
+    fn gap_in_block(&self, zone: &'m Zone<'m>, count: u64, most: u32) -> Option<u64> {
+        if count >= FRAMES as u64 {
+            return None;
+        }
+        let len = count as usize;
+        // So many frames in a row contain an aligned run of half as many or more.
+        for class in (len + 1).ilog2() as u8..=CLASSES {
+            // Of a larger class every block has one: the lowest will do. Of a smaller one they may
+            // be far, so that the search goes on from where the last one ended.
+            let all_have = 1 << (class - 1) >= len;
+            let from = if all_have { 0 } else { u64::from(self.cpu.next_gap.get()) };
+            let Some((block, start)) = self.gap_of_class(zone, (class, len), from, most) else {
+                continue;
+            };
+            if block.claim_at(self.by(), start, len) {
+                self.note_gap(block, count, start + len);
+                return Some(block.base() + start as u64);
+            }
+            // Somebody was faster; the next class will do.
+        }
+        None
+    }
+
+    /// The smallest of the first gaps of at least `len` frames in blocks of a class, from a section
+    /// of the zone on, and from the first again.
+    fn gap_of_class(
+        &self,
+        zone: &'m Zone<'m>,
+        (class, len): (u8, usize),
+        from: u64,
+        most: u32,
+    ) -> Option<(Block<'m>, usize)> {
+        let (mut best, mut looks, mut misses) = (None, LOOKS, most);
+        let row = row_of(MOVABLE, class);
+        let mut see = |block: Block<'m>| {
+            let known = block.class_in_row(self.by(), zone, row)?;
+            let words = block.open_words();
+            match smallest_gap(&words, len) {
+                Some((size, start)) => {
+                    looks -= 1;
+                    if best.is_none_or(|(least, _, _)| size < least) {
+                        best = Some((size, block, start));
+                    }
+                    (size == len || looks == 0).then_some(block)
+                }
+                None => {
+                    // Or it would be looked at again each time.
+                    if class_of(|w| words[w], |_| true) < known {
+                        block.lower(self.by(), known);
+                    }
+                    misses = misses.saturating_sub(1);
+                    (misses == 0).then_some(block)
+                }
+            }
+        };
+        let mut last = zone.each_in_row_from(self.by(), row, from, &mut see);
+        if last.is_none() && from != 0 {
+            last = zone.each_in_row_from(self.by(), row, 0, &mut see);
+        }
+        if let Some(last) = last {
+            let section = zone.board.section_of(last.head.number);
+            self.cpu.next_gap.set(section as u32);
+        }
+        best.map(|(_, block, start)| (block, start))
+    }
+
+    /// The smallest gap over the end of one block and the start of the next, neither of which is
+    /// whole. Looks at all blocks.
+    fn gap_over_two_blocks(&self, zone: &'m Zone<'m>, count: u64) -> Option<u64> {
+        if count >= 2 * FRAMES as u64 {
+            return None;
+        }
+        let (mut at, end) = (zone.span.start.get() >> 9, zone.span.end.get() >> 9);
+        let (mut best, mut tail) = (None, 0);
+        while let Some(number) = self.fh.map.next_set_up(at, end) {
+            if number != at {
+                tail = 0;
+            }
+            at = number + 1;
+            let block = self.split_neighbour(zone, number);
+            let words = block.map_or([0; WORDS], |block| block.open_words());
+            let (head, size) = (free_head(&words), tail + free_head(&words));
+            let fits = tail > 0 && head > 0 && size as u64 >= count;
+            if fits && best.is_none_or(|(least, _, _)| size < least) {
+                best = Some((size, number, tail));
+            }
+            tail = free_tail(&words);
+        }
+        let (_, number, tail) = best?;
+        let tail = tail.min(count as usize - 1);
+        let head = count as usize - tail;
+        self.take_place(zone, Place { bit: number - zone.first_block, tail, whole: 0, head })
+    }
+
+    /// The lowest place with whole blocks in it, or one whole block.
+    fn run_beside_whole_blocks(&self, zone: &'m Zone<'m>, count: u64) -> Option<u64> {
+        let (mut from, mut looks) = (0, if count <= FRAMES as u64 { LOOKS } else { u32::MAX });
+        while let Some(bit) = zone.bitmap.next(from).0.filter(|_| looks > 0) {
+            looks -= 1;
+            match self.place_at(zone, bit, count) {
+                Ok(place) => {
+                    if let Some(start) = self.take_place(zone, place) {
+                        return Some(start);
+                    }
+                    // The first block without metadata is one whose section somebody is setting up:
+                    // no place that reaches into it can be had.
+                    let is_set_up =
+                        |bit| self.fh.map.locate_block(zone.first_block + bit).is_some();
+                    let stuck = (bit..=bit + place.whole).find(|&bit| !is_set_up(bit));
+                    from = stuck.map_or(bit + 1, |stuck| zone.bit_after(self.fh, stuck));
+                }
+                Err(next) => from = next,
+            }
+        }
+        None
+    }
+
+    /// The place whose first whole block is that of `bit`; where the run does not fit, the next bit
+    /// that may be one's.
+    fn place_at(&self, zone: &'m Zone<'m>, bit: u64, count: u64) -> Result<Place, u64> {
+        let number = zone.first_block + bit;
+        let words = |number: u64| {
+            let block = self.split_neighbour(zone, number)?;
+            Some(block.open_words())
+        };
+        let before = number.checked_sub(1).and_then(words);
+        let tail = (before.map_or(0, |words| free_tail(&words)) as u64).min(count) as usize;
+        let rest = count - tail as u64;
+        let (needed, head) = (rest / FRAMES as u64, (rest % FRAMES as u64) as usize);
+        let missing = (0..needed).find(|n| !zone.bitmap.contains(bit + n));
+        if let Some(missing) = missing {
+            return Err(bit + missing + 1);
+        }
+        let behind = bit + needed;
+        let has_head = head == 0
+            || zone.bitmap.contains(behind)
+            || words(zone.first_block + behind).is_some_and(|words| free_head(&words) >= head);
+        if has_head { Ok(Place { bit, tail, whole: needed, head }) } else { Err(behind + 1) }
+    }
+
+    /// A block of that number that runs may be taken of: split, movable, of this zone.
+    #[inline]
+    fn split_neighbour(&self, zone: &Zone<'m>, number: u64) -> Option<Block<'m>> {
+        let block = self.fh.map.locate_block(number)?;
+        let tag = block.head.tag.get();
+        (tag.is_ordinary_of(MOVABLE) && tag.zone() == usize::from(zone.id)).then_some(block)
+    }
+
+    /// Takes a place; its first frame. Where some of it is gone by now nothing has changed.
+    fn take_place(&self, zone: &'m Zone<'m>, place: Place) -> Option<u64> {
+        let fh = self.fh;
+        let first = zone.first_block + place.bit;
+        let tail = match place.tail {
+            0 => None,
+            len => {
+                let block = self.split_neighbour(zone, first - 1)?;
+                if !block.claim_at(self.by(), FRAMES - len, len) {
+                    return None;
+                }
+                Some(block)
+            }
+        };
+        // Of two that ask for many at once the second one sees what the first one leaves.
+        let leaves_mark = || {
+            let frames = place.whole * FRAMES as u64;
+            zone.leaves_mark(self.by(), frames, AllocFlags::empty(), false)
+        };
+        let claimed = place.whole == 0 || zone.claim_wholes(place.whole, leaves_mark);
+        let wanted = if claimed { place.whole } else { 0 };
+        let take = |n: &u64| zone.take_whole_at(self.by(), place.bit + n, true).is_some();
+        let got = (0..wanted).take_while(take).count() as u64;
+        if got != wanted {
+            zone.give_up_wholes(fh, wanted - got);
+        }
+        if got == place.whole && self.take_head(zone, place) {
+            for number in first..first + place.whole {
+                if let Some(block) = fh.map.locate_block(number) {
+                    block.take_block(fh, MOVABLE);
+                }
+            }
+            zone.update_mode();
+            return Some(first * FRAMES as u64 - place.tail as u64);
+        }
+        for block in (first..first + got).filter_map(|number| fh.map.locate_block(number)) {
+            block.insert_whole(self.by());
+        }
+        if let Some(block) = tail {
+            let spans = bits::spans(FRAMES - place.tail, place.tail);
+            spans.for_each(|(w, m)| block.put_back(self.by(), w, m));
+        }
+        None
+    }
+
+    /// Takes the first frames of the block behind the whole ones, which may be whole too: it is
+    /// split then.
+    fn take_head(&self, zone: &'m Zone<'m>, place: Place) -> bool {
+        if place.head == 0 {
+            return true;
+        }
+        let (fh, behind) = (self.fh, place.bit + place.whole);
+        let number = zone.first_block + behind;
+        if zone.bitmap.contains(behind) {
+            let Some(block) = zone.claim_whole_at(self.by(), behind) else { return false };
+            block.split(self.by(), MOVABLE);
+            if place.whole == 0 {
+                // While runs are cut of it, it stays split, as what other words come from does.
+                self.cpu.holds(fh);
+                if let Some(before) =
+                    self.cursors(usize::from(zone.id)).cut_from(&fh.map.blocks, block)
+                {
+                    self.leave_block(before);
+                }
+            }
+        }
+        let Some(block) = self.split_neighbour(zone, number) else { return false };
+        let claimed = block.claim_at(self.by(), 0, place.head);
+        if !claimed {
+            // It may be one that was split for this.
+            block.raise(self.by());
+        } else if place.whole == 0 {
+            self.note_gap(block, (place.tail + place.head) as u64, place.head);
+        }
+        claimed
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

@@ -1,0 +1,229 @@
+//! Runs of any length: that memory can be filled with them, and what each costs.
+
+extern crate std;
+use std::vec::Vec;
+
+use crate::block::words::{free_head, free_tail, smallest_gap};
+use crate::tests::steps::steps;
+use crate::tests::testing::{Machine, machine_with};
+use crate::{
+    AllocError, CpuId, FrameRange, Migratetype, Order, Pfn, Request, SingleCpu, Watermarks,
+};
+
+/// Of which every frame can be had.
+fn machine(cpus: u16, frames: u64) -> Machine {
+    machine_with(&SingleCpu, cpus, frames, Watermarks::None)
+}
+
+/// Runs of that length until there is none.
+fn fill(fh: &Machine, len: u64) -> Vec<FrameRange> {
+    let cpu = fh.on(CpuId::new(0));
+    let mut runs = Vec::new();
+    while let Ok(run) = cpu.alloc_run(len) {
+        runs.push(run);
+    }
+    runs.sort_unstable_by_key(|run| run.start);
+    assert!(runs.windows(2).all(|pair| pair[0].end <= pair[1].start), "length {len}");
+    runs
+}
+
+/// All that is free is in split blocks, whose sum nobody has made yet, or has when there was too
+/// little.
+#[test]
+fn a_run_counts_what_is_free_each_time() {
+    let movable = Request::new(Order::ZERO, Migratetype::Movable);
+    for too_little_at_first in [false, true] {
+        let fh = machine(2, 4096);
+        let [cpu, other] = [0, 1].map(|id| fh.on(CpuId::new(id)));
+        let frames: Vec<Pfn> = (0..4096).map(|_| cpu.alloc(movable).unwrap()).collect();
+        let free = |offsets: core::ops::Range<u64>| {
+            let back = frames.iter().filter(|pfn| offsets.contains(&(pfn.get() % 512)));
+            back.for_each(|&pfn| cpu.free(pfn, Order::ZERO).unwrap());
+            fh.drain_all();
+        };
+        free(448..512);
+        fh.set_watermarks(0, 600, 700, 800).unwrap();
+        if too_little_at_first {
+            other.alloc_run(5).unwrap_err();
+        }
+        free(1..448);
+        other.alloc_run(5).unwrap();
+    }
+}
+
+/// The second of two that ask for many blocks at once sees what the first one leaves.
+#[test]
+fn whole_blocks_of_a_run_leave_the_mark() {
+    let fh = machine(1, 1 << 16);
+    fh.set_watermarks(0, 20_000, 20_000, 20_000).unwrap();
+    let cpu = fh.on(CpuId::new(0));
+    let runs = core::iter::from_fn(|| cpu.alloc_run(8192).ok()).count() as u64;
+    assert!(runs > 0 && (1 << 16) - runs * 8192 >= 20_000, "{runs} runs");
+}
+
+#[test]
+fn memory_is_full_of_runs_of_any_length() {
+    for len in [2, 3, 5, 17, 33, 64, 129, 171, 257, 300, 511, 512, 513, 700, 1025, 3000] {
+        let fh = machine(1, 1 << 15);
+        let cpu = fh.on(CpuId::new(0));
+        let runs = fill(&fh, len);
+        let left = (1 << 15) - runs.len() as u64 * len;
+        assert!(left < len + 512, "length {len}: {left} frames are left");
+        // Every other one, and all of it again.
+        runs.iter().step_by(2).for_each(|&run| cpu.free_range(run).unwrap());
+        cpu.flush().unwrap();
+        let again = fill(&fh, len).len() + runs.len() / 2;
+        let lost = runs.len().saturating_sub(again);
+        // Where gaps are of two lengths, or over blocks of which one was split meanwhile.
+        assert!(lost <= 1 + runs.len() / 50, "length {len}: {again} of {}", runs.len());
+        fh.validate().unwrap();
+    }
+}
+
+/// Gaps of 9, 6 and 30 frames: 5 frames go to the one of 6, and what is left is no smaller.
+#[test]
+fn the_smallest_gap_is_used() {
+    let fh = machine(1, 512);
+    let cpu = fh.on(CpuId::new(0));
+    let all = cpu.alloc_run(511).unwrap();
+    let first = all.start.get();
+    for (at, len) in [(10, 9), (60, 6), (100, 30)] {
+        let gap = FrameRange::new(Pfn::new(first + at), len).unwrap();
+        cpu.free_range(gap).unwrap();
+    }
+    cpu.flush().unwrap();
+    assert_eq!(cpu.alloc_run(5).unwrap().start.get(), first + 60);
+    assert_eq!(cpu.alloc_run(7).unwrap().start.get(), first + 10);
+    assert_eq!(cpu.alloc_run(31), Err(AllocError::NoMemory { order: Order::new(4).unwrap() }));
+    assert_eq!(cpu.alloc_run(30).unwrap().start.get(), first + 100);
+}
+
+/// A run lies over the end of a block in use, whole blocks, and the start of another in use.
+#[test]
+fn a_run_over_whole_blocks_has_what_is_free_beside_them() {
+    let fh = machine(1, 2048);
+    let cpu = fh.on(CpuId::new(0));
+    let before = cpu.alloc_run(500).unwrap();
+    let rest = cpu.alloc_run(1548).unwrap();
+    assert_eq!((before.start.get(), rest.start.get(), rest.end.get()), (0, 500, 2048));
+    assert!(cpu.alloc_run(1).is_err() && cpu.alloc_run(600).is_err());
+    fh.validate().unwrap();
+    cpu.free_range(FrameRange { start: Pfn::new(490), end: Pfn::new(1600) }).unwrap();
+    cpu.flush().unwrap();
+    // 10 and 12 frames, a block and one more, and 64 frames of the last block.
+    assert_eq!(cpu.alloc_run(1110).unwrap().start.get(), 490);
+    fh.validate().unwrap();
+}
+
+#[test]
+fn no_run_of_nothing_and_none_that_memory_is_too_small_for() {
+    let fh = machine(1, 1024);
+    let cpu = fh.on(CpuId::new(0));
+    assert_eq!(cpu.alloc_run(0), Err(AllocError::ZeroLength));
+    for len in [1025, 1 << 40, u64::MAX] {
+        assert!(matches!(cpu.alloc_run(len), Err(AllocError::NoMemory { .. })));
+    }
+    assert_eq!(cpu.alloc_run(1024).unwrap().len(), 1024);
+    fh.validate().unwrap();
+}
+
+/// As with chunks: what is left after a run is anybody's.
+#[test]
+fn runs_and_chunks_share_blocks() {
+    let fh = machine(2, 4096);
+    let (a, b) = (fh.on(CpuId::new(0)), fh.on(CpuId::new(1)));
+    let mut taken = Vec::new();
+    for n in 0..200u64 {
+        taken.push(a.alloc_run(1 + n % 13).unwrap());
+        let chunk = Request::new(Order::new((n % 4) as u8).unwrap(), Migratetype::Movable);
+        let pfn = b.alloc(chunk).unwrap();
+        taken.push(FrameRange::new(pfn, chunk.order.frames()).unwrap());
+    }
+    taken.sort_unstable_by_key(|run| run.start);
+    assert!(taken.windows(2).all(|pair| pair[0].end <= pair[1].start));
+    taken.into_iter().for_each(|run| b.free_range(run).unwrap());
+    fh.drain_all();
+    fh.validate().unwrap();
+    assert_eq!(fh.zone_stats(0).unwrap().free_blocks, 8);
+}
+
+#[test]
+fn gaps_are_those_that_looking_at_every_frame_finds() {
+    let mut random = fastrand::Rng::with_seed(1);
+    for round in 0..400 {
+        let words: [u64; 8] = core::array::from_fn(|_| {
+            let word = random.u64(..);
+            [word, word | word << 9 | word >> 3, 0, !0][random.usize(..4)]
+        });
+        let free: Vec<bool> = (0..512).map(|at| words[at / 64] >> (at % 64) & 1 != 0).collect();
+        let mut gaps = Vec::new();
+        let mut at = 0;
+        while at < 512 {
+            let len = free[at..].iter().take_while(|&&free| free).count();
+            if len > 0 {
+                gaps.push((len, at));
+            }
+            at += len + 1;
+        }
+        let len = 1 + round * 37 % 512;
+        let best = gaps.iter().filter(|gap| gap.0 >= len).min();
+        assert_eq!(smallest_gap(&words, len), best.copied(), "{words:x?} for {len}");
+        let ends = (free_head(&words), free_tail(&words));
+        let count = |free: &mut dyn Iterator<Item = &bool>| free.take_while(|&&free| free).count();
+        assert_eq!(ends, (count(&mut free.iter()), count(&mut free.iter().rev())));
+    }
+}
+
+/// The first run is looked for; those after it are the next frames, and what is freed last is taken
+/// again.
+#[test]
+fn runs_are_cut_of_the_gap_that_the_first_one_was_found_in() {
+    let fh = machine(1, 1 << 14);
+    let cpu = fh.on(CpuId::new(0));
+    let (mut last, mut cut) = (cpu.alloc_run(3).unwrap(), 0);
+    for _ in 0..100 {
+        let (run, took) = steps(|| cpu.alloc_run(3).unwrap());
+        assert_eq!(run.start, last.end);
+        (last, cut) = (run, cut + took);
+    }
+    fh.drain_all();
+    let (run, looked) = steps(|| cpu.alloc_run(3).unwrap());
+    assert_eq!(run.start, last.end, "a search finds that gap too");
+    assert!(cut * 3 < looked * 200, "{cut} steps of 100, and {looked} of one that is looked for");
+    last = run;
+    for _ in 0..3 {
+        cpu.free_range(last).unwrap();
+        assert_eq!(cpu.alloc_run(3), Ok(last));
+    }
+    fh.validate().unwrap();
+}
+
+/// A second free into a word leases it, and a leased word is nobody's to cut a run of: not where
+/// the CPU cuts runs itself.
+#[test]
+fn runs_that_are_freed_side_by_side_are_a_longer_one_at_once() {
+    for len in [3, 30] {
+        let fh = machine(1, 2048);
+        let cpu = fh.on(CpuId::new(0));
+        let runs = fill(&fh, len);
+        cpu.alloc_run(3 * len).unwrap_err();
+        let [first, .., last] = [runs[1], runs[2], runs[3]];
+        runs[1..4].iter().for_each(|&run| cpu.free_range(run).unwrap());
+        let run = FrameRange { start: first.start, end: last.end };
+        assert_eq!(cpu.alloc_run(3 * len), Ok(run), "length {len}");
+        fh.validate().unwrap();
+    }
+}
+
+/// Of two lengths in turns each has its own gap, and the smaller one's is best for it.
+#[test]
+fn a_run_does_not_come_from_a_gap_found_for_a_longer_one() {
+    let fh = machine(1, 2048);
+    let cpu = fh.on(CpuId::new(0));
+    let runs = fill(&fh, 7);
+    [5, 9, 10].iter().for_each(|&n: &usize| cpu.free_range(runs[n]).unwrap());
+    // 14 frames from run 9 on are the smallest gap for 8 and more; run 5 fits exactly.
+    assert_eq!(cpu.alloc_run(8).map(|run| run.start), Ok(runs[9].start));
+    assert_eq!(cpu.alloc_run(7), Ok(runs[5]));
+    assert_eq!(cpu.alloc_run(6).map(|run| run.end), Ok(runs[10].end));
+}

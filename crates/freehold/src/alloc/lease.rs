@@ -1,0 +1,480 @@
+//! Words go to a CPU and come back.
+//!
+//! ```text
+//! lease     the lease names this CPU (compare-exchange)      end     put what is in hand into the word
+//!           take the word (swap)                                     the slot is free
+//!           the tag is still what it was? else put it back            the lease names nobody
+//! ```
+//!
+//! | where | what holds |
+//! |---|---|
+//! | between the compare-exchange and the swap | nobody else takes the word; puts go on |
+//! | after the swap | the frames are in nobody's sight until the slot is open: a wrong free in between is told late |
+//! | after the look at class and tag | the block is split, of the type it was chosen for, and cannot become whole: a thread that makes it whole had not looked at this lease, or was done |
+//! | between put and the lease's end | a frame is in the hand and in the word: both say "free" to a wrong free |
+
+use crate::alloc::pick::Want;
+use crate::block::Block;
+use crate::block::tag::{HIGH_ATOMIC, Tag};
+use crate::block::words::EMPTY;
+use crate::block::{WORDS, bits};
+use crate::cpu::inside::Inside;
+use crate::cpu::lease::{Leases, Purpose, SLOTS};
+use crate::primitive::{Count, Relaxed};
+use crate::zone::board::LOOSE;
+use crate::{Freehold, Platform};
+
+impl<'m, P: Platform> Inside<'_, 'm, P> {
+    /// Leases word `w` of a block whose tag was `tag` for requests of type `migratetype`; returns
+    /// the slot, where there is at least a frame in hand. `freed` are frames of that word that this
+    /// CPU is freeing: they go into the hand. Where the board was asked for a run of `order` the
+    /// smallest that will do may be used up.
+    ///
+    /// # Errors
+    ///
+    /// `None` where somebody else has the word, or it has nothing, or the block is not what it was;
+    /// nothing is freed then.
+    #[inline(always)]
+    pub(crate) fn lease(
+        &self,
+        block: Block<'m>,
+        w: usize,
+        tag: Tag,
+        (purpose, migratetype): (Purpose, usize),
+        (freed, order): (u64, Option<u32>),
+    ) -> Option<usize> {
+        let (fh, leases) = (self.fh, &self.cpu.leases);
+        let (head, line) = (block.head, block.line);
+        let key = u64::from(head.number) * WORDS as u64 + w as u64;
+        let (slot, me) = (Leases::slot_of(key), self.lease_name());
+        if leases.slot(slot).is_of(key) {
+            debug_assert_eq!(freed, 0);
+            return self.revive(slot, block, w);
+        }
+        let lease = head.lease(w);
+        if lease != 0 && lease & EMPTY == 0 || !self.make_room(slot) {
+            return None;
+        }
+        self.cpu.holds(fh);
+        if !head.change_lease(w, lease, me) {
+            return None;
+        }
+        let got = line.take_word(w);
+        // The class before the tag: a thread that makes a block whole writes them in the other
+        // order.
+        if head.is_busy() || head.tag.get() != tag || got | freed == 0 || got & freed != 0 {
+            // Becoming whole, whole, of another type or isolated by now; or nothing there; or what
+            // is freed was free. The frames before the lease, as in `end_lease`: nobody takes any
+            // of them until all are back.
+            block.put_back_uncounted(fh, w, got);
+            head.set_lease(w, 0);
+            let now = line.word_after_class(w);
+            block.raise_by(self.by(), now);
+            return None;
+        }
+        self.count_leased(tag, block, got);
+        let (all, place) = (got | freed, (block, w, line.cell(w)));
+        let breakable = self.breakable(all, order, tag.zone());
+        leases.open(slot, key, place, (purpose, migratetype), all, breakable);
+        Some(slot)
+    }
+
+    /// A word that this CPU has a slot for already: what others freed into it comes into the hand
+    /// as well.
+    pub(crate) fn revive(&self, slot: usize, block: Block<'m>, w: usize) -> Option<usize> {
+        if !self.claim_slot(slot, block, w) {
+            return None;
+        }
+        let lease = self.cpu.leases.slot(slot);
+        let got = block.line.take_word(w);
+        let tag = block.head.tag.get();
+        self.count_leased(tag, block, got);
+        let strays = lease.all() & got;
+        block.report_late(self.fh, w, strays);
+        lease.add_all(got & !strays);
+        self.cpu.leases.set_ready(slot);
+        (lease.mask() != 0).then_some(slot)
+    }
+
+    /// These frames have left their word for the hand.
+    #[inline(always)]
+    fn count_leased(&self, tag: Tag, block: Block<'m>, frames: u64) {
+        let count = u64::from(frames.count_ones());
+        self.cpu.counters.refilled_frames.add(count);
+        block.count_free(self.by(), tag, count.wrapping_neg());
+        self.cpu.fold_home(self.fh);
+    }
+
+    /// Makes sure that the lease of a slot's word names this CPU; otherwise the slot is freed,
+    /// which had nothing in hand.
+    pub(crate) fn claim_slot(&self, slot: usize, block: Block<'m>, w: usize) -> bool {
+        let (head, me) = (block.head, self.lease_name());
+        let ours = head.lease(w) == me || head.change_lease(w, me | EMPTY, me);
+        if !ours {
+            // Taken over while it was empty, or the block has become whole meanwhile.
+            debug_assert_eq!(self.cpu.leases.slot(slot).all(), 0);
+            self.cpu.leases.close(slot);
+        }
+        ours
+    }
+
+    /// Makes sure that `slot` is free and that one more lease is not one too many; `false` where no
+    /// lease is allowed.
+    fn make_room(&self, slot: usize) -> bool {
+        let leases = &self.cpu.leases;
+        if leases.limit() == 0 {
+            return false;
+        }
+        if leases.slot(slot).is_in_use() {
+            self.end_lease(slot);
+        } else if leases.is_full() {
+            // The next one behind it, going round.
+            let held = leases.held();
+            let behind = held & (!0 << slot);
+            let victim = if behind != 0 { behind } else { held };
+            self.end_lease(victim.trailing_zeros() as usize);
+        }
+        true
+    }
+
+    /// Puts what is in hand of a slot back and frees it.
+    pub(crate) fn end_lease(&self, slot: usize) {
+        let (leases, me) = (&self.cpu.leases, self.lease_name());
+        let lease = leases.slot(slot);
+        let Some((block, w)) = lease.place(&self.fh.map.blocks) else { return };
+        let (head, line, mask) = (block.head, block.line, lease.all());
+        if mask != 0 {
+            block.put_in_word(self.by(), w, mask);
+        }
+        leases.close(slot);
+        match head.lease(w) {
+            now if now == me => head.set_lease(w, 0),
+            // A thread that takes it over meanwhile has it.
+            _ => {
+                head.change_lease(w, me | EMPTY, 0);
+            }
+        }
+        // Not only what was in hand: nothing of a leased word counts for the board.
+        let now = line.word_after_class(w);
+        if now | mask != 0 {
+            block.raise_by(self.by(), now);
+        }
+    }
+
+    /// What of these frames may be broken up, after the board was asked for a run of that order, or
+    /// was not.
+    fn breakable(&self, frames: u64, order: Option<u32>, zone: usize) -> u64 {
+        if self.fh.zones[zone].is_roomy() {
+            return !0;
+        }
+        order.and_then(|order| bits::smallest_run(frames, order)).map_or(0, |(run, _)| run)
+    }
+
+    /// A run of that order (0 to 5) out of a larger one in hand, the smallest that there is: if the
+    /// board has no smaller one, or it is not to be asked.
+    pub(crate) fn break_in_hand(&self, migratetype: usize, order: u32, ask: bool) -> Option<u64> {
+        let purpose = if order == 0 { Purpose::Frames } else { Purpose::Runs };
+        let leases = &self.cpu.leases;
+        let slots = bits::each(u64::from(leases.ready(purpose, migratetype)));
+        let run = |slot: u32| {
+            let lease = leases.slot(slot as usize);
+            let (run, size) = bits::smallest_run(lease.all() & !lease.word(), order)?;
+            Some((size, slot as usize, run))
+        };
+        let (size, slot, run) = slots.filter_map(run).min()?;
+        let zone = &self.fh.zones[self.cpu.home_zone.get() as usize];
+        let smaller = || zone.board.smallest(migratetype, order as u8 + 1);
+        let is_loose = Want::new(order, migratetype).is_for_loose() && size >= bits::KEPT_ORDER;
+        let loose = || is_loose && zone.board.has_any(LOOSE);
+        let has_better = || smaller().is_some_and(|class| u32::from(class) <= size) || loose();
+        if ask && !zone.is_roomy() && has_better() {
+            // Nor is it of use in hand, where it keeps its block from becoming whole.
+            self.end_lease(slot);
+            return None;
+        }
+        leases.slot(slot).break_up(run);
+        let pfn = self.take(slot, order)?;
+        leases.set_current(purpose, migratetype, slot);
+        Some(pfn)
+    }
+
+    /// Ends all leases but those in `keep`.
+    pub(crate) fn end_leases(&self, keep: u32) {
+        for slot in bits::each(u64::from(self.cpu.leases.held() & !keep)) {
+            self.end_lease(slot as usize);
+        }
+    }
+
+    /// A slot has nothing in hand: takes what others have freed into the word, or lets anybody take
+    /// the word over. Whether there is something in hand now.
+    pub(crate) fn replenish(&self, slot: usize) -> bool {
+        let lease = self.cpu.leases.slot(slot);
+        let Some((block, w)) = lease.place(&self.fh.map.blocks) else { return false };
+        let (head, line) = (block.head, block.line);
+        if line.word(w) != 0 {
+            return self.revive(slot, block, w).is_some();
+        }
+        if lease.spare() != 0 {
+            // Kept: for a thread that has asked.
+            return false;
+        }
+        self.cpu.leases.set_empty(slot);
+        if head.lease(w) == self.lease_name() {
+            head.set_lease(w, self.lease_name() | EMPTY);
+            // A free that came in between has not counted for the board.
+            let now = line.word_after_class(w);
+            if now != 0 {
+                block.raise_by(self.by(), now);
+            }
+        }
+        false
+    }
+
+    /// A run out of a split block of that type: by leasing a word that has it, or straight from the
+    /// words.
+    pub(crate) fn take_of(&self, block: Block<'m>, want: Want) -> Option<u64> {
+        let head = block.head;
+        let tag = head.tag.get();
+        if !tag.is_open() {
+            return None;
+        }
+        // Leases are for ordinary blocks of the home zone: a free into one need not look whether
+        // the frame exists, and an allocation from one need not look where it is.
+        let leasable =
+            tag.is_ordinary() && self.is_home(tag.zone()) && tag.migratetype() != HIGH_ATOMIC;
+        if want.order >= 6 || !leasable || self.cpu.leases.limit() == 0 {
+            let offset = block.claim(self.by(), want.order)?;
+            return Some(block.base() + offset as u64);
+        }
+        let kind = (want.purpose(), want.migratetype);
+        // Others may take a word meanwhile, but each time that is one chance less.
+        for _ in 0..WORDS {
+            let w = self.best_word(block, want)?;
+            let Some(slot) = self.lease(block, w, tag, kind, (0, Some(want.order))) else {
+                continue;
+            };
+            let Some(pfn) = self.take(slot, want.order) else { continue };
+            // Where it had the word for something else, with nothing left in hand, the next request
+            // finds its own.
+            if self.cpu.leases.slot(slot).serves(want.purpose(), want.migratetype) {
+                self.cpu.leases.set_current(want.purpose(), want.migratetype, slot);
+            }
+            return Some(pfn);
+        }
+        None
+    }
+
+    /// The word of a block to lease: one that has the run, that nobody leases, and whose own
+    /// largest run is the smallest, so that larger ones stay. Among equals, CPUs that share a block
+    /// begin at different words.
+    fn best_word(&self, block: Block<'m>, want: Want) -> Option<usize> {
+        let (head, line) = (block.head, block.line);
+        let (lanes, base) = (bits::LANES[want.order as usize], block.base());
+        let (mut best, first) = (None, self.id.index());
+        for step in 0..WORDS {
+            let w = (step + first) % WORDS;
+            let word = line.word(w);
+            // No word is a worse choice than a full one, as most of a new block's are.
+            if word == 0 || word == !0 && best.is_some() {
+                continue;
+            }
+            if !lanes.has_full(word) || head.is_leased(w) {
+                continue;
+            }
+            if word == !0 {
+                best = Some((6, w));
+                continue;
+            }
+            // Nothing fits better than loose frames, whatever runs lie beside them.
+            let loose = if want.is_for_loose() { bits::loose(word) } else { 0 };
+            if loose != 0 && loose & self.fh.in_memory(base, w) != 0 {
+                best = Some((0, w));
+                break;
+            }
+            // Only whether it is smaller than the best so far matters.
+            let largest = match best {
+                Some((least, _)) if bits::has_run(word, least) => continue,
+                _ => bits::largest_run(word).unwrap_or(0),
+            };
+            best = Some((largest, w));
+            // Nothing fits better.
+            if largest == want.order {
+                break;
+            }
+        }
+        best.map(|(_, w)| w)
+    }
+
+    /// From another lease of that type: of what lies in no larger run.
+    #[inline]
+    pub(crate) fn next_frame(&self, migratetype: usize) -> Option<u64> {
+        let leases = &self.cpu.leases;
+        for slot in bits::each(u64::from(leases.ready(Purpose::Frames, migratetype))) {
+            let slot = slot as usize;
+            if leases.slot(slot).mask() == 0 && !self.replenish(slot) {
+                continue;
+            }
+            if let Some(pfn) = self.take(slot, 0) {
+                leases.set_current(Purpose::Frames, migratetype, slot);
+                return Some(pfn);
+            }
+        }
+        leases.set_current(Purpose::Frames, migratetype, SLOTS);
+        None
+    }
+
+    /// From a lease for runs of that type: from what is in hand, before any word that has nothing
+    /// in hand is looked at. Such a one takes what this CPU frees into it for as long as it is not
+    /// let go.
+    pub(crate) fn next_run(&self, migratetype: usize, order: u32) -> Option<u64> {
+        let leases = &self.cpu.leases;
+        let ready = || {
+            bits::each(u64::from(leases.ready(Purpose::Runs, migratetype)))
+                .map(|slot| slot as usize)
+        };
+        let take = |slot| {
+            let pfn = self.take(slot, order)?;
+            leases.set_current(Purpose::Runs, migratetype, slot);
+            Some(pfn)
+        };
+        let has_run = |slot: &usize| bits::has_run(leases.slot(*slot).mask(), order);
+        ready().filter(has_run).find_map(take).or_else(|| {
+            ready()
+                .filter(|&slot| leases.slot(slot).mask() == 0 && self.replenish(slot))
+                .find_map(take)
+        })
+    }
+
+    /// Takes a run of that order (0 to 5) out of a slot's hand.
+    #[inline(always)]
+    pub(crate) fn take(&self, slot: usize, order: u32) -> Option<u64> {
+        let lease = self.cpu.leases.slot(slot);
+        let mut mask = lease.mask();
+        let strays = mask & lease.word();
+        if strays != 0 {
+            // Freed twice: they stay where they are, in the word.
+            mask &= !strays;
+            lease.set_mask(mask);
+            self.report_strays_of(slot, strays);
+        }
+        let breakable = if order == 0 { !0 } else { lease.breakable() };
+        let start = bits::best_start(bits::runs(mask, order), order, breakable)?;
+        lease.set_mask(mask & !bits::mask(start, 1 << order));
+        Some(lease.first() + u64::from(start))
+    }
+
+    #[cold]
+    fn report_strays_of(&self, slot: usize, strays: u64) {
+        if let Some((block, w)) = self.cpu.leases.slot(slot).place(&self.fh.map.blocks) {
+            block.report_late(self.fh, w, strays);
+        }
+    }
+}
+
+impl<'m> Block<'m> {
+    /// Whether frames of a word are in another CPU's hand, as far as that can be seen.
+    #[inline]
+    pub(crate) fn in_other_hand(
+        self,
+        fh: &Freehold<'m, impl Platform>,
+        w: usize,
+        bits: u64,
+    ) -> bool {
+        let head = self.head;
+        let lease = head.lease(w);
+        if lease == 0 || lease & EMPTY != 0 {
+            return false;
+        }
+        let key = u64::from(head.number) * WORDS as u64 + w as u64;
+        fh.cpus
+            .get(usize::from(lease) - 1)
+            .is_some_and(|cpu| cpu.leases.slot(Leases::slot_of(key)).shows(key, bits))
+    }
+
+    /// The frames of a word that are in some CPU's hand, as far as that can be seen.
+    pub(crate) fn leased_frames(self, fh: &Freehold<'m, impl Platform>, w: usize) -> u64 {
+        let head = self.head;
+        let lease = head.lease(w);
+        if lease == 0 || lease & EMPTY != 0 {
+            return 0;
+        }
+        let key = u64::from(head.number) * WORDS as u64 + w as u64;
+        let Some(cpu) = fh.cpus.get(usize::from(lease) - 1) else { return 0 };
+        cpu.leases.slot(Leases::slot_of(key)).shown(key)
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    extern crate std;
+
+    use std::boxed::Box;
+
+    use super::*;
+    use crate::tests::steps::interrupted;
+    use crate::tests::testing::{machine, place};
+    use crate::{CpuId, Migratetype, Order, Request};
+
+    /// Has CPU 0 lease a word, and let go of it if `flush`; then CPU 1 tries, and frees frame
+    /// `freed` of it. Who leases the word afterwards, and what it has.
+    fn after_another_has_tried(flush: bool, freed: u64) -> (u16, u64) {
+        let fh = machine(2, 1 << 16);
+        let first = fh.on(CpuId::new(0));
+        let pfn = first.alloc(Request::new(Order::ZERO, Migratetype::Movable)).unwrap();
+        if flush {
+            first.flush().unwrap();
+        }
+        let (block, w) = place(&fh, pfn);
+        let (head, line) = (block.head, block.line);
+        let id = CpuId::new(1);
+        let inside = Inside::enter(&fh, fh.cpu_state(id).unwrap(), id, false);
+        assert_eq!(
+            inside.lease(block, w, head.tag.get(), (Purpose::Frames, 1), (freed, None)),
+            None
+        );
+        assert_eq!(inside.cpu.leases.held(), 0);
+        (head.lease(w), line.word(w))
+    }
+
+    /// The lease comes to nothing, since the block was of another type; at each of its steps a
+    /// frame of the word is freed that is free already. It is counted once.
+    #[test]
+    fn a_frame_freed_twice_while_a_lease_comes_to_nothing_counts_once() {
+        let (mut n, mut told, mut reached) = (0, 0, true);
+        while reached {
+            n += 1;
+            let fh: &'static _ = Box::leak(Box::new(machine(1, 1024)));
+            let cpu = fh.on(CpuId::new(0));
+            let pfn = cpu.alloc(Request::new(Order::ZERO, Migratetype::Movable)).unwrap();
+            cpu.flush().unwrap();
+            let (block, w) = place(fh, pfn);
+            let id = CpuId::new(0);
+            let inside = Inside::enter(fh, fh.cpu_state(id).unwrap(), id, false);
+            let before = block.head.tag.get().with_type(Migratetype::Unmovable as usize);
+            let wrong = move || {
+                let _ = fh.freeing(None).word(pfn.get() / 64, 1 << 5, 1);
+            };
+            let lease = || inside.lease(block, w, before, (Purpose::Frames, 1), (0, None));
+            let (slot, ran) = interrupted(n, wrong, lease);
+            assert_eq!(slot, None);
+            drop(inside);
+            reached = ran;
+            told += fh.totals().late_double_frees;
+            let (word, free) = (block.line.word(w), fh.zones[0].free(fh).all);
+            assert_eq!((word, free), (!(1 << (pfn.get() % 64)), 1023), "step {n}");
+            fh.validate().unwrap();
+        }
+        assert!(told > 0, "no free came while the frames were away");
+    }
+
+    #[test]
+    fn a_word_that_another_cpu_leases_stays_its_own() {
+        assert_eq!(after_another_has_tried(false, 0), (1, 0));
+    }
+
+    /// The first frame is in use, the second one is free.
+    #[test]
+    fn a_free_of_what_is_free_leases_nothing() {
+        assert_eq!(after_another_has_tried(true, 0b10), (0, !0b1));
+    }
+}

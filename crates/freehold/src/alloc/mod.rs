@@ -1,0 +1,25 @@
+//! Allocating. Begin with [`ladder`].
+//!
+//! | file | what |
+//! |---|---|
+//! | [`fast`] | the fast way: what the CPU has in hand, or has freed last |
+//! | [`ladder`] | the slow way: all else, step by step |
+//! | [`pick`] | which block the next frames come from |
+//! | [`lease`] | words go to a CPU and come back |
+//! | [`reserve`] | blocks are kept for requests that may not wait |
+//! | [`outside`] | an allocation in no CPU's state |
+//! | [`bulk`] | many single frames |
+//! | [`placed`] | within address limits, aligned to more than their size, above order 9 |
+//! | [`fit`] | runs of any number of frames |
+//! | [`watch`] | a request that came to nothing is not tried again without need |
+
+pub(crate) mod bulk;
+pub(crate) mod fast;
+pub(crate) mod fit;
+pub(crate) mod ladder;
+pub(crate) mod lease;
+pub(crate) mod outside;
+pub(crate) mod pick;
+pub(crate) mod placed;
+pub(crate) mod reserve;
+pub(crate) mod watch;

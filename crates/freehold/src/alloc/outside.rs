@@ -1,0 +1,91 @@
+//! An allocation by somebody who is in no CPU's state, and may not wait for one: past the leases.
+
+use crate::alloc::pick::Want;
+use crate::block::BLOCK_ORDER;
+use crate::block::tag::CMA;
+use crate::cpu::by::By;
+use crate::zone::Zone;
+use crate::{AllocError, CpuId, Migratetype, Order, Pfn, Platform, Request};
+
+impl<'m, P: Platform> By<'_, 'm, P> {
+    /// An allocation that may not wait, while the state of `cpu` is not to be had. No CPU counts
+    /// it.
+    #[cold]
+    pub(crate) fn alloc(self, cpu: CpuId, request: &Request) -> Result<Pfn, AllocError> {
+        if !Migratetype::PCP.contains(&request.migratetype) {
+            return Err(AllocError::BadMigratetype { migratetype: request.migratetype });
+        }
+        let fh = self.fh;
+        let zones = || fh.zonelist(cpu.index(), request.node).map(|z| &fh.zones[z]);
+        // Of a block that it splits all but what it hands out is on the way.
+        let _moving = fh.zones[0].moving(self, cpu.index());
+        let want = Want::of(request);
+        let steps: [&dyn Fn(&'m Zone<'m>) -> Option<u64>; 4] = [
+            &|zone| self.try_mark(zone, request),
+            &|zone| self.try_other_type(zone, want),
+            &|zone| self.try_mixed(zone, want),
+            &|zone| want.take_high_atomic(self, zone),
+        ];
+        let placed = request.is_limited() || request.align > request.order;
+        let found = if placed || request.order > Order::PAGEBLOCK {
+            self.find_placed(cpu.index(), request)
+        } else if want.order == BLOCK_ORDER {
+            let take = |zone: &'m Zone<'m>| zone.take_whole(self, request.flags, true);
+            let whole = zones().find_map(take).map(|block| block.take_block(fh, want.migratetype));
+            let cma = || zones().find_map(steps[0]);
+            whole.or_else(cma).or_else(|| zones().find_map(steps[3])).map(Pfn::new)
+        } else {
+            let found = steps.iter().find_map(|step| zones().find_map(step));
+            found.and_then(|pfn| self.keep_block_of(request, pfn)).map(Pfn::new)
+        };
+        let pfn = found.ok_or(AllocError::WouldBlock)?;
+        fh.handed_out(pfn, request.order);
+        Ok(pfn)
+    }
+
+    /// Single frames for a bulk allocation that may not wait.
+    #[cold]
+    pub(crate) fn alloc_bulk(
+        self,
+        cpu: CpuId,
+        request: &Request,
+        out: &mut [Pfn],
+    ) -> Result<usize, AllocError> {
+        if request.order != Order::ZERO {
+            return Err(AllocError::OrderTooLarge { order: request.order, max: Order::ZERO });
+        }
+        for (done, frame) in out.iter_mut().enumerate() {
+            match self.alloc(cpu, request) {
+                Ok(pfn) => *frame = pfn,
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => return Ok(done),
+            }
+        }
+        Ok(out.len())
+    }
+
+    /// A chunk past the leases, of the types that the request may have, down to its own mark. Of
+    /// order 9 the board has CMA blocks only; others are whole.
+    pub(crate) fn try_mark(self, zone: &'m Zone<'m>, request: &Request) -> Option<u64> {
+        let want = Want::of(request);
+        let listed = |&migratetype: &usize| want.order < BLOCK_ORDER || migratetype == CMA;
+        let take = |migratetype| (Want { migratetype, ..want }).take_reserved(self, zone);
+        zone.types_for(request).into_iter().flatten().filter(listed).find_map(take)
+    }
+
+    fn try_other_type(self, zone: &'m Zone<'m>, want: Want) -> Option<u64> {
+        if !zone.leaves_mark(self, 1 << want.order, want.flags, false) {
+            return None;
+        }
+        let block = want.claim_fallback(self, zone)?;
+        block.claim(self, want.order).map(|offset| block.base() + offset as u64)
+    }
+
+    fn try_mixed(self, zone: &'m Zone<'m>, want: Want) -> Option<u64> {
+        if !zone.leaves_mark(self, 1 << want.order, want.flags, false) {
+            return None;
+        }
+        let block = want.mix(self, zone)?;
+        block.claim(self, want.order).map(|offset| block.base() + offset as u64)
+    }
+}

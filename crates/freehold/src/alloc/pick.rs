@@ -1,0 +1,484 @@
+//! A CPU chooses the next block to take frames of.
+//!
+//! | | where | when |
+//! |---|---|---|
+//! | (in use) | the block that it took frames of last | nearly all memory is whole, or no larger run of it is broken up |
+//! | recover | the zone's board: the smallest class that will do, and of those the lowest block | there is one |
+//! | claim | a wholly free block | there is none |
+//! | fallback | a block of another type, if at least half of it is free; then frames of any block | nothing else is left |
+//!
+//! None of it takes a lock: another thread that chooses the same block takes other words of it.
+
+use crate::block::Block;
+use crate::block::tag::{CMA, HIGH_ATOMIC};
+use crate::block::words::{count_of, find_run};
+use crate::block::{FRAMES, bits};
+use crate::cpu::by::By;
+use crate::cpu::inside::Inside;
+use crate::cpu::lease::Purpose;
+use crate::primitive::{Count, Relaxed, SharedCount};
+use crate::types::section::SECTION_BLOCKS_LOG;
+use crate::zone::Zone;
+use crate::zone::board::{CLASSES, LOOSE, row_of};
+use crate::{AllocFlags, Migratetype, Platform, Request};
+
+/// Single frames and runs of order 1 may come from a block in use whose largest run is of order 2:
+/// with less each few frames would ask the board, with more larger runs are broken up.
+const SMALL_CLASS: u8 = 3;
+/// Blocks in which other CPUs lease words that are passed over where each CPU may have its own.
+const PASSED_OVER: u32 = 8;
+/// Blocks that a request for whole words looks at before it splits a whole one: each may have less
+/// than its class says, and there may be many of those.
+const LOOKS_FOR_WORDS: u32 = 64;
+/// Blocks of another type looked at for one that is half free.
+const LOOKS_FOR_FALLBACK: u32 = 16;
+
+/// Free frames of a block that may lose loose ones before a run of eight is broken up elsewhere.
+/// With more of it free it may become whole, if it is left alone: without that bound short
+/// processes on few CPUs left a fifth less of free memory in whole blocks. Where the host has taken
+/// the memory of its larger runs away, what is loose is taken however much is free.
+const MOST_FREE: u32 = FRAMES as u32 / 2;
+
+/// How a CPU came by the next block to take frames of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(usize)]
+pub enum RefillPhase {
+    /// A partly free block.
+    Recover = 0,
+    /// A wholly free block was split.
+    Claim = 1,
+    /// A block of another migratetype was claimed.
+    Fallback = 2,
+}
+
+/// What is looked for: a run of `order` (0 to 9) in a block of that type.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Want {
+    pub(crate) order: u32,
+    pub(crate) migratetype: usize,
+    pub(crate) flags: AllocFlags,
+}
+
+impl Want {
+    /// In blocks of the request's own type.
+    #[inline(always)]
+    pub(crate) fn of(request: &Request) -> Self {
+        Self {
+            order: u32::from(request.order.get()),
+            migratetype: request.migratetype as usize,
+            flags: request.flags,
+        }
+    }
+
+    /// Without flags.
+    #[inline(always)]
+    pub(crate) const fn new(order: u32, migratetype: usize) -> Self {
+        Self { order, migratetype, flags: AllocFlags::empty() }
+    }
+
+    #[inline(always)]
+    pub(crate) fn purpose(self) -> Purpose {
+        if self.order == 0 { Purpose::Frames } else { Purpose::Runs }
+    }
+
+    /// Whether it takes loose frames before it breaks up a run of eight.
+    #[inline(always)]
+    pub(crate) fn is_for_loose(self) -> bool {
+        self.order == 0 && self.migratetype == Migratetype::Movable as usize
+    }
+
+    /// The smallest class that will do.
+    #[inline(always)]
+    fn class(self) -> u8 {
+        self.order as u8 + 1
+    }
+}
+
+impl<'m, P: Platform> Inside<'_, 'm, P> {
+    /// From the block in use of a zone.
+    #[inline]
+    pub(crate) fn take_of_block_in_use(&self, z: usize, want: Want) -> Option<u64> {
+        let block = self.cursors(z).get(&self.fh.map.blocks, want.purpose(), want.migratetype)?;
+        if !self.fits(block, z, want) {
+            return None;
+        }
+        self.take_of(block, want)
+    }
+
+    /// Whether a block may be used without a search of the board. Its class says that it has such a
+    /// run; and unless nearly all of the zone is whole, it has no larger run than is taken, or is
+    /// the one that the search would find: otherwise the board may know one that fits better, which
+    /// is what keeps others whole.
+    fn fits(&self, block: Block<'m>, z: usize, want: Want) -> bool {
+        let zone = &self.fh.zones[z];
+        let head = block.head;
+        let tag = head.tag.get();
+        // Once: others change it.
+        let class = head.class();
+        class >= want.class()
+            && tag.zone() == z
+            && tag.migratetype() == want.migratetype
+            && !zone.is_tight()
+            && (zone.is_roomy()
+                || class <= SMALL_CLASS.max(want.class())
+                || self.is_next(block, zone, want, class))
+    }
+
+    /// Whether the block in use, whose class is larger than what is wanted, is the one that
+    /// [`pick`](Want::pick) would find, as far as a few glances tell.
+    #[inline(never)]
+    fn is_next(&self, block: Block<'m>, zone: &Zone<'m>, want: Want, class: u8) -> bool {
+        let (fh, head) = (self.fh, block.head);
+        let (board, row) = (&zone.board, row_of(want.migratetype, class));
+        class <= CLASSES
+            && board.are_empty(row_of(want.migratetype, want.class())..row)
+            && !(want.is_for_loose() && board.has_any(LOOSE))
+            && board.is_first(fh.map.rows(block), row, head.number)
+            && !(zone.spread.get() && block.is_shared(self.by()))
+    }
+
+    /// Finds a split block with the run that is wanted and makes it this CPU's block in use. `None`
+    /// where the zone has nothing of that type.
+    pub(crate) fn refill(&self, z: usize, want: Want) -> Option<Block<'m>> {
+        let zone = &self.fh.zones[z];
+        self.cpu.counters.refills.add(1);
+        let spread = zone.spread.get() && want.order < 6;
+        let most = if want.order < 6 { u32::MAX } else { LOOKS_FOR_WORDS };
+        let pick = |most| want.pick(self.by(), zone, spread, most);
+        let (block, phase) = pick(most)
+            .map(|block| (block, RefillPhase::Recover))
+            .or_else(|| Some((self.split_whole(zone, want)?, RefillPhase::Claim)))
+            .or_else(|| {
+                let rest = if most == u32::MAX { None } else { pick(u32::MAX) };
+                Some((rest?, RefillPhase::Recover))
+            })?;
+        self.came_by(z, want, block, phase);
+        Some(block)
+    }
+
+    /// A block is the one in use from now on.
+    fn came_by(&self, z: usize, want: Want, block: Block<'m>, phase: RefillPhase) {
+        self.cpu.counters.by_phase[phase as usize].add(1);
+        self.use_block(z, want.purpose(), want.migratetype, block);
+    }
+
+    /// Has the next frames come from that block; the one before it may become whole now.
+    pub(crate) fn use_block(
+        &self,
+        z: usize,
+        purpose: Purpose,
+        migratetype: usize,
+        block: Block<'m>,
+    ) {
+        let cursors = self.cursors(z);
+        let before = cursors.get(&self.fh.map.blocks, purpose, migratetype);
+        if before == Some(block) {
+            return;
+        }
+        self.cpu.holds(self.fh);
+        cursors.set(purpose, migratetype, block);
+        if let Some(before) = before {
+            self.leave_block(before);
+        }
+    }
+
+    /// A block is not in use any more: what is wholly free becomes whole.
+    pub(crate) fn leave_block(&self, block: Block<'m>) {
+        let head = block.head;
+        if head.class() >= CLASSES && head.tag.get().is_open() {
+            block.raise(self.by());
+        }
+    }
+
+    /// A whole block becomes a split one of the wanted type.
+    fn split_whole(&self, zone: &'m Zone<'m>, want: Want) -> Option<Block<'m>> {
+        if want.migratetype >= HIGH_ATOMIC {
+            return None;
+        }
+        let block = zone.take_whole(self.by(), want.flags, false)?;
+        block.split(self.by(), want.migratetype);
+        Some(block)
+    }
+
+    /// A block of another type that is at least half free becomes one of the wanted type (Linux
+    /// 6.12 and later). Movable requests claim only what has a large run, since they can be moved
+    /// out of the way later; with NO_FRAGMENT nothing is.
+    pub(crate) fn claim_fallback(&self, z: usize, want: Want) -> Option<Block<'m>> {
+        let block = want.claim_fallback(self.by(), &self.fh.zones[z])?;
+        self.came_by(z, want, block, RefillPhase::Fallback);
+        Some(block)
+    }
+}
+
+impl Zone<'_> {
+    /// The types of block to look at: the request's own, and CMA before it (over half of the zone's
+    /// free frames are CMA) or after it, where there is CMA and it will do.
+    pub(crate) fn types_for(&self, request: &Request) -> [Option<usize>; 2] {
+        let own = request.migratetype as usize;
+        if !request.cma() || self.cma_blocks.get() == 0 {
+            [Some(own), None]
+        } else if self.cma_comes_first() {
+            [Some(CMA), Some(own)]
+        } else {
+            [Some(own), Some(CMA)]
+        }
+    }
+}
+
+impl Want {
+    /// The block of the smallest class of that type that has the run that is wanted, and of those
+    /// the lowest. Looks at `most` blocks. If `spread`, blocks in which others lease words are
+    /// passed over, a few of them.
+    pub(crate) fn pick<'m>(
+        self,
+        by: By<'_, 'm, impl Platform>,
+        zone: &'m Zone<'m>,
+        spread: bool,
+        mut most: u32,
+    ) -> Option<Block<'m>> {
+        let classes = if self.migratetype < HIGH_ATOMIC { CLASSES } else { self.class() };
+        let mut shared = None;
+        let mut passed_over = 0;
+        let mut next = self.class();
+        let mut asks_loose = self.is_for_loose();
+        while next <= classes {
+            let listed = zone.board.smallest(self.migratetype, next);
+            if asks_loose && listed.is_none_or(|class| class > SMALL_CLASS) {
+                // Rather than that a run of eight is broken up.
+                asks_loose = false;
+                if let Some(block) = self.pick_loose(by, zone, self.migratetype) {
+                    return Some(block);
+                }
+            }
+            let class = listed?;
+            next = class + 1;
+            let row = row_of(self.migratetype, class);
+            let found = zone.each_in_row_from(by, row, 0, |block| {
+                if most == 0 {
+                    return Some(None);
+                }
+                let head = block.head;
+                let (tag, known) = (head.tag.get(), head.class());
+                let right = known == class && tag.is_open_of(self.migratetype, zone.id);
+                let known = if right { Some(known) } else { block.class_in_row(by, zone, row) };
+                if known.is_some_and(|known| known < self.class()) {
+                    // One of a type whose blocks are all in one row.
+                    return None;
+                }
+                most -= 1;
+                let known = known?;
+                if !block.has_open_run(self.order) {
+                    block.lower(by, known);
+                    return None;
+                }
+                if spread && passed_over < PASSED_OVER && block.is_shared(by) {
+                    passed_over += 1;
+                    shared.get_or_insert(block);
+                    return None;
+                }
+                Some(Some(block))
+            });
+            if let Some(found) = found {
+                return found.or(shared);
+            }
+            if shared.is_some() {
+                return shared;
+            }
+        }
+        None
+    }
+
+    /// A movable block with loose frames beside a large run, at most half of it free: in the lowest
+    /// section that has one that of the smallest class, so that the others may become whole.
+    fn pick_loose<'m>(
+        self,
+        by: By<'_, 'm, impl Platform>,
+        zone: &'m Zone<'m>,
+        migratetype: usize,
+    ) -> Option<Block<'m>> {
+        if !zone.board.has_any(LOOSE) {
+            return None;
+        }
+        zone.each_section_in_row(by, LOOSE, 0, |first, word| {
+            let rows = by.fh.map.rows(first);
+            let mut left = word;
+            let classes = SMALL_CLASS + 1..=CLASSES;
+            let by_class = classes.map(|class| word & rows.row(row_of(migratetype, class)));
+            let mut blocks = by_class.flat_map(|blocks| {
+                left &= !blocks;
+                bits::each(blocks)
+            });
+            let block = |bit: u32| by.fh.map.beside(first, bit);
+            let found = blocks.by_ref().map(block).find(|&block| {
+                let tag = block.head.tag.get();
+                let words = block.open_words();
+                let right = tag.is_open()
+                    && tag.migratetype() == migratetype
+                    && words.iter().any(|&word| bits::loose(word) != 0)
+                    && (count_of(&words) <= MOST_FREE || block.only_loose_in_memory(by.fh, &words));
+                if !right {
+                    block.unlist_loose(by, zone);
+                }
+                right
+            });
+            drop(blocks);
+            if found.is_none() {
+                // All that those have is loose, and their classes say so.
+                bits::each(left).map(block).for_each(|block| block.unlist_loose(by, zone));
+            }
+            found
+        })
+    }
+
+    /// See [`Inside::claim_fallback`].
+    pub(crate) fn claim_fallback<'m>(
+        self,
+        by: By<'_, 'm, impl Platform>,
+        zone: &'m Zone<'m>,
+    ) -> Option<Block<'m>> {
+        if self.flags.contains(AllocFlags::NO_FRAGMENT)
+            || self.order >= 9
+            || self.migratetype >= HIGH_ATOMIC
+        {
+            return None;
+        }
+        let movable = self.migratetype == Migratetype::Movable as usize;
+        let smallest = if movable { self.order.max(4) } else { self.order };
+        for &fallback in Migratetype::PCP[self.migratetype].fallbacks() {
+            let mut looks = LOOKS_FOR_FALLBACK;
+            // From the largest run on: what has that is likeliest to be half free.
+            for class in (smallest as u8 + 1..=CLASSES).rev() {
+                let row = row_of(fallback as usize, class);
+                let found = zone.each_in_row_from(by, row, 0, |block| {
+                    if looks == 0 {
+                        return Some(None);
+                    }
+                    looks -= 1;
+                    let tag = block.head.tag.get();
+                    let words = block.open_words();
+                    let half = count_of(&words) >= FRAMES as u32 / 2;
+                    let fits = block.class_in_row(by, zone, row).is_some()
+                        && half
+                        && find_run(&words, self.order).is_some();
+                    let claimed = fits && block.retype(by, tag, self.migratetype);
+                    claimed.then_some(Some(block))
+                });
+                match found {
+                    Some(Some(block)) => {
+                        zone.counters.fallbacks.add_shared(1);
+                        return Some(block);
+                    }
+                    Some(None) => break,
+                    None => {}
+                }
+            }
+        }
+        None
+    }
+
+    /// A run straight out of a listed block of that type, past the leases.
+    pub(crate) fn take_listed<'m>(
+        self,
+        by: By<'_, 'm, impl Platform>,
+        zone: &'m Zone<'m>,
+    ) -> Option<u64> {
+        // Others may be faster, but not for ever.
+        for _ in 0..FRAMES {
+            let block = self.pick(by, zone, false, u32::MAX)?;
+            if let Some(offset) = block.claim(by, self.order) {
+                return Some(block.base() + offset as u64);
+            }
+        }
+        None
+    }
+
+    /// Serves one request out of what the zone has, as far as its watermarks allow: a run of order
+    /// 0 to 8 of the wanted type, past the leases, breaking a whole block if need be.
+    pub(crate) fn take_reserved<'m>(
+        self,
+        by: By<'_, 'm, impl Platform>,
+        zone: &'m Zone<'m>,
+    ) -> Option<u64> {
+        let high_atomic = Want { migratetype: HIGH_ATOMIC, ..self };
+        if self.flags.contains(AllocFlags::HIGH_ATOMIC) && zone.high_atomic_blocks.get() != 0 {
+            if let Some(pfn) = high_atomic.take_listed(by, zone) {
+                return Some(pfn);
+            }
+        }
+        // HIGHATOMIC frames are looked at above or in the last resort only: they do not count here.
+        let cma = self.migratetype == CMA;
+        if !zone.leaves_mark(by, 1 << self.order, self.flags, cma) {
+            return None;
+        }
+        if let Some(pfn) = self.take_listed(by, zone) {
+            return Some(pfn);
+        }
+        if self.migratetype >= HIGH_ATOMIC {
+            return None;
+        }
+        let block = zone.take_whole(by, self.flags, false)?;
+        block.split(by, self.migratetype);
+        let offset = block.claim(by, self.order)?;
+        Some(block.base() + offset as u64)
+    }
+
+    /// Frames inside a block of another type, which keeps its type: the smallest sufficient run.
+    pub(crate) fn mix<'m>(
+        self,
+        by: By<'_, 'm, impl Platform>,
+        zone: &'m Zone<'m>,
+    ) -> Option<Block<'m>> {
+        Migratetype::PCP[self.migratetype].fallbacks().iter().find_map(|&fallback| {
+            let other = Want { migratetype: fallback as usize, ..self };
+            other.pick(by, zone, false, u32::MAX)
+        })
+    }
+}
+
+impl<'m> Zone<'m> {
+    /// Calls `see` with each block that has a bit in a row, from a section of the zone on, lowest
+    /// first, until it returns something.
+    pub(crate) fn each_in_row_from<T>(
+        &'m self,
+        by: By<'_, 'm, impl Platform>,
+        row: usize,
+        from: u64,
+        mut see: impl FnMut(Block<'m>) -> Option<T>,
+    ) -> Option<T> {
+        self.each_section_in_row(by, row, from, |first, word| {
+            bits::each(word).find_map(|bit| see(by.fh.map.beside(first, bit)))
+        })
+    }
+
+    /// Calls `see` with the first block of each section, from one on, that has blocks in a row, and
+    /// the section's word of that row, lowest first, until it returns something.
+    fn each_section_in_row<T>(
+        &'m self,
+        by: By<'_, 'm, impl Platform>,
+        row: usize,
+        mut from: u64,
+        mut see: impl FnMut(Block<'m>, u64) -> Option<T>,
+    ) -> Option<T> {
+        let mut writes = 0;
+        let rows = |first: u64| {
+            let block = by.fh.map.locate_block(first)?;
+            Some((block, by.fh.map.rows(block)))
+        };
+        let found = loop {
+            let Some((section, first, word)) = self.board.next(row, from, rows, &mut writes) else {
+                break None;
+            };
+            let found = see(first, word);
+            if found.is_some() {
+                break found;
+            }
+            from = section + 1;
+        };
+        if writes != 0 {
+            by.wrote(self, writes);
+        }
+        found
+    }
+}
+
+const _: () = assert!(SECTION_BLOCKS_LOG <= 6 && CLASSES as usize == 9);

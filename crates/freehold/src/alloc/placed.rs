@@ -1,0 +1,291 @@
+//! Requests that not any frames will do for: within limits of the frame number space, at a multiple
+//! of more than their own size, or of more than a block (orders 10 to 18). One search for all of
+//! them.
+//!
+//! Zone by zone, in each the kinds of block from best to worst, in each the blocks from the lowest
+//! on. Frames are taken straight from the blocks' words and from the bitmap of whole blocks.
+//!
+//! | step | holds |
+//! |---|---|
+//! | the zone would keep its mark | its blocks are worth a look |
+//! | a glance at tag and room | nothing: each may change at once |
+//! | a split block: a run out of its words | all or none of it |
+//! | whole ones: they are claimed, and their bits cleared word by word | nobody else has these blocks |
+//! | of a whole one: all of it, or it is split and a run taken | the board knows what is left |
+//! | nothing: what CPUs have in hand comes back, and all once more | a request fails only where that brought nothing |
+//! | nothing: HIGHATOMIC blocks within the limits become ordinary ones, and all once more | and there were none |
+
+use crate::block::tag::{CMA, HIGH_ATOMIC, SPLIT, Tag};
+use crate::block::{BLOCK_ORDER, Block, FRAMES};
+use crate::cpu::by::By;
+use crate::cpu::inside::Inside;
+use crate::zone::Zone;
+use crate::zone::bitmap::Search;
+use crate::{AllocError, AllocFlags, Order, Pfn, Platform, Request};
+
+/// How often a request asks all CPUs for what they have in hand before it fails.
+const RECALLS: usize = 2;
+/// Words of the bitmap looked at between two looks at the limits.
+const SEARCH_WORDS: u32 = 12;
+
+/// Which blocks to try, best first.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Split, of the request's type.
+    Same,
+    /// Split CMA blocks, for requests that they will do for.
+    Cma,
+    /// Wholly free.
+    Whole,
+    /// Split, of any other ordinary type.
+    Other,
+    /// HIGHATOMIC, for requests that may not wait or are a way out of memory shortage.
+    Reserve,
+}
+
+impl Kind {
+    const ALL: [Self; 5] = [Self::Same, Self::Cma, Self::Whole, Self::Other, Self::Reserve];
+
+    /// Whether such blocks will do for a request at all.
+    fn is_for(self, request: &Request) -> bool {
+        match self {
+            Self::Whole => true,
+            _ if request.order > Order::PAGEBLOCK => false,
+            Self::Same | Self::Other => true,
+            Self::Cma => request.cma(),
+            Self::Reserve => request.flags.may_use_reserve(),
+        }
+    }
+
+    /// Whether a block is one of those. Whole ones are in the bitmap.
+    fn is(self, tag: Tag, request: &Request) -> bool {
+        let (state, migratetype) = (tag.state(), tag.migratetype());
+        match self {
+            Self::Whole => false,
+            _ if state != SPLIT => false,
+            Self::Same => migratetype == request.migratetype as usize,
+            Self::Other => migratetype < HIGH_ATOMIC && migratetype != request.migratetype as usize,
+            Self::Cma => migratetype == CMA,
+            Self::Reserve => migratetype == HIGH_ATOMIC,
+        }
+    }
+}
+
+/// Where a run may lie: the limits, how many frames it has, and of what it starts at a multiple.
+#[derive(Clone, Copy)]
+struct Window {
+    from: u64,
+    below: u64,
+    frames: u64,
+    align: u64,
+}
+
+impl Window {
+    fn of(request: &Request) -> Self {
+        Self {
+            from: request.from.get(),
+            below: request.below.get(),
+            frames: request.order.frames(),
+            align: request.alignment().frames(),
+        }
+    }
+
+    /// The first block from that number on in which a run may start, by the alignment alone: of
+    /// those between none is looked at.
+    fn next_start(self, number: u64) -> u64 {
+        number.next_multiple_of((self.align / FRAMES as u64).max(1))
+    }
+
+    /// The frames of a block that lie within the limits, as offsets in it, and of what a run starts
+    /// at a multiple there. `None` where no run fits.
+    fn within(self, base: u64) -> Option<(usize, usize, usize)> {
+        let offset = |pfn: u64| pfn.saturating_sub(base).min(FRAMES as u64) as usize;
+        let (low, high) = (offset(self.from), offset(self.below));
+        let align = self.align.min(FRAMES as u64) as usize;
+        let starts = align < FRAMES || base % self.align == 0;
+        let fits = low.next_multiple_of(align) as u64 + self.frames <= high as u64;
+        (starts && fits).then_some((low, high, align))
+    }
+
+    /// Takes such a run out of a split block's words; its first frame.
+    fn claim<'m>(self, by: By<'_, 'm, impl Platform>, block: Block<'m>) -> Option<Pfn> {
+        let (low, high, align) = self.within(block.base())?;
+        let offset = block.claim_within(by, self.frames.ilog2(), align, low, high)?;
+        Some(Pfn::new(block.base() + offset as u64))
+    }
+}
+
+impl<'m, P: Platform> Inside<'_, 'm, P> {
+    /// A chunk that only some places will do for: at first; after what CPUs have in hand has come
+    /// back, which goes no further than it has to; and after HIGHATOMIC blocks have become ordinary
+    /// ones.
+    pub(crate) fn alloc_placed(&self, request: &Request) -> Result<Pfn, AllocError> {
+        let look = || {
+            self.cpu.begin_look();
+            self.by().find_placed(self.id.index(), request)
+        };
+        if let Some(pfn) = look() {
+            return Ok(pfn);
+        }
+        let may_wait = !request.flags.contains(AllocFlags::NO_LOCK);
+        self.give_back_all();
+        let found = if may_wait { self.look_after_recall(look) } else { look() };
+        let give_up = || self.by().give_up_reserves(self.id.index(), request);
+        found.or_else(|| give_up().then(look).flatten()).ok_or(match may_wait {
+            true => AllocError::NoMemory { order: request.order },
+            false => AllocError::WouldBlock,
+        })
+    }
+
+    /// What a look past the leases finds after others were asked for what they have in hand: once,
+    /// but frames may go into a hand while nobody is asked, see
+    /// [`would_ask`](crate::Freehold::would_ask).
+    fn look_after_recall(&self, look: impl Fn() -> Option<Pfn>) -> Option<Pfn> {
+        for _ in 0..RECALLS {
+            let ask = self.fh.would_ask(self.id, None);
+            if ask {
+                self.outside(|| self.fh.recall(Some(self.id), None));
+                // Another call may have come in here meanwhile and left something.
+                self.give_back_all();
+            }
+            let found = self.fh.look_beside_movers(&look);
+            if found.is_some() || ask || !self.fh.would_ask(self.id, None) {
+                return found;
+            }
+        }
+        None
+    }
+}
+
+impl<'m, P: Platform> By<'_, 'm, P> {
+    /// Serves such a request out of what is in nobody's hand; `cpu` says which zones come first.
+    pub(crate) fn find_placed(self, cpu: usize, request: &Request) -> Option<Pfn> {
+        let (fh, window) = (self.fh, Window::of(request));
+        let zones = fh.zonelist(cpu, request.node).map(|z| &fh.zones[z]);
+        let mut touched = zones.filter(|zone| {
+            window.from < zone.span.end.get() && zone.span.start.get() < window.below
+        });
+        touched.find_map(|zone| {
+            let mut kinds = Kind::ALL.into_iter().filter(|kind| kind.is_for(request));
+            kinds.find_map(|kind| self.search(zone, request, window, kind))
+        })
+    }
+
+    /// Looks through the blocks of a zone within the limits, lowest first.
+    fn search(
+        self,
+        zone: &'m Zone<'m>,
+        request: &Request,
+        window: Window,
+        kind: Kind,
+    ) -> Option<Pfn> {
+        // The reserve is there to be used.
+        if kind != Kind::Reserve
+            && !zone.leaves_mark(self, window.frames, request.flags, kind == Kind::Cma)
+        {
+            return None;
+        }
+        if kind == Kind::Whole {
+            return self.search_whole(zone, request, window);
+        }
+        let map = &self.fh.map;
+        let first = zone.span.start.get().max(window.from) >> 9;
+        let end = zone.span.end.get().min(window.below).div_ceil(FRAMES as u64);
+        let mut at = window.next_start(first);
+        while let Some(number) = map.next_set_up(at, end) {
+            at = window.next_start(number + 1);
+            let Some(block) = map.locate_block(number) else { continue };
+            let tag = block.head.tag.get();
+            let there = tag.zone() == usize::from(zone.id) && kind.is(tag, request);
+            if !there || !block.is_usable() {
+                continue;
+            }
+            let found = window.claim(self, block);
+            if found.is_some() {
+                return found;
+            }
+        }
+        None
+    }
+
+    /// From whole blocks in the zone's bitmap: as many in a row as the request needs.
+    fn search_whole(self, zone: &'m Zone<'m>, request: &Request, window: Window) -> Option<Pfn> {
+        let order = u32::from(request.order.get());
+        let runs = order.saturating_sub(BLOCK_ORDER);
+        let len = 1u64 << runs;
+        let in_use = order >= BLOCK_ORDER;
+        let to = window.below.div_ceil(FRAMES as u64).saturating_sub(zone.first_block);
+        let mut at = (window.from >> 9).saturating_sub(zone.first_block);
+        loop {
+            at = window.next_start(zone.first_block + at) - zone.first_block;
+            let first = match zone.bitmap.find(runs, at, to, SEARCH_WORDS, &mut 0) {
+                Search::None => return None,
+                Search::More(next) => {
+                    at = next;
+                    continue;
+                }
+                Search::Found(first) => first,
+            };
+            let number = zone.first_block + first;
+            at = first + 1;
+            let aligned = window.next_start(number) == number;
+            let fits = match runs {
+                0 => window.within(number << 9).is_some(),
+                _ => window.from <= number << 9 && (number + len) << 9 <= window.below,
+            };
+            if !aligned || !fits {
+                continue;
+            }
+            let allowed =
+                || !in_use || zone.allows(self, window.frames, request.flags, false, false);
+            if !zone.claim_wholes(len, allowed) {
+                return None;
+            }
+            // Others may be faster, or are setting up a section of it.
+            let Some(block) = zone.take_wholes_at(self, first, len, request) else {
+                at = first + len;
+                continue;
+            };
+            if in_use {
+                return Some(Pfn::new(number << 9));
+            }
+            block.split(self, request.migratetype as usize);
+            let found = window.claim(self, block);
+            if found.is_some() {
+                return found;
+            }
+            block.raise(self);
+        }
+    }
+}
+
+impl<'m> Zone<'m> {
+    /// Takes whole blocks in a row that were claimed, all or none, in use if the request is for
+    /// whole ones; the first of them.
+    fn take_wholes_at(
+        &'m self,
+        by: By<'_, 'm, impl Platform>,
+        first: u64,
+        len: u64,
+        request: &Request,
+    ) -> Option<Block<'m>> {
+        let may_wait = !request.flags.contains(AllocFlags::NO_LOCK);
+        let (writes, taken) = self.bitmap.take_run(first, len);
+        by.wrote(self, writes + 1);
+        let blocks = || (first..first + len).map(|bit| self.set_up(by.fh, bit, may_wait));
+        if !taken || blocks().any(|block| block.is_none()) {
+            if taken {
+                self.bitmap.insert_range(first, first + len);
+            }
+            self.give_up_wholes(by.fh, len);
+            return None;
+        }
+        if request.order >= Order::PAGEBLOCK {
+            for block in blocks().flatten() {
+                block.take_block(by.fh, request.migratetype as usize);
+            }
+        }
+        self.update_mode();
+        blocks().next().flatten()
+    }
+}

@@ -1,0 +1,375 @@
+//! A request that came to nothing is not tried again before something has come that could help.
+//!
+//! ```text
+//! who fails                                      who puts frames where requests look
+//!   watches for that class and above               the word; the count; the board's bit; the zone's bit
+//!   looks everywhere, asks all CPUs                is the class watched for?  the next generation begins
+//!   the board has nothing? remembers the generation
+//! ```
+//!
+//! Each side writes one place and then reads the other's, sequentially consistently: either the
+//! failing request finds the frames, or the generation that it remembers is over.
+//!
+//! Its next request fails at once while all of these hold: the request asks for no less than the
+//! one before, that generation has not ended, and no CPU has anything in hand that would be asked
+//! for. What comes into a hand tells nobody, so a CPU says so before its hand gets anything
+//! ([`CpuState::holds`]); where all hands are empty, which is one number, nobody's is looked at.
+//!
+//! A run of a smaller class ends no generation. Where a zone has frames and a watermark keeps them
+//! back, every frame counts: [`ANY`] is watched for then, and each free looks.
+//!
+//! A raise ends the generation twice, before and after the class is written. Between the two no other
+//! CPU can see the run, so a waiting request must retry.
+
+use crate::block::layout::Place;
+use crate::cpu::inside::Inside;
+use crate::cpu::state::CpuState;
+use crate::primitive::{AtomicU64, Count, Ordering, Relaxed, full_fence};
+use crate::zone::Zone;
+use crate::{AllocFlags, CpuId, Freehold, Migratetype, Order, Platform, Request};
+
+/// The class that every frame has.
+pub(crate) const ANY: u8 = 0;
+/// Nothing is watched for.
+const NOTHING: u64 = 0xff;
+
+/// The generation, and in its lowest byte the smallest class that somebody watches for in it.
+pub(crate) struct Watch(AtomicU64);
+
+impl Watch {
+    pub(crate) fn new() -> Self {
+        Self(AtomicU64::new(1 << 8 | NOTHING))
+    }
+
+    /// From now on what comes of that class and above ends the generation, which is returned.
+    fn begin(&self, class: u8) -> u64 {
+        loop {
+            let seen = self.0.load(Ordering::SeqCst);
+            let now = seen & !NOTHING | (seen & NOTHING).min(u64::from(class));
+            // SeqCst: the board, hands and counts are read next; see the module's documentation.
+            if self.0.compare_exchange(seen, now, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+                // Many of those reads are glances, which no exchange holds back everywhere.
+                full_fence();
+                return now >> 8;
+            }
+        }
+    }
+
+    /// Whether that generation goes on.
+    #[inline(always)]
+    fn goes_on(&self, generation: u64) -> bool {
+        self.0.load(Ordering::SeqCst) >> 8 == generation
+    }
+
+    /// Whether something of that class that has come ends the generation.
+    #[inline(always)]
+    pub(crate) fn is_for(&self, class: u8) -> bool {
+        // SeqCst: as in `came`.
+        class >= self.0.load(Ordering::SeqCst) as u8
+    }
+
+    /// Something of that class has come.
+    #[inline(always)]
+    pub(crate) fn came(&self, class: u8) {
+        // SeqCst: what has come was written before; see the module's documentation.
+        let seen = self.0.load(Ordering::SeqCst);
+        if class >= seen as u8 {
+            self.end(class, seen);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn end(&self, class: u8, mut seen: u64) {
+        while class >= seen as u8 {
+            match self.0.compare_exchange(
+                seen,
+                (seen | NOTHING) + (1 << 8),
+                Ordering::SeqCst,
+                Ordering::SeqCst,
+            ) {
+                Ok(_) => return,
+                Err(now) => seen = now,
+            }
+        }
+    }
+}
+
+/// What a request asked for that came to nothing, as one number: the type and the flags, and the
+/// order in the lowest byte. None of a request with limits of its own, or that may not wait.
+fn key_of(request: &Request) -> Option<u64> {
+    let ordinary = !request.is_limited()
+        && request.node.is_none()
+        && request.align <= request.order
+        && request.order <= Order::PAGEBLOCK
+        && Migratetype::PCP.contains(&request.migratetype)
+        && !request.flags.contains(AllocFlags::NO_LOCK);
+    ordinary.then(|| key(request.order, request.migratetype, request.flags))
+}
+
+#[inline(always)]
+fn key(order: Order, migratetype: Migratetype, flags: AllocFlags) -> u64 {
+    u64::from(flags.bits()) << 16 | (migratetype as u64) << 8 | u64::from(order.get())
+}
+
+impl<'m> CpuState<'m> {
+    /// Whether such a request has come to nothing on a CPU, and nothing has come since; it has
+    /// failed once more then. By who is inside.
+    #[inline(always)]
+    pub(crate) fn fails_again(
+        &self,
+        fh: &Freehold<'m, impl Platform>,
+        order: Order,
+        migratetype: Migratetype,
+        flags: AllocFlags,
+    ) -> bool {
+        self.futile.get() != 0 && self.is_still_futile(fh, key(order, migratetype, flags))
+    }
+
+    #[inline(never)]
+    fn is_still_futile(&self, fh: &Freehold<'m, impl Platform>, key: u64) -> bool {
+        let failed = self.futile_request.get();
+        let covered = key >> 8 == failed >> 8 && key >= failed && self.online.get();
+        // SeqCst: a CPU that has given back what it had has told of that before, so the generation
+        // is looked at afterwards.
+        if !covered || fh.holding.0.load(Ordering::SeqCst) != 0 && self.somebody_has(fh) {
+            return false;
+        }
+        let futile = fh.watch.goes_on(self.futile.get());
+        if futile {
+            self.counters.failed.add(1);
+        }
+        futile
+    }
+
+    /// Whether any CPU, this one too, has something in hand for what came to nothing here, or may
+    /// be on its way with it. By a glance.
+    #[cold]
+    #[inline(never)]
+    fn somebody_has(&self, fh: &Freehold<'m, impl Platform>) -> bool {
+        let order = Order::new((self.futile_request.get() & 0xff) as u8);
+        let wanted = order.filter(|_| !self.futile_for_mark.get());
+        self.has_for(fh, wanted) || fh.would_ask(CpuId::new(self.number), wanted)
+    }
+
+    /// A CPU is about to have something in hand, or a block that it takes its next words from. By
+    /// who is inside.
+    #[inline]
+    pub(crate) fn holds(&self, fh: &Freehold<'m, impl Platform>) {
+        if !self.holds.get() {
+            self.holds.set(true);
+            // SeqCst: before it takes anything.
+            fh.holding.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether a CPU has nothing in hand, and no block that it takes its next words from.
+    pub(crate) fn is_empty(&self, fh: &Freehold<'m, impl Platform>) -> bool {
+        let mut places = (0..fh.zones.len()).flat_map(|z| self.cursors(fh, z).places());
+        self.leases.held() == 0
+            && self.kept.iter().all(|kept| kept.is_none())
+            && places.all(Place::is_none)
+    }
+
+    /// A CPU has nothing in hand any more, and says so.
+    pub(crate) fn holds_nothing(&self, fh: &Freehold<'m, impl Platform>) {
+        if self.holds.get() {
+            self.holds.set(false);
+            // SeqCst: what it had is told of by now.
+            fh.holding.0.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+}
+
+impl<'m, P: Platform> Inside<'_, 'm, P> {
+    /// [`fails_again`](CpuState::fails_again) of any request.
+    pub(crate) fn fails_again(&self, request: &Request) -> bool {
+        let (order, migratetype, flags) = (request.order, request.migratetype, request.flags);
+        key_of(request).is_some() && self.cpu.fails_again(self.fh, order, migratetype, flags)
+    }
+
+    /// A request is about to look everywhere for the last time, `for_mark` where frames are short
+    /// of a watermark. What [`remember`](Self::remember) is to be given.
+    pub(crate) fn begin_watch(&self, request: &Request, for_mark: bool) -> u64 {
+        self.cpu.futile.set(0);
+        self.fh.watch.begin(if for_mark { ANY } else { request.order.get() + 1 })
+    }
+
+    /// A request has come to nothing in that generation. Remembered only where each zone shows that
+    /// it has nothing for it: others may have been faster each time that this one had found some.
+    pub(crate) fn remember(&self, request: &Request, for_mark: bool, generation: u64) {
+        let fh = self.fh;
+        if self.cpu.is_empty(fh) {
+            self.cpu.holds_nothing(fh);
+        }
+        if fh.is_anything_moving() {
+            // It has not been seen, and need not come to where it is told of.
+            return;
+        }
+        let mut zones = fh.zonelist(self.id.index(), None).map(|z| &fh.zones[z]);
+        let hopeless = |zone: &Zone<'m>| {
+            let reserve = request.flags.may_use_reserve() || !zone.reserve_by_host.get();
+            zone.is_empty_from(request.order.get() + 1, reserve, request.cma())
+                || for_mark
+                    && !(reserve && zone.high_atomic_blocks.get() != 0)
+                    && !zone.allows(
+                        self.by(),
+                        request.order.frames(),
+                        request.flags,
+                        request.cma(),
+                        true,
+                    )
+        };
+        let Some(key) = key_of(request).filter(|_| zones.all(hopeless)) else { return };
+        self.cpu.futile_request.set(key);
+        self.cpu.futile_for_mark.set(for_mark);
+        self.cpu.futile.set(generation);
+    }
+}
+
+impl Zone<'_> {
+    /// Whether the board has nothing of that class and above, and the bitmap has nothing.
+    /// HIGHATOMIC blocks count if `reserve`, CMA blocks if `cma`.
+    pub(crate) fn is_empty_from(&self, class: u8, reserve: bool, cma: bool) -> bool {
+        self.wholes() == 0 && self.board.is_empty_from(class, reserve, cma)
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    extern crate std;
+    use std::vec::Vec;
+
+    use crate::primitive::Relaxed;
+    use crate::tests::testing::{Machine, machine};
+    use crate::{CpuId, FrameRange, Migratetype, Order, Pfn, Request};
+
+    fn request(order: u8) -> Request {
+        Request::new(Order::new(order).unwrap(), Migratetype::Movable)
+    }
+
+    /// How often CPU 0 has looked everywhere for a request.
+    fn searches(fh: &Machine) -> u64 {
+        fh.cpus[0].counters.slow.get()
+    }
+
+    /// Four blocks, none of whose frames CPU 0 can have, and which it has.
+    fn exhausted(min: u64) -> (Machine, Vec<Pfn>) {
+        let fh = machine(2, 2048);
+        fh.set_watermarks(0, min, min, min).unwrap();
+        let cpu = fh.on(CpuId::new(0));
+        let frames: Vec<Pfn> = core::iter::from_fn(|| cpu.alloc(request(0)).ok()).collect();
+        assert_eq!(frames.len() as u64, 2048 - min);
+        // Once more, should the first failure have left something to be told to the board.
+        cpu.alloc(request(0)).unwrap_err();
+        (fh, frames)
+    }
+
+    /// CPU 0 fails without a search at that order.
+    fn fails_at_once(fh: &Machine, order: u8) {
+        let before = searches(fh);
+        fh.on(CpuId::new(0)).alloc(request(order)).unwrap_err();
+        assert_eq!(searches(fh), before, "order {order}");
+    }
+
+    fn is_found(fh: &Machine, order: u8) {
+        let pfn = fh.on(CpuId::new(0)).alloc(request(order)).unwrap();
+        fh.on(CpuId::new(0)).free(pfn, Order::new(order).unwrap()).unwrap();
+        fh.validate().unwrap();
+    }
+
+    #[test]
+    fn a_request_that_came_to_nothing_is_not_repeated() {
+        for min in [0, 100] {
+            let (fh, _) = exhausted(min);
+            // A larger one would not come to more.
+            [0, 1, 5, 8, 0].into_iter().for_each(|order| fails_at_once(&fh, order));
+            assert_eq!(fh.totals().cpus.failed, 2 + 5);
+        }
+    }
+
+    /// There are as many counts as CPUs: the first request of a CPU that fails at a mark sums them
+    /// up once before others are asked for what they have, and once afterwards.
+    #[test]
+    fn the_first_request_that_fails_sums_up_once_a_look() {
+        for order in [0, 1, 3, 9] {
+            let (fh, _) = exhausted(100);
+            let sums = || fh.zones[0].counters.sums.get();
+            let before = sums();
+            fh.on(CpuId::new(1)).alloc(request(order)).unwrap_err();
+            assert_eq!(sums() - before, 2, "order {order}");
+        }
+    }
+
+    /// What comes where the board sees it, and where it does not: in another CPU's hand.
+    #[test]
+    fn what_comes_is_found() {
+        for min in [0, 100] {
+            for frees in 1..=3 {
+                let (fh, frames) = exhausted(min);
+                let other = fh.on(CpuId::new(1));
+                // The second one in a row leases the word, where there is no mark.
+                frames[..frees].iter().for_each(|&pfn| other.free(pfn, Order::ZERO).unwrap());
+                is_found(&fh, 0);
+            }
+            let (fh, frames) = exhausted(min);
+            let word = FrameRange::new(Pfn::new(frames[0].get() & !63), 64).unwrap();
+            fh.on(CpuId::new(1)).free_range(word).unwrap();
+            [6, 5, 0].into_iter().for_each(|order| is_found(&fh, order));
+            let (fh, frames) = exhausted(min);
+            fh.on(CpuId::new(0)).free(frames[0], Order::ZERO).unwrap();
+            is_found(&fh, 0);
+            // Into the block that has what the mark keeps back: its class says as much already.
+            let (fh, frames) = exhausted(min);
+            fh.on(CpuId::new(1)).free(frames[frames.len() - 1], Order::ZERO).unwrap();
+            is_found(&fh, 0);
+        }
+    }
+
+    #[test]
+    fn a_lower_mark_is_noticed() {
+        let (fh, _) = exhausted(100);
+        fails_at_once(&fh, 0);
+        fh.set_watermarks(0, 50, 50, 50).unwrap();
+        is_found(&fh, 0);
+    }
+
+    /// Frames that are no run of the order that was asked for are no reason to look again; the one
+    /// that completes it is, and also where it comes into a hand.
+    #[test]
+    fn only_what_could_help_is_a_reason() {
+        for cpu in [0, 1] {
+            let (fh, frames) = exhausted(0);
+            let run = frames[0].get() & !7;
+            let other = fh.on(CpuId::new(cpu));
+            fh.on(CpuId::new(0)).alloc(request(3)).unwrap_err();
+            for pfn in run..run + 7 {
+                other.free(Pfn::new(pfn), Order::ZERO).unwrap();
+                fh.on(CpuId::new(0)).alloc(request(3)).unwrap_err();
+                fails_at_once(&fh, 3);
+            }
+            other.free(Pfn::new(run + 7), Order::ZERO).unwrap();
+            is_found(&fh, 3);
+        }
+    }
+
+    /// A whole block that another CPU keeps, and one that it takes its words from.
+    #[test]
+    fn blocks_that_another_cpu_has_are_found() {
+        let fh = machine(2, 2048);
+        fh.set_watermarks(0, 0, 0, 0).unwrap();
+        let (cpu, other) = (fh.on(CpuId::new(0)), fh.on(CpuId::new(1)));
+        let blocks: Vec<Pfn> = core::iter::from_fn(|| cpu.alloc(request(9)).ok()).collect();
+        fails_at_once(&fh, 9);
+        other.free(blocks[0], Order::PAGEBLOCK).unwrap();
+        let block = cpu.alloc(request(9)).unwrap();
+        cpu.alloc(request(9)).unwrap_err();
+        fails_at_once(&fh, 9);
+        other.free(block, Order::PAGEBLOCK).unwrap();
+        // It is split, and whole but for the CPU that takes words of it.
+        let frame = other.alloc(request(0)).unwrap();
+        cpu.alloc(request(9)).unwrap_err();
+        other.free(frame, Order::ZERO).unwrap();
+        cpu.alloc(request(9)).unwrap();
+    }
+}

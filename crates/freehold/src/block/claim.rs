@@ -1,0 +1,270 @@
+//! Frames taken straight from a block's words, past the leases: runs of a word and more, requests
+//! within address limits, single frames near the watermarks, and CPUs that may lease nothing
+//! because there is too little memory. And whole blocks.
+
+use crate::block::Block;
+use crate::block::tag::{FRESH, IN_HAND, TAKEN, WHOLE};
+use crate::block::words::{CLASS_BUSY, CLASS_NONE, find_run};
+use crate::block::{FRAMES, WORDS, bits};
+use crate::cpu::by::By;
+use crate::zone::Zone;
+use crate::zone::board::row_of;
+use crate::{Freehold, Platform};
+
+impl<'m> Block<'m> {
+    /// Whether frames just taken out of a word may be handed out; otherwise they are put back. They
+    /// may where the block is a split one, nobody is making it whole, and nobody leases the word.
+    /// Who looked before taking them may have been away for long: the hand of a lease that ends
+    /// shows its frames for some steps after they are in the word again, and a free of them would
+    /// be refused. What is in the words of a block that somebody makes whole was freed twice.
+    /// `count` of them.
+    #[inline(always)]
+    pub(crate) fn still_open(
+        self,
+        by: By<'_, 'm, impl Platform>,
+        w: usize,
+        frames: u64,
+        count: u64,
+    ) -> bool {
+        let head = self.head;
+        // Before the tag, as in `lease`.
+        let busy = head.is_busy();
+        let tag = head.tag.get();
+        // Before they are put back, which counts them again.
+        self.count_free(by, tag, count.wrapping_neg());
+        let open = !busy && tag.is_open() && !head.is_leased(w);
+        if !open {
+            self.put_back_after_all(by, w, frames);
+        }
+        open
+    }
+
+    /// Hardly ever: out of the way of those who may have their frames.
+    #[cold]
+    #[inline(never)]
+    fn put_back_after_all(self, by: By<'_, 'm, impl Platform>, w: usize, frames: u64) {
+        self.put_back(by, w, frames);
+    }
+
+    /// The words of a block that nobody leases, by a glance.
+    pub(crate) fn open_words(self) -> [u64; WORDS] {
+        let (head, line) = (self.head, self.line);
+        core::array::from_fn(|w| match line.word(w) {
+            0 => 0,
+            _ if head.is_leased(w) => 0,
+            word => word,
+        })
+    }
+
+    /// Whether the words that nobody leases have a run of that order (0 to 9), by a glance.
+    #[inline(always)]
+    pub(crate) fn has_open_run(self, order: u32) -> bool {
+        if order > 6 {
+            return find_run(&self.open_words(), order).is_some();
+        }
+        let (head, line) = (self.head, self.line);
+        let lanes = bits::LANES[order as usize];
+        (0..WORDS).any(|w| lanes.has_full(line.word(w)) && !head.is_leased(w))
+    }
+
+    /// Takes a run of that order (0 to 9) out of a split block's words; its offset.
+    pub(crate) fn claim(self, by: By<'_, 'm, impl Platform>, order: u32) -> Option<usize> {
+        match order {
+            ..6 => {}
+            6 => return self.claim_words::<1>(by),
+            7 => return self.claim_words::<2>(by),
+            8 => return self.claim_words::<4>(by),
+            _ => return self.claim_words::<WORDS>(by),
+        }
+        // Somebody else may be faster, but each time that is one chance less.
+        for _ in 0..WORDS {
+            let offset = find_run(&self.open_words(), order)?;
+            if self.claim_at(by, offset, 1 << order) {
+                return Some(offset);
+            }
+        }
+        None
+    }
+
+    /// [`claim`](Self::claim) of `LEN` whole words: 1, 2, 4 or 8 of them.
+    #[inline(always)]
+    pub(crate) fn claim_words<const LEN: usize>(
+        self,
+        by: By<'_, 'm, impl Platform>,
+    ) -> Option<usize> {
+        let (head, line) = (self.head, self.line);
+        // A loop: unrolled, which an iterator's search is not.
+        for first in (0..WORDS).step_by(LEN) {
+            let mut words = first..first + LEN;
+            if words.all(|w| line.word(w) == !0 && !head.is_leased(w))
+                && self.claim_words_at::<LEN>(by, first)
+            {
+                return Some(first * 64);
+            }
+        }
+        None
+    }
+
+    /// Takes `LEN` whole words from word `first` on; all or none. For callers that have reason to
+    /// think that all of them are there.
+    #[inline(always)]
+    pub(crate) fn claim_words_at<const LEN: usize>(
+        self,
+        by: By<'_, 'm, impl Platform>,
+        first: usize,
+    ) -> bool {
+        let (head, line) = (self.head, self.line);
+        let words = || first..first + LEN;
+        let leased = || words().any(|w| head.is_leased(w));
+        let end = words().find(|&w| !line.take_whole(w)).unwrap_or(first + LEN);
+        // One look for all of them, as in `still_open`; the class before the tag.
+        let busy = head.is_busy();
+        let tag = head.tag.get();
+        if end == first + LEN && !busy && tag.is_open() && !leased() {
+            self.count_free(by, tag, (64 * LEN as u64).wrapping_neg());
+            if let Some(cpu) = by.cpu {
+                cpu.fold_home(by.fh);
+            }
+            return true;
+        }
+        self.put_words_back(by, first..end);
+        false
+    }
+
+    /// Words that nobody may have, taken but not counted as gone yet, go back.
+    #[cold]
+    #[inline(never)]
+    fn put_words_back(self, by: By<'_, 'm, impl Platform>, words: core::ops::Range<usize>) {
+        let tag = self.head.tag.get();
+        // Before they are put back, which counts them again.
+        self.count_free(by, tag, (64 * words.len() as u64).wrapping_neg());
+        words.for_each(|w| self.put_back(by, w, !0));
+    }
+
+    /// [`claim`](Self::claim) of a run that starts at a multiple of `align` and whose frames lie in
+    /// `low..high` of the block.
+    pub(crate) fn claim_within(
+        self,
+        by: By<'_, 'm, impl Platform>,
+        order: u32,
+        align: usize,
+        low: usize,
+        high: usize,
+    ) -> Option<usize> {
+        let len = 1 << order;
+        if (low, high, align) == (0, FRAMES, len) {
+            return self.claim(by, order);
+        }
+        self.runs_within(len, align, low, high).find(|&start| self.claim_at(by, start, len))
+    }
+
+    fn runs_within(
+        self,
+        len: usize,
+        align: usize,
+        low: usize,
+        high: usize,
+    ) -> impl Iterator<Item = usize> + use<> {
+        let words = self.open_words();
+        let is_free = move |start: usize| bits::spans(start, len).all(|(w, m)| words[w] & m == m);
+        (low.next_multiple_of(align)..high)
+            .step_by(align)
+            .filter(move |&start| start + len <= high && is_free(start))
+    }
+
+    /// Takes exactly these frames; all or none.
+    pub(crate) fn claim_at(self, by: By<'_, 'm, impl Platform>, offset: usize, len: usize) -> bool {
+        let line = self.line;
+        for (done, (w, m)) in bits::spans(offset, len).enumerate() {
+            let count = u64::from(m.count_ones());
+            if !(line.take_bits(w, m) && self.still_open(by, w, m, count)) {
+                for (w, m) in bits::spans(offset, len).take(done) {
+                    self.put_back(by, w, m);
+                }
+                return false;
+            }
+        }
+        if let Some(cpu) = by.cpu {
+            cpu.fold_home(by.fh);
+        }
+        true
+    }
+
+    /// The class of a block that has a bit in a row, if it belongs there; otherwise the bit is
+    /// cleared.
+    #[inline(never)]
+    pub(crate) fn class_in_row(
+        self,
+        by: By<'_, 'm, impl Platform>,
+        zone: &Zone<'m>,
+        row: usize,
+    ) -> Option<u8> {
+        let head = self.head;
+        let (tag, class) = (head.tag.get(), head.class());
+        if class == CLASS_BUSY {
+            return None;
+        }
+        let right = tag.is_open()
+            && tag.zone() == usize::from(zone.id)
+            && class != CLASS_NONE
+            && row_of(tag.migratetype(), class) == row;
+        if !right {
+            self.unlist(by, zone, row);
+        }
+        right.then_some(class)
+    }
+
+    /// Whether a block has loose frames in memory, and free ones that are not: it is no use to have
+    /// it whole, and what is loose costs nothing.
+    pub(crate) fn only_loose_in_memory(
+        self,
+        fh: &Freehold<'m, impl Platform>,
+        words: &[u64; WORDS],
+    ) -> bool {
+        let base = self.base();
+        let (mut loose, mut absent) = (0, 0);
+        for (w, &word) in words.iter().enumerate() {
+            let there = fh.in_memory(base, w);
+            loose |= bits::loose(word) & there;
+            absent |= word & !there;
+        }
+        loose != 0 && absent != 0
+    }
+
+    /// Whether another CPU leases a word of a block.
+    pub(crate) fn is_shared(self, by: By<'_, 'm, impl Platform>) -> bool {
+        let head = self.head;
+        let me = by.cpu.map_or(0, |cpu| cpu.number + 1);
+        (0..WORDS).any(|w| head.is_leased(w) && head.lease(w) != me)
+    }
+
+    /// A whole block that this thread has is handed out; its first frame.
+    #[inline(always)]
+    pub(crate) fn take_block(self, fh: &Freehold<'m, impl Platform>, migratetype: usize) -> u64 {
+        let head = self.head;
+        debug_assert_eq!(head.tag.get().state(), WHOLE);
+        self.report_strays(fh);
+        let tag = head.tag.get();
+        let tag = tag.with_state(TAKEN).with_type(migratetype);
+        head.tag.set(tag.with_flag(FRESH | IN_HAND, false));
+        self.base()
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use crate::tests::testing::{machine, place};
+    use crate::{CpuId, Migratetype, Order, Request};
+
+    /// Four frames at 8 would start within the limits and end beyond them.
+    #[test]
+    fn a_run_ends_within_the_limits() {
+        let fh = machine(1, 1024);
+        let cpu = fh.on(CpuId::new(0));
+        let pfn = cpu.alloc(Request::new(Order::ZERO, Migratetype::Movable)).unwrap();
+        cpu.flush().unwrap();
+        let (block, _) = place(&fh, pfn);
+        let claimed = || block.claim_within(fh.outside(), 2, 4, 4, 10);
+        assert_eq!((claimed(), claimed()), (Some(4), None));
+    }
+}

@@ -1,0 +1,508 @@
+//! Putting frames into a block's words, and what the board says of the block.
+//!
+//! A block's **class** is the size of the largest free run that the board knows of; the block has a
+//! bit in the row of its type and class ([`board`](crate::zone::board)).
+//!
+//! | who | does | why nothing is lost |
+//! |---|---|---|
+//! | a free | the word, then reads the class; raises it if the word has a larger run | see below |
+//! | a call that raises | class up, then the bit of its row; the bit of the lower class is left for a thread that meets it | |
+//! | a search that finds no such run | class to none, then **one** look at the words, which raises it | see below |
+//! | a call that meets a bit that is not right | clears it, then reads tag and class, sets it again if it is right after all | the same pair of writes and reads |
+//! | a free that completes the block | class to BUSY: one at a time, nobody waits; all eight words, each if it is full; tag WHOLE; class none; the zone's bit | all of it or nothing |
+//! | the same where a word is gone | puts the words back, class none, one look | |
+//! | a call that wants a whole block | clears its bit; it has the block alone. Words, then tag SPLIT, then class, then the row's bit | frames taken before the tag says SPLIT are put back by the taker |
+//!
+//! Each side writes one place and then reads the other's, sequentially consistently: a thread that
+//! frees writes the word and reads the class, a thread that lowers writes the class and reads the
+//! words. So one of them sees the other, and no run is left that the class does not tell.
+//!
+//! A class may be too high: frames are taken without telling, and a thread that read the words
+//! before a block became whole may raise the class of the whole block. That costs a look, which the
+//! tag ends; a thread that makes a split block of one says its class on the board again.
+//!
+//! While a block is BUSY nobody sees its frames; nor while its class is up and the row does not say
+//! so yet, or its tag has just made it one that requests may look at. A request that is about to
+//! fail beside them knows it: by the door of the CPU whose state the free is in, or by the mark of
+//! one that is in none ([`moving`](crate::zone::moving)). It looks again then.
+
+use crate::alloc::watch::{ANY, Watch};
+use crate::block::Block;
+use crate::block::tag::{FRESH, HIGH_ATOMIC, SPLIT, Tag, WHOLE};
+use crate::block::words::{CLASS_BUSY, CLASS_NONE, CLASS_WHOLE, EMPTY, class_of};
+use crate::block::{FRAMES, WORDS, bits};
+use crate::cpu::by::By;
+use crate::cpu::lease::Purpose;
+use crate::primitive::{Ordering, Relaxed};
+use crate::zone::Zone;
+use crate::zone::board::{LOOSE, row_of};
+use crate::zone::moving::Moving;
+use crate::{Freehold, Migratetype, Pfn, Platform};
+
+/// Ends the program where the host panics inside the allocator: a second panic does, while the
+/// first is under way. To go on would leave a CPU's door shut, and frames in nobody's hands.
+struct NoUnwinding;
+
+impl Drop for NoUnwinding {
+    fn drop(&mut self) {
+        panic!("Platform::late_double_free has panicked, which it must not");
+    }
+}
+
+impl<'m> Block<'m> {
+    /// Puts frames that were in somebody's hand, or that nobody may have, back into their word.
+    pub(crate) fn put_back(self, by: By<'_, 'm, impl Platform>, w: usize, bits: u64) {
+        let now = self.put_in_word(by, w, bits);
+        self.raise_by(by, now);
+    }
+
+    /// [`put_back`](Self::put_back) without a word to the board. Returns what the word is now.
+    pub(crate) fn put_in_word(self, by: By<'_, 'm, impl Platform>, w: usize, bits: u64) -> u64 {
+        let tag = self.head.tag.get();
+        // Before they can be seen: see `watch`.
+        self.count_free(by, tag, u64::from(bits.count_ones()));
+        let (now, strays) = self.line.put_back(w, bits);
+        if strays != 0 {
+            self.count_free(by, tag, u64::from(strays.count_ones()).wrapping_neg());
+        }
+        self.report_late(by.fh, w, strays);
+        now
+    }
+
+    /// Puts frames back that were taken out of their word and never counted as gone. What was freed
+    /// there meanwhile, wrongly, was counted by a thread that freed it: each frame is free once.
+    pub(crate) fn put_back_uncounted(self, fh: &Freehold<'m, impl Platform>, w: usize, bits: u64) {
+        let (_, strays) = self.line.put_back(w, bits);
+        self.forget_strays(fh, w, strays);
+    }
+
+    /// A word is `now`, after frames of it became takeable: raises the block's class if it says
+    /// less.
+    #[inline(always)]
+    pub(crate) fn raise_by(self, by: By<'_, 'm, impl Platform>, now: u64) {
+        let head = self.head;
+        if head.completes(now) {
+            self.raise_for(by, now);
+        }
+        if head.tells_loose(now) {
+            self.list_loose(by);
+        }
+        by.fh.watch.came(ANY);
+    }
+
+    /// Whether there is anything to do for [`raise_by`](Self::raise_by) after a chunk of that order
+    /// has come into a word, which is `now`.
+    #[inline(always)]
+    pub(crate) fn is_news<const ORDER: u32>(self, watch: &Watch, now: u64, chunk: u64) -> bool {
+        let head = self.head;
+        // None of a run of eight is loose: mostly there is nothing beside it.
+        let beside = if ORDER < bits::KEPT_ORDER { now } else { now & !chunk };
+        head.completes(now) || head.tells_loose(beside) || watch.is_for(ANY)
+    }
+
+    /// [`raise_by`](Self::raise_by) for `len` whole words from `first` on, which were put: only
+    /// where they complete a run that the board does not know of.
+    #[inline(always)]
+    pub(crate) fn raise_by_words(
+        self,
+        by: By<'_, 'm, impl Platform>,
+        tag: Tag,
+        mut first: usize,
+        mut len: usize,
+    ) {
+        let (line, known) = (self.line, self.head.class());
+        // It has no larger class, and stays split: see `is_in_use`.
+        if known == CLASS_WHOLE - 1 && tag.migratetype() < HIGH_ATOMIC {
+            if let Some(cpu) = by.cpu {
+                let cursors = cpu.cursors(by.fh, tag.zone());
+                if cursors.get(&by.fh.map.blocks, Purpose::Runs, tag.migratetype()) == Some(self) {
+                    by.fh.watch.came(ANY);
+                    return;
+                }
+            }
+        }
+        // SeqCst, both: of two that put the two halves of a run one sees it.
+        let full =
+            |first: usize, len: usize| (first..first + len).all(|w| line.word_after_class(w) == !0);
+        let mut class = 7 + len.ilog2() as u8;
+        while len < WORDS && full(first ^ len, len) {
+            first &= !len;
+            len *= 2;
+            class += 1;
+        }
+        by.fh.watch.came(ANY);
+        if len == WORDS {
+            self.raise(by);
+        } else if known < class {
+            self.raise_to(by, class);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn raise_for(self, by: By<'_, 'm, impl Platform>, now: u64) {
+        let head = self.head;
+        if now == !0 {
+            let tag = head.tag.get();
+            let is_largest = head.class() == CLASS_WHOLE - 1 && tag.migratetype() < HIGH_ATOMIC;
+            if is_largest && self.is_in_use(by, tag) {
+                // It has no larger class, and stays split.
+                return;
+            }
+            // The words beside it matter.
+            return self.raise(by);
+        }
+        let class = bits::largest_run(now).map_or(CLASS_NONE, |order| order as u8 + 1);
+        self.raise_to(by, class);
+    }
+
+    /// Raises a block's class to one whose run somebody has just completed, of less than a block:
+    /// no other word is looked at.
+    #[inline(never)]
+    fn raise_to(self, by: By<'_, 'm, impl Platform>, class: u8) {
+        let head = self.head;
+        let _moving = self.moving_block(by);
+        let mut known = head.class();
+        while known != CLASS_BUSY && known < class {
+            by.fh.watch.came(class);
+            if head.change_class(known, class) {
+                return self.list(by, class, 1);
+            }
+            known = head.class();
+        }
+    }
+
+    /// Brings a block's class up to what its words have; one that is wholly free becomes whole.
+    #[inline(never)]
+    pub(crate) fn raise(self, by: By<'_, 'm, impl Platform>) {
+        let head = self.head;
+        let _moving = self.moving_block(by);
+        loop {
+            let known = head.class();
+            if known == CLASS_BUSY {
+                // A thread that has it so looks at the words when it is done.
+                return;
+            }
+            let mut class = self.class_by_words();
+            let tag = head.tag.get();
+            if class == CLASS_WHOLE && tag.migratetype() < HIGH_ATOMIC {
+                if tag.is_open() && !self.is_in_use(by, tag) {
+                    by.fh.watch.came(CLASS_WHOLE);
+                    if head.change_class(known, CLASS_BUSY) && self.retire(by) {
+                        return;
+                    }
+                    continue;
+                }
+                class = CLASS_WHOLE - 1;
+            }
+            if class <= known {
+                return;
+            }
+            by.fh.watch.came(class);
+            if head.change_class(known, class) {
+                return self.list(by, class, 1);
+            }
+        }
+    }
+
+    /// Marks that a block's frames may be in nobody's sight until they are in the bitmap, or in a
+    /// row of the board again: while the block is BUSY, and between its class and that class's row.
+    /// Others clear the bit of the class before meanwhile, and frees that bring no larger run tell
+    /// nobody. Before the tag is looked at: a thread that marks this after a block was isolated
+    /// takes no words of it.
+    pub(crate) fn moving_block(self, by: By<'_, 'm, impl Platform>) -> Option<Moving<'m>> {
+        if by.cpu.is_some() {
+            return None;
+        }
+        let zone = by.fh.zone_by(self.head.tag.get());
+        zone.moving(by, self.index().get() as usize)
+    }
+
+    /// Whether a block is one that the CPU takes its next words from: it stays split, since it
+    /// would be split again at once. It becomes whole when the CPU goes on to another one.
+    fn is_in_use(self, by: By<'_, 'm, impl Platform>, tag: Tag) -> bool {
+        by.cpu.is_some_and(|cpu| cpu.cursors(by.fh, tag.zone()).names(self))
+    }
+
+    /// A search has found less in a block than its class says.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn lower(self, by: By<'_, 'm, impl Platform>, known: u8) {
+        let head = self.head;
+        // A thread that has it BUSY looks at the words when it is done.
+        if known != CLASS_BUSY && head.change_class(known, CLASS_NONE) {
+            let tag = head.tag.get();
+            let zone = by.fh.zone_by(tag);
+            by.wrote(zone, 1);
+            self.unlist(by, zone, row_of(tag.migratetype(), known));
+            self.raise(by);
+        }
+    }
+
+    /// Says a block's class on the board, for which `writes` were made already.
+    #[inline(always)]
+    fn list(self, by: By<'_, 'm, impl Platform>, class: u8, writes: u32) {
+        let head = self.head;
+        // After the class was written: a thread that changes the type reads the class afterwards.
+        let tag = head.tag.get();
+        let zone = by.fh.zone_by(tag);
+        let row = row_of(tag.migratetype(), class);
+        let listed = zone.board.set(by.fh.map.rows(self), row, head.number);
+        by.fh.watch.came(class);
+        by.wrote(zone, writes + listed);
+    }
+
+    /// Says on the board that a block has loose frames.
+    #[cold]
+    #[inline(never)]
+    fn list_loose(self, by: By<'_, 'm, impl Platform>) {
+        let head = self.head;
+        // SeqCst: the row's bit is read next; a thread that clears it reads this afterwards.
+        head.loose.store(true, Ordering::SeqCst);
+        let tag = head.tag.get();
+        if tag.migratetype() == Migratetype::Movable as usize {
+            let zone = by.fh.zone_by(tag);
+            let writes = zone.board.set(by.fh.map.rows(self), LOOSE, head.number);
+            by.wrote(zone, writes);
+        }
+    }
+
+    /// Clears the bit of a block that has no loose frames, or is no movable one.
+    pub(crate) fn unlist_loose(self, by: By<'_, 'm, impl Platform>, zone: &Zone<'m>) {
+        let head = self.head;
+        let is_right = || {
+            let tag = head.tag.get();
+            tag.is_open() && tag.migratetype() == Migratetype::Movable as usize
+        };
+        if is_right() {
+            // SeqCst: as in `list_loose`.
+            head.loose.store(false, Ordering::SeqCst);
+        }
+        let belongs = || head.loose.load(Ordering::SeqCst) && is_right();
+        let writes = zone.board.clear(by.fh.map.rows(self), LOOSE, head.number, belongs);
+        by.wrote(zone, writes);
+    }
+
+    /// Says what a block has on the board, after its tag has changed.
+    pub(crate) fn publish(self, by: By<'_, 'm, impl Platform>) {
+        let class = self.head.class();
+        if class != CLASS_NONE && class != CLASS_BUSY {
+            self.list(by, class, 0);
+        }
+        if self.head.loose.get() {
+            self.list_loose(by);
+        }
+    }
+
+    /// Clears a bit of the board that is not right.
+    pub(crate) fn unlist(self, by: By<'_, 'm, impl Platform>, zone: &Zone<'m>, row: usize) {
+        let head = self.head;
+        let belongs = || {
+            let (tag, class) = (head.tag.get(), head.class());
+            let has_class = class != CLASS_NONE && class != CLASS_BUSY;
+            tag.is_open() && has_class && row_of(tag.migratetype(), class) == row
+        };
+        let writes = zone.board.clear(by.fh.map.rows(self), row, head.number, belongs);
+        by.wrote(zone, writes);
+    }
+
+    /// The class by a block's words, as a thread that has lowered it reads them: what is leased
+    /// does not count, since nobody else may take it. The word before its lease: a thread that puts
+    /// frames there, or ends the lease, after either look reads the class after that, and raises
+    /// it.
+    #[inline(always)]
+    fn class_by_words(self) -> u8 {
+        let (head, line) = (self.head, self.line);
+        class_of(|w| line.word_after_class(w), |w| !head.is_leased(w))
+    }
+
+    /// Makes a split block whole that this thread has made BUSY, if no word of it is leased and all
+    /// are full. Otherwise nothing has changed; its class is none then, and the words are to be
+    /// looked at.
+    fn retire(self, by: By<'_, 'm, impl Platform>) -> bool {
+        let head = self.head;
+        let whole = self.take_all_words(by.fh) && self.become_whole(by);
+        head.end_busy();
+        if whole {
+            self.insert_whole(by);
+        }
+        whole
+    }
+
+    /// Takes all eight words, or none.
+    fn take_all_words(self, fh: &Freehold<'m, impl Platform>) -> bool {
+        let (head, line) = (self.head, self.line);
+        for w in 0..WORDS {
+            let lease = head.lease(w);
+            let free = lease == 0 || lease & EMPTY != 0 && head.change_lease(w, lease, 0);
+            if !free || !line.take_whole(w) {
+                for w in 0..w {
+                    self.put_back_uncounted(fh, w, !0);
+                }
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The tag of a block all of whose words were taken says so.
+    fn become_whole(self, by: By<'_, 'm, impl Platform>) -> bool {
+        let head = self.head;
+        loop {
+            let tag = head.tag.get();
+            if !tag.is_open() {
+                // Isolated meanwhile.
+                for w in 0..WORDS {
+                    self.put_back_uncounted(by.fh, w, !0);
+                }
+                return false;
+            }
+            // In the bitmap a type means nothing.
+            let movable = Migratetype::Movable as usize;
+            if head.tag.exchange(tag, tag.with_state(WHOLE).with_type(movable)) {
+                let zone = &by.fh.zones[tag.zone()];
+                zone.split_free[tag.migratetype()].fetch_sub(FRAMES as u64, Ordering::Relaxed);
+                by.wrote(zone, 2);
+                return true;
+            }
+        }
+    }
+
+    /// A whole block that this thread has is anybody's from now on.
+    pub(crate) fn insert_whole(self, by: By<'_, 'm, impl Platform>) {
+        let head = self.head;
+        let zone = &by.fh.zones[head.tag.get().zone()];
+        let writes = zone.insert_whole(head.number);
+        by.fh.watch.came(CLASS_WHOLE);
+        by.wrote(zone, writes);
+        zone.update_mode_after_more();
+    }
+
+    /// A whole block that this thread has is a split one of that type, and its frames can be had.
+    pub(crate) fn split(self, by: By<'_, 'm, impl Platform>, migratetype: usize) {
+        let head = self.head;
+        // What the block said of loose frames before it was whole: its row's bit may be gone.
+        head.loose.set(false);
+        head.tag.set(self.fill(by, migratetype));
+        let mut known = head.class();
+        while known != CLASS_BUSY {
+            if head.change_class(known, CLASS_WHOLE - 1) {
+                return self.list(by, CLASS_WHOLE - 1, 1);
+            }
+            known = head.class();
+        }
+    }
+
+    /// The words of a whole block that this thread has are full; the tag that it is to have.
+    pub(crate) fn fill(self, by: By<'_, 'm, impl Platform>, migratetype: usize) -> Tag {
+        let (head, line) = (self.head, self.line);
+        let tag = head.tag.get();
+        let zone = &by.fh.zones[tag.zone()];
+        // The words first: a free is refused until they are full. Between a tag that says split and
+        // a word that is still empty a wrong free would count, and its frame could be handed out
+        // twice. A thread that takes a frame by a hint meanwhile looks at the tag afterwards, and
+        // puts it back.
+        for w in 0..WORDS {
+            let strays = line.fill_word(w);
+            self.forget_strays(by.fh, w, strays);
+        }
+        zone.split_free[migratetype].fetch_add(FRAMES as u64, Ordering::Relaxed);
+        by.wrote(zone, 1);
+        tag.with_state(SPLIT).with_type(migratetype).with_flag(FRESH, false)
+    }
+
+    /// Frames were freed that were free already, and the call could not see it.
+    #[inline(always)]
+    pub(crate) fn report_late(self, fh: &Freehold<'m, impl Platform>, w: usize, strays: u64) {
+        if strays != 0 {
+            self.report_late_slow(fh, w, strays);
+        }
+    }
+
+    #[cold]
+    fn report_late_slow(self, fh: &Freehold<'m, impl Platform>, w: usize, strays: u64) {
+        for bit in bits::each(strays) {
+            // Relaxed: a statistic.
+            fh.late_double_frees.fetch_add(1, Ordering::Relaxed);
+            let pfn = Pfn::new(self.base() + w as u64 * 64 + u64::from(bit));
+            let ends = NoUnwinding;
+            fh.platform.late_double_free(pfn);
+            core::mem::forget(ends);
+        }
+    }
+
+    /// Frames were found in a word where none can be, and are there no more: a thread that freed
+    /// them counted them.
+    fn forget_strays(self, fh: &Freehold<'m, impl Platform>, w: usize, strays: u64) {
+        if strays != 0 {
+            let (tag, frames) = (self.head.tag.get(), strays.count_ones());
+            self.count_free(fh.outside(), tag, u64::from(frames).wrapping_neg());
+            self.report_late(fh, w, strays);
+        }
+    }
+
+    /// Empties the words of a block all of which is free, or taken: what is in them are frees that
+    /// went wrong unnoticed.
+    #[inline(always)]
+    pub(crate) fn report_strays(self, fh: &Freehold<'m, impl Platform>) {
+        if self.line.has_strays() {
+            self.report_strays_slow(fh);
+        }
+    }
+
+    /// What is in the words of a block that is in use as a whole, for a thread that is about to
+    /// make it a split one.
+    pub(crate) fn strays(self) -> [u64; WORDS] {
+        core::array::from_fn(|w| self.line.word(w))
+    }
+
+    /// Takes just these frames out of the words again. For who has made the block a split one: what
+    /// was there before that cannot have been a right free, what came after may be.
+    pub(crate) fn report_these_strays(
+        self,
+        fh: &Freehold<'m, impl Platform>,
+        strays: [u64; WORDS],
+    ) {
+        for (w, strays) in strays.into_iter().enumerate().filter(|(_, strays)| *strays != 0) {
+            let taken = self.line.take_stray_bits(w, strays);
+            self.forget_strays(fh, w, taken);
+        }
+    }
+
+    #[cold]
+    fn report_strays_slow(self, fh: &Freehold<'m, impl Platform>) {
+        for w in 0..WORDS {
+            let strays = self.line.take_stray(w);
+            self.forget_strays(fh, w, strays);
+        }
+    }
+
+    /// Gives a split block another type, if its tag still is `tag`.
+    pub(crate) fn retype(
+        self,
+        by: By<'_, 'm, impl Platform>,
+        tag: Tag,
+        migratetype: usize,
+    ) -> bool {
+        let head = self.head;
+        let changed = tag.is_open() && head.tag.exchange(tag, tag.with_type(migratetype));
+        if changed {
+            let (zone, from) = (&by.fh.zones[tag.zone()], tag.migratetype());
+            let frames = u64::from(crate::block::words::count_of(&self.strays()));
+            zone.split_free[from].fetch_sub(frames, Ordering::Relaxed);
+            zone.split_free[migratetype].fetch_add(frames, Ordering::Relaxed);
+            self.publish(by);
+            by.fh.watch.came(ANY);
+            by.wrote(zone, 3);
+        }
+        changed
+    }
+
+    /// Whether frames of that block may be handed out or leased.
+    pub(crate) fn is_usable(self) -> bool {
+        self.head.tag.get().is_open()
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

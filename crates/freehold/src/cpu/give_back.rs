@@ -1,0 +1,86 @@
+//! What is not used goes back: leases to their words, blocks to their zone.
+//!
+//! | when | what |
+//! |---|---|
+//! | a CPU's tick | leases not in use; all it has, if it has allocated nothing since the last one |
+//! | a CPU goes offline, is drained or recalled | all it has |
+
+use crate::block::Block;
+use crate::block::tag::IN_HAND;
+use crate::cpu::by::By;
+use crate::cpu::inside::Inside;
+use crate::cpu::lease::SLOTS;
+use crate::primitive::Relaxed;
+use crate::{Freehold, Platform};
+
+impl<P: Platform> Inside<'_, '_, P> {
+    /// Puts everything in hand back: leases, whole blocks, the places where the next words would
+    /// come from.
+    pub(crate) fn give_back_all(&self) {
+        self.end_leases(0);
+        self.give_back_kept();
+        self.cpu.recent.clear();
+        self.cpu.gaps.clear();
+        for z in 0..self.fh.zones.len() {
+            for place in self.cursors(z).places() {
+                let Some(block) = place.block(&self.fh.map.blocks) else { continue };
+                place.clear();
+                self.leave_block(block);
+            }
+        }
+        self.cpu.fold_counts(self.fh, true);
+        if self.cpu.holds.get() {
+            self.cpu.begin_look();
+        }
+        self.cpu.holds_nothing(self.fh);
+    }
+
+    /// Whole blocks in hand are anybody's.
+    fn give_back_kept(&self) {
+        for kept in &self.cpu.kept {
+            let Some(block) = kept.block(&self.fh.map.blocks) else { continue };
+            kept.clear();
+            block.release_whole(self.by());
+        }
+    }
+
+    /// The periodic work; see [`On::tick`](crate::On::tick).
+    pub(crate) fn tick(&self) {
+        let cpu = self.cpu;
+        let allocs =
+            cpu.counters.allocs.iter().flatten().fold(0, |sum: u64, n| sum.wrapping_add(n.get()));
+        let idle = allocs == cpu.allocs_at_tick.get();
+        cpu.allocs_at_tick.set(allocs);
+        if idle {
+            self.give_back_all();
+        } else {
+            // What single frames and runs come from now stays.
+            let in_use =
+                |keep: u32, slot: u32| if slot < SLOTS as u32 { keep | 1 << slot } else { keep };
+            self.end_leases(cpu.leases.currents().fold(0, in_use));
+            cpu.fold_counts(self.fh, true);
+        }
+    }
+}
+
+impl<'m> Block<'m> {
+    /// A whole block that this thread has, or a CPU has kept, is anybody's from now on.
+    pub(crate) fn release_whole(self, by: By<'_, 'm, impl Platform>) {
+        let head = self.head;
+        let tag = head.tag.get();
+        // In the bitmap a type means nothing.
+        let movable = crate::Migratetype::Movable as usize;
+        head.tag.set(tag.with_flag(IN_HAND, false).with_type(movable));
+        self.insert_whole(by);
+    }
+}
+
+impl<'m, P: Platform> Freehold<'m, P> {
+    /// Gives everything free that CPUs have to the zones.
+    ///
+    /// Each CPU's state is entered in turn.
+    pub fn drain_all(&self) {
+        self.recall_where(None, |_| true);
+        self.tell_pressure();
+    }
+}

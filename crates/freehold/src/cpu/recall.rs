@@ -1,0 +1,135 @@
+//! Every CPU's leases end, so that a thread that needs the memory finds it: before a request fails,
+//! before a range is isolated.
+//!
+//! ```text
+//! a look at each CPU; knock at those that have something   (its owner stays out from now on, or is inside still)
+//! one heavy barrier for all of them
+//! for each of these: wait until its owner has left, end its leases, let it in again
+//! ```
+//!
+//! Whether a CPU is inside its state at this moment, on its way with frames that are in no slot
+//! yet, is nowhere but in its door.
+
+use crate::cpu::inside::Inside;
+use crate::cpu::lease::SLOTS;
+use crate::cpu::state::CpuState;
+use crate::platform::Barrier;
+use crate::primitive::{Relaxed, acquire_fence};
+use crate::zone::board::CLASSES;
+use crate::{CpuId, Freehold, Order, Platform};
+
+/// Frees of a CPU that was asked which lease nothing: otherwise the next one takes in hand again
+/// what has just come back, before the asker has looked.
+const AFTER_RECALL: u32 = 64;
+/// No CPU has that number.
+const NOBODY: u32 = u32::MAX;
+
+impl<'m, P: Platform> Freehold<'m, P> {
+    /// Ends the leases of all CPUs but `but`, and takes the whole blocks that they keep, as far as
+    /// a glance shows that there are any; returns how many CPUs were asked. Costs one heavy
+    /// barrier, or none. The caller is inside no CPU's state and holds no lock.
+    ///
+    /// For a request of order 0 to 8 only those are asked who have a run of it in hand, together
+    /// with what others have freed into the word since: asking any other interrupts it for nothing.
+    pub(crate) fn recall(&self, but: Option<CpuId>, order: Option<Order>) -> u32 {
+        // Acquire: a thread that has taken what we did not find was inside its CPU's state
+        // then.
+        acquire_fence();
+        self.recall_where(but, |cpu| cpu.may_have_for(self, order))
+    }
+
+    /// Whether a recall by that CPU would ask anybody now. A recall that asks nobody, and a look
+    /// that finds nothing, are two moments: in between frames may have come out of a hand and gone
+    /// into another. So who fails looks at the hands once more.
+    pub(crate) fn would_ask(&self, but: CpuId, order: Option<Order>) -> bool {
+        // Acquire: as `recall`.
+        acquire_fence();
+        let mut others = self.cpus.iter().filter(|cpu| usize::from(cpu.number) != but.index());
+        others.any(|cpu| cpu.may_have_for(self, order))
+    }
+
+    /// [`recall`](Self::recall) of the CPUs that `wanted` picks.
+    pub(crate) fn recall_where(
+        &self,
+        but: Option<CpuId>,
+        wanted: impl Fn(&CpuState<'m>) -> bool,
+    ) -> u32 {
+        let others =
+            (0..self.cpus.len()).filter(|&number| but.is_none_or(|but| but.index() != number));
+        self.recall_these(others.filter(|&number| wanted(&self.cpus[number])))
+    }
+
+    /// [`recall`](Self::recall) of these CPUs, whose numbers rise: so two of us cannot wait for
+    /// each other.
+    pub(crate) fn recall_these(&self, numbers: impl Iterator<Item = usize>) -> u32 {
+        let (mut first, mut last, mut owned) = (NOBODY, None::<&CpuState<'m>>, false);
+        for number in numbers {
+            let cpu = &self.cpus[number];
+            loop {
+                if let Some(has_owner) = cpu.door.knock() {
+                    owned |= has_owner;
+                    break;
+                }
+                self.platform.relax();
+            }
+            // A thread that has knocked has the links, until it lets the CPU in again.
+            cpu.next_asked.set(NOBODY);
+            match last.replace(cpu) {
+                Some(last) => last.next_asked.set(number as u32),
+                None => first = number as u32,
+            }
+        }
+        if owned {
+            self.barrier().heavy_barrier();
+        }
+        let mut asked = 0;
+        while let Some(cpu) = self.cpus.get(first as usize) {
+            let id = CpuId::new(first as u16);
+            first = cpu.next_asked.get();
+            cpu.door.await_owner(|| self.platform.relax());
+            let inside = Inside::already(self, cpu, id, false);
+            inside.give_back_all();
+            cpu.after_recall.set(AFTER_RECALL);
+            asked += 1;
+        }
+        asked
+    }
+}
+
+impl<'m> CpuState<'m> {
+    /// Whether a CPU has something for a request of that order, or may be on its way with it.
+    fn may_have_for(&self, fh: &Freehold<'m, impl Platform>, order: Option<Order>) -> bool {
+        // A thread that is inside may have taken frames that are in no slot yet, or not put back
+        // yet what it had: the door after the hand.
+        self.has_for(fh, order) || {
+            // Acquire: a thread that has emptied the hand was inside then.
+            acquire_fence();
+            self.door.is_occupied()
+        }
+    }
+
+    /// Whether a CPU has something that a request of that order would ask it for, by a glance.
+    pub(crate) fn has_for(&self, fh: &Freehold<'m, impl Platform>, order: Option<Order>) -> bool {
+        self.kept.iter().any(|kept| !kept.is_none())
+            || self.leases.held() != 0 && self.has_in_hand(order)
+            || order.is_none_or(|order| order >= Order::PAGEBLOCK) && self.uses_a_free_block(fh)
+    }
+
+    /// Whether a CPU takes its next words from a block that may be wholly free, and stays split
+    /// until that CPU goes on to another one; by a glance.
+    fn uses_a_free_block(&self, fh: &Freehold<'m, impl Platform>) -> bool {
+        let places = (0..fh.zones.len()).flat_map(|z| self.cursors(fh, z).places());
+        places.filter_map(|place| place.seen(&fh.map.blocks)).any(|(block, _)| {
+            let head = block.head;
+            head.class() >= CLASSES && head.tag.get().is_open()
+        })
+    }
+
+    /// Whether a CPU has a run of that order in hand, by a glance.
+    fn has_in_hand(&self, order: Option<Order>) -> bool {
+        let Some(order) = order.filter(|&order| order < Order::PAGEBLOCK) else { return true };
+        // Of a run of several words each is full.
+        let order = u32::from(order.get()).min(6);
+        (0..SLOTS).any(|slot| self.leases.slot(slot).shows_run(order))
+    }
+}

@@ -1,0 +1,383 @@
+//! The fast way of a free: into the hand of a leased word, or straight into the word.
+//!
+//! | order | where |
+//! |---|---|
+//! | 0 to 5 | the hand, if this CPU leases the word; else the word |
+//! | 6 to 8 | the words |
+//! | 9 | the hand |
+//!
+//! Each returns "no" for anything out of the ordinary, and nothing has changed then: the slow way,
+//! in [`word`](super::word) and [`range`](super::range), knows what to do.
+//!
+//! **A free into the hand**:
+//!
+//! | step | holds |
+//! |---|---|
+//! | a slot is the word's, and something in hand or its ready bit | the word's lease names this CPU |
+//! | neither `mask` nor the word has the frames | they are in use, as far as this CPU can see |
+//! | `mask` with them is stored | they are free, once |
+//!
+//! **A free into the word**: see [`word`](super::word).
+
+use crate::block::layout::Place;
+use crate::block::tag::{FRESH, IN_HAND, TAKEN, Tag, WHOLE};
+use crate::block::{Block, FRAMES, WORDS, bits};
+use crate::calls::door::{Door, Owner};
+use crate::calls::handle::Handle;
+use crate::cpu::by::By;
+use crate::cpu::inside::Inside;
+use crate::cpu::lease::{Lease, Leases};
+use crate::cpu::state::CpuState;
+use crate::primitive::{Count, Relaxed};
+use crate::{FreeError, Freehold, Order, Pfn, Platform};
+
+/// What became of a free into the hand.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum InHand {
+    Yes,
+    /// Not there, though this CPU has a slot for the word: the slow way knows.
+    No,
+    /// The word is none that this CPU has a slot for.
+    Elsewhere,
+}
+
+impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
+    /// Frees `2^order` frames: any aligned part of what was allocated. Never waits.
+    ///
+    /// # Errors
+    ///
+    /// See [`FreeError`]; nothing has changed then.
+    #[inline(always)]
+    pub fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        let Ok(state) = self.door.state(self.fh, self.id) else {
+            return Err(FreeError::CpuOffline { cpu: self.id });
+        };
+        if !Inside::<P>::try_get_in(state, self.door.biased()) {
+            return free_outside(self.fh, pfn, order);
+        }
+        let frames = bits::of_chunk(pfn.get(), u32::from(order.get()));
+        let in_hand =
+            if frames == 0 { InHand::No } else { state.free_in_hand(pfn.get() / 64, frames) };
+        if in_hand == InHand::Yes {
+            if let order @ 1..6 = order.get() {
+                state.leases.set_freed(order.into(), pfn.get());
+            }
+            self.door.get_out(self.fh, state);
+            return Ok(());
+        }
+        let done = match order.get() {
+            ..6 if in_hand == InHand::No => false,
+            0 => state.chunk_to_word::<0>(self.fh, pfn.get()),
+            1 => state.chunk_to_word::<1>(self.fh, pfn.get()),
+            2 => state.chunk_to_word::<2>(self.fh, pfn.get()),
+            3 => state.chunk_to_word::<3>(self.fh, pfn.get()),
+            4 => state.chunk_to_word::<4>(self.fh, pfn.get()),
+            5 => state.chunk_to_word::<5>(self.fh, pfn.get()),
+            6 => state.words_to_block::<1>(self.fh, pfn.get(), 1),
+            7 => state.words_to_block::<2>(self.fh, pfn.get(), 1),
+            8 => state.words_to_block::<4>(self.fh, pfn.get(), 1),
+            9 => state.block_to_hand(self.fh, pfn.get()),
+            _ => false,
+        };
+        if done {
+            self.door.get_out(self.fh, state);
+            return Ok(());
+        }
+        Inside::already(self.fh, state, self.id, self.door.biased()).free_slow(pfn, order)
+    }
+}
+
+impl<'a, 'm, P: Platform> Handle<'a, 'm, P, Owner<'a, 'm, P>> {
+    /// Frees a chunk into a word that the CPU leases, and does nothing else: the counterpart of
+    /// [`alloc_in_hand`](Self::alloc_in_hand). The frames are still the caller's where it says no.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn free_in_hand(&self, pfn: Pfn, order: Order) -> bool {
+        let (state, key, frames) =
+            (self.door.state, pfn.get() / 64, bits::of_chunk(pfn.get(), u32::from(order.get())));
+        if frames == 0 {
+            return false;
+        }
+        if state.door.try_enter_owner() {
+            let done = state.free_in_hand(key, frames) == InHand::Yes;
+            state.door.leave_owner();
+            return done;
+        }
+        if self.door.biased || !state.door.try_enter_unowned() {
+            return false;
+        }
+        let done = state.free_in_hand(key, frames) == InHand::Yes;
+        state.door.leave_intruder();
+        done
+    }
+}
+
+impl<P: Platform> Inside<'_, '_, P> {
+    /// Any free that no short way will do. Leaves the CPU.
+    #[cold]
+    #[inline(never)]
+    fn free_slow(self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        // A CPU that has gone offline since it was looked at must not have anything in hand.
+        let inside = Some(&self).filter(|inside| inside.cpu.online.get());
+        self.fh.freeing(inside).chunk(pfn, order)
+    }
+}
+
+/// A free while somebody else is inside the CPU's state.
+#[cold]
+#[inline(never)]
+fn free_outside<P: Platform>(
+    fh: &Freehold<'_, P>,
+    pfn: Pfn,
+    order: Order,
+) -> Result<(), FreeError> {
+    fh.freeing(None).chunk(pfn, order)
+}
+
+/// Whether a CPU has freed so much into words of that type that the zone is to be told: see
+/// [`fold_frees`](CpuState::fold_frees).
+#[inline(always)]
+fn is_to_be_told(cpu: &CpuState<'_>, migratetype: usize) -> bool {
+    cpu.free[migratetype].get() as i64 > FRAMES as i64
+}
+
+impl<'m> CpuState<'m> {
+    /// Frees frames of a word that this CPU has leased. Not where frames are poisoned first: the
+    /// whole way does that.
+    #[inline(always)]
+    pub(crate) fn free_in_hand(&self, key: u64, frames: u64) -> InHand {
+        let lease = self.leases.slot(Leases::slot_of(key));
+        if !lease.is_of(key) {
+            return InHand::Elsewhere;
+        }
+        let mask = lease.mask();
+        if cfg!(feature = "debug-poison")
+            || mask == 0 && !self.may_keep(lease, frames)
+            || !lease.take_back(mask, frames)
+        {
+            return InHand::No;
+        }
+        self.counters.local_frees.add(1);
+        InHand::Yes
+    }
+
+    /// Whether frames of a leased word that has nothing in hand may come into the hand. A whole
+    /// word at once is not needed there.
+    #[inline(always)]
+    fn may_keep(&self, lease: &Lease<'_>, frames: u64) -> bool {
+        // By the lease: a number of the slot that is at hand costs every other free a register.
+        frames != !0 && self.leases.is_ready(Leases::slot_of(lease.first() / 64))
+    }
+
+    /// A place to keep a whole block of that tag, if it is one of the home zone.
+    #[inline(always)]
+    pub(crate) fn room_for_block(&self, tag: Tag) -> Option<&Place> {
+        let home = tag.zone() == self.home_zone.get() as usize;
+        if home { self.kept.iter().find(|kept| kept.is_none()) } else { None }
+    }
+
+    /// A chunk of order 0 to 5 straight into its word, for which this CPU has no slot.
+    #[inline(never)]
+    pub(crate) fn chunk_to_word<const ORDER: u32>(
+        &self,
+        fh: &Freehold<'m, impl Platform>,
+        pfn: u64,
+    ) -> bool {
+        self.to_word::<ORDER>(fh, pfn)
+    }
+
+    /// [`chunk_to_word`](Self::chunk_to_word), inlined. What is rarely done comes last, so that
+    /// nothing has to be kept for after it.
+    #[inline(always)]
+    pub(crate) fn to_word<const ORDER: u32>(
+        &self,
+        fh: &Freehold<'m, impl Platform>,
+        pfn: u64,
+    ) -> bool {
+        let frames = bits::mask((pfn % 64) as u32, 1 << ORDER);
+        let Some(block) = fh.map.locate(pfn) else { return false };
+        let key = pfn / 64;
+        let w = key as usize % WORDS;
+        let head = block.head;
+        let tag = head.tag.get();
+        // A second free in a row into the word leases it.
+        let second = self.last_key.get() == key;
+        if second || cfg!(feature = "debug-poison") {
+            return false;
+        }
+        if !tag.is_ordinary_in(self.home_split.get()) || head.is_leased(w) {
+            return self.to_word_elsewhere(fh, tag, key, frames);
+        }
+        // All of it before the word, so that little has to be kept for after it: a hint to what is
+        // refused is as good as any. Frames count before they can be seen: see `watch`.
+        self.last_key.set(key);
+        self.recent.push(ORDER, block, (pfn % FRAMES as u64) as u32);
+        self.count_frees(1);
+        self.free[tag.migratetype()].add(1 << ORDER);
+        let line = block.line;
+        let put = if ORDER == 0 { line.put_frame(w, frames) } else { line.put_run(w, frames) };
+        let Ok(now) = put else {
+            self.free[tag.migratetype()].sub(1 << ORDER);
+            self.count_frees(1u64.wrapping_neg());
+            return false;
+        };
+        if block.is_news::<ORDER>(&fh.watch, now, frames) || is_to_be_told(self, tag.migratetype())
+        {
+            return self.tell_of_free(fh, block, now, tag.migratetype());
+        }
+        true
+    }
+
+    /// A free into a word of the home zone has brought what the board or a request is to be told
+    /// of, or the CPU's count has grown large. Returns `true`.
+    #[cold]
+    #[inline(never)]
+    fn tell_of_free(
+        &self,
+        fh: &Freehold<'m, impl Platform>,
+        block: Block<'m>,
+        now: u64,
+        migratetype: usize,
+    ) -> bool {
+        block.raise_by(fh.by(self), now);
+        self.fold_frees(fh, migratetype);
+        true
+    }
+
+    /// [`to_word`](Self::to_word) of a zone that is not this CPU's home, if nothing else is the
+    /// matter.
+    #[cold]
+    #[inline(never)]
+    fn to_word_elsewhere(
+        &self,
+        fh: &Freehold<'m, impl Platform>,
+        tag: Tag,
+        key: u64,
+        frames: u64,
+    ) -> bool {
+        let done = tag.zone() != self.home_zone.get() as usize && self.run_to_word(fh, key, frames);
+        if done {
+            self.last_key.set(key);
+        }
+        done
+    }
+
+    /// Any frames of one word straight into it, for which this CPU has no slot: it stays one that
+    /// nobody leases, so that runs can be cut of it.
+    #[inline]
+    pub(crate) fn run_to_word(
+        &self,
+        fh: &Freehold<'m, impl Platform>,
+        key: u64,
+        frames: u64,
+    ) -> bool {
+        let Some(block) = fh.map.locate(key * 64) else { return false };
+        let (head, w) = (block.head, key as usize % WORDS);
+        let tag = head.tag.get();
+        if !tag.is_ordinary() || head.is_leased(w) || cfg!(feature = "debug-poison") {
+            return false;
+        }
+        let count = u64::from(frames.count_ones());
+        if !block.put_open(fh.by(self), tag, w, (frames, count)) {
+            return false;
+        }
+        self.count_frees(1);
+        self.fold_frees(fh, tag.migratetype());
+        true
+    }
+
+    /// Frees an aligned chunk of 1, 2 or 4 whole words; counts as so many frees.
+    #[inline(never)]
+    pub(crate) fn words_to_block<const LEN: usize>(
+        &self,
+        fh: &Freehold<'m, impl Platform>,
+        pfn: u64,
+        frees: u64,
+    ) -> bool {
+        let Some(block) = fh.map.locate(pfn) else { return false };
+        let (head, line) = (block.head, block.line);
+        let tag = head.tag.get();
+        let first = (pfn / 64) as usize % WORDS;
+        let aligned = pfn % (64 * LEN as u64) == 0;
+        if !tag.is_ordinary() || !aligned || cfg!(feature = "debug-poison") {
+            return false;
+        }
+        let by = fh.by(self);
+        // Of several calls that free the same words, who frees the first one has them all.
+        if (first + 1..first + LEN).any(|w| line.word(w) != 0)
+            || (first..first + LEN).any(|w| head.lease(w) != 0)
+        {
+            return false;
+        }
+        // Before they can be seen: see `watch`. The hint as in `to_word`.
+        let count = 64 * LEN as u64;
+        if tag.is_ordinary_in(self.home_split.get()) {
+            self.free[tag.migratetype()].add(count);
+            let offset = (pfn % FRAMES as u64) as u32;
+            self.recent.push(6 + LEN.ilog2(), block, offset);
+        } else {
+            block.count_free(by, tag, count);
+        }
+        if line.put_whole(first).is_err() {
+            block.count_free(by, tag, count.wrapping_neg());
+            return false;
+        }
+        for w in first + 1..first + LEN {
+            if line.put_whole(w).is_err() {
+                // Somebody frees a part of it at this moment, wrongly, and counts it: it is free
+                // once.
+                let (_, strays) = line.put_back(w, !0);
+                let twice = u64::from(strays.count_ones());
+                block.count_free(by, tag, twice.wrapping_neg());
+                block.report_late(fh, w, strays);
+            }
+        }
+        self.count_frees(frees);
+        block.raise_by_words(by, tag, first, LEN);
+        self.fold_frees(fh, tag.migratetype());
+        true
+    }
+
+    /// A whole block in use is free, and in this CPU's hand if there is room.
+    #[inline(always)]
+    pub(crate) fn block_to_hand(&self, fh: &Freehold<'m, impl Platform>, pfn: u64) -> bool {
+        let Some(block) = fh.map.locate(pfn) else { return false };
+        let head = block.head;
+        let tag = head.tag.get();
+        let aligned = pfn % FRAMES as u64 == 0;
+        // A CPU that is counted as having something in hand is online.
+        let ordinary = tag.state() == TAKEN && !tag.has(FRESH) && self.holds.get();
+        if !ordinary || !aligned || cfg!(feature = "debug-poison") {
+            return false;
+        }
+        let Some(kept) = self.room_for_block(tag) else { return false };
+        // Lost only to somebody who frees it, or a part of it, at this moment.
+        if !head.tag.exchange(tag, tag.with_state(WHOLE).with_flag(IN_HAND, true)) {
+            return false;
+        }
+        kept.set(block, 0);
+        self.count_frees(1);
+        true
+    }
+}
+
+impl<'m> Block<'m> {
+    /// Puts frames, so many, into a word that nobody leases; `false` where some were there.
+    #[inline(always)]
+    fn put_open(
+        self,
+        by: By<'_, 'm, impl Platform>,
+        tag: Tag,
+        w: usize,
+        (frames, count): (u64, u64),
+    ) -> bool {
+        // Before they can be seen: see `watch`.
+        self.count_free(by, tag, count);
+        let Ok(now) = self.line.put(w, frames) else {
+            self.count_free(by, tag, count.wrapping_neg());
+            return false;
+        };
+        self.raise_by(by, now);
+        true
+    }
+}

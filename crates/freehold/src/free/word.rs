@@ -1,0 +1,321 @@
+//! Freeing frames of one word: into the hand, or into the word, visible to everybody at once.
+//!
+//! A free into the hand is in [`short`](crate::free::fast). **Any other free**:
+//!
+//! | step | holds |
+//! |---|---|
+//! | the tag says split, no holes, not isolated | bits that are not set are in use, or in a hand |
+//! | the leaseholder's hand, looked at first, does not show them | afterwards it may have leased the word once more |
+//! | `fetch_or`: none of them was set | they are free, once; a free by their leaseholder at this very moment is told late |
+//! | no larger run than the class says | the board knows all it needs |
+//!
+//! No step waits: none takes a lock, and a compare-exchange fails only because another CPU's
+//! succeeded.
+
+use crate::block::Block;
+use crate::block::tag::{ABSENT, FRESH, HIGH_ATOMIC, HOLES, SPLIT, TAKEN, Tag, WHOLE};
+use crate::block::{FRAMES, WORDS, bits};
+use crate::cpu::by::By;
+use crate::cpu::inside::Inside;
+use crate::cpu::lease::{Leases, Purpose};
+use crate::cpu::state::CpuState;
+use crate::primitive::{Count, Relaxed, SharedCount};
+use crate::{FreeError, Freehold, Pfn, Platform};
+
+/// A free: by a CPU, or by somebody who is in no CPU's state.
+pub(crate) struct Freeing<'i, 'a, 'm, P: Platform> {
+    pub(crate) fh: &'i Freehold<'m, P>,
+    /// The CPU, where its state was to be had.
+    pub(crate) inside: Option<&'i Inside<'a, 'm, P>>,
+}
+
+impl<P: Platform> Clone for Freeing<'_, '_, '_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: Platform> Copy for Freeing<'_, '_, '_, P> {}
+
+impl<'m, P: Platform> Inside<'_, 'm, P> {
+    /// A free into a word for which this CPU has a slot, and that could not go straight into the
+    /// hand: the word may have been let go, and taken over.
+    fn free_into_empty(
+        &self,
+        key: u64,
+        block: Block<'m>,
+        w: usize,
+        tag: Tag,
+        frames: u64,
+    ) -> Option<Result<(), FreeError>> {
+        let slot = Leases::slot_of(key);
+        let lease = self.cpu.leases.slot(slot);
+        if !lease.is_of(key) {
+            return None;
+        }
+        let there = (lease.all() | block.line.word(w)) & frames;
+        if there != 0 {
+            return Some(Err(block.is_free(w, there)));
+        }
+        if frames == !0 || self.fh.zones[tag.zone()].is_tight() {
+            // All of the word is not needed in hand; and near its mark the zone counts what is
+            // free.
+            self.end_lease(slot);
+            return None;
+        }
+        if !self.claim_slot(slot, block, w) {
+            return None;
+        }
+        self.fh.poisoned_word(key, frames);
+        lease.add(frames);
+        self.cpu.leases.set_ready(slot);
+        Some(Ok(()))
+    }
+
+    /// A second free in a row into a word leases it, so that runs cost one exchange for 64 frames.
+    fn free_and_lease(&self, block: Block<'m>, w: usize, tag: Tag, frames: u64) -> bool {
+        // Near its mark the zone counts what is free.
+        let ordinary = tag.migratetype() != HIGH_ATOMIC
+            && self.is_home(tag.zone())
+            && !self.fh.zones[tag.zone()].is_tight();
+        let leasable = ordinary && self.cpu.leases.limit() != 0 && frames != !0;
+        if !leasable || block.line.word(w) & frames != 0 || block.head.is_leased(w) {
+            return false;
+        }
+        self.fh.poisoned_word(block.base() / 64 + w as u64, frames);
+        self.lease(block, w, tag, (Purpose::Frames, tag.migratetype()), (frames, None)).is_some()
+    }
+}
+
+impl<'m, P: Platform> Freehold<'m, P> {
+    /// A free, by that CPU or by nobody.
+    #[inline(always)]
+    pub(crate) fn freeing<'i, 'a>(
+        &'i self,
+        inside: Option<&'i Inside<'a, 'm, P>>,
+    ) -> Freeing<'i, 'a, 'm, P> {
+        Freeing { fh: self, inside }
+    }
+
+    /// The error for a frame whose block has no metadata.
+    #[cold]
+    pub(crate) fn no_such_frame(&self, pfn: Pfn) -> FreeError {
+        if !self.zones.iter().any(|z| z.span.contains(pfn)) {
+            FreeError::OutOfZone { pfn }
+        } else if self.map.is_present(pfn.get()) {
+            FreeError::NeverAllocated { pfn }
+        } else {
+            FreeError::Hole { pfn }
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn poisoned(&self, pfn: Pfn, frames: u64) {
+        #[cfg(feature = "debug-poison")]
+        if let Some(range) = crate::FrameRange::new(pfn, frames) {
+            self.platform.poison(range);
+        }
+        #[cfg(not(feature = "debug-poison"))]
+        let _ = (pfn, frames);
+    }
+
+    #[inline(always)]
+    pub(crate) fn poisoned_word(&self, key: u64, frames: u64) {
+        #[cfg(feature = "debug-poison")]
+        for bit in bits::each(frames) {
+            self.poisoned(Pfn::new(key * 64 + u64::from(bit)), 1);
+        }
+        #[cfg(not(feature = "debug-poison"))]
+        let _ = (key, frames);
+    }
+}
+
+impl<'i, 'm, P: Platform> Freeing<'i, '_, 'm, P> {
+    /// Who frees.
+    #[inline(always)]
+    pub(crate) fn by(self) -> By<'i, 'm, P> {
+        By { fh: self.fh, cpu: self.inside.map(|inside| inside.cpu) }
+    }
+
+    /// Why a free of these frames of one word would be refused, as far as can be seen; changes
+    /// nothing.
+    ///
+    /// # Errors
+    ///
+    /// See [`FreeError`].
+    pub(crate) fn check_word(
+        self,
+        block: Block<'m>,
+        w: usize,
+        frames: u64,
+    ) -> Result<(), FreeError> {
+        let (head, line) = (block.head, block.line);
+        let tag = head.tag.get();
+        match tag.state() {
+            ABSENT => return Err(self.fh.no_such_frame(block.frame_of(w, frames))),
+            WHOLE => return Err(block.is_free(w, frames)),
+            TAKEN => return Ok(()),
+            _ => {}
+        }
+        if tag.has(HOLES) {
+            let missing = frames & !self.fh.map.present_of_ranges(block.base())[w];
+            if missing != 0 {
+                return Err(self.fh.no_such_frame(block.frame_of(w, missing)));
+            }
+        }
+        let mut free = line.word(w);
+        if head.is_leased(w) {
+            free |= block.leased_frames(self.fh, w);
+        } else if let Some(inside) = self.inside {
+            // Its own hand, whatever the lease says.
+            let key = u64::from(head.number) * WORDS as u64 + w as u64;
+            let lease = inside.cpu.leases.slot(Leases::slot_of(key));
+            free |= if lease.is_of(key) { lease.all() } else { 0 };
+        }
+        if free & frames == 0 { Ok(()) } else { Err(block.is_free(w, free & frames)) }
+    }
+
+    /// Frees frames of one word, all or none; counts as so many frees. `inside` is the CPU, where
+    /// its state was to be had.
+    ///
+    /// # Errors
+    ///
+    /// See [`FreeError`]; nothing has changed then.
+    #[inline]
+    pub(crate) fn word(self, key: u64, frames: u64, frees: u64) -> Result<(), FreeError> {
+        let w = (key % WORDS as u64) as usize;
+        let first = Pfn::new(key * 64 + u64::from(frames.trailing_zeros()));
+        let Some(block) = self.fh.map.locate(key * 64) else {
+            return Err(self.fh.no_such_frame(first));
+        };
+        let mut tag = block.head.tag.get();
+        if !tag.is_ordinary() {
+            let by = self.by();
+            tag = block.look_closer(by, tag, w, frames)?;
+        }
+        if let Some(inside) = self.inside {
+            if let Some(done) = inside.free_into_empty(key, block, w, tag, frames) {
+                inside.cpu.counters.local_frees.add(if done.is_ok() { frees } else { 0 });
+                return done;
+            }
+            let left = inside.cpu.after_recall.get();
+            inside.cpu.after_recall.set(left.saturating_sub(1));
+            let again = left == 0 && inside.cpu.last_key.get() == key;
+            if again && tag.is_ordinary() && inside.free_and_lease(block, w, tag, frames) {
+                inside.cpu.count_frees(frees);
+                return Ok(());
+            }
+            inside.cpu.last_key.set(key);
+        }
+        if block.in_other_hand(self.fh, w, frames) {
+            let seen = frames & block.leased_frames(self.fh, w);
+            return Err(block.is_free(w, if seen == 0 { frames } else { seen }));
+        }
+        #[cfg(feature = "debug-poison")]
+        if block.line.word(w) & frames == 0 {
+            self.fh.poisoned_word(key, frames);
+        }
+        let by = self.by();
+        let count = u64::from(frames.count_ones());
+        // Before they can be seen: see `watch`.
+        block.count_free(by, tag, count);
+        match block.line.put(w, frames) {
+            Err(there) => {
+                block.count_free(by, tag, count.wrapping_neg());
+                return Err(block.is_free(w, there));
+            }
+            Ok(now) => block.raise_by(by, now),
+        }
+        match self.inside {
+            None => block.count_frees_outside(self.fh, tag, frees),
+            Some(inside) => {
+                if frames & (frames - 1) == 0 && inside.is_home(tag.zone()) {
+                    let offset = (first.get() % FRAMES as u64) as u32;
+                    inside.cpu.recent.push(0, block, offset);
+                }
+                inside.cpu.count_frees(frees);
+                inside.cpu.fold_home(self.fh);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<'m> CpuState<'m> {
+    /// Counts frees into a word, or of whole blocks; those into the hand are local ones.
+    #[inline(always)]
+    pub(crate) fn count_frees(&self, frees: u64) {
+        self.counters.remote_frees.add(frees);
+    }
+}
+
+impl<'m> Block<'m> {
+    /// Counts frees of a block by somebody who is in no CPU's state.
+    pub(crate) fn count_frees_outside(
+        self,
+        fh: &Freehold<'m, impl Platform>,
+        tag: Tag,
+        frees: u64,
+    ) {
+        let outside = &fh.zones[tag.zone()].outside;
+        outside[self.index().get() as usize % outside.len()].frees.add_shared(frees);
+    }
+
+    /// A block that is not an ordinary split one: refuses the free, or makes the block ready for
+    /// it; the tag then.
+    #[cold]
+    fn look_closer(
+        self,
+        by: By<'_, 'm, impl Platform>,
+        mut tag: Tag,
+        w: usize,
+        frames: u64,
+    ) -> Result<Tag, FreeError> {
+        let head = self.head;
+        loop {
+            match tag.state() {
+                ABSENT => return Err(by.fh.no_such_frame(self.frame_of(w, frames))),
+                WHOLE => return Err(self.is_free(w, frames)),
+                TAKEN => {
+                    // A part of it is freed: from now on its words tell, and what others free there
+                    // may count for no row yet.
+                    let _moving = self.moving_block(by);
+                    let strays = self.strays();
+                    if head.tag.exchange(tag, tag.with_state(SPLIT)) {
+                        self.report_these_strays(by.fh, strays);
+                        // Its class may say too much still, from before it was whole.
+                        self.publish(by.fh.outside());
+                        return Ok(tag.with_state(SPLIT));
+                    }
+                    tag = head.tag.get();
+                }
+                _ => {
+                    if tag.has(HOLES) {
+                        let missing = frames & !by.fh.map.present_of_ranges(self.base())[w];
+                        if missing != 0 {
+                            return Err(by.fh.no_such_frame(self.frame_of(w, missing)));
+                        }
+                    }
+                    return Ok(tag);
+                }
+            }
+        }
+    }
+
+    fn frame_of(self, w: usize, frames: u64) -> Pfn {
+        Pfn::new(self.base() + w as u64 * 64 + u64::from(frames.trailing_zeros()))
+    }
+
+    /// The error for the first of these frames, which are free.
+    #[cold]
+    pub(crate) fn is_free(self, w: usize, frames: u64) -> FreeError {
+        let pfn = self.frame_of(w, frames);
+        if self.head.tag.get().has(FRESH) {
+            FreeError::NeverAllocated { pfn }
+        } else {
+            FreeError::DoubleFree { pfn }
+        }
+    }
+}
+
+const _: () = assert!(FRAMES == WORDS * 64 && bits::mask(0, 64) == !0);

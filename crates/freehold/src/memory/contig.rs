@@ -1,0 +1,298 @@
+//! Allocation of a given range, no matter who has it (`alloc_contig_range`), and the search for
+//! one.
+
+use crate::block::Block;
+use crate::block::map::FrameMap;
+use crate::block::tag::{ABSENT, CMA, HOLES, ISOLATED, WHOLE};
+use crate::block::{FRAMES, WORDS, bits};
+use crate::memory::isolate::Isolated;
+use crate::platform::OnPanic;
+use crate::primitive::Relaxed;
+use crate::{AllocError, FrameRange, Freehold, Migratetype, Pfn, Platform};
+
+impl<'m, P: Platform> Freehold<'m, P> {
+    /// The zone that a range lies in, all of it existing memory.
+    pub(crate) fn zone_of_range(&self, range: FrameRange) -> Result<usize, AllocError> {
+        if range.is_empty() {
+            return Err(AllocError::ZeroLength);
+        }
+        let Some(z) = self.zones.iter().position(|z| z.span.contains(range.start)) else {
+            return Err(AllocError::BadRange { pfn: range.start });
+        };
+        let span = self.zones[z].span;
+        if range.end > span.end {
+            return Err(AllocError::BadRange { pfn: span.end });
+        }
+        match self.map.first_absent(range) {
+            None => Ok(z),
+            Some(pfn) => Err(AllocError::BadRange { pfn }),
+        }
+    }
+
+    /// Allocates exactly these frames, moving their users away (`alloc_contig_range`).
+    ///
+    /// Every pageblock that the range touches is isolated, no matter who holds it. `migrate` is
+    /// then called, with no lock held, for each run of frames in use: it moves their contents
+    /// elsewhere and frees them (on any CPU), and returns whether trying was of use. Frames of the
+    /// blocks outside the range are not touched. The allocation is of type `migratetype` only in
+    /// name: blocks keep the type they have.
+    ///
+    /// Takes time proportional to the range, times the rounds of migration (5 at most).
+    ///
+    /// # Errors
+    ///
+    /// [`AllocError::BadRange`], [`AllocError::Busy`] with the first frame that is still in use or
+    /// whose block somebody else is isolating. Every block is as it was then, but for what
+    /// `migrate` has moved.
+    pub fn alloc_contig_range(
+        &self,
+        range: FrameRange,
+        mut migrate: impl FnMut(FrameRange) -> bool,
+    ) -> Result<(), AllocError> {
+        self.zone_of_range(range)?;
+        let isolated = Isolated::new(self, range)?;
+        isolated.empty(range, &mut migrate)?;
+        let taken = isolated.take(range);
+        drop(isolated);
+        let back = OnPanic(|| _ = taken.map(|()| self.freeing(None).commit(range)));
+        self.tell_pressure();
+        core::mem::forget(back);
+        #[cfg(feature = "debug-poison")]
+        if taken.is_ok() {
+            self.platform.check_poison(range);
+        }
+        taken
+    }
+
+    /// Finds and allocates `count` frames in a row that start at a multiple of `2^align` frames and
+    /// lie within `limits`: any number, in any zone (those of CPU 0's node first).
+    ///
+    /// First where nothing has to be moved; then where only movable and CMA blocks are in the way.
+    /// Each frame that is in the way and does not move is asked for once.
+    ///
+    /// # Errors
+    ///
+    /// [`AllocError::NoMemory`] where no candidate could be had, also where no memory is so
+    /// aligned; [`AllocError::ZeroLength`].
+    pub fn alloc_contig(
+        &self,
+        count: u64,
+        align: crate::Order,
+        limits: FrameRange,
+        mut migrate: impl FnMut(FrameRange) -> bool,
+    ) -> Result<FrameRange, AllocError> {
+        match self.alloc_contig_free(count, align, limits) {
+            Err(AllocError::NoMemory { .. }) => {
+                self.find_contig(count, align, limits, Some(&mut migrate))
+            }
+            found => found,
+        }
+    }
+
+    /// A start among free frames alone: for a thread that can move nothing. Blocks with frames in
+    /// use are left as they are.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::alloc_contig`].
+    pub fn alloc_contig_free(
+        &self,
+        count: u64,
+        align: crate::Order,
+        limits: FrameRange,
+    ) -> Result<FrameRange, AllocError> {
+        if count == 0 {
+            return Err(AllocError::ZeroLength);
+        }
+        // What CPUs have in hand may be all that is missing.
+        self.recall(None, None);
+        self.find_contig(count, align, limits, None)
+    }
+
+    fn find_contig(
+        &self,
+        count: u64,
+        align: crate::Order,
+        limits: FrameRange,
+        mut migrate: Option<&mut dyn FnMut(FrameRange) -> bool>,
+    ) -> Result<FrameRange, AllocError> {
+        let moving = migrate.is_some();
+        for z in self.zonelist(0, None) {
+            let zone = &self.zones[z];
+            let step = align.frames();
+            let low = zone.span.start.max(limits.start).get();
+            let end = zone.span.end.min(limits.end).get();
+            let Some(mut start) = low.checked_next_multiple_of(step) else { continue };
+            while start.checked_add(count).is_some_and(|last| last <= end) {
+                let range = FrameRange { start: Pfn::new(start), end: Pfn::new(start + count) };
+                if let Some(behind) = self.obstacle(range, moving) {
+                    // Nothing that contains the obstacle can work, nor anything in a hole behind
+                    // it.
+                    let Some(there) = self.map.next_present(behind) else { break };
+                    start = there.next_multiple_of(step);
+                    continue;
+                }
+                let move_away = |used| migrate.as_mut().is_some_and(|migrate| migrate(used));
+                start = match self.alloc_contig_range(range, move_away) {
+                    Ok(()) => return Ok(range),
+                    // Nothing that contains that frame can work.
+                    Err(AllocError::Busy { pfn }) => (pfn.get() + 1).next_multiple_of(step),
+                    Err(_) => (start + count).next_multiple_of(step),
+                };
+            }
+        }
+        Err(AllocError::NoMemory {
+            order: crate::Order::fitting(count).unwrap_or(crate::Order::MAX),
+        })
+    }
+
+    /// Where the next range could start after one that cannot be allocated, by a glance without
+    /// locks: behind the last of its frames that do not exist or are isolated, are in use, or where
+    /// `moving` are in use in a block whose frames cannot be moved.
+    fn obstacle(&self, range: FrameRange, moving: bool) -> Option<u64> {
+        let mut number = (range.end.get() - 1) >> 9;
+        loop {
+            let base = number << 9;
+            let start = range.start.get().max(base);
+            let end = range.end.get().min(base + FRAMES as u64);
+            if let Some(next) = self.obstacle_in(number, start, end, moving, range.len()) {
+                return Some(next);
+            }
+            if base <= range.start.get() {
+                return None;
+            }
+            number -= 1;
+        }
+    }
+
+    /// [`obstacle`](Self::obstacle) in the part `start..end` of one block. What is known of the
+    /// block's other frames is put to use: up to its end no range of `count` frames starts before
+    /// the one that is returned.
+    fn obstacle_in(
+        &self,
+        number: u64,
+        start: u64,
+        end: u64,
+        moving: bool,
+        count: u64,
+    ) -> Option<u64> {
+        let base = number << 9;
+        let there =
+            self.map.locate_block(number).filter(|&block| block.head.tag.get().state() != ABSENT);
+        let Some(block) = there else {
+            // Never used: there if the ranges say so.
+            return (start..end).rev().find(|&pfn| !self.map.is_present(pfn)).map(|last| last + 1);
+        };
+        let tag = block.head.tag.get();
+        if tag.has(ISOLATED) {
+            return Some(end);
+        }
+        let movable =
+            tag.migratetype() == Migratetype::Movable as usize || tag.migratetype() == CMA;
+        if tag.state() == WHOLE || moving && movable && !tag.has(HOLES) {
+            return None;
+        }
+        let present = self.map.present(block);
+        let bad = |w: usize| {
+            let free = block.line.word(w) | block.leased_frames(self, w);
+            if moving && movable { !present[w] } else { !free | !present[w] }
+        };
+        let here = bits::spans((start - base) as usize, (end - start) as usize);
+        let last = here
+            .filter_map(|(w, m)| bits::last(bad(w) & m).map(|bit| w * 64 + bit as usize))
+            .last()?;
+        Some(base + next_start(&core::array::from_fn(bad), last, count) as u64)
+    }
+}
+
+impl<'m> FrameMap<'m> {
+    /// The first frame of a range that does not exist.
+    pub(crate) fn first_absent(&self, range: FrameRange) -> Option<Pfn> {
+        self.looked_at(|| {
+            let mut at = range.start.get();
+            while at < range.end.get() {
+                // Pieces of memory do not overlap.
+                let mut ends =
+                    self.ranges.iter().filter(|r| r.start.get() <= at).map(|r| r.end.get());
+                match ends.find(|&end| at < end) {
+                    None => return Some(Pfn::new(at)),
+                    Some(end) => at = end,
+                }
+            }
+            None
+        })
+    }
+}
+
+impl<'m> Block<'m> {
+    /// Takes exactly these frames of an isolated block; all or none.
+    pub(crate) fn take_isolated(
+        self,
+        fh: &Freehold<'m, impl Platform>,
+        offset: usize,
+        len: usize,
+    ) -> bool {
+        let (line, tag) = (self.line, self.head.tag.get());
+        for (done, (w, m)) in bits::spans(offset, len).enumerate() {
+            if !line.take_bits(w, m) {
+                for (w, m) in bits::spans(offset, len).take(done) {
+                    self.put_back(fh.outside(), w, m);
+                }
+                return false;
+            }
+            self.count_free(fh.outside(), tag, u64::from(m.count_ones()).wrapping_neg());
+        }
+        true
+    }
+}
+
+/// The first frame behind the one at `last` of a block from which there are `count` frames that are
+/// not `bad`, or all up to the block's end.
+fn next_start(bad: &[u64; WORDS], last: usize, count: u64) -> usize {
+    let mut obstacle = last;
+    if count >= FRAMES as u64 {
+        // None lies between obstacles of one block.
+        let words = bad.iter().enumerate().rev();
+        let mut lasts =
+            words.filter_map(|(w, &word)| bits::last(word).map(|bit| w * 64 + bit as usize));
+        obstacle = lasts.next().map_or(last, |of_block| of_block.max(last));
+    }
+    loop {
+        let start = bits::next(bad, obstacle, false);
+        obstacle = bits::next(bad, start, true);
+        if obstacle == FRAMES || (obstacle - start) as u64 >= count {
+            return start;
+        }
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_start_is_passed_over_and_none_that_is_too_short_is_returned() {
+        let mut word = 0x9e37_79b9_7f4a_7c15u64;
+        for round in 0..300 {
+            let bad: [u64; WORDS] = core::array::from_fn(|_| {
+                word = word.rotate_left(7).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+                // Dense, thin, and none or all of a word.
+                [word, word & word << 9 & word >> 3, 0, !0][word as usize % 4]
+            });
+            let is_bad = |frame: usize| bad[frame / 64] >> (frame % 64) & 1 != 0;
+            let (last, count) =
+                (round * 7 % FRAMES, [1 + round as u64 % 130, 511, 512, 600][round % 4]);
+            let fits = |&start: &usize| {
+                (start..FRAMES.min(start + count as usize)).all(|frame| !is_bad(frame))
+            };
+            let expected = (last + 1..=FRAMES).find(fits).unwrap();
+            if is_bad(last) {
+                assert_eq!(
+                    next_start(&bad, last, count),
+                    expected,
+                    "{bad:x?} from {last} for {count}"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,552 @@
+//! CPUs and memory that come and go while everything runs.
+
+use core::fmt;
+
+use crate::block::FRAMES;
+use crate::block::map::FrameMap;
+use crate::block::map::MemoryRange;
+use crate::block::tag::{ABSENT, HIGH_ATOMIC, Tag};
+use crate::cpu::inside::Inside;
+use crate::memory::isolate::{Isolated, blocks_of};
+use crate::primitive::{Count, Ordering, Relaxed};
+use crate::{AllocError, AllocFlags, CpuId, FrameRange, Freehold, Order, Pfn, Platform};
+
+/// Why memory was not added or removed. Nothing has changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum HotplugError {
+    /// A range of no frames.
+    ZeroLength,
+    /// No zone's span covers the range.
+    OutOfZone {
+        /// The first frame outside.
+        pfn: Pfn,
+    },
+    /// Some of the frames to add are there already.
+    Present {
+        /// The first of them.
+        pfn: Pfn,
+    },
+    /// Some of the frames to remove are not there.
+    Absent {
+        /// The first of them.
+        pfn: Pfn,
+    },
+    /// Memory is removed by whole pageblocks, and so is memory added that is in use: the range must
+    /// start and end at one, or, where memory goes, at the end of a piece of memory.
+    Misaligned {
+        /// The end of the range that does not.
+        pfn: Pfn,
+    },
+    /// A frame is in use, or somebody else is isolating its block or on the way with frames: when
+    /// memory goes, or comes beside other memory of the same pageblock. Or somebody is just writing
+    /// the metadata of a pageblock of which only a part comes.
+    Busy {
+        /// The first such frame.
+        pfn: Pfn,
+    },
+    /// The configuration left no room for another section or another piece of memory.
+    NoRoom,
+}
+
+impl fmt::Display for HotplugError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ZeroLength => f.write_str("a range of no frames"),
+            Self::OutOfZone { pfn } => write!(f, "no zone's span covers {pfn}"),
+            Self::Present { pfn } => write!(f, "{pfn} is there already"),
+            Self::Absent { pfn } => write!(f, "{pfn} is not there"),
+            Self::Misaligned { pfn } => {
+                write!(f, "memory goes, or comes in use, by whole pageblocks; {pfn} is inside one")
+            }
+            Self::Busy { pfn } => {
+                write!(f, "{pfn} is in use, or somebody else is at its pageblock; try again")
+            }
+            Self::NoRoom => f.write_str(
+                "no room: set ZoneConfig::spare_sections and Config::extra_ranges higher",
+            ),
+        }
+    }
+}
+
+impl core::error::Error for HotplugError {}
+
+impl<'m, P: Platform> Freehold<'m, P> {
+    /// Runs `f` while nobody else changes which CPUs and what memory there are.
+    pub(crate) fn with_hotplug_lock<T>(&self, f: impl FnOnce() -> T) -> T {
+        /// Unlocks, also where `f` panics.
+        struct Unlock<'a>(&'a crate::lock::Lock);
+        impl Drop for Unlock<'_> {
+            fn drop(&mut self) {
+                self.0.unlock();
+            }
+        }
+        self.hotplug.lock(|| self.platform.relax());
+        let _unlock = Unlock(&self.hotplug);
+        f()
+    }
+
+    /// A CPU comes online; nothing where it is already.
+    ///
+    /// # Errors
+    ///
+    /// [`AllocError::CpuOffline`] where there is no such CPU.
+    pub fn cpu_online(&self, cpu: CpuId) -> Result<(), AllocError> {
+        let Some(state) = self.cpu_state(cpu) else { return Err(AllocError::CpuOffline { cpu }) };
+        self.with_hotplug_lock(|| {
+            let inside = Inside::enter(self, state, cpu, false);
+            state.online.set(true);
+            drop(inside);
+            self.compute_limits();
+        });
+        Ok(())
+    }
+
+    /// A CPU goes offline: its leases end, and what it keeps is anybody's. Frees into its words may
+    /// go on meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`AllocError::CpuOffline`] where there is no such CPU or it is offline,
+    /// [`AllocError::CpuOwned`].
+    pub fn cpu_offline(&self, cpu: CpuId) -> Result<(), AllocError> {
+        let Some(state) = self.cpu_state(cpu) else { return Err(AllocError::CpuOffline { cpu }) };
+        self.with_hotplug_lock(|| {
+            let inside = Inside::enter(self, state, cpu, false);
+            if !state.online.get() {
+                return Err(AllocError::CpuOffline { cpu });
+            }
+            if state.owned.get() {
+                return Err(AllocError::CpuOwned { cpu });
+            }
+            // A thread that enters after this leases nothing: every way in looks.
+            state.online.set(false);
+            inside.give_back_all();
+            drop(inside);
+            self.compute_limits();
+            Ok(())
+        })?;
+        self.tell_pressure();
+        Ok(())
+    }
+
+    /// Whether a CPU is online.
+    #[must_use]
+    pub fn is_online(&self, cpu: CpuId) -> bool {
+        self.cpu_state(cpu).is_some_and(|state| state.online.get())
+    }
+
+    /// Adds memory to the zone whose span covers it; all of it is free at once. Watermarks that
+    /// follow the kernel's formulae are computed again.
+    ///
+    /// # Errors
+    ///
+    /// See [`HotplugError`].
+    pub fn add_memory(&self, range: FrameRange) -> Result<(), HotplugError> {
+        if range.is_empty() {
+            return Err(HotplugError::ZeroLength);
+        }
+        let z = self.zone_spanning(range)?;
+        self.with_hotplug_lock(|| {
+            self.all_absent(range)?;
+            let isolated = self.isolate_ends(range)?;
+            self.populate(&self.zones[z], range, &[], false)?;
+            drop(isolated);
+            self.memory_changed();
+            Ok(())
+        })?;
+        self.tell_pressure();
+        Ok(())
+    }
+
+    /// Adds memory to the zone whose span covers it, all of it in use: its frames become free as
+    /// somebody frees them, in chunks of any order. For a host that gets memory ready piece by
+    /// piece, and for memory that is in use when its host comes to be. Whole pageblocks; their
+    /// metadata is set up at once. Watermarks that follow the kernel's formulae are computed again.
+    ///
+    /// # Errors
+    ///
+    /// See [`HotplugError`].
+    pub fn add_memory_in_use(&self, range: FrameRange) -> Result<(), HotplugError> {
+        if range.is_empty() {
+            return Err(HotplugError::ZeroLength);
+        }
+        let ends = [range.start, range.end];
+        if let Some(&pfn) = ends.iter().find(|pfn| pfn.get() % FRAMES as u64 != 0) {
+            return Err(HotplugError::Misaligned { pfn });
+        }
+        let z = self.zone_spanning(range)?;
+        self.with_hotplug_lock(|| {
+            self.all_absent(range)?;
+            self.populate_in_use(&self.zones[z], range)?;
+            self.memory_changed();
+            Ok(())
+        })
+    }
+
+    /// Memory that is to come is not there yet.
+    fn all_absent(&self, range: FrameRange) -> Result<(), HotplugError> {
+        let common = |r: &MemoryRange| {
+            let start = r.start.get().max(range.start.get());
+            (start < r.end.get().min(range.end.get())).then_some(Pfn::new(start))
+        };
+        match self.map.ranges.iter().find_map(common) {
+            Some(pfn) => Err(HotplugError::Present { pfn }),
+            None => Ok(()),
+        }
+    }
+
+    /// What follows from the amount of memory is computed again.
+    fn memory_changed(&self) {
+        self.refresh_watermarks();
+        self.choose_home_zones();
+        self.compute_limits();
+    }
+
+    /// Isolates the blocks that a range of new memory shares with memory that is there: until its
+    /// frames are in their words nobody takes any of them.
+    fn isolate_ends(
+        &self,
+        range: FrameRange,
+    ) -> Result<[Option<Isolated<'_, 'm, P>>; 2], HotplugError> {
+        let ends = [range.start, Pfn::new(range.end.get() - 1)].map(Pfn::pageblock);
+        let shared = |block: Pfn| {
+            let head = self.map.locate(block.get()).map(|block| block.head);
+            head.is_some_and(|head| head.tag.get().state() != ABSENT)
+        };
+        let isolate = |block: Pfn| {
+            let block = FrameRange { start: block, end: Pfn::new(block.get() + FRAMES as u64) };
+            Isolated::new(self, block).map(Some).map_err(busy)
+        };
+        let first = if shared(ends[0]) { isolate(ends[0])? } else { None };
+        let last = if ends[1] != ends[0] && shared(ends[1]) { isolate(ends[1])? } else { None };
+        if first.is_some() || last.is_some() {
+            self.pass_all_doors();
+        }
+        Ok([first, last])
+    }
+
+    /// Removes memory, all of it free.
+    ///
+    /// # Errors
+    ///
+    /// See [`HotplugError`].
+    pub fn remove_memory(&self, range: FrameRange) -> Result<(), HotplugError> {
+        if range.is_empty() {
+            return Err(HotplugError::ZeroLength);
+        }
+        let z = self.zone_spanning(range)?;
+        self.with_hotplug_lock(|| self.remove_locked(z, range))?;
+        self.tell_pressure();
+        Ok(())
+    }
+
+    fn zone_spanning(&self, range: FrameRange) -> Result<usize, HotplugError> {
+        let Some(z) = self.zones.iter().position(|z| z.span.contains(range.start)) else {
+            return Err(HotplugError::OutOfZone { pfn: range.start });
+        };
+        if range.end > self.zones[z].span.end {
+            return Err(HotplugError::OutOfZone { pfn: self.zones[z].span.end });
+        }
+        Ok(z)
+    }
+
+    fn remove_locked(&self, z: usize, range: FrameRange) -> Result<(), HotplugError> {
+        // The whole range must be there, and its blocks must hold nothing else.
+        if let Some(pfn) = self.map.first_absent(range) {
+            return Err(HotplugError::Absent { pfn });
+        }
+        let (start, end) = (range.start.get(), range.end.get());
+        if (range.start.pageblock().get()..start).any(|pfn| self.map.is_present(pfn)) {
+            return Err(HotplugError::Misaligned { pfn: range.start });
+        }
+        if (end..end.next_multiple_of(FRAMES as u64)).any(|pfn| self.map.is_present(pfn)) {
+            return Err(HotplugError::Misaligned { pfn: range.end });
+        }
+        // Cutting the middle out of a piece of memory makes two of it.
+        let splits = self.map.ranges.iter().any(|r| r.start.get() < start && end < r.end.get());
+        if splits && !self.map.ranges.iter().any(MemoryRange::is_spent) {
+            return Err(HotplugError::NoRoom);
+        }
+        let isolated = Isolated::new(self, range).map_err(busy)?;
+        self.pass_all_doors();
+        // Outside every door somebody may be taking words of it, to see if all of it is free.
+        if !self.wait_for_movers() {
+            return Err(HotplugError::Busy { pfn: range.start });
+        }
+        isolated.empty(range, &mut |_| false).map_err(busy)?;
+        self.map.change_ranges(|| self.map.forget_range(range));
+        for number in blocks_of(range) {
+            self.remove_block(z, number);
+        }
+        // What is absent is not restored.
+        drop(isolated);
+        self.memory_changed();
+        Ok(())
+    }
+
+    /// Enters every CPU once. A hint, and whatever else takes frames past the leases, looks at the
+    /// tag and then takes the frame: a thread that looked before a block was isolated is out of its
+    /// CPU's state afterwards.
+    fn pass_all_doors(&self) {
+        self.recall_where(None, |_| true);
+    }
+
+    /// An isolated block, all of it free, is no memory from now on.
+    fn remove_block(&self, z: usize, number: u64) {
+        let zone = &self.zones[z];
+        let Some(block) = self.map.locate_block(number) else { return };
+        let (head, line) = (block.head, block.line);
+        let tag = head.tag.get();
+        debug_assert_eq!(tag.zone(), z);
+        match tag.migratetype() {
+            // Relaxed: a count, which requests change meanwhile.
+            HIGH_ATOMIC => _ = zone.high_atomic_blocks.fetch_sub(1, Ordering::Relaxed),
+            crate::block::tag::CMA => zone.cma_blocks.sub(1),
+            _ => {}
+        }
+        // It stays of its zone: a thread that has freed the last of it outside every door may be
+        // about to say so.
+        head.tag.set(Tag::new(ABSENT, 0, zone.id));
+        let frames: u32 = (0..crate::block::WORDS).map(|w| line.take_word(w).count_ones()).sum();
+        block.count_free(self.outside(), tag, u64::from(frames).wrapping_neg());
+        zone.managed.set(zone.managed.get() - u64::from(frames));
+    }
+
+    /// Whether a zone may have a free chunk of that order which no CPU has in hand, by a glance at
+    /// its board: what a kernel's watermark check asks before it tries. Of the flags `CMA` says
+    /// whether frames of CMA blocks will do, `HIGH_ATOMIC` and `OOM` whether those of HIGHATOMIC
+    /// blocks will, whatever runs these have. False where there is no such zone.
+    ///
+    /// Takes no lock, and time that grows with the zone's sections by one step for 262,144 of them.
+    /// "No" is exact while nothing runs and no CPU has frames in hand; "yes" may be a bit that is
+    /// out of date. Orders above 9 are answered by the number of whole blocks, wherever they lie.
+    #[must_use]
+    pub fn may_have_free(&self, zone: usize, order: Order, flags: AllocFlags) -> bool {
+        let Some(zone) = self.zones.get(zone) else { return false };
+        let blocks = order.frames().div_ceil(FRAMES as u64);
+        if order > Order::PAGEBLOCK {
+            return zone.wholes() >= blocks;
+        }
+        let reserve = flags.intersects(AllocFlags::HIGH_ATOMIC | AllocFlags::OOM);
+        !zone.is_empty_from(order.get() + 1, reserve, flags.contains(AllocFlags::CMA))
+    }
+
+    /// The largest order that memory of a zone could serve if all of it were free.
+    #[must_use]
+    pub fn largest_possible_order(&self, zone: usize) -> Option<Order> {
+        let span = self.zones.get(zone)?.span;
+        let within = |r: &&crate::block::map::MemoryRange| {
+            span.contains(Pfn::new(r.start.get())) && r.start.get() < r.end.get()
+        };
+        let orders = self.map.ranges.iter().filter(within).flat_map(|r| {
+            let range = FrameRange { start: Pfn::new(r.start.get()), end: Pfn::new(r.end.get()) };
+            range.chunks(Order::MAX).map(|(_, order)| order)
+        });
+        orders.max()
+    }
+}
+
+impl<'m> FrameMap<'m> {
+    /// Takes a range out of what is known to be memory.
+    pub(crate) fn forget_range(&self, range: FrameRange) {
+        let (start, end) = (range.start.get(), range.end.get());
+        for r in self.ranges {
+            let (s, e) = (r.start.get(), r.end.get());
+            if s >= end || e <= start {
+                continue;
+            }
+            if s < start && end < e {
+                if let Some(spent) = self.ranges.iter().find(|r| r.is_spent()) {
+                    spent.set(end, e);
+                }
+                r.end.set(start);
+            } else if s < start {
+                r.end.set(start);
+            } else if end < e {
+                r.start.set(end);
+            } else {
+                r.spend();
+            }
+        }
+    }
+}
+
+fn busy(error: AllocError) -> HotplugError {
+    match error {
+        AllocError::Busy { pfn } | AllocError::BadRange { pfn } => HotplugError::Busy { pfn },
+        _ => HotplugError::NoRoom,
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    extern crate std;
+
+    use core::mem::MaybeUninit;
+    use std::boxed::Box;
+    use std::vec;
+    use std::vec::Vec;
+
+    use crate::primitive::Relaxed;
+    use crate::tests::testing::{Machine, machine, machine_of, machine_with, place, two_zones};
+    use crate::{
+        AllocFlags, Config, CpuId, FrameRange, HotplugError, Migratetype, Order, Pfn, Request,
+        SingleCpu, Watermarks, ZoneConfig,
+    };
+
+    const MIB: u64 = 256;
+
+    /// So many CPUs on a machine of 32 GiB, of which `first` frames are there from the start and
+    /// the others are added: all that follows from how much memory there is.
+    fn sizes(cpus: u16, first: u64) -> (Vec<u32>, [u64; 7], bool) {
+        let all = FrameRange::new(Pfn::new(0), 32_768 * MIB).unwrap();
+        let memory = [FrameRange::new(Pfn::new(0), first).unwrap()];
+        let zone = ZoneConfig { span: all, spare_sections: 256, ..ZoneConfig::new(&memory) };
+        let zones = [zone];
+        let config = Config { extra_ranges: 4, ..Config::new(cpus, &zones) };
+        let size = Machine::metadata_size(&config).unwrap();
+        let region = Box::leak(vec![MaybeUninit::uninit(); size].into_boxed_slice());
+        let fh = Machine::new(&config, region, &SingleCpu).unwrap();
+        if first < all.len() {
+            let rest = FrameRange { start: memory[0].end, end: all.end };
+            fh.add_memory(rest).unwrap();
+        }
+        let limits = fh.cpus.iter().map(|cpu| cpu.leases.limit()).collect();
+        let zone = &fh.zones[0];
+        let counts = [&zone.managed, &zone.fold, &zone.error, &zone.min, &zone.low, &zone.high];
+        let counts = core::array::from_fn(|n| match counts.get(n) {
+            Some(count) => count.get(),
+            None => u64::from(zone.mode.get()),
+        });
+        (limits, counts, zone.spread.get())
+    }
+
+    #[test]
+    fn memory_added_later_counts_like_memory_from_the_start() {
+        for cpus in [2, 128] {
+            let at_once = sizes(cpus, 32_768 * MIB);
+            for first in [64, 16_384] {
+                assert_eq!(sizes(cpus, first * MIB), at_once, "{cpus} CPUs, {first} MiB at first");
+            }
+        }
+    }
+
+    /// A free outside every door has put its frame, and is stopped; the block becomes whole and
+    /// goes. Then it says on the board what has come.
+    #[test]
+    fn a_free_that_comes_after_its_block_has_gone_finds_the_zone_it_was_of() {
+        let fh = two_zones(1, 1 << 14);
+        let cpu = fh.on(CpuId::new(0));
+        let frames: Vec<Pfn> = (0..512)
+            .map(|_| cpu.alloc(Request::new(Order::ZERO, Migratetype::Movable)).unwrap())
+            .collect();
+        cpu.flush().unwrap();
+        let (block, w) = place(&fh, frames[0]);
+        let bit = 1 << (frames[0].get() % 64);
+        let tag = block.head.tag.get();
+        assert_eq!(tag.zone(), 1);
+        block.count_free(fh.outside(), tag, 1);
+        let now = block.line.put(w, bit).unwrap();
+        frames[1..].iter().for_each(|&pfn| cpu.free(pfn, Order::ZERO).unwrap());
+        fh.drain_all();
+        let all = FrameRange::new(frames[0].pageblock(), 512).unwrap();
+        fh.remove_memory(all).unwrap();
+        block.raise_by(fh.outside(), now);
+        fh.validate().unwrap();
+        fh.add_memory(all).unwrap();
+        fh.validate().unwrap();
+        assert_eq!(fh.zone_stats(1).unwrap().free, 1 << 14);
+    }
+
+    /// The board's answer against what an allocation then gets, while memory goes and comes.
+    #[test]
+    fn a_glance_tells_whether_a_chunk_of_an_order_may_be_had() {
+        let fh = machine_with(&SingleCpu, 1, 2048, Watermarks::None);
+        let cpu = fh.on(CpuId::new(0));
+        let order = |order| Order::new(order).unwrap();
+        let has = |o| fh.may_have_free(0, order(o), AllocFlags::empty());
+        assert!((0..=11).all(has) && !has(12));
+        assert!(!fh.may_have_free(1, Order::ZERO, AllocFlags::empty()));
+        let request = Request::new(Order::ZERO, Migratetype::Movable);
+        let frames: Vec<Pfn> = std::iter::from_fn(|| cpu.alloc(request).ok()).collect();
+        assert_eq!(frames.len(), 2048);
+        assert!((0..=12).all(|o| !has(o)));
+        for pfn in &frames[8..12] {
+            cpu.free(*pfn, Order::ZERO).unwrap();
+        }
+        fh.drain_all();
+        assert!((0..=2).all(has) && !(3..=12).any(has));
+        let movable = fh.free_chunks(0, Migratetype::Movable).unwrap();
+        assert_eq!((movable[2], movable.iter().sum::<u64>()), (1, 1));
+        assert_eq!(fh.free_chunks(0, Migratetype::Unmovable).unwrap(), [0; crate::ORDERS]);
+        assert!(fh.free_chunks(1, Migratetype::Movable).is_none());
+        assert!(cpu.alloc(Request::new(order(3), Migratetype::Movable)).is_err());
+        assert!(cpu.alloc(Request::new(order(2), Migratetype::Movable)).is_ok());
+    }
+
+    /// Somebody outside every door may be about to take words of the block, and put them back.
+    #[test]
+    fn memory_does_not_go_beside_frames_on_the_way() {
+        let fh = machine(1, 2048);
+        let block = FrameRange::new(Pfn::new(0), 512).unwrap();
+        let mark = fh.zones[0].moving(fh.outside(), 5);
+        assert_eq!(fh.remove_memory(block), Err(HotplugError::Busy { pfn: Pfn::new(0) }));
+        fh.validate().unwrap();
+        assert_eq!(fh.zone_stats(0).unwrap().free, 2048);
+        drop(mark);
+        fh.remove_memory(block).unwrap();
+        fh.validate().unwrap();
+    }
+
+    #[test]
+    fn memory_that_comes_in_use_becomes_free_by_frees() {
+        let memory = [FrameRange::new(Pfn::new(1 << 15), 1024).unwrap()];
+        let span = FrameRange { start: Pfn::new(0), end: Pfn::new(3 << 15) };
+        let zones = [ZoneConfig { span, spare_sections: 1, ..ZoneConfig::new(&memory) }];
+        let fh = machine_of(&SingleCpu, &Config { extra_ranges: 4, ..Config::new(1, &zones) });
+        let free = || fh.zone_stats(0).unwrap().free;
+        let block = |first, blocks: u64| FrameRange::new(Pfn::new(first), blocks * 512).unwrap();
+        let piece = FrameRange::new(Pfn::new(512), 100).unwrap();
+        assert_eq!(
+            fh.add_memory_in_use(piece),
+            Err(HotplugError::Misaligned { pfn: Pfn::new(612) })
+        );
+        fh.add_memory_in_use(block(512, 2)).unwrap();
+        assert_eq!(
+            fh.add_memory_in_use(block(0, 2)),
+            Err(HotplugError::Present { pfn: Pfn::new(512) })
+        );
+        assert_eq!((free(), fh.zone_stats(0).unwrap().managed), (1024, 2048));
+        fh.validate().unwrap();
+        // All at once, and frame by frame.
+        let cpu = fh.on(CpuId::new(0));
+        cpu.free(Pfn::new(512), Order::PAGEBLOCK).unwrap();
+        (1024..1536).for_each(|pfn| cpu.free(Pfn::new(pfn), Order::ZERO).unwrap());
+        fh.drain_all();
+        assert_eq!((free(), fh.zone_stats(0).unwrap().free_blocks), (2048, 4));
+        assert!(cpu.free(Pfn::new(700), Order::ZERO).is_err(), "it is free");
+        fh.validate().unwrap();
+        // It goes as other memory does; the room that it had stays its section's.
+        fh.remove_memory(block(512, 2)).unwrap();
+        assert_eq!(fh.add_memory_in_use(block(2 << 15, 1)), Err(HotplugError::NoRoom));
+        fh.validate().unwrap();
+    }
+
+    /// The metadata of a piece that is no whole block is set up at once; somebody is stopped at it.
+    #[test]
+    fn memory_that_cannot_be_set_up_is_not_added() {
+        let memory = [FrameRange::new(Pfn::new(1 << 15), 1024).unwrap()];
+        let span = FrameRange { start: Pfn::new(0), end: Pfn::new(2 << 15) };
+        let zones = [ZoneConfig { span, spare_sections: 1, ..ZoneConfig::new(&memory) }];
+        let fh = machine_of(&SingleCpu, &Config { extra_ranges: 4, ..Config::new(1, &zones) });
+        let piece = FrameRange::new(Pfn::new(512), 100).unwrap();
+        fh.map.blocks.leave_marked(0, true);
+        assert_eq!(fh.add_memory(piece), Err(HotplugError::Busy { pfn: piece.start }));
+        fh.map.blocks.leave_marked(0, false);
+        fh.validate().unwrap();
+        fh.add_memory(piece).unwrap();
+        assert_eq!(fh.zone_stats(0).unwrap().free, 1124);
+        fh.validate().unwrap();
+    }
+}

@@ -1,0 +1,232 @@
+//! What a request does before it fails: whom it asks, which blocks it takes over, and what becomes
+//! of what it has where the host panics.
+
+extern crate std;
+
+use std::boxed::Box;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::vec::Vec;
+
+use crate::block::tag::HIGH_ATOMIC;
+use crate::cpu::inside::Inside;
+use crate::primitive::{AtomicBool, Ordering, Relaxed, SharedCount};
+use crate::tests::testing::{Machine, machine, machine_of, machine_on, place, two_zones};
+use crate::{
+    AllocFlags, Config, CpuId, FrameRange, Migratetype, Order, Pfn, Platform, Pressure, Request,
+    SingleCpu, ZoneConfig,
+};
+
+fn movable(order: u8) -> Request {
+    Request::new(Order::new(order).unwrap(), Migratetype::Movable)
+}
+
+fn exhaust(fh: &Machine, request: Request) -> Vec<Pfn> {
+    core::iter::from_fn(|| fh.on(CpuId::new(0)).alloc(request).ok()).collect()
+}
+
+/// The larger chunk that an aligned one comes from is in nobody's hand; a frame that starts where
+/// it has to is.
+#[test]
+fn an_aligned_frame_in_another_hand_is_found() {
+    let fh = machine(2, 512);
+    fh.set_watermarks(0, 0, 0, 0).unwrap();
+    let other = fh.on(CpuId::new(1));
+    let frames: Vec<Pfn> = (0..512).map(|_| other.alloc(movable(0)).unwrap()).collect();
+    let last = frames.iter().rev().find(|pfn| pfn.get() % 8 == 0).unwrap();
+    other.free(*last, Order::ZERO).unwrap();
+    let aligned = movable(0).align(Order::new(3).unwrap());
+    assert_eq!(fh.on(CpuId::new(0)).alloc(aligned), Ok(*last));
+    fh.validate().unwrap();
+}
+
+/// Somebody is inside the CPU's state, whom the caller may have interrupted.
+#[test]
+fn who_may_not_wait_gets_cma_frames_past_a_shut_door() {
+    let memory = [FrameRange::new(Pfn::new(0), 2048).unwrap()];
+    let cma = [FrameRange::new(Pfn::new(512), 1024).unwrap()];
+    let zones = [ZoneConfig { cma: &cma, ..ZoneConfig::new(&memory) }];
+    for order in [0, 3, 6, 9] {
+        let fh = machine_of(&SingleCpu, &Config::new(1, &zones));
+        fh.set_watermarks(0, 0, 0, 0).unwrap();
+        let id = CpuId::new(0);
+        let inside = Inside::enter(&fh, fh.cpu_state(id).unwrap(), id, false);
+        let request = movable(order).flags(AllocFlags::NO_LOCK | AllocFlags::CMA);
+        let all = exhaust(&fh, request);
+        assert_eq!(all.len(), 2048 >> order, "order {order}");
+        drop(inside);
+        assert_eq!(exhaust(&fh, movable(0)), []);
+        fh.validate().unwrap();
+        all.iter().for_each(|&pfn| fh.on(id).free(pfn, request.order).unwrap());
+        fh.drain_all();
+        fh.validate().unwrap();
+        assert_eq!(fh.zone_stats(0).unwrap().free, 2048);
+    }
+}
+
+/// A block kept for HIGHATOMIC requests, all of it free, on a machine of 128 of them; its first
+/// frame.
+fn reserved() -> (Machine, Pfn) {
+    let fh = machine(1, 1 << 16);
+    fh.set_watermarks(0, 0, 0, 0).unwrap();
+    let pfn = fh.on(CpuId::new(0)).alloc(movable(0)).unwrap();
+    fh.drain_all();
+    let (block, _) = place(&fh, pfn);
+    assert!(block.retype(fh.outside(), block.head.tag.get(), HIGH_ATOMIC));
+    fh.zones[0].high_atomic_blocks.add_shared(1);
+    fh.on(CpuId::new(0)).free(pfn, Order::ZERO).unwrap();
+    fh.drain_all();
+    fh.validate().unwrap();
+    (fh, pfn.pageblock())
+}
+
+#[test]
+fn a_reserved_block_is_given_up_before_a_request_of_any_order_fails() {
+    for order in 0..=12 {
+        let (fh, _) = reserved();
+        assert_eq!(exhaust(&fh, movable(order)).len(), (1 << 16) >> order, "order {order}");
+        assert_eq!(fh.zones[0].high_atomic_blocks.get(), 0);
+        fh.validate().unwrap();
+    }
+}
+
+/// What is free besides is below the mark, with the reserve above it: what was summed up before the
+/// block was given up counts it as reserved still.
+#[test]
+fn what_is_given_up_counts_for_the_mark_at_once() {
+    let (fh, _) = reserved();
+    let cpu = fh.on(CpuId::new(0));
+    (0..(1 << 16) - 612).for_each(|_| _ = cpu.alloc(movable(0)).unwrap());
+    fh.drain_all();
+    fh.set_watermarks(0, 300, 400, 500).unwrap();
+    cpu.alloc(movable(0)).unwrap();
+    assert_eq!(fh.zones[0].high_atomic_blocks.get(), 0);
+    fh.validate().unwrap();
+}
+
+/// A run of blocks that cannot be had does not cost the reserve.
+#[test]
+fn a_reserve_that_is_of_no_use_is_kept() {
+    let (fh, block) = reserved();
+    let one = fh.on(CpuId::new(0)).alloc(movable(0).from(block).below(Pfn::new(block.get() + 512)));
+    assert_eq!(one, Ok(block), "given up, and kept again");
+    let (block, _) = place(&fh, block);
+    assert!(block.retype(fh.outside(), block.head.tag.get(), HIGH_ATOMIC));
+    fh.zones[0].high_atomic_blocks.add_shared(1);
+    fh.on(CpuId::new(0)).alloc(movable(16)).unwrap_err();
+    assert_eq!(fh.zones[0].high_atomic_blocks.get(), 1);
+}
+
+#[test]
+fn a_reserved_block_is_given_up_before_a_request_within_limits_fails() {
+    for order in [0, 3, 6, 9] {
+        let (fh, block) = reserved();
+        let within = movable(order).from(block).below(Pfn::new(block.get() + 512));
+        assert_eq!(exhaust(&fh, within).len(), 512 >> order, "order {order}");
+        assert_eq!(fh.zones[0].high_atomic_blocks.get(), 0);
+        fh.validate().unwrap();
+    }
+    // None of those within the limits of others.
+    let (fh, block) = reserved();
+    let outside = movable(0).from(Pfn::new(block.get() + 512)).below(Pfn::new(block.get() + 1024));
+    assert_eq!(exhaust(&fh, outside).len(), 512);
+    assert_eq!(fh.zones[0].high_atomic_blocks.get(), 1);
+}
+
+/// Half of each block of one zone is free, all of them in use for another type. Another zone is
+/// preferred to these; and without one the blocks stay of their type.
+#[test]
+fn who_would_rather_not_mix_types_takes_no_block_over() {
+    let fh = two_zones(1, 2048);
+    [0, 1].into_iter().for_each(|z| fh.set_watermarks(z, 0, 0, 0).unwrap());
+    let cpu = fh.on(CpuId::new(0));
+    let mut all = exhaust(&fh, Request::new(Order::ZERO, Migratetype::Unmovable));
+    assert_eq!(all.len(), 4096);
+    all.retain(|pfn| pfn.get() % 512 < 256);
+    let (lower, upper): (Vec<_>, Vec<_>) = all.iter().partition(|pfn| pfn.get() < 2048);
+    cpu.free_bulk(&upper).unwrap();
+    // One block of the lower zone is of the right type.
+    let whole: Vec<Pfn> = lower.iter().copied().filter(|pfn| pfn.get() < 512).collect();
+    cpu.free_bulk(&whole).unwrap();
+    let (block, _) = place(&fh, Pfn::new(0));
+    assert!(block.retype(fh.outside(), block.head.tag.get(), 1));
+    fh.drain_all();
+    let not_mixed = movable(0).flags(AllocFlags::NO_FRAGMENT);
+    let found = exhaust(&fh, not_mixed);
+    assert_eq!(found.len(), 256 + 4 * 256);
+    assert!(found[..256].iter().all(|pfn| pfn.get() < 512), "types are mixed too early");
+    let movable_blocks = || {
+        let blocks = [0, 1].map(|z| fh.zone_stats(z).unwrap().blocks_by_type);
+        blocks.map(|by_type| by_type[Migratetype::Movable.index()])
+    };
+    assert_eq!(movable_blocks(), [1, 0]);
+    found.iter().for_each(|&pfn| cpu.free(pfn, Order::ZERO).unwrap());
+    fh.drain_all();
+    assert_eq!(exhaust(&fh, movable(0)).len(), 256 + 4 * 256);
+    assert!(movable_blocks()[1] > 0, "nobody takes a block over");
+}
+
+/// A block of CMA is never whole: a thread that may go below the mark gets it past the leases.
+#[test]
+fn a_cma_block_is_had_down_to_the_mark_of_the_request() {
+    let memory = [FrameRange::new(Pfn::new(0), 2048).unwrap()];
+    let cma = [FrameRange::new(Pfn::new(512), 512).unwrap()];
+    let zones = [ZoneConfig { cma: &cma, ..ZoneConfig::new(&memory) }];
+    let fh = machine_of(&SingleCpu, &Config::new(1, &zones));
+    fh.set_watermarks(0, 0, 0, 0).unwrap();
+    let cpu = fh.on(CpuId::new(0));
+    // 1,024 frames are left, half of them of CMA.
+    (0..2).for_each(|_| {
+        _ = cpu.alloc(Request::new(Order::PAGEBLOCK, Migratetype::Unmovable)).unwrap()
+    });
+    let one = cpu.alloc(Request::new(Order::ZERO, Migratetype::Unmovable)).unwrap();
+    fh.drain_all();
+    fh.set_watermarks(0, 600, 700, 800).unwrap();
+    let request = movable(9).flags(AllocFlags::CMA);
+    cpu.alloc(request).unwrap_err();
+    let pfn =
+        cpu.alloc(request.flags(AllocFlags::CMA | AllocFlags::NON_BLOCK | AllocFlags::MIN_RESERVE));
+    assert_eq!(pfn, Ok(Pfn::new(512)));
+    cpu.free(one, Order::ZERO).unwrap();
+    fh.validate().unwrap();
+}
+
+/// A host that panics once it is armed.
+struct Panics(AtomicBool);
+
+impl Platform for Panics {
+    fn pressure(&self, _: Pressure) {
+        assert!(!self.0.swap(false, Ordering::Relaxed), "memory is short");
+    }
+}
+
+#[test]
+fn what_a_call_has_taken_is_free_again_where_the_host_panics() {
+    type Call = fn(&Machine) -> Vec<Pfn>;
+    let calls: [Call; 4] = [
+        |fh| Vec::from([fh.on(CpuId::new(0)).alloc(movable(0)).unwrap()]),
+        |fh| Vec::from([fh.on(CpuId::new(0)).alloc(movable(9)).unwrap()]),
+        |fh| {
+            let mut out = [Pfn::new(0); 100];
+            let done = fh.on(CpuId::new(0)).alloc_bulk(movable(0), &mut out).unwrap();
+            out[..done].into()
+        },
+        |fh| {
+            let range = FrameRange::new(Pfn::new(600), 700).unwrap();
+            fh.alloc_contig_range(range, |_| false).unwrap();
+            Vec::from([range.start])
+        },
+    ];
+    for (n, call) in calls.into_iter().enumerate() {
+        let host: &Panics = Box::leak(Box::new(Panics(AtomicBool::new(false))));
+        let fh = machine_on(host, 1, 2048);
+        fh.set_watermarks(0, 0, 0, 0).unwrap();
+        fh.set_watermarks(0, 0, 2048, 2048).unwrap();
+        // Below low only now.
+        host.0.store(true, Ordering::Relaxed);
+        let result = catch_unwind(AssertUnwindSafe(|| call(&fh)));
+        assert!(result.is_err(), "call {n} has told nobody");
+        fh.drain_all();
+        fh.validate().unwrap();
+        assert_eq!(fh.zone_stats(0).unwrap().free, 2048, "call {n}");
+    }
+}

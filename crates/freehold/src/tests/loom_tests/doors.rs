@@ -1,0 +1,124 @@
+//! A CPU's door: who is inside, who owns the CPU, and CPUs that come and go.
+
+extern crate std;
+
+use std::boxed::Box;
+
+use super::{
+    cpu, exclude, model, model_within, request, roles, settled, small, spawn, take, together,
+};
+use crate::cpu::inside::Inside;
+use crate::primitive::under_loom::set_alone;
+use crate::{AllocError, FreeError, Order, Pfn};
+
+/// The owner frees into its hand while somebody ends its leases.
+#[test]
+fn an_owner_and_a_recall() {
+    // Two preemptions are 1,200 executions; three take minutes.
+    model_within(2, || {
+        let fh = small(true);
+        let owner = fh.own(cpu(0)).unwrap();
+        let pfn = owner.alloc(request(0)).unwrap();
+        together::<()>(roles![
+            move || {
+                let inside = owner.enter_to_free().unwrap();
+                fh.freeing(inside.as_ref()).word(pfn.get() / 64, 1 << (pfn.get() % 64), 1).unwrap();
+                drop(inside);
+                // To be dropped, it would wait for the other one.
+                core::mem::forget(owner);
+            },
+            move || assert!(fh.recall(None, None) < 2)
+        ]);
+        settled(fh, 0);
+    });
+}
+
+#[test]
+fn the_hotplug_lock_excludes() {
+    exclude(|fh, touch| fh.with_hotplug_lock(touch));
+}
+
+#[test]
+fn the_door_of_a_cpu_excludes() {
+    exclude(|fh, touch| {
+        let inside = Inside::enter(fh, &fh.cpus[0], cpu(0), false);
+        touch();
+        drop(inside);
+    });
+}
+
+/// The owner comes in by its own way, an intruder by a heavy barrier.
+#[test]
+fn the_door_of_an_owned_cpu_excludes() {
+    model(|| {
+        let fh = small(true);
+        let owner = fh.own(cpu(0)).unwrap();
+        let value = loom::sync::Arc::new(loom::cell::UnsafeCell::new(()));
+        let again = value.clone();
+        let intruder = spawn(move || {
+            let inside = Inside::enter(fh, &fh.cpus[0], cpu(0), false);
+            again.with_mut(|_| ());
+            drop(inside);
+        });
+        for _ in 0..2 {
+            if let Some(inside) = owner.enter_to_free().unwrap() {
+                value.with_mut(|_| ());
+                drop(inside);
+            }
+        }
+        intruder.join().unwrap();
+        set_alone(true);
+    });
+}
+
+/// A thread that becomes a CPU's owner has one that is online.
+#[test]
+fn a_cpu_goes_offline_while_somebody_becomes_its_owner() {
+    model(|| {
+        let fh = small(false);
+        let got = together::<bool>(roles![move || fh.cpu_offline(cpu(1)).is_ok(), move || {
+            fh.own(cpu(1)).map(std::mem::forget).is_ok()
+        }]);
+        assert!(got[0] != got[1], "an offline CPU has an owner, or there is neither");
+    });
+}
+
+#[test]
+fn a_cpu_goes_offline_while_a_block_is_freed_through_it() {
+    model(|| {
+        let fh = small(false);
+        let block = take(fh, 0, 9);
+        together::<()>(roles![move || fh.cpu_offline(cpu(1)).unwrap(), move || {
+            let refused = Err(FreeError::CpuOffline { cpu: cpu(1) });
+            match fh.on(cpu(1)).free(block, Order::PAGEBLOCK) {
+                Ok(()) => {}
+                result if result == refused => fh.on(cpu(0)).free(block, Order::PAGEBLOCK).unwrap(),
+                result => panic!("{result:?}"),
+            }
+        }]);
+        assert_eq!(fh.cpu_holdings(cpu(1)).unwrap().0, 0, "an offline CPU has something in hand");
+        settled(fh, 0);
+    });
+}
+
+#[test]
+fn a_cpu_goes_offline_while_it_allocates() {
+    model(|| {
+        let fh = small(false);
+        let got = together::<Option<Pfn>>(roles![
+            move || {
+                fh.cpu_offline(cpu(1)).unwrap();
+                None
+            },
+            move || match fh.on(cpu(1)).alloc(request(0)) {
+                Ok(pfn) => Some(pfn),
+                result => {
+                    assert_eq!(result, Err(AllocError::CpuOffline { cpu: cpu(1) }));
+                    None
+                }
+            }
+        ]);
+        assert_eq!(fh.cpu_holdings(cpu(1)).unwrap().0, 0, "an offline CPU has something in hand");
+        settled(fh, u64::from(got[1].is_some()));
+    });
+}

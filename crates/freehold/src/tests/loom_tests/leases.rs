@@ -1,0 +1,244 @@
+//! A block's words: leases, hands, hints, and frees into them. The machine is that of the module
+//! above.
+
+extern crate std;
+
+use std::boxed::Box;
+use std::vec::Vec;
+
+use super::{
+    FRAMES, Small, cpu, machine, model, model_first, model_within, request, roles, settled,
+    settled_of, small, take, together,
+};
+use crate::alloc::pick::Want;
+use crate::{AllocFlags, FrameRange, Migratetype, Order, Pfn};
+
+const MOVABLE: usize = Migratetype::Movable as usize;
+
+#[test]
+fn two_cpus_allocate_from_one_block() {
+    model(|| {
+        let fh = small(false);
+        // A block that is split and of which nobody leases anything.
+        let first = take(fh, 0, 0);
+        fh.on(cpu(0)).flush().unwrap();
+        let got = together::<Pfn>(roles![move || take(fh, 0, 0), move || take(fh, 1, 0)]);
+        assert!(got[0] != got[1] && !got.contains(&first));
+        settled(fh, 3);
+    });
+}
+
+#[test]
+fn a_free_into_a_word_that_its_leaseholder_allocates_from() {
+    model(|| {
+        let fh = small(false);
+        let first = take(fh, 0, 0);
+        let got = together::<Option<Pfn>>(roles![move || Some(take(fh, 0, 0)), move || {
+            fh.on(cpu(1)).free(first, Order::ZERO).unwrap();
+            None
+        }]);
+        settled(fh, 1);
+        fh.on(cpu(1)).free(got[0].unwrap(), Order::ZERO).unwrap();
+        settled(fh, 0);
+    });
+}
+
+/// The leaseholder gives its lease back while another CPU frees into the word.
+#[test]
+fn a_free_into_a_word_whose_lease_ends() {
+    // Two preemptions are 3,000 executions; three take minutes.
+    model_within(2, || {
+        let fh = small(false);
+        let first = take(fh, 0, 0);
+        together::<()>(roles![move || fh.on(cpu(0)).flush().unwrap(), move || {
+            fh.on(cpu(1)).free(first, Order::ZERO).unwrap();
+        }]);
+        settled(fh, 0);
+        fh.drain_all();
+        assert_eq!(fh.zone_stats(0).unwrap().free_blocks, 2, "the block was not known to be whole");
+    });
+}
+
+/// A right free of a range looks into a hand that gives one word up and takes another in the same
+/// slot.
+#[test]
+fn a_right_free_of_a_range_is_not_refused_while_hands_change() {
+    // Two preemptions are 5,000 executions; three take minutes.
+    model_within(2, || {
+        let fh = machine(false, 2 * FRAMES);
+        let frame = take(fh, 0, 0).get();
+        // Of two blocks further the word has the same slot.
+        let blocks: Vec<u64> = (0..3).map(|_| take(fh, 1, 9).get()).collect();
+        let same = blocks.into_iter().find(|block| block.abs_diff(frame & !511) == 1024).unwrap()
+            + frame % 512;
+        together::<()>(roles![
+            move || {
+                fh.on(cpu(0)).flush().unwrap();
+                // The second free in a row leases the word.
+                [same ^ 1, same]
+                    .into_iter()
+                    .for_each(|f| fh.on(cpu(0)).free(Pfn::new(f), Order::ZERO).unwrap());
+            },
+            move || fh.on(cpu(1)).free_range(FrameRange::new(Pfn::new(frame), 1).unwrap()).unwrap()
+        ]);
+        let slot = fh.cpus[0].leases.slot(((same / 64) % 16) as usize);
+        assert!(slot.is_of(same / 64), "the word was not leased");
+        fh.validate().unwrap_or_else(|violation| panic!("{violation}"));
+        assert_eq!(fh.totals().late_double_frees, 0);
+    });
+}
+
+/// A frame is taken past the leases, by a hint that was looked at before something else happened to
+/// its word; then it is freed at once. That is a right free, whatever else goes on.
+fn hinted_and_freed_while(kept: bool, order: u8, after: fn(Small)) {
+    model_within(2, move || {
+        let fh = small(false);
+        let frame = take(fh, 0, 0);
+        if kept {
+            take(fh, 0, 0);
+        }
+        fh.on(cpu(0)).flush().unwrap();
+        fh.on(cpu(1)).free(frame, Order::ZERO).unwrap();
+        together::<()>(roles![
+            move || {
+                let taken = take(fh, 1, 0);
+                fh.on(cpu(1)).free(taken, Order::ZERO).unwrap();
+            },
+            move || {
+                take(fh, 0, order);
+                after(fh);
+            }
+        ]);
+        settled(fh, (1 << order) + u64::from(kept));
+    });
+}
+
+#[test]
+fn a_hinted_frame_is_freed_while_a_lease_of_its_word_ends() {
+    // A pair, so that the frame itself stays in the hand.
+    hinted_and_freed_while(true, 1, |fh| fh.on(cpu(0)).flush().unwrap());
+}
+
+#[test]
+fn a_hinted_frame_is_freed_while_its_block_becomes_whole_and_is_split_again() {
+    hinted_and_freed_while(false, 1, |_| {});
+}
+
+/// A word is leased of a block that was chosen before it became whole and is being split again:
+/// what is handed out of it can be freed by anybody at once. Nobody waits, since loom would run
+/// every turn of it.
+#[test]
+fn a_leased_frame_is_freed_while_its_block_becomes_whole_and_is_split_again() {
+    model_first(2, 4_000, || {
+        let fh = machine(false, 512);
+        let frame = take(fh, 0, 0);
+        fh.on(cpu(0)).flush().unwrap();
+        let no_lock = |order| request(order).flags(AllocFlags::NO_LOCK);
+        let got = together::<u64>(roles![
+            move || {
+                if let Ok(taken) = fh.on(cpu(1)).alloc(no_lock(0)) {
+                    // The other CPU may be in the middle of something: then this goes straight to
+                    // the word.
+                    fh.on(cpu(0)).free(taken, Order::ZERO).unwrap();
+                }
+                0
+            },
+            move || {
+                fh.on(cpu(0)).free(frame, Order::ZERO).unwrap();
+                // None while the other one makes the block whole, and has all of it.
+                2 * u64::from(fh.on(cpu(0)).alloc(no_lock(1)).is_ok())
+            }
+        ]);
+        settled_of(fh, 512, got[1]);
+        assert!(got[1] == 2 || fh.on(cpu(0)).alloc(request(9)).is_ok(), "the block is gone");
+    });
+}
+
+/// A hand becomes empty while another CPU frees into its word and looks at the block: the frame is
+/// found, by a thread that looks next.
+#[test]
+fn a_free_into_a_word_whose_hand_becomes_empty() {
+    model_within(2, || {
+        let fh = small(false);
+        let block = take(fh, 0, 9).get();
+        let frame = |n: u64| Pfn::new(block + n);
+        // The second free in a row has the word leased.
+        (0..2).for_each(|n| fh.on(cpu(0)).free(frame(n), Order::ZERO).unwrap());
+        take(fh, 0, 0);
+        let got = together::<u64>(roles![
+            move || {
+                let asked = [0, 0].map(|_| fh.on(cpu(0)).alloc(request(0)).is_ok());
+                asked.map(u64::from).iter().sum()
+            },
+            move || {
+                fh.on(cpu(1)).free(Pfn::new(block + 9), Order::ZERO).unwrap();
+                let _ = (Want::new(0, MOVABLE)).pick(fh.outside(), &fh.zones[0], false, u32::MAX);
+                0
+            }
+        ]);
+        settled(fh, 510 + got[0]);
+    });
+}
+
+/// A hand is empty, and its CPU frees into it, while another frees into the word and asks for what
+/// it can get.
+#[test]
+fn a_free_into_the_empty_hand_of_a_word_that_another_cpu_wants() {
+    model_within(2, || {
+        let fh = small(false);
+        let block = take(fh, 0, 9).get();
+        let frame = |n: u64| Pfn::new(block + n);
+        // The second free in a row has the word leased, and both frames are taken from it.
+        (0..2).for_each(|n| fh.on(cpu(0)).free(frame(n), Order::ZERO).unwrap());
+        (0..2).for_each(|_| assert!(take(fh, 0, 0).get() < block + 2));
+        let got = together::<u64>(roles![
+            move || {
+                fh.on(cpu(0)).free(Pfn::new(block + 1), Order::ZERO).unwrap();
+                0
+            },
+            move || {
+                fh.on(cpu(1)).free(Pfn::new(block + 9), Order::ZERO).unwrap();
+                u64::from(fh.on(cpu(1)).alloc(request(0)).is_ok())
+            }
+        ]);
+        settled(fh, 510 + got.iter().sum::<u64>());
+    });
+}
+
+/// A frame comes back while another CPU finds nothing in its block and lowers the class.
+#[test]
+fn a_free_beside_a_search_in_vain() {
+    model_within(2, || {
+        let fh = machine(false, 512);
+        let chunks = [8, 7, 6, 5, 5].map(|order| take(fh, 0, order));
+        fh.on(cpu(0)).flush().unwrap();
+        let got = together::<u64>(roles![
+            move || {
+                fh.on(cpu(0)).free(chunks[4], Order::ZERO).unwrap();
+                0
+            },
+            move || u64::from(
+                (Want::new(0, MOVABLE)).take_listed(fh.outside(), &fh.zones[0]).is_some()
+            )
+        ]);
+        settled_of(fh, 512, 511 + got[1]);
+    });
+}
+
+/// Two words in a row are taken, one after the other, and somebody else takes the second one: the
+/// first one goes back.
+#[test]
+fn two_words_in_a_row_are_taken_both_or_none() {
+    model_within(2, || {
+        let fh = machine(false, 512);
+        let first = take(fh, 0, 0).pageblock();
+        fh.on(cpu(0)).flush().unwrap();
+        let at = move |offset: u64| Pfn::new(first.get() + offset);
+        let got = together::<bool>(roles![
+            move || fh.on(cpu(0)).alloc(request(7).from(at(128)).below(at(256))).is_ok(),
+            move || fh.on(cpu(1)).alloc(request(6).from(at(192)).below(at(256))).is_ok()
+        ]);
+        assert!(got[0] != got[1], "one of the two has them");
+        settled_of(fh, 512, if got[0] { 129 } else { 65 });
+    });
+}

@@ -1,0 +1,177 @@
+//! Every interleaving of real calls on a real allocator, run by loom:
+//! `RUSTFLAGS="--cfg loom" cargo test -p freehold --lib --release loom_tests`.
+//!
+//! Two CPUs, two blocks; nothing here is a copy of what it checks. Loom explores every schedule
+//! with at most [`PREEMPTIONS`] preemptions (`LOOM_MAX_PREEMPTIONS` sets another number) and every
+//! value that the orderings permit each load to see. After each execution nothing is lost, nothing
+//! is free twice, and the walk over all invariants is clean.
+//!
+//! ```text
+//! mod.rs         the machine, and how a model of it is run
+//! leases.rs      a block's words: leases, hands, hints, frees into them
+//! whole.rs       blocks that become whole, are taken whole, are split again; runs of them
+//! doors.rs       a CPU's door: owners, recalls, CPUs that come and go
+//! isolation.rs   ranges that are isolated and taken, memory that comes and goes
+//! ```
+//!
+//! Frees of what is not in use are in [`loom_wrong_frees`](super::loom_wrong_frees), single
+//! orderings in [`loom_orderings`](super::loom_orderings), each call beside each in
+//! [`loom_pairs`](super::loom_pairs).
+
+mod doors;
+mod isolation;
+mod leases;
+mod whole;
+
+extern crate std;
+
+use std::boxed::Box;
+use std::mem::MaybeUninit;
+use std::vec::Vec;
+
+use loom::thread;
+
+use crate::primitive::under_loom::{Strict, set_alone, set_strict};
+use crate::{
+    Config, CpuId, FrameRange, Freehold, Migratetype, Order, Pfn, Platform, Request, Watermarks,
+    ZoneConfig,
+};
+
+const PREEMPTIONS: usize = 3;
+
+pub(crate) fn model(f: impl Fn() + Sync + Send + 'static) {
+    model_within(usize::MAX, f);
+}
+
+/// [`model`] with at most so many preemptions, whatever was asked for: for calls so long that more
+/// would take hours.
+pub(crate) fn model_within(most: usize, f: impl Fn() + Sync + Send + 'static) {
+    model_first(most, usize::MAX, f);
+}
+
+/// The first `executions` of them alone: for calls that take minutes even with one preemption.
+pub(crate) fn model_first(most: usize, executions: usize, f: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(builder.preemption_bound.unwrap_or(PREEMPTIONS).min(most));
+    builder.max_branches = 200_000;
+    builder.max_permutations = Some(executions);
+    // Loom looks whether there have been enough at each checkpoint only.
+    builder.checkpoint_interval = 1_000;
+    // Not loom's: it counts executions, which are what an exhaustive search consists of.
+    let executions = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let count = executions.clone();
+    builder.check(move || {
+        count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        set_alone(true);
+        set_strict(Strict::BeforeReads);
+        f();
+    });
+    std::eprintln!("{executions:?} executions");
+}
+
+/// [`model_within`] where sequentially consistent accesses are as strong as `strict` says.
+pub(crate) fn strictly(strict: Strict, most: usize, f: impl Fn() + Sync + Send + 'static) {
+    model_within(most, move || {
+        set_strict(strict);
+        f();
+    });
+}
+
+/// With fences before reads and with fences between: which one shows that an ordering is too weak
+/// depends on whether it is that of the write or of the read behind it.
+pub(crate) fn both(most: usize, f: impl Fn() + Sync + Send + Copy + 'static) {
+    strictly(Strict::BeforeReads, most, f);
+    strictly(Strict::Between, most, f);
+}
+
+/// A host with heavy barriers, or without.
+pub(crate) struct Host {
+    barrier: bool,
+}
+
+impl Platform for Host {
+    fn has_heavy_barrier(&self) -> bool {
+        self.barrier
+    }
+    /// What it makes other CPUs do, `light_barrier` does here. For the caller it orders nothing, as
+    /// the platform's need not: the allocator's own fences do.
+    fn heavy_barrier(&self) {}
+    fn relax(&self) {
+        thread::yield_now();
+    }
+}
+
+pub(crate) type Small = &'static Freehold<'static, Host>;
+
+pub(crate) const FRAMES: u64 = 1024;
+
+/// Two blocks and two CPUs. Leaked, and with it the metadata: loom has no use for them after an
+/// execution.
+pub(crate) fn small(barrier: bool) -> Small {
+    machine(barrier, FRAMES)
+}
+
+pub(crate) fn machine(barrier: bool, frames: u64) -> Small {
+    let memory = [FrameRange::new(Pfn::new(1024), frames).unwrap()];
+    let zones = [ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) }];
+    let config = Config { extra_ranges: 1, ..Config::new(2, &zones) };
+    let size = Freehold::<Host>::metadata_size(&config).unwrap();
+    let metadata: &'static mut [MaybeUninit<u8>] = std::vec![MaybeUninit::uninit(); size].leak();
+    let host = Host { barrier };
+    Box::leak(Box::new(Freehold::new(&config, metadata, host).unwrap()))
+}
+
+pub(crate) fn cpu(number: u16) -> CpuId {
+    CpuId::new(number)
+}
+
+pub(crate) fn request(order: u8) -> Request {
+    Request::new(Order::new(order).unwrap(), Migratetype::Movable)
+}
+
+pub(crate) fn take(fh: Small, c: u16, order: u8) -> Pfn {
+    fh.on(cpu(c)).alloc(request(order)).unwrap()
+}
+
+/// Starts a thread of a model.
+pub(crate) fn spawn<T: 'static>(role: impl FnOnce() -> T + 'static) -> thread::JoinHandle<T> {
+    set_alone(false);
+    thread::spawn(role)
+}
+
+/// Runs these at the same time and waits for all.
+pub(crate) fn together<T: 'static>(roles: Vec<Box<dyn FnOnce() -> T>>) -> Vec<T> {
+    let threads: Vec<_> = roles.into_iter().map(spawn).collect();
+    let got = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+    set_alone(true);
+    got
+}
+
+/// Everything but `used` frames is free, and all is where it belongs.
+pub(crate) fn settled(fh: Small, used: u64) {
+    settled_of(fh, FRAMES, used);
+}
+
+/// [`settled`] of so many frames.
+pub(crate) fn settled_of(fh: Small, frames: u64, used: u64) {
+    fh.validate().unwrap_or_else(|violation| panic!("{violation}"));
+    assert_eq!(fh.zone_stats(0).unwrap().free, frames - used);
+    assert_eq!(fh.totals().late_double_frees, 0);
+}
+
+macro_rules! roles {
+    ($($role:expr),*) => { std::vec![$(Box::new($role)),*] };
+}
+pub(crate) use roles;
+
+/// Two threads use a value at the same time under one lock; loom reports a race where one's use is
+/// not ordered before the other's.
+pub(crate) fn exclude(under: fn(Small, &mut dyn FnMut())) {
+    model(move || {
+        let fh = small(false);
+        let value = loom::sync::Arc::new(loom::cell::UnsafeCell::new(()));
+        let threads = [value.clone(), value]
+            .map(|value| spawn(move || under(fh, &mut || value.with_mut(|_| ()))));
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+}

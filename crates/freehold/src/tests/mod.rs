@@ -1,0 +1,22 @@
+//! Tests that need the inside of the crate, and what they are made with.
+
+#[cfg(not(any(loom, shuttle)))]
+mod before_failing_tests;
+#[cfg(not(any(loom, shuttle)))]
+mod bounds_tests;
+#[cfg(loom)]
+mod loom_orderings;
+#[cfg(loom)]
+mod loom_pairs;
+#[cfg(loom)]
+pub(crate) mod loom_tests;
+#[cfg(loom)]
+mod loom_wrong_frees;
+#[cfg(shuttle)]
+mod shuttle_tests;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) mod steps;
+#[cfg(not(loom))]
+mod stopped_tests;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) mod testing;

@@ -1,0 +1,216 @@
+//! Whole blocks come out of the zone's bitmap, which knows of them before their metadata is there.
+//!
+//! | step | holds |
+//! |---|---|
+//! | the count of whole blocks, less one, by a compare-exchange | as many bits are set as were claimed; the zone keeps its mark |
+//! | the lowest bit is cleared, by a compare-exchange | nobody else has that block |
+//! | the metadata of its section is set up | it is one with memory, since its bit was set |
+//!
+//! Where somebody else is setting that section up at this moment, and the caller may not wait or
+//! has waited long, the bit is set again and the next section is looked at.
+
+use crate::block::Block;
+use crate::block::words::CLASS_WHOLE;
+use crate::block::{BLOCK_ORDER, FRAMES, WORDS};
+use crate::cpu::by::By;
+use crate::types::section::SECTION_BLOCKS;
+use crate::zone::Zone;
+use crate::{AllocFlags, Freehold, Pfn, Platform};
+
+/// Whole blocks looked at for one that has memory behind it.
+const LOOKS_FOR_MEMORY: u32 = 16;
+
+impl<'m, P: Platform> Freehold<'m, P> {
+    /// One turn of a wait.
+    pub(crate) fn waited(&self) -> bool {
+        self.platform.relax();
+        true
+    }
+
+    /// Whether some of a block has memory behind it, as far as the host knows.
+    fn is_in_memory(&self, number: u64) -> bool {
+        (0..WORDS).any(|w| self.in_memory(number << BLOCK_ORDER, w) != 0)
+    }
+
+    /// Which frames of a word have memory behind them, as far as the host knows; `base` is the
+    /// block's first frame.
+    pub(crate) fn in_memory(&self, base: u64, w: usize) -> u64 {
+        self.platform.in_memory(Pfn::new(base + 64 * w as u64))
+    }
+}
+
+impl<'m> Zone<'m> {
+    /// Takes a whole block out of the zone's bitmap, for a thread that may have it: one that is in
+    /// use as a whole must leave the zone its mark, of one that is split the frames still count.
+    ///
+    /// The lowest, so that high memory stays in one piece.
+    pub(crate) fn take_whole(
+        &self,
+        by: By<'_, 'm, impl Platform>,
+        flags: AllocFlags,
+        in_use: bool,
+    ) -> Option<Block<'m>> {
+        // A glance first.
+        let allowed = || !in_use || self.allows(by, FRAMES as u64, flags, false, true);
+        if self.wholes() == 0 || !self.claim_wholes(1, allowed) {
+            return None;
+        }
+        let may_wait = !flags.contains(AllocFlags::NO_LOCK);
+        let found = self.find_whole(by, may_wait);
+        if found.is_none() {
+            self.give_up_wholes(by.fh, 1);
+        }
+        self.update_mode();
+        by.wrote(self, 1);
+        found
+    }
+
+    /// Gives a claim of whole blocks up; a thread that watches for some is told.
+    pub(crate) fn give_up_wholes(&self, fh: &Freehold<'m, impl Platform>, n: u64) {
+        self.unclaim_wholes(n);
+        fh.watch.came(CLASS_WHOLE);
+    }
+
+    fn find_whole(&self, by: By<'_, 'm, impl Platform>, may_wait: bool) -> Option<Block<'m>> {
+        // Those whose memory the host has taken away are left for later, as far as is looked.
+        let mut from = 0;
+        for _ in 0..LOOKS_FOR_MEMORY {
+            let Some(bit) = self.bitmap.next(from).0 else { break };
+            if by.fh.is_in_memory(self.first_block + bit) {
+                if let Some(block) = self.take_whole_at(by, bit, may_wait) {
+                    return Some(block);
+                }
+            }
+            from = self.bit_after(by.fh, bit);
+        }
+        let mut from = 0;
+        while let Some(bit) = self.bitmap.next(from).0 {
+            if let Some(block) = self.take_whole_at(by, bit, may_wait) {
+                return Some(block);
+            }
+            from = self.bit_after(by.fh, bit);
+        }
+        None
+    }
+
+    /// Where to look next after a whole block that could not be had: somebody was faster, or is
+    /// setting its section up, all of which is left out then.
+    pub(crate) fn bit_after(&self, fh: &Freehold<'m, impl Platform>, bit: u64) -> u64 {
+        let number = self.first_block + bit;
+        match fh.map.locate_block(number) {
+            Some(_) => bit + 1,
+            None => (number | (SECTION_BLOCKS - 1)) + 1 - self.first_block,
+        }
+    }
+
+    /// Claims a whole block and takes the one of that bit. `None` where there is none to claim, or
+    /// somebody else was faster; nothing has changed then.
+    pub(crate) fn claim_whole_at(
+        &self,
+        by: By<'_, 'm, impl Platform>,
+        bit: u64,
+    ) -> Option<Block<'m>> {
+        if !self.claim_wholes(1, || true) {
+            return None;
+        }
+        let block = self.take_whole_at(by, bit, true);
+        if block.is_none() {
+            self.give_up_wholes(by.fh, 1);
+        }
+        block
+    }
+
+    /// Takes the whole block of that bit, if it is set. For who has claimed a whole block.
+    pub(crate) fn take_whole_at(
+        &self,
+        by: By<'_, 'm, impl Platform>,
+        bit: u64,
+        may_wait: bool,
+    ) -> Option<Block<'m>> {
+        let (w, mask) = ((bit / 64) as usize, 1 << (bit % 64));
+        let writes = self.bitmap.take(w, mask)?;
+        by.wrote(self, writes);
+        let block = self.set_up(by.fh, bit, may_wait);
+        if block.is_none() {
+            let writes = self.bitmap.insert(w, mask);
+            by.wrote(self, writes);
+        }
+        block
+    }
+
+    /// The metadata of a block whose bit was cleared. `None` where somebody else is setting its
+    /// section up.
+    pub(crate) fn set_up(
+        &self,
+        fh: &Freehold<'m, impl Platform>,
+        bit: u64,
+        may_wait: bool,
+    ) -> Option<Block<'m>> {
+        let number = self.first_block + bit;
+        if fh.map.locate_block(number).is_none() {
+            fh.map.set_up(number << 9, || may_wait && fh.waited());
+        }
+        let block = fh.map.locate_block(number)?;
+        self.make_present(block.head);
+        Some(block)
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    extern crate std;
+
+    use core::sync::atomic::{AtomicU32, Ordering};
+    use std::boxed::Box;
+
+    use crate::tests::testing::{machine, machine_on};
+    use crate::{AllocFlags, CpuId, Migratetype, Order, Platform, Request};
+
+    /// Counts turns of waits.
+    struct Waits(AtomicU32);
+
+    impl Platform for Waits {
+        fn relax(&self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A request with NO_LOCK may have interrupted a thread that sets a section up: it comes back,
+    /// and takes nothing.
+    #[test]
+    fn who_may_not_wait_does_not_wait_for_a_section() {
+        let host: &Waits = Box::leak(Box::new(Waits(AtomicU32::new(0))));
+        let fh = machine_on(host, 1, 1 << 15);
+        let cpu = fh.on(CpuId::new(0));
+        fh.map.blocks.leave_marked(0, true);
+        for order in [0, 3, 7, 9, 11] {
+            let request = Request::new(Order::new(order).unwrap(), Migratetype::Movable)
+                .flags(AllocFlags::NO_LOCK);
+            cpu.alloc(request).unwrap_err();
+        }
+        assert_eq!(host.0.load(Ordering::Relaxed), 0);
+        fh.map.blocks.leave_marked(0, false);
+        fh.validate().unwrap();
+        let pfn = cpu
+            .alloc(Request::new(Order::ZERO, Migratetype::Movable).flags(AllocFlags::NO_LOCK))
+            .unwrap();
+        cpu.free(pfn, Order::ZERO).unwrap();
+        fh.validate().unwrap();
+    }
+
+    /// Others take what is in other sections, no matter who is stopped in one.
+    #[test]
+    fn a_section_that_is_being_set_up_holds_up_nobody() {
+        let fh = machine(1, 1 << 16);
+        let cpu = fh.on(CpuId::new(0));
+        fh.map.blocks.leave_marked(0, true);
+        for order in [0, 3, 7, 9, 11] {
+            let request = Request::new(Order::new(order).unwrap(), Migratetype::Movable);
+            let pfn = cpu.alloc(request).unwrap();
+            assert!(pfn.get() >= 1 << 15, "{pfn}");
+            cpu.free(pfn, request.order).unwrap();
+        }
+        fh.map.blocks.leave_marked(0, false);
+        fh.validate().unwrap();
+    }
+}
