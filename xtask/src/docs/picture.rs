@@ -11,8 +11,7 @@
 //!  }]
 //! ```
 //!
-//! `part`: which of a cell's numbers, as `;` separates them. `scale`: `linear`, `log`, or `share`:
-//! of the number in the row's first cell, as per cent.
+//! `part`: which of a cell's numbers, as `;` separates them. `scale`: `linear` or `log`.
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
@@ -48,8 +47,7 @@ fn scale<'de, D: Deserializer<'de>>(from: D) -> Result<Scale, D::Error> {
     match String::deserialize(from)?.as_str() {
         "linear" => Ok(Scale::Linear),
         "log" => Ok(Scale::Log),
-        "share" => Ok(Scale::Share),
-        other => Err(D::Error::custom(format!("'{other}' is no scale: linear, log, share"))),
+        other => Err(D::Error::custom(format!("'{other}' is no scale: linear, log"))),
     }
 }
 
@@ -67,10 +65,9 @@ fn cells(line: &str) -> Vec<&str> {
     line.trim().trim_matches('|').split('|').map(str::trim).collect()
 }
 
-/// What a row is called: its first cell, without a number behind a colon and without marks of code.
+/// What a row is called: its first cell, without marks of code.
 fn name<'r>(row: &[&'r str]) -> &'r str {
-    let name = row.first().copied().unwrap_or_default();
-    name.split(':').next().unwrap_or(name).trim_matches(['`', '*'])
+    row.first().copied().unwrap_or_default().trim_matches(['`', '*'])
 }
 
 fn numbers<'p>(
@@ -87,10 +84,6 @@ fn numbers<'p>(
         ));
     }
     let of_row = |row: &Vec<&str>| -> Result<Vec<f64>, String> {
-        let whole = match panel.scale {
-            Scale::Share => Some(number(row[0].rsplit(':').next().unwrap_or_default())?),
-            _ => None,
-        };
         let cells = panel
             .columns
             .iter()
@@ -102,8 +95,7 @@ fn numbers<'p>(
                     .split(';')
                     .nth(panel.part)
                     .ok_or_else(|| format!("no part {} in {cell}", panel.part))?;
-                let value = number(part)?;
-                Ok(whole.map_or(value, |whole| value * 100.0 / whole))
+                number(part)
             })
             .collect()
     };
@@ -121,7 +113,8 @@ fn number(text: &str) -> Result<f64, String> {
 mod tests {
     use super::*;
 
-    const TEXT: &str = "| t | a | b |\n|--|--:|--:|\n| `one`: 200 | 50; 1,000 | 100; 0 |\n| two: 400 | 4; 7 | 8; 9 |\n";
+    const TEXT: &str =
+        "| t | a | b |\n|--|--:|--:|\n| `one` | 50; 1,000 | 100; 0 |\n| two | 4; 7 | 8; 9 |\n";
 
     fn picture(panels: &str) -> Picture {
         let text = format!(
@@ -138,7 +131,7 @@ mod tests {
             numbers(&panel, &["a".into(), "b".into()], &rows).unwrap().values
         };
         assert_eq!(of(Scale::Log, 1), [[1000.0, 0.0], [7.0, 9.0]]);
-        assert_eq!(of(Scale::Share, 0), [[25.0, 50.0], [1.0, 2.0]]);
+        assert_eq!(of(Scale::Linear, 0), [[50.0, 100.0], [4.0, 8.0]]);
     }
 
     #[test]

@@ -11,8 +11,8 @@
 //!  {6.18@trace/refilled_frames/kernel}  of the engine with those starting lists (replay fidelity)
 //!  {vanilla/wait/256}                   of its CPUs' time, what 256 wait for the zone lock (a replay's answer)
 //!  {A ÷ B}  how often B goes into A; in what a document says, from the least to the greatest of all items
-//!  {...:%}  a share as per cent         {...:.4}, {...:.3}  so many decimals without the leading 0
-//!  {...:0.3}, {...:0.2}  with it        {...:+}  a signed per cent   {...:+.3}  signed, without the 0
+//!  {...:%}, {...:0.01%}  a share as per cent          {...:.3}  three decimals without the leading 0
+//!  {...:0.1}, {...:0.3}  with it        {...:+}  a signed per cent   {...:+.3}  signed, without the 0
 //!  {...:M}  in millions
 //! ```
 
@@ -255,12 +255,8 @@ fn shown(value: &Value, format: &str) -> String {
             format!("{:.1} M", number.as_f64().unwrap_or_default() / 1e6)
         }
         (Value::Number(number), "0.3") => format!("{:.3}", number.as_f64().unwrap_or_default()),
-        (Value::Number(number), "0.2") => format!("{:.2}", number.as_f64().unwrap_or_default()),
         (Value::Number(number), "+.3") => {
             format!("{:+.3}", number.as_f64().unwrap_or_default()).replacen("0.", ".", 1)
-        }
-        (Value::Number(number), ".4") => {
-            format!("{:.4}", number.as_f64().unwrap_or_default()).trim_start_matches('0').to_owned()
         }
         (Value::Number(number), ".3") => {
             format!("{:.3}", number.as_f64().unwrap_or_default()).trim_start_matches('0').to_owned()
@@ -331,8 +327,8 @@ mod tests {
         let swept = json!({"rows": [{"cpus": 16, "engine": "a", "wait": 0.125}, {"cpus": 16, "engine": "b", "wait": 0},
             {"cpus": 1024, "engine": "a", "wait": 0.0031}]});
         assert_eq!(
-            rows(&swept, &["{cpus} {a/wait:%} {a/wait:.4}".into()], None).unwrap(),
-            "16 12.5 % .1250\n1,024 0.3 % .0031\n"
+            rows(&swept, &["{cpus} {a/wait:%} {a/wait:.3}".into()], None).unwrap(),
+            "16 12.5 % .125\n1,024 0.3 % .003\n"
         );
         assert!(rows(&swept, &["{b/wait}".into()], None).is_err(), "the last item has no b");
     }

@@ -18,9 +18,6 @@ pub(crate) enum Scale {
     Linear,
     /// By powers of ten; nothing is a place to the left of them.
     Log,
-    /// Per cent, 0 to 100; of documents only.
-    #[allow(dead_code)]
-    Share,
 }
 
 /// What is drawn.
@@ -143,7 +140,6 @@ impl Axis {
         let most = all().fold(0.0, f64::max);
         let has_zero = all().any(|value| value <= 0.0);
         let (from, to) = match panel.scale {
-            Scale::Share => (0.0, 100.0),
             Scale::Linear => (0.0, if most > 0.0 { most } else { 1.0 }),
             Scale::Log => {
                 let least = all()
@@ -169,9 +165,6 @@ impl Axis {
 
     fn ticks(&self) -> Vec<(f64, String)> {
         match self.scale {
-            Scale::Share => {
-                [0.0, 25.0, 50.0, 75.0, 100.0].map(|value| (value, format!("{value} %"))).to_vec()
-            }
             Scale::Linear => vec![(0.0, "0".to_owned())],
             Scale::Log => {
                 let first = self.from as i32 + i32::from(self.has_zero);
