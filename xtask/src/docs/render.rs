@@ -61,34 +61,6 @@ fn short(figure: f64) -> String {
     if small { format!("{figure:.1}") } else { thousands(figure.round() as u64) }
 }
 
-/// Rows in which the best number of each column is bold: `less`, `more`, or neither. Numbers that
-/// are written alike are equally good.
-pub(super) fn bold(rows: &str, best: &[String]) -> String {
-    let mut cells: Vec<Vec<String>> = rows
-        .lines()
-        .map(|row| {
-            row.trim().trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect()
-        })
-        .collect();
-    let number = |cell: &String| {
-        let digits = cell.trim_start_matches('<').trim_end_matches('%').trim().replace(',', "");
-        digits.parse::<f64>().ok()
-    };
-    for (column, better) in best.iter().enumerate() {
-        let numbers = cells.iter().filter_map(|row| number(row.get(column)?));
-        let best = match better.as_str() {
-            "less" => numbers.reduce(f64::min),
-            "more" => numbers.reduce(f64::max),
-            _ => None,
-        };
-        let is_best = |cell: &&mut String| best.is_some() && number(cell) == best;
-        for cell in cells.iter_mut().filter_map(|row| row.get_mut(column)).filter(is_best) {
-            *cell = format!("**{cell}**");
-        }
-    }
-    cells.iter().map(|row| format!("| {} |\n", row.join(" | "))).collect()
-}
-
 /// A replay whose engines say what CPUs wait for the zone lock, by their number, as its answer has it.
 fn with_waits(mut document: Value) -> Value {
     let lock = document["answer"]["zone_lock"].take();
@@ -288,17 +260,6 @@ pub(super) fn thousands(n: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_best_number_of_a_column_is_bold() {
-        let rows = "| a | 1,200 | 5.0 % | 3 |\n| b | 900 | <0.01 % | 3 |\n";
-        let best = ["", "less", "less", "more"].map(str::to_owned);
-        assert_eq!(
-            bold(rows, &best),
-            "| a | 1,200 | 5.0 % | **3** |\n| b | **900** | **<0.01 %** | **3** |\n"
-        );
-        assert_eq!(bold(rows, &[]), rows);
-    }
 
     #[test]
     fn engines_say_how_long_many_cpus_wait() {
