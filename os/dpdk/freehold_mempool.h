@@ -1,5 +1,5 @@
-/* What a pool of the `freehold` mempool driver says of itself beyond DPDK's own functions. A program
- * needs none of this to use the driver: `--mbuf-pool-ops-name=freehold`, or
+/* What a pool of the `freehold` mempool driver says of itself beyond DPDK's own functions. Programs
+ * need none of this to use the driver: `--mbuf-pool-ops-name=freehold`, or
  * rte_pktmbuf_pool_create_by_ops(..., "freehold"), is enough. The functions return 0 where they
  * succeed and a negative errno otherwise.
  *

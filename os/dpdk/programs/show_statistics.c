@@ -17,12 +17,13 @@
 
 #include "freehold_mempool.h"
 
-#define CHECK(what)                                                                                                  \
-	do {                                                                                                         \
-		if (!(what)) {                                                                                       \
-			fprintf(stderr, "%s:%d: not so: %s (%s)\n", __FILE__, __LINE__, #what, rte_strerror(rte_errno)); \
-			exit(1);                                                                                     \
-		}                                                                                                    \
+#define CHECK(what)                                                                \
+	do {                                                                       \
+		if (!(what)) {                                                     \
+			fprintf(stderr, "%s:%d: not so: %s (%s)\n", __FILE__, __LINE__, \
+			    #what, rte_strerror(rte_errno));                       \
+			exit(1);                                                   \
+		}                                                                  \
 	} while (0)
 
 enum { BUFFERS = 4095, ROUNDS = 20000 };
@@ -56,7 +57,8 @@ static void ask(const char *question, char *answer, size_t room)
 static void start_eal(int argc, char **argv)
 {
 	static char prefix[64];
-	char *all[32] = {argv[0], prefix, (char *)(uintptr_t)"--no-pci", (char *)(uintptr_t)"--log-level=error"};
+	static char no_pci[] = "--no-pci", quiet[] = "--log-level=error";
+	char *all[32] = {argv[0], prefix, no_pci, quiet};
 	int n = 4;
 	snprintf(prefix, sizeof prefix, "--file-prefix=freehold-show-%d", getpid());
 	for (int i = 1; i < argc && n < 31; i++)

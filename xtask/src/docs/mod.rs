@@ -9,7 +9,7 @@
 //!  {"file", "says", "command"}               the document says that, with figures over all items in the holes (see `render`)
 //!  {..., "numbers": true}                    every number of the table behind that line is one that the command prints
 //!  {..., "slow": true}                       only with --all: takes minutes
-//!  {..., "picture": {...}}                   the picture of the table as it stands there (see `picture`)
+//!  {..., "picture": {...}}                   the picture of the table there (see `picture`)
 //!  {"command": "... --picture FILE"}         the picture in FILE is the one that the command draws
 //! ```
 //!

@@ -4,7 +4,7 @@
 //! run to check a picture:
 //!
 //! ```text
-//!  "picture": {"to": "docs/pictures/x.svg", "title": "what is to be seen", "panel": "steps", "column": 1}
+//!  "picture": {"to": "docs/pictures/x.svg", "title": "all of it", "panel": "steps", "column": 1}
 //! ```
 
 use serde::Deserialize;

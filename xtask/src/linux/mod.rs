@@ -1,5 +1,5 @@
-//! `cargo xtask linux`: Linux compiled here, with Freehold or without, in QEMU. What comes out of it:
-//! docs/linux.md.
+//! `cargo xtask linux`: Linux compiled here, with Freehold or without, in QEMU. What comes out of
+//! it: docs/linux.md.
 
 mod built;
 mod compiler;
@@ -52,13 +52,13 @@ Examples:
   cargo xtask linux --built freehold --plant isolate   a kernel that does without something: must fail
   cargo xtask linux --built rfc --record traces the loads in the RFC's kernel, as traces for freehold replay fidelity
 
-Everything lies in target/linux: packages (downloaded once, nothing is installed), the kernels, the guest.
+Everything lies in target/linux: packages (downloaded once, nothing is installed), kernels, the guest.
 
 Exit status: 0 all passed, or SKIPPED where packages, compilers or QEMU are missing; 1 something failed, 2 nothing was
 run, 3 the time limit, 4 the machine died without a word.")]
 pub(crate) struct Arguments {
-    /// The kernel that is compiled (170 MB to download once, some minutes) and booted; it counts what
-    /// its own page allocator does under some loads.
+    /// The kernel that is compiled (170 MB to download once, some minutes) and booted; it counts
+    /// what its own page allocator does under some loads.
     #[arg(long, value_enum, value_name = "vanilla|rfc|rfc-mended|freehold|all")]
     built: built::Built,
     /// CPUs of the machine; also several numbers, as in 2,4,8.

@@ -14,8 +14,8 @@ const TARGET: &str = "x86_64-unknown-none";
 /// A kernel lies in the upper 2 GiB and knows no global offset table. `core` has to be built in the
 /// same way: the one that comes with rustc goes through such a table. The kernel's unwinder reads
 /// frame pointers.
-const FLAGS: &str = "-Crelocation-model=static -Ccode-model=kernel -Zplt=yes -Zdirect-access-external-data=yes \
-    -Cjump-tables=no -Cforce-frame-pointers=yes";
+const FLAGS: &str = "-Crelocation-model=static -Ccode-model=kernel -Zplt=yes \
+    -Zdirect-access-external-data=yes -Cjump-tables=no -Cforce-frame-pointers=yes";
 
 /// The whole allocator in one object file.
 ///

@@ -91,11 +91,10 @@ fn exact(value: f64) -> String {
 
 /// Digits with a comma before each three of them.
 fn grouped(digits: &str) -> String {
-    let comma = |at: usize| at > 0 && (digits.len() - at) % 3 == 0;
-    digits
-        .char_indices()
-        .flat_map(|(at, digit)| comma(at).then_some(',').into_iter().chain([digit]))
-        .collect()
+    let (first, rest) = digits.split_at(digits.len() % 3);
+    let rest = rest.as_bytes().chunks(3).map(String::from_utf8_lossy);
+    let first = (!first.is_empty()).then(|| first.into());
+    first.into_iter().chain(rest).collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]
