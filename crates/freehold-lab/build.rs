@@ -18,15 +18,16 @@ fn fail(text: &str) -> ! {
 
 /// LLFree, out of a clone of its own repository, with our few calls in one unit.
 ///
-/// As its Makefile builds a release (clang, `-march=native`), but for more than it asks: level 3, no
-/// assertions, and one unit, in which its compiler inlines from file to file. A pair takes half as
-/// long as in what the Makefile builds.
+/// As its Makefile builds a release (clang, `-march=native`), but for more than it asks: level 3,
+/// no assertions, and one unit, in which its compiler inlines from file to file. A pair takes half
+/// as long as in what the Makefile builds.
 #[cfg(feature = "llfree")]
 mod llfree {
     use std::path::PathBuf;
 
     const SHIM: &str = "src/bench/engines/llfree_calls.c";
-    const HELP: &str = "The feature llfree measures LLFree beside Freehold and needs its sources in C:\n\n    \
+    const HELP: &str = "The feature llfree measures LLFree beside Freehold and needs its sources \
+                        in C:\n\n    \
         git clone https://github.com/luhsra/llfree-c\n    \
         export LLFREE_C=\"$PWD/llfree-c\"\n\nand clang, or CC naming a gcc of version 13 or newer.";
 
@@ -71,7 +72,8 @@ mod dpdk {
     use std::process::Command;
 
     const SHIM: &str = "src/bench/engines/dpdk_calls.c";
-    const HELP: &str = "The feature dpdk measures DPDK's mempool beside Freehold and needs DPDK 22.11 or newer: on \
+    const HELP: &str = "The feature dpdk measures DPDK's mempool beside Freehold and needs DPDK \
+                        22.11 or newer: on \
         Debian\n\n    apt-get install libdpdk-dev dpdk-dev pkg-config";
 
     fn asked(words: &[&str]) -> String {

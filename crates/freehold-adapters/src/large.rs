@@ -27,8 +27,8 @@ use core::ptr::NonNull;
 use std::alloc::{GlobalAlloc, System};
 
 use allocator_api2::alloc::{AllocError, Allocator};
-use freehold::{FRAME_SIZE, FrameRange, Order, Pfn};
-use freehold_host::{Arena, Error, FrameRequest, Frames, Handle};
+use freehold::{FRAME_SIZE, FrameRange, Migratetype, Order, Pfn, Request};
+use freehold_host::{Arena, Error, Frames, Handle};
 
 /// The smallest request that is given frames, in bytes, unless said otherwise.
 pub const THRESHOLD: usize = FRAME_SIZE as usize;
@@ -78,7 +78,7 @@ pub(crate) fn take(arena: &Arena, layout: Layout, zeroed: bool) -> Option<NonNul
             .filter(|o| o.frames() * FRAME_SIZE == layout.align() as u64)?;
         let order = Order::fitting(count.checked_next_power_of_two()?)
             .filter(|order| order.frames() >= count)?;
-        let start = arena.request(FrameRequest::new(order).align(align)).ok()?;
+        let start = arena.request(Request::new(order, Migratetype::Movable).align(align)).ok()?;
         let end = Pfn::new(start.get() + count);
         let tail = FrameRange { start: end, end: Pfn::new(start.get() + order.frames()) };
         if !tail.is_empty() {

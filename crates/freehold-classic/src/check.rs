@@ -63,13 +63,6 @@ impl Classic {
         stats.pcp_busy = counts.pcp_busy.load(Relaxed);
         stats.pcp_relocks_lost = counts.pcp_relocks_lost.load(Relaxed);
         stats.remote_pcp_waits = counts.remote_pcp_waits.load(Relaxed);
-        let sum = |waits: &mut dyn Iterator<Item = (u64, u64)>| {
-            waits.fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1))
-        };
-        let pcps = self.zones.iter().flat_map(|zone| &zone.pcps);
-        (stats.pcp_waits, stats.pcp_wait_ns) = sum(&mut pcps.map(|pcp| pcp.waits.read()));
-        (stats.zone_waits, stats.zone_wait_ns) =
-            sum(&mut self.zones.iter().map(|zone| zone.waits.read()));
         stats.drain_all = counts.drain_all.load(Relaxed);
         stats.range_visits = counts.range_visits.load(Relaxed);
         stats.cpus_asked = counts.cpus_asked.load(Relaxed);

@@ -50,7 +50,6 @@ mod stats;
 mod switches;
 mod tune;
 mod unowned;
-mod waits;
 mod watermark;
 mod zone;
 

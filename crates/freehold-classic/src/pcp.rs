@@ -25,7 +25,6 @@ use crate::primitive::AtomicBool;
 use crate::stats::{ListFlow, PcpCounters};
 use crate::switches::{Switch, Switches};
 use crate::tune::Tuning;
-use crate::waits::Waits;
 
 /// The most lists a CPU can have: 10 orders of 3 types.
 pub(crate) const MAX_LISTS: usize = 30;
@@ -56,8 +55,6 @@ pub(crate) struct PcpInner {
 #[repr(align(128))]
 pub(crate) struct Pcp {
     lock: Mutex<PcpInner>,
-    /// Of everybody who waited for that lock.
-    pub(crate) waits: Waits,
     /// Frees by other CPUs that are waiting for the owner (`remote-list`).
     pub(crate) remote: Llist,
     /// A copy of [`PcpInner::dead`], for whoever pushes to `remote` without the lock.
@@ -76,31 +73,21 @@ impl Pcp {
             flow: ListFlow::default(),
             work: 0,
         };
-        Self {
-            lock: Mutex::new(inner),
-            waits: Waits::default(),
-            remote: Llist::new(),
-            dead: AtomicBool::new(false),
-        }
+        Self { lock: Mutex::new(inner), remote: Llist::new(), dead: AtomicBool::new(false) }
     }
 
     /// Every field, as text.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn fields(&self, of_inner: impl Fn(&PcpInner) -> String) -> String {
-        let Self { lock, waits, remote, dead } = self;
+        let Self { lock, remote, dead } = self;
         let inner = of_inner(&lock.lock().unwrap());
-        let (waits, dead) = (waits.read(), dead.load(crate::primitive::Ordering::SeqCst));
-        format!("{inner} {waits:?} {} {dead}", remote.is_empty())
+        let dead = dead.load(crate::primitive::Ordering::SeqCst);
+        format!("{inner} {} {dead}", remote.is_empty())
     }
 
     /// Takes the lock, waiting for it.
     pub(crate) fn lock(&self) -> Held<'_> {
-        self.try_lock().unwrap_or_else(|| self.wait())
-    }
-
-    /// Waits for the lock, which has been found held.
-    pub(crate) fn wait(&self) -> Held<'_> {
-        Held { inner: self.waits.during(|| self.look()), counted: true }
+        Held { inner: self.look(), counted: true }
     }
 
     /// Takes the lock if it is free at this moment.

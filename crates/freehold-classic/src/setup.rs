@@ -97,9 +97,7 @@ impl Classic {
                 let mut inner = pcp.look();
                 inner.counters = PcpCounters::default();
                 inner.flow = ListFlow::default();
-                pcp.waits.reset();
             }
-            zone.waits.reset();
             zone.write_counters(ZoneCounters::default(), WorkHistogram::new());
             zone.write_fallbacks(FallbackTable::default());
         }

@@ -292,16 +292,8 @@ pub struct Stats {
     /// Times a drain in pieces found that somebody else had taken the PCP lock between two pieces,
     /// and ended.
     pub pcp_relocks_lost: u64,
-    /// Waits for a zone lock.
-    pub zone_waits: u64,
-    /// Nanoseconds of them.
-    pub zone_wait_ns: u64,
-    /// Waits for the PCP locks of all CPUs.
-    pub pcp_waits: u64,
-    /// Nanoseconds of them.
-    pub pcp_wait_ns: u64,
-    /// Of the waits for a PCP lock, those of a free for the lock of another CPU (pcp-buddy as
-    /// posted): a CPU behind another one's work, which may itself be waiting for the zone.
+    /// Waits of a free for the PCP lock of another CPU (pcp-buddy as posted): a CPU behind another
+    /// one's work, which may itself be waiting for the zone.
     pub remote_pcp_waits: u64,
     /// Drain-all rounds, each visiting every CPU.
     pub drain_all: u64,

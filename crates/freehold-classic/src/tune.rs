@@ -388,20 +388,6 @@ mod tests {
     }
 
     #[test]
-    fn drains_of_6_18_follow_the_frames_freed_in_a_row() {
-        let mut tuning = tuning();
-        for _ in 0..200 {
-            tuning.note_free(on("6.18"), 0, 0);
-        }
-        assert_eq!(tuning.drain(on("6.18"), 443, 443, false), 200);
-        tuning.note_alloc(on("6.18"));
-        assert_eq!(tuning.drain(on("6.18"), 443, 443, false), 100);
-        tuning.free_count = 5000;
-        assert_eq!(tuning.drain(on("6.18"), 443, 443, false), 443 - 63);
-        assert_eq!(tuning.drain(on("6.18"), 443, 40, false), 1);
-    }
-
-    #[test]
     fn only_frees_raise_the_high_mark_once_it_is_reached() {
         let mut tuning = Tuning { free_count: 900, ..tuning() };
         assert_eq!(tuning.high_after_free(on("6.18"), 443, false, Pressure::default()), 443);
@@ -409,19 +395,6 @@ mod tests {
         let pressure = Pressure { reclaim: true, ..Pressure::default() };
         assert_eq!(tuning.high_after_free(on("6.18"), 443, false, pressure), 252);
         assert_eq!(tuning.high, 443);
-    }
-
-    #[test]
-    fn an_order_0_free_in_between_or_a_large_cache_holds_high_orders_back() {
-        let switches = on("6.18");
-        let mut tuning = Tuning { free_count: 500, previous_free_high_order: true, ..tuning() };
-        assert!(tuning.note_free(switches, 3, 1000));
-        tuning.note_free(switches, 0, 1000);
-        assert!(!tuning.note_free(switches, 3, 1000));
-        assert!(tuning.note_free(switches, 3, 1000));
-        tuning.free_high_batch = true;
-        assert!(!tuning.note_free(switches, 3, 62));
-        assert!(tuning.note_free(switches, 3, 63));
     }
 
     #[test]

@@ -32,7 +32,6 @@ use crate::primitive::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use crate::stats::{FallbackTable, WorkHistogram, ZoneCounters};
 use crate::switches::{Switch, Switches};
 use crate::tune::Pressure;
-use crate::waits::Waits;
 use crate::watermark::{FreeFrames, Mark, Watermarks, enough};
 
 /// The chunks of one order.
@@ -87,8 +86,6 @@ pub(crate) struct Zone {
     pub(crate) below_high: AtomicBool,
     pub(crate) reclaim: AtomicBool,
     lock: Apart<Mutex<ZoneInner>>,
-    /// Of everybody who waited for that lock.
-    pub(crate) waits: Waits,
     pub(crate) pcps: Box<[Pcp]>,
     pub(crate) on: Switches,
 }
@@ -135,7 +132,6 @@ impl Zone {
                 histogram: WorkHistogram::new(),
                 work: 0,
             })),
-            waits: Waits::default(),
             pcps: (0..cpus).map(|_| Pcp::new()).collect(),
             on,
         };
@@ -212,16 +208,15 @@ impl Zone {
             below_high,
             reclaim,
             lock,
-            waits,
             // The CPUs' are looked at one by one.
             pcps: _,
             on,
         } = self;
         let (boost, below_high) = (boost.load(SeqCst), below_high.load(SeqCst));
-        let (reclaim, waits) = (reclaim.load(SeqCst), waits.read());
+        let reclaim = reclaim.load(SeqCst);
         let fixed = format!("{start} {end} {base} {node} {managed} {has_cma} {marks:?} {on:?}");
         let inner = of_inner(&lock.0.lock().unwrap());
-        [fixed, format!("{boost} {below_high} {reclaim} {waits:?} {inner}")]
+        [fixed, format!("{boost} {below_high} {reclaim} {inner}")]
     }
 
     /// The pageblock of `frame`.
@@ -245,10 +240,8 @@ impl Zone {
 
     /// Takes the zone lock, waiting for it.
     pub(crate) fn lock(&self) -> Locked<'_> {
-        self.try_lock().unwrap_or_else(|| {
-            let wait = || self.lock.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-            Locked { zone: self, inner: self.waits.during(wait) }
-        })
+        let inner = self.lock.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        Locked { zone: self, inner }
     }
 
     /// Takes the zone lock if it is free at this moment.

@@ -14,7 +14,7 @@
  *     freehold_arena_new(bytes, &arena, &error);             (freehold_arena_new_with: the knobs)
  *     freehold_frames frames;
  *     freehold_arena_frames(arena, n, &frames, &error);      n neighbouring frames: frames.memory
- *     freehold_frames_split, freehold_frames_merge           parts of them, without the arena
+ *     freehold_frames_split(&frames, n, &rest, &error);      parts of them, without the arena
  *     freehold_arena_free_frames(arena, &frames, &error);    from any thread
  *     freehold_arena_trim(arena, NULL, &error);              what is free goes back to the system
  *     freehold_arena_destroy(&arena, &error);
@@ -134,21 +134,17 @@
 typedef enum freehold_status {
     /** Done. */
     FREEHOLD_STATUS_OK = 0,
-    /** No zone has a free chunk of that size that the request may use. `found`: the order; of a
-     * number of frames in a row that is no chunk, that number. */
+    /** No free chunk of that size that the request may use. `found`: the order, or the frames. */
     FREEHOLD_STATUS_NO_MEMORY = 1,
     /** There are no chunks of that order. `found`: the order; `expected`: the largest. */
     FREEHOLD_STATUS_ORDER_TOO_LARGE = 2,
-    /** The migratetype is no number of one, or is a state of a pageblock that no request may
-     * name. `found`: it. */
+    /** No migratetype, or one that no request may name. `found`: it. */
     FREEHOLD_STATUS_BAD_MIGRATETYPE = 3,
     /** A range of no frames. */
     FREEHOLD_STATUS_ZERO_LENGTH = 4,
-    /** The range is not inside one zone, or covers a hole. `pfn`: the first frame that cannot be
-     * part of it. */
+    /** Not inside one zone, or over a hole. `pfn`: the first frame that cannot be part of it. */
     FREEHOLD_STATUS_BAD_RANGE = 5,
-    /** A frame is in use, or somebody else is isolating its block; trying again may work. `pfn`:
-     * the frame. */
+    /** A frame is in use, or its block is being isolated; try again. `pfn`: the frame. */
     FREEHOLD_STATUS_BUSY = 6,
     /** The request may not wait for locks and one was held. */
     FREEHOLD_STATUS_WOULD_BLOCK = 7,
@@ -166,8 +162,7 @@ typedef enum freehold_status {
     FREEHOLD_STATUS_HOLE = 15,
     /** The range ends behind its zone. `pfn`: the first frame behind the zone. */
     FREEHOLD_STATUS_PAST_END = 16,
-    /** A chunk of that order cannot start at that frame, or memory cannot be removed from there.
-     * `found`: the order. */
+    /** No such chunk starts there, or memory cannot be removed from there. `found`: the order. */
     FREEHOLD_STATUS_MISALIGNED = 17,
     /** Memory to be added is there already. `pfn`: the first such frame. */
     FREEHOLD_STATUS_PRESENT = 18,
@@ -175,19 +170,15 @@ typedef enum freehold_status {
     FREEHOLD_STATUS_ABSENT = 19,
     /** The configuration left no room for another section or piece of memory. */
     FREEHOLD_STATUS_NO_ROOM = 20,
-    /** Configuration: there must be 1 to 32,766 CPUs, and no more online than there are.
-     * `found`: the number. */
+    /** There must be 1 to 32,766 CPUs, no more online than there are. `found`: the number. */
     FREEHOLD_STATUS_CONFIG_CPUS = 21,
-    /** Configuration: there must be 1 to 64 zones. `found`: the number. Also: no such zone.
-     * `found`: its index. */
+    /** There must be 1 to 64 zones, and the zone one of them. `found`: the number, or index. */
     FREEHOLD_STATUS_CONFIG_ZONES = 22,
-    /** Configuration: a span or CMA piece is not of whole pageblocks, or is empty. `pfn`: where
-     * it starts. */
+    /** A span or CMA piece is empty, or not of whole pageblocks. `pfn`: where it starts. */
     FREEHOLD_STATUS_CONFIG_SPAN = 23,
     /** Configuration: memory or CMA outside its zone, or empty. `pfn`: where it starts. */
     FREEHOLD_STATUS_CONFIG_OUTSIDE_ZONE = 24,
-    /** Configuration: two pieces of memory, or two zones, share frames. `pfn`: the first of
-     * them. */
+    /** Two pieces of memory, or two zones, share frames. `pfn`: the first of them. */
     FREEHOLD_STATUS_CONFIG_OVERLAP = 25,
     /** Watermarks must rise: min, low, high. */
     FREEHOLD_STATUS_WATERMARKS = 26,
@@ -197,15 +188,13 @@ typedef enum freehold_status {
     FREEHOLD_STATUS_CPU_NOT_OWNED = 28,
     /** A pointer was null that must not be. The message names it. */
     FREEHOLD_STATUS_NULL_POINTER = 29,
-    /** A value is out of its range. `found`: the value; the message says which and what is
-     * allowed. */
+    /** A value is out of its range. `found`: it; the message says which and what is allowed. */
     FREEHOLD_STATUS_INVALID_ARGUMENT = 30,
     /** The invariant walk found a defect. `pfn`, `found`, `expected`: what is broken. */
     FREEHOLD_STATUS_BROKEN = 31,
     /** The kernel refused a system call. `os_errno`: why; `found`: how many bytes it was about. */
     FREEHOLD_STATUS_OS = 32,
-    /** The process was forked off the one that made the arena, which still has the frames. Make
-     * a new arena. */
+    /** The arena is the parent process's. Make a new one after a fork. */
     FREEHOLD_STATUS_FORKED = 33,
     /** The system's pages are not 4 KiB. `found`: their size. */
     FREEHOLD_STATUS_PAGE_SIZE = 34,
@@ -326,8 +315,7 @@ typedef struct freehold_zone {
     /** Where its memory may lie, now and later. Both ends pageblock-aligned (512 frames); zones
      * must not overlap. Both zero: just what its memory needs. */
     struct freehold_frame_range span;
-    /** The memory there is at first: pieces within the span that do not overlap, of any
-     * alignment. */
+    /** The memory there is at first: pieces within the span, apart, of any alignment. */
     const struct freehold_frame_range *memory;
     /** How many pieces. */
     size_t memory_count;
@@ -357,15 +345,13 @@ typedef struct freehold_config {
     const struct freehold_zone *zones;
     /** How many zones. */
     size_t zone_count;
-    /** The node of each CPU; may be null with a count of 0. CPUs behind the end of the array are
-     * on node 0. */
+    /** The node of each CPU; those behind the end of the array are on node 0. */
     const uint8_t *cpu_nodes;
     /** How many entries that has. */
     size_t cpu_node_count;
     /** How many CPUs there can be, 1 to 32,766, numbered from 0. */
     uint16_t cpus;
-    /** How many of them, from CPU 0 on, are online at once. The others come by
-     * `freehold_cpu_online`. */
+    /** How many of them, from CPU 0 on, are online at once. */
     uint16_t online;
     /** How many pieces of memory may be added at run time, over all zones. */
     uint16_t extra_ranges;
@@ -416,8 +402,8 @@ typedef struct freehold_pressure {
 typedef struct freehold_platform {
     /** Handed to every function. */
     void *user;
-    /** Which CPU the caller runs on: where the calls by `freehold_here` go. The answer may be
-     * stale by the time it is used; a CPU's state is locked either way. Null: CPU 0, always. */
+    /** Which CPU the caller runs on, for `freehold_here`. The answer may be stale by the time
+     * it is used; a CPU's state is locked either way. Null: CPU 0, always. */
     uint16_t (*current_cpu)(void *user);
     /** Makes every CPU that may run a CPU's owner pass a full memory barrier before it returns:
      * membarrier(2) with MEMBARRIER_CMD_PRIVATE_EXPEDITED, an inter-processor interrupt. Only
@@ -426,12 +412,10 @@ typedef struct freehold_platform {
     void (*heavy_barrier)(void *user);
     /** Called in every turn of a wait for a lock. Null: the processor's pause instruction. */
     void (*relax)(void *user);
-    /** A zone's pressure level has changed. Called without any lock held. Null: nobody wants to
-     * know. */
+    /** A zone's pressure level has changed. Called without any lock held. */
     void (*pressure)(void *user, const struct freehold_pressure *pressure);
-    /** A frame was freed twice in a way that the second call could not see. The frame is free
-     * once. May be called with locks held: record it, do not call the allocator. Null: only
-     * counted. */
+    /** A frame was freed twice in a way that the second call could not see; it is free once.
+     * May be called with locks held: record it. Null: only counted. */
     void (*late_double_free)(void *user, uint64_t pfn);
 } freehold_platform;
 
@@ -451,9 +435,9 @@ typedef struct freehold_request {
     uint8_t use_node;
     /** The node to look on first; others follow. */
     uint8_t node;
-    /** Every frame has to lie below this one; 0 for no limit. Bare allocator only. */
+    /** Every frame has to lie below this one; 0 for no limit. */
     uint64_t below;
-    /** No frame may lie below this one; 0 for no limit. Bare allocator only. */
+    /** No frame may lie below this one; 0 for no limit. */
     uint64_t from;
 } freehold_request;
 
@@ -507,14 +491,12 @@ typedef struct freehold_arena_options {
     uint32_t size;
     /** What the frames are made of: a `freehold_backing`. Default: private memory. */
     uint32_t backing;
-    /** At least so many bytes, in whole blocks of 2 MiB. It may be more than the machine's
-     * memory: only what is used counts. */
+    /** At least so many bytes, in whole blocks of 2 MiB; only what is used counts. */
     uint64_t bytes;
-    /** What a forked child finds: a `freehold_fork_rule`. Memfd and hugetlb arenas are always
-     * unmapped there. Default: its own copy. */
+    /** What a forked child finds: a `freehold_fork_rule`. Default: its own copy. Memfd and hugetlb
+     * arenas are always unmapped there. */
     uint32_t on_fork;
-    /** What to do where there is more than one memory node: a `freehold_numa_rule`. Default:
-     * memory of the thread's own node first. */
+    /** A `freehold_numa_rule`. Default: memory of the thread's own node first. */
     uint32_t numa;
     /** How many threads can have a CPU for themselves at once, at most 30,000; later ones share.
      * Default: four for each of the machine's CPUs, but no more than one for each 16 blocks. */
@@ -522,31 +504,23 @@ typedef struct freehold_arena_options {
     /** How many CPUs the threads beyond that share, at most 30,000. Default: one for each of the
      * machine's CPUs, at most 8. */
     uint16_t shared_slots;
-    /** Not zero: the kernel backs the whole arena while it is made, so that running out of
-     * memory is an error there. */
+    /** Not zero: the kernel backs the whole arena while it is made. */
     uint8_t populate;
-    /** Not zero: nothing is ever given back, for arenas that a device or the kernel knows the
-     * pages of. */
+    /** Not zero: nothing is ever given back: for memory that a device knows the pages of. */
     uint8_t pinned;
-    /** Not zero: a thread makes a pass each decay time. */
-    uint8_t background;
-    /** How many milliseconds a block must have been wholly free before the background thread
-     * gives it back. Default: 10,000. */
-    uint64_t decay_ms;
     /** The least run of free frames, a power of two from 1 to 512, that is given back out of a
      * block in use. Default: 8. */
     uint64_t least_run;
-    /** The most bytes that the OS may back, in blocks of 2 MiB. Where that is reached, free
-     * memory is given back first, and then calls that need more are refused with
-     * `FREEHOLD_STATUS_LIMIT`. Default: none. */
+    /** The most bytes that the OS may back, in blocks of 2 MiB. At the limit free memory is
+     * given back first; calls that need more are refused with `FREEHOLD_STATUS_LIMIT`.
+     * Default: none. */
     uint64_t resident_limit;
     /** Handed to the two callbacks. */
     void *user;
     /** Called before an allocation fails for want of frames, on the thread that allocates, with
-     * no lock held: it may free, allocate and trim. Default: nobody is asked. */
+     * no lock held, as the next one is: they may free, allocate and trim. Default: nobody. */
     freehold_on_exhausted on_exhausted;
-    /** Called where the limit on resident memory is reached, before free memory is given back;
-     * the rest is as for `on_exhausted`. */
+    /** Called at the limit on resident memory, before free memory is given back. */
     freehold_on_pressure on_pressure;
 } freehold_arena_options;
 
@@ -564,18 +538,8 @@ typedef struct freehold_arena_stats {
     uint64_t blocks_released;
     /** Bytes given back to the OS so far. */
     uint64_t bytes_released;
-    /** System calls that took. */
-    uint64_t release_calls;
     /** Runs of blocks that the kernel refused to take back (locked memory). */
     uint64_t release_refused;
-    /** Passes made, by trim, pass or the background thread. */
-    uint64_t passes;
-    /** Exclusive slots for threads. */
-    uint64_t slots;
-    /** Of these, taken by living threads. */
-    uint64_t slots_taken;
-    /** Threads that share slots. */
-    uint64_t threads_sharing;
     /** Bytes of metadata. */
     uint64_t metadata_bytes;
     /** Double frees that only showed after the second call had returned: a defect of the
@@ -587,10 +551,36 @@ typedef struct freehold_arena_stats {
     uint64_t frames_free;
     /** Frames given back out of blocks in use so far, each time counted. */
     uint64_t frames_released;
-    /** Threads use the biased lock. */
-    bool biased;
 } freehold_arena_stats;
 #endif
+
+/** Frames of one pageblock, a bit for each: bit 0 of the first word is the block's first frame. */
+typedef struct freehold_block_frames {
+    /** The bits, by rising address. */
+    uint64_t words[8];
+} freehold_block_frames;
+
+/** The state of one pageblock. */
+typedef struct freehold_pageblock {
+    /** Its free frames, wherever they are. */
+    struct freehold_block_frames free_frames;
+    /** How many these are. */
+    uint32_t free;
+    /** Frames that exist, at most 512. */
+    uint32_t frames;
+    /** The first CPU that leases words of it; -1 where there is none. */
+    int32_t holder;
+    /** Its migratetype; `FREEHOLD_MIGRATETYPE_ISOLATE` while it is isolated. */
+    uint32_t migratetype;
+} freehold_pageblock;
+
+/** What a zone keeps for requests that may not wait. */
+typedef struct freehold_reserve {
+    /** HIGHATOMIC pageblocks. */
+    uint64_t blocks;
+    /** Their free frames. */
+    uint64_t free;
+} freehold_reserve;
 
 /** The state and the history of one zone. */
 typedef struct freehold_zone_stats {
@@ -626,34 +616,6 @@ typedef struct freehold_zone_stats {
     uint64_t mixed;
 } freehold_zone_stats;
 
-/** Frames of one pageblock, a bit for each: bit 0 of the first word is the block's first frame. */
-typedef struct freehold_block_frames {
-    /** The bits, by rising address. */
-    uint64_t words[8];
-} freehold_block_frames;
-
-/** The state of one pageblock. */
-typedef struct freehold_pageblock {
-    /** Its free frames, wherever they are. */
-    struct freehold_block_frames free_frames;
-    /** How many these are. */
-    uint32_t free;
-    /** Frames that exist, at most 512. */
-    uint32_t frames;
-    /** The first CPU that leases words of it; -1 where there is none. */
-    int32_t holder;
-    /** Its migratetype; `FREEHOLD_MIGRATETYPE_ISOLATE` while it is isolated. */
-    uint32_t migratetype;
-} freehold_pageblock;
-
-/** What a zone keeps for requests that may not wait. */
-typedef struct freehold_reserve {
-    /** HIGHATOMIC pageblocks. */
-    uint64_t blocks;
-    /** Their free frames. */
-    uint64_t free;
-} freehold_reserve;
-
 /** What all CPUs have done since the allocator was made. */
 typedef struct freehold_cpu_stats {
     /** Allocations by requested migratetype (unmovable, movable, reclaimable), then by order;
@@ -669,8 +631,7 @@ typedef struct freehold_cpu_stats {
     uint64_t slow;
     /** Times it went to a zone for more. */
     uint64_t refills;
-    /** Refills that gave something, by where it came from: a partly free block, a whole block, a
-     * block of another type. */
+    /** Refills that gave something: from a partly free block, a whole one, one of another type. */
     uint64_t refills_by_phase[3];
     /** Free frames that zones handed over. */
     uint64_t refilled_frames;
@@ -703,32 +664,24 @@ extern "C" {
 void freehold_config_init(struct freehold_config *config, uint16_t cpus,
     const struct freehold_zone *zones, size_t zone_count);
 
-/** How many bytes of metadata `freehold_new` needs for this configuration, whatever the
- * alignment of the region: 100 for each 2 MiB of memory (0.0048 %), in whole sections of 128
- * MiB, and a few KiB for each CPU. */
+/** How many bytes of metadata `freehold_new` needs, whatever the alignment of the region: 100 for
+ * each 2 MiB of memory (0.0048 %), in whole sections of 128 MiB, and a few KiB for each CPU. */
 enum freehold_status freehold_metadata_size(const struct freehold_config *config, size_t *size,
     struct freehold_error *error);
 
-/** Makes an allocator inside `metadata`, with all memory of the configuration free. There is
- * nothing to give back but that region; see `freehold_destroy`.
- *
- * Takes time proportional to the memory managed: one bit is written for each 2 MiB, and what
- * CPUs need; a pageblock's own metadata only when its section of 128 MiB is first used. None of
- * the memory managed is touched, now or later.
- *
- * Thread safety: other threads may use the allocator once the pointer has been published to
- * them.
+/** Makes an allocator inside `metadata`, with all memory of the configuration free. Takes time
+ * proportional to that memory: one bit is written for each 2 MiB, and what CPUs need; a
+ * pageblock's own metadata only when its section of 128 MiB is first used. The memory managed is
+ * never touched.
  *
  * Requires: `metadata` points to `metadata_size` bytes that are the allocator's alone until
- * `freehold_destroy`. */
+ * `freehold_destroy`. Other threads get the pointer by a release and an acquire. */
 enum freehold_status freehold_new(const struct freehold_config *config, void *metadata,
     size_t metadata_size, const struct freehold_platform *platform,
     struct freehold_allocator **allocator, struct freehold_error *error);
 
-/** Ends an allocator: its metadata region is the caller's again. Frames that are allocated are
- * nobody's business any more. A null pointer is fine and does nothing.
- *
- * Fails with `FREEHOLD_STATUS_CPU_OWNED` while a CPU is owned; the allocator goes on then.
+/** Ends an allocator: its metadata region is the caller's again. Fails while a CPU is owned. A null
+ * pointer is fine and does nothing.
  *
  * Thread safety: nobody may be using the allocator, or use it later. */
 enum freehold_status freehold_destroy(struct freehold_allocator *allocator,
@@ -738,45 +691,34 @@ enum freehold_status freehold_destroy(struct freehold_allocator *allocator,
  * memory. Constant time, but for blocks with holes. */
 int32_t freehold_zone_of(const struct freehold_allocator *allocator, uint64_t pfn);
 
-/** Whether a zone may have a free chunk of that order which no CPU has in hand, by a glance at
- * what the zone knows of its blocks: for a kernel's watermark check of a high order. Of `flags`
- * `FREEHOLD_ALLOC_CMA` says whether frames of CMA blocks will do, `FREEHOLD_ALLOC_HIGH_ATOMIC`
- * and `FREEHOLD_ALLOC_OOM` whether those of HIGHATOMIC blocks will. False where there is no
- * such zone, order or flag.
+/** Whether a zone may have a free chunk of that order which no CPU has in hand: for a kernel's
+ * watermark check of a high order. Of `flags` `FREEHOLD_ALLOC_CMA` says whether frames of CMA
+ * blocks will do, `FREEHOLD_ALLOC_HIGH_ATOMIC` and `FREEHOLD_ALLOC_OOM` whether those of
+ * HIGHATOMIC blocks will. False where there is no such zone, order or flag.
  *
- * Walks nothing. "No" is exact while nothing runs and no CPU has frames in hand; "yes" may be
- * out of date. Orders above 9 are answered by the number of whole blocks, wherever they lie. */
+ * Walks nothing. "No" is exact while nothing runs and no CPU has frames in hand. Orders above 9
+ * are answered by the number of whole blocks, wherever they lie. */
 bool freehold_may_have_free(const struct freehold_allocator *allocator, size_t zone, uint8_t order,
     uint16_t flags);
 
-/** Sets a zone's watermarks, in frames. They no longer follow the Linux formulae then.
- *
- * Thread safety: waits for the zone lock. */
+/** Sets a zone's watermarks, in frames. They no longer follow the Linux formulae then. Waits for
+ * the zone lock. */
 enum freehold_status freehold_set_watermarks(const struct freehold_allocator *allocator,
     size_t zone, uint64_t min, uint64_t low, uint64_t high, struct freehold_error *error);
 
-/** Gives all that CPUs hold free back to the zones. Takes time proportional to the
- * blocks held.
- *
- * Thread safety: waits for each CPU's lock in turn. */
+/** Gives all that CPUs hold free back to the zones. Waits for each CPU's lock in turn. */
 enum freehold_status freehold_drain_all(const struct freehold_allocator *allocator,
     struct freehold_error *error);
 
-/** Checks every invariant. Takes time proportional to the memory managed.
- *
- * Fails with `FREEHOLD_STATUS_BROKEN` and the first violation: a defect of the allocator, or
- * somebody wrote into its metadata.
- *
- * Thread safety: everybody else waits meanwhile. Only to be relied on while nobody frees. */
+/** Checks every invariant; fails with the first violation. Takes time proportional to the memory
+ * managed, while everybody else waits. Only to be relied on while nobody frees. */
 enum freehold_status freehold_validate(const struct freehold_allocator *allocator,
     struct freehold_error *error);
 
 /* ---- The bare allocator: many frames, ranges, periodic work ---- */
 
-/** Allocates single frames until `count` are there or memory is not; writes them to `pfns` and
- * how many there are to `allocated`. The request must be of order 0.
- *
- * Fails only where not a single frame was allocated. */
+/** Allocates single frames until `count` are there or memory is not; writes them to `pfns` and how
+ * many there are to `allocated`. Fails only where there is not one. The request is of order 0. */
 enum freehold_status freehold_alloc_bulk(const struct freehold_cpu *cpu,
     const struct freehold_request *request, uint64_t *pfns, size_t count, size_t *allocated,
     struct freehold_error *error);
@@ -786,10 +728,8 @@ enum freehold_status freehold_alloc_bulk(const struct freehold_cpu *cpu,
 enum freehold_status freehold_free_range(const struct freehold_cpu *cpu, uint64_t start,
     uint64_t end, struct freehold_error *error);
 
-/** Frees single frames, in any order. Never waits for a lock.
- *
- * Where a frame cannot be freed the call ends: `error->done` frames before it have been freed,
- * those behind it have not. */
+/** Frees single frames, in any order. Never waits for a lock. Where a frame cannot be freed the
+ * call ends: `error->done` frames before it have been freed, those behind it have not. */
 enum freehold_status freehold_free_bulk(const struct freehold_cpu *cpu, const uint64_t *pfns,
     size_t count, struct freehold_error *error);
 
@@ -803,107 +743,82 @@ enum freehold_status freehold_flush(const struct freehold_cpu *cpu, struct freeh
 
 /* ---- The bare allocator: one chunk ---- */
 
-/** Allocates what the request says; writes the first frame to `pfn`.
- *
- * Constant time from what the CPU has in hand; otherwise a bounded amount of work to get more.
- * Before it fails every CPU is asked, unless the request may not wait. */
+/** Allocates what the request says; writes the first frame to `pfn`. Constant time from what the
+ * CPU has in hand; otherwise a bounded amount of work to get more. Before it fails every CPU is
+ * asked, unless the request may not wait. */
 enum freehold_status freehold_alloc(const struct freehold_cpu *cpu,
     const struct freehold_request *request, uint64_t *pfn, struct freehold_error *error);
 
-/** Frees `2^order` frames: any aligned part of what was allocated, on whatever CPU. Never waits
- * for a lock.
- *
- * Frames that are free already are refused. Where both frees run at the same moment, one of
- * them by the CPU that leases the frame's word, neither may see the other: the frame is free
- * once, and the platform's `late_double_free` is told. */
+/** Frees `2^order` frames: any aligned part of what was allocated, on whatever CPU. Never waits for
+ * a lock. Frames that are free already are refused; of two frees at the same moment, one of them
+ * by the CPU that leases the frame's word, neither may see the other: the frame is free once, and
+ * the platform's `late_double_free` is told. */
 enum freehold_status freehold_free(const struct freehold_cpu *cpu, uint64_t pfn, uint8_t order,
     struct freehold_error *error);
 
 /* ---- The bare allocator: runs, and frames that are named ---- */
 
-/** Allocates exactly the frames from `start` to `end` (not included), having `migrate` move
- * their users away.
- *
- * Takes time proportional to the range, times the rounds of migration (5 at most). Fails with
- * `FREEHOLD_STATUS_BAD_RANGE`, or with `FREEHOLD_STATUS_BUSY` and the first frame that is still
- * in use; every block is as it was then, but for what `migrate` has moved. */
+/** Allocates exactly the frames from `start` to `end` (not included), having `migrate` move their
+ * users away. Takes time proportional to the range, times the rounds of migration (5 at most). On
+ * failure every block is as it was, but for what `migrate` has moved. */
 enum freehold_status freehold_alloc_contig_range(const struct freehold_allocator *allocator,
     uint64_t start, uint64_t end, freehold_migrate migrate, void *user,
     struct freehold_error *error);
 
-/** Finds and allocates `count` frames in a row, any number, that start at a multiple of
- * `2^align` frames and lie from `from` to `below` (not included; 0 for no limit), in any zone;
- * writes the first to `pfn`. To be freed by `freehold_free_range`.
+/** Finds and allocates `count` frames in a row, any number, that start at a multiple of `2^align`
+ * frames and lie from `from` to `below` (not included; 0 for no limit), in any zone; writes the
+ * first to `pfn`. To be freed by `freehold_free_range`.
  *
- * First where nothing has to be moved; then, unless `migrate` is null, where only movable and
- * CMA blocks are in the way. Tries at most 32 candidates. */
+ * First where nothing has to be moved; then, unless `migrate` is null, where only movable and CMA
+ * blocks are in the way. Tries at most 32 candidates. */
 enum freehold_status freehold_alloc_contig(const struct freehold_allocator *allocator,
     uint64_t count, uint8_t align, uint64_t from, uint64_t below, freehold_migrate migrate,
     void *user, uint64_t *pfn, struct freehold_error *error);
 
 /* ---- The bare allocator: CPUs ---- */
 
-/** Takes a CPU for the caller, until `freehold_release`: its calls need no atomic
- * read-modify-write then, where the platform has a heavy barrier.
- *
- * Fails with `FREEHOLD_STATUS_CPU_OFFLINE` or `FREEHOLD_STATUS_CPU_OWNED`. */
+/** Takes a CPU for the caller, until `freehold_release`: its calls need no atomic read-modify-write
+ * then, where the platform has a heavy barrier. */
 enum freehold_status freehold_own(const struct freehold_allocator *allocator, uint16_t cpu,
     const struct freehold_cpu **handle, struct freehold_error *error);
 
-/** Gives an owned CPU back, with all that it holds; the handle is dead then. Using it again is
- * refused with `FREEHOLD_STATUS_CPU_NOT_OWNED`, unless somebody else owns the CPU by then,
- * whose handle it is.
- *
- * Thread safety: the thread that uses the handle. */
+/** Gives an owned CPU back, with all that it holds, by the thread that uses the handle; the handle
+ * is dead then. Using it again is refused with `FREEHOLD_STATUS_CPU_NOT_OWNED`, unless somebody
+ * else owns the CPU by then, whose handle it is. */
 enum freehold_status freehold_release(const struct freehold_cpu *cpu, struct freehold_error *error);
 
-/** That CPU, from anywhere: for hosts that know better than a callback, for tests and replays.
- * Null where there is no such CPU; whether it is online is checked by each call. Nothing to
- * give back. */
+/** That CPU, from anywhere; null where there is no such CPU. Whether it is online is checked by
+ * each call. Nothing to give back. */
 const struct freehold_cpu *freehold_on(const struct freehold_allocator *allocator, uint16_t cpu);
 
-/** The current CPU: each call asks the platform's `current_cpu` which one that is. Nothing to
- * give back. */
+/** The current CPU: each call asks the platform's `current_cpu` which one that is. */
 const struct freehold_cpu *freehold_here(const struct freehold_allocator *allocator);
 
 #if defined(FREEHOLD_HOSTED)
 /* ---- The arena: making it, frames by number ---- */
 
-/** An arena of at least that many bytes of private memory, with every knob at its default; see
- * `freehold_arena_new_with` for the knobs. To be given to `freehold_arena_destroy`.
- *
- * In a process that has called mlockall(MCL_FUTURE) the kernel backs and locks all of an arena
- * at once: make it before that call, or as small as it has to be. */
+/** An arena of at least that many bytes of private memory, with every knob at its default. To be
+ * given to `freehold_arena_destroy`. In a process that has called mlockall(MCL_FUTURE) the kernel
+ * backs and locks all of it at once. */
 enum freehold_status freehold_arena_new(uint64_t bytes, struct freehold_arena **arena,
     struct freehold_error *error);
 
 /** Ends an arena and sets the pointer to null; its memory goes back to the OS, frames that are
- * still allocated included. A null arena is fine and nothing is done. Whoever uses another copy
- * of the pointer later is told `FREEHOLD_STATUS_ENDED`.
+ * still allocated included. A null arena is fine and nothing is done. Whoever uses another copy of
+ * the pointer later is told `FREEHOLD_STATUS_ENDED`.
  *
- * Thread safety: nobody may be using the arena or its frames, or use them later. Threads that
- * have used it need not have ended. */
+ * Thread safety: nobody may be using the arena or its frames, or use them later. */
 enum freehold_status freehold_arena_destroy(struct freehold_arena **arena,
     struct freehold_error *error);
 
-/** Allocates what the request says, without limits; writes the first frame to `pfn`. What is in
+/** Allocates what the request says; writes the first frame to `pfn`. What is in
  * the frames is whatever their last user left. */
 enum freehold_status freehold_arena_alloc(const struct freehold_arena *arena,
     const struct freehold_request *request, uint64_t *pfn, struct freehold_error *error);
 
-/** Allocates single frames of a `freehold_migratetype` until `count` are there or memory is not;
- * writes them to `pfns` and how many there are to `allocated`. Fails only where not a single
- * frame was allocated. */
-enum freehold_status freehold_arena_alloc_bulk(const struct freehold_arena *arena,
-    uint8_t migratetype, uint64_t *pfns, size_t count, size_t *allocated,
-    struct freehold_error *error);
-
-/** Frees `2^order` frames: any aligned part of what was allocated, from any thread. Never waits
- * for a lock.
- *
- * Frames that are free already are refused. Where both frees run at the same moment, one of
- * them by the thread whose CPU leases the frame's word, neither may see the other: then it is
- * counted in `late_double_frees` of the statistics. */
+/** Frees `2^order` frames: any aligned part of what was allocated, from any thread. Never waits for
+ * a lock. Frames that are free already are refused, as by `freehold_free`; what neither of two
+ * frees could see is counted in `late_double_frees` of the statistics. */
 enum freehold_status freehold_arena_free(const struct freehold_arena *arena, uint64_t pfn,
     uint8_t order, struct freehold_error *error);
 
@@ -911,38 +826,17 @@ enum freehold_status freehold_arena_free(const struct freehold_arena *arena, uin
 enum freehold_status freehold_arena_free_range(const struct freehold_arena *arena, uint64_t start,
     uint64_t end, struct freehold_error *error);
 
-/** Frees single frames, in any order. Where a frame cannot be freed the call ends: `error->done`
- * frames before it have been freed, those behind it have not. */
-enum freehold_status freehold_arena_free_bulk(const struct freehold_arena *arena,
-    const uint64_t *pfns, size_t count, struct freehold_error *error);
-
-/** Gives back what the calling thread's CPU has in hand, so that others can allocate it: for a
- * thread about to sleep for long. A thread that ends does so by itself. What it has freed is
- * visible to others without this. */
-enum freehold_status freehold_arena_flush(const struct freehold_arena *arena,
-    struct freehold_error *error);
-
-/** Gathers all free frames that threads hold in the zones' hands: for tests, and before looking
- * for very large runs. */
-enum freehold_status freehold_arena_drain(const struct freehold_arena *arena,
-    struct freehold_error *error);
-
-/** Checks every invariant. Fails with `FREEHOLD_STATUS_BROKEN` and the first violation.
- *
- * Thread safety: everybody else waits meanwhile. Only to be relied on while nobody frees. */
+/** Checks every invariant; fails with the first violation. Everybody else waits meanwhile. Only to
+ * be relied on while nobody frees. */
 enum freehold_status freehold_arena_validate(const struct freehold_arena *arena,
     struct freehold_error *error);
 
 /* ---- The arena: frames as memory ---- */
 
 /** So many neighbouring frames, any number, written to `out`. What is in them is whatever their
- * last user left.
- *
- * A power of two of frames is a chunk, aligned to its size, and is refused where no such chunk
- * is free. Any other number is taken from wherever so many are free; where memory is scarce
- * that is a search of the whole arena.
- *
- * Fails with `FREEHOLD_STATUS_NO_MEMORY` where there is no such chunk or run of free frames. */
+ * last user left. A power of two of frames is a chunk, aligned to its size. Any other number is
+ * taken from wherever so many are free; where memory is scarce that is a search of the whole
+ * arena. */
 enum freehold_status freehold_arena_frames(const struct freehold_arena *arena, uint64_t count,
     struct freehold_frames *out, struct freehold_error *error);
 
@@ -951,33 +845,15 @@ enum freehold_status freehold_arena_frames(const struct freehold_arena *arena, u
 enum freehold_status freehold_arena_zeroed(const struct freehold_arena *arena, uint64_t count,
     struct freehold_frames *out, struct freehold_error *error);
 
-/** Adds the `more` frames right behind these, if they are free: nothing is moved. What is in
- * them is whatever their last user left.
- *
- * Fails with `FREEHOLD_STATUS_BUSY` where one of them is in use,
- * `FREEHOLD_STATUS_OUTSIDE_ARENA` behind the arena's end. */
-enum freehold_status freehold_arena_extend_frames(const struct freehold_arena *arena,
-    struct freehold_frames *frames, uint64_t more, struct freehold_error *error);
-
 /** Gives frames back to their arena, on whichever thread, and sets `frames` to no frames. No
  * frames are fine and nothing is done. */
 enum freehold_status freehold_arena_free_frames(const struct freehold_arena *arena,
     struct freehold_frames *frames, struct freehold_error *error);
 
-/** Cuts frames in two: `first` keeps the first `count`, `rest` gets the others. Nothing happens
- * in the arena: any part of an allocation may be freed on its own.
- *
- * Fails with `FREEHOLD_STATUS_INVALID_ARGUMENT` where one part would be empty. */
+/** Cuts frames in two: `first` keeps the first `count`, `rest` gets the others. Nothing happens in
+ * the arena: any part of an allocation may be freed on its own. */
 enum freehold_status freehold_frames_split(struct freehold_frames *first, uint64_t count,
     struct freehold_frames *rest, struct freehold_error *error);
-
-/** Makes one of two whose frames are neighbours, in either order: `first` gets them all, `other`
- * none.
- *
- * Fails with `FREEHOLD_STATUS_INVALID_ARGUMENT` where they are not neighbours or of two arenas;
- * both are as they were then. */
-enum freehold_status freehold_frames_merge(struct freehold_frames *first,
-    struct freehold_frames *other, struct freehold_error *error);
 
 /** Where a frame is; null for frames of other arenas. Reading and writing there is for whoever
  * has the frame. */
@@ -990,19 +866,12 @@ uint64_t freehold_arena_pfn_of(const struct freehold_arena *arena, const void *p
 struct freehold_frame_range freehold_arena_range(const struct freehold_arena *arena);
 
 /** The memfd behind the frames, for a second mapping, with frame `pfn` at
- * `freehold_arena_offset`;
- * -1 for other kinds of memory. It stays the arena's: not to be closed, its size not to be
- * changed. Whoever reads or writes frames through it must have those frames. */
+ * (`pfn` - `freehold_arena_range(arena).start`) * 4096; -1 for other kinds of memory. It is not to
+ * be closed, nor its size changed. Whoever uses frames through it must have those frames. */
 int freehold_arena_memfd(const struct freehold_arena *arena);
 
-/** Where a frame is in the memfd, in bytes; -1 for frames of other arenas. */
-int64_t freehold_arena_offset(const struct freehold_arena *arena, uint64_t pfn);
-
-/** Has the kernel back the frames from `start` to `end` (not included) now, so that it says here
- * if it cannot, instead of by a signal at the first touch. What is in them does not change.
- *
- * Fails with `FREEHOLD_STATUS_OS` where memory does not suffice; frames before the one that
- * failed may be backed. */
+/** Has the kernel back the frames from `start` to `end` (not included) now, so that it says here if
+ * it cannot, instead of by a signal at the first touch. On failure those before may be backed. */
 enum freehold_status freehold_arena_populate(const struct freehold_arena *arena, uint64_t start,
     uint64_t end, struct freehold_error *error);
 
@@ -1011,27 +880,20 @@ enum freehold_status freehold_arena_populate(const struct freehold_arena *arena,
 enum freehold_status freehold_arena_frames_in_memory(const struct freehold_arena *arena,
     uint64_t start, uint64_t end, uint64_t *count, struct freehold_error *error);
 
-/** Gives free memory back to the OS, now: every wholly free block,
- * and of blocks in use the aligned runs of 8 free frames or more. What it did is written to
- * `released`, unless that is null.
- *
- * Fails with `FREEHOLD_STATUS_OS` for the first run of blocks that the kernel refused; all
- * others were given back. */
+/** Gives free memory back to the OS, now: every wholly free block, and of blocks in use the aligned
+ * runs of 8 free frames or more. What it did is written to `released`, unless that is null. Of
+ * what the kernel refuses it tells the first; all else was given back. */
 enum freehold_status freehold_arena_trim(const struct freehold_arena *arena,
     struct freehold_released *released, struct freehold_error *error);
 
 /** Gives back the blocks that have been wholly free, and untouched, since the last call, and
  * free runs of those of which nothing was handed out since; does the periodic work of the
- * threads' CPUs. To be called once each decay time, unless the background thread does. What it
- * did is written to `released`, unless that is null. */
+ * threads' CPUs. To be called each 10 s or so, from a thread of the program's. What it did is
+ * written to `released`, unless that is null. */
 enum freehold_status freehold_arena_pass(const struct freehold_arena *arena,
     struct freehold_released *released, struct freehold_error *error);
 
-/** An arena with these knobs. Takes about a millisecond, whatever its size. To be given to
- * `freehold_arena_destroy`.
- *
- * Fails with `FREEHOLD_STATUS_INVALID_ARGUMENT` for a knob out of its range, and with
- * `FREEHOLD_STATUS_OS` where the kernel has no address space, no huge pages or no memory.
+/** An arena with these knobs. Takes about a millisecond, whatever its size.
  *
  * Requires: the callbacks can be called with `user` on any thread until the arena is destroyed. */
 enum freehold_status freehold_arena_new_with(const struct freehold_arena_options *options,
@@ -1040,113 +902,76 @@ enum freehold_status freehold_arena_new_with(const struct freehold_arena_options
 /** Counters, and what is resident. Takes no time to speak of. */
 enum freehold_status freehold_arena_read_stats(const struct freehold_arena *arena,
     struct freehold_arena_stats *stats, struct freehold_error *error);
-
-/** How many frames are free, wherever they are held. Looks at every block; exact while nothing
- * runs. */
-uint64_t freehold_arena_free_frame_count(const struct freehold_arena *arena);
-
-/** The allocator's view of one zone; there is one for each memory node. */
-enum freehold_status freehold_arena_read_zone_stats(const struct freehold_arena *arena, size_t zone,
-    struct freehold_zone_stats *stats, struct freehold_error *error);
 #endif
 
 /* ---- The bare allocator: CPUs and memory that come and go ---- */
 
-/** A CPU comes online; nothing where it is already.
- *
- * Thread safety: hotplug calls wait for each other. */
+/** A CPU comes online; nothing where it is already. Hotplug calls, here and below, wait for each
+ * other. */
 enum freehold_status freehold_cpu_online(const struct freehold_allocator *allocator, uint16_t cpu,
     struct freehold_error *error);
 
-/** A CPU goes offline: everything it holds goes to the zones. Frees of what it allocated may go
- * on meanwhile.
- *
- * Fails with `FREEHOLD_STATUS_CPU_OWNED` where somebody owns it.
- *
- * Thread safety: hotplug calls wait for each other. */
+/** A CPU that nobody owns goes offline: everything it holds goes to the zones. Frees of what it
+ * allocated may go on meanwhile. */
 enum freehold_status freehold_cpu_offline(const struct freehold_allocator *allocator, uint16_t cpu,
     struct freehold_error *error);
 
-/** Adds the frames from `start` to `end` (not included) to the zone whose span covers them; all
- * of them are free at once. Watermarks that follow the Linux formulae are computed again.
- *
- * Thread safety: hotplug calls wait for each other. */
+/** Adds the frames from `start` to `end` (not included) to the zone whose span covers them, all of
+ * them free. Watermarks that follow the Linux formulae are computed again. */
 enum freehold_status freehold_add_memory(const struct freehold_allocator *allocator, uint64_t start,
     uint64_t end, struct freehold_error *error);
 
-/** Adds the frames from `start` to `end` (not included), whole pageblocks, to the zone whose
- * span covers them, all of them in use: they become free as somebody frees them, in chunks of
- * any order. Watermarks that follow the Linux formulae are computed again.
- *
- * Thread safety: hotplug calls wait for each other. */
+/** `freehold_add_memory` of whole pageblocks, all of them in use: they become free as somebody
+ * frees them, in chunks of any order. */
 enum freehold_status freehold_add_memory_in_use(const struct freehold_allocator *allocator,
     uint64_t start, uint64_t end, struct freehold_error *error);
 
 /** Removes the frames from `start` to `end` (not included), all of which must be free: whole
- * pageblocks, or up to the end of a piece of memory. What CPUs lease of them is taken back
- * first.
- *
- * Thread safety: hotplug calls wait for each other. */
+ * pageblocks, or up to the end of a piece of memory. What CPUs lease of them is taken back. */
 enum freehold_status freehold_remove_memory(const struct freehold_allocator *allocator,
     uint64_t start, uint64_t end, struct freehold_error *error);
 
 /* ---- The bare allocator: pageblocks, reserves ---- */
 
-/** Writes to `block` what the pageblock is that a frame lies in. Takes no lock; exact while
- * nothing runs.
- *
- * Fails with `FREEHOLD_STATUS_BAD_RANGE` where there is no memory. */
+/** Writes to `block` what the pageblock is that a frame lies in. Takes no lock; exact while nothing
+ * runs. */
 enum freehold_status freehold_read_pageblock(const struct freehold_allocator *allocator,
     uint64_t pfn, struct freehold_pageblock *block, struct freehold_error *error);
 
-/** Takes those frames from `start` to `end` (not included), all of one pageblock, that are free,
- * as if each had been allocated by itself; writes which these were to `taken`.
+/** Takes those frames from `start` to `end` (not included), all of one pageblock, that are free, as
+ * if each had been allocated by itself; writes which these were to `taken`. Waits for nobody.
  *
- * Left where they are: frames that a CPU has in hand, and a block that is free as a whole,
- * unless it is isolated, in which case nobody has any of it in hand. Waits for nobody.
- *
- * Fails with `FREEHOLD_STATUS_ZERO_LENGTH`, or `FREEHOLD_STATUS_BAD_RANGE` where the range goes
- * on behind the block's end. */
+ * Left are frames that a CPU has in hand, and a block that is free as a whole; of an isolated
+ * block nothing is left. */
 enum freehold_status freehold_take_free(const struct freehold_allocator *allocator, uint64_t start,
     uint64_t end, struct freehold_block_frames *taken, struct freehold_error *error);
 
-/** Isolates every pageblock that the frames from `start` to `end` (not included) touch, or none:
- * nothing is allocated from them until `freehold_restore`. What is freed into them stays there.
- *
- * Takes one heavy barrier where CPUs have some of it in hand. Fails with
- * `FREEHOLD_STATUS_BAD_RANGE`, or with `FREEHOLD_STATUS_BUSY` and the first frame whose block
- * is isolated already. */
+/** Isolates every pageblock that the frames from `start` to `end` (not included) touch, or none,
+ * where one is isolated already: nothing is allocated from them until `freehold_restore`. What is
+ * freed into them stays there. Takes one heavy barrier where CPUs have some of it in hand. */
 enum freehold_status freehold_isolate(const struct freehold_allocator *allocator, uint64_t start,
     uint64_t end, struct freehold_error *error);
 
 /** Ends the isolation of every pageblock that the frames from `start` to `end` (not included)
- * touch: their free frames are anybody's. Waits for nobody.
- *
- * Thread safety: the party that has isolated them. */
+ * touch, by the party that has isolated them. Waits for nobody. */
 enum freehold_status freehold_restore(const struct freehold_allocator *allocator, uint64_t start,
     uint64_t end, struct freehold_error *error);
 
-/** From now on the program says when a zone's memory is short, by `FREEHOLD_ALLOC_HIGH_ATOMIC`.
- * Such requests of orders 1 to 8 take HIGHATOMIC pageblocks first, after what their CPU has in
- * hand, and of an ordinary pageblock only by keeping it, up to 1 % of the zone. No HIGHATOMIC
- * pageblock becomes ordinary but by `freehold_give_up_reserve`, whatever fails. Without this the
- * allocator decides both by its watermarks.
- *
- * Fails with `FREEHOLD_STATUS_CONFIG_ZONES` where there is no such zone. */
+/** From now on the program says when a zone's memory is short, by `FREEHOLD_ALLOC_HIGH_ATOMIC`;
+ * without this the allocator goes by its watermarks. Such requests of orders 1 to 8 take
+ * HIGHATOMIC pageblocks first, after what their CPU has in hand, and of an ordinary pageblock only
+ * by keeping it, up to 1 % of the zone. Only `freehold_give_up_reserve`
+ * makes one ordinary again. */
 enum freehold_status freehold_leave_reserve_to_host(const struct freehold_allocator *allocator,
     size_t zone, struct freehold_error *error);
 
-/** One HIGHATOMIC pageblock of a zone that has free frames becomes an ordinary one of that
- * `freehold_migratetype`. False where there is none, no such zone, or no such ordinary type.
- * Takes no lock. */
+/** A HIGHATOMIC pageblock of a zone that has free frames becomes an ordinary one of that
+ * `freehold_migratetype`. False where there is none, no such zone or type. Takes no lock. */
 bool freehold_give_up_reserve(const struct freehold_allocator *allocator, size_t zone,
     uint8_t migratetype);
 
 /** Writes to `reserve` what a zone keeps: for a watermark that its free frames do not count for.
- * Takes no lock. Exact while nothing runs; looks at a line of each CPU where there are such
- * pageblocks, at none otherwise.
- *
- * Fails with `FREEHOLD_STATUS_CONFIG_ZONES` where there is no such zone. */
+ * Takes no lock. Exact while nothing runs; looks at a line of each CPU where anything is kept. */
 enum freehold_status freehold_read_reserve(const struct freehold_allocator *allocator, size_t zone,
     struct freehold_reserve *reserve, struct freehold_error *error);
 
@@ -1158,12 +983,8 @@ enum freehold_status freehold_read_zone_stats(const struct freehold_allocator *a
     size_t zone, struct freehold_zone_stats *stats, struct freehold_error *error);
 
 /** The fewest naturally aligned chunks that the free frames of a zone's blocks of one
- * `freehold_migratetype` form, by order: `chunks` has room for `FREEHOLD_ORDERS` numbers.
- * Frames of isolated blocks are of `FREEHOLD_MIGRATETYPE_ISOLATE`. Takes no lock; walks all
- * blocks of the zone. Exact while nothing runs.
- *
- * Fails with `FREEHOLD_STATUS_CONFIG_ZONES` where there is no such zone, or with
- * `FREEHOLD_STATUS_BAD_MIGRATETYPE`. */
+ * `freehold_migratetype` form, by order: `chunks` has room for `FREEHOLD_ORDERS` numbers. Takes no
+ * lock; walks all blocks of the zone. Exact while nothing runs. */
 enum freehold_status freehold_read_free_chunks(const struct freehold_allocator *allocator,
     size_t zone, uint8_t migratetype, uint64_t *chunks, struct freehold_error *error);
 
@@ -1172,8 +993,7 @@ enum freehold_status freehold_read_totals(const struct freehold_allocator *alloc
     struct freehold_totals *totals, struct freehold_error *error);
 
 /** The share of free memory that cannot serve a request of `order`, in thousandths: the
- * unusable-free-space index (Gorman and Whitcroft, 2006). 0 when all of it can, when nothing is
- * free, and for a null pointer. */
+ * unusable-free-space index (Gorman and Whitcroft, 2006). 0 when nothing is free. */
 uint64_t freehold_zone_stats_unusable_permille(const struct freehold_zone_stats *stats,
     uint8_t order);
 
@@ -1184,9 +1004,7 @@ int32_t freehold_zone_stats_largest_free_order(const struct freehold_zone_stats 
  * Never null; not to be freed. */
 const char *freehold_strerror(int status);
 
-/** The version of the library that is linked: `(major << 16) | (minor << 8) | patch`.
- *
- * To be compared with the header's `FREEHOLD_VERSION_MAJOR` and `FREEHOLD_VERSION_MINOR`. */
+/** The version of the library that is linked: `(major << 16) | (minor << 8) | patch`. */
 uint32_t freehold_version_number(void);
 
 /** The version of the library that is linked, as text: `"0.1.0"`. Never null; not to be freed. */

@@ -95,14 +95,6 @@ public:
         return Frames(rest);
     }
 
-    /* Takes frames over that are this one's neighbours, on either side. */
-    void merge(Frames other)
-    {
-        detail::check([&](freehold_error *error) {
-            return freehold_frames_merge(&raw_, &other.raw_, error);
-        });
-    }
-
     /* Gives the frames home now. */
     void reset() noexcept
     {
@@ -167,8 +159,6 @@ public:
             [&](freehold_error *error) { return freehold_arena_read_stats(get(), &stats, error); });
         return stats;
     }
-
-    std::uint64_t free_frames() const noexcept { return freehold_arena_free_frame_count(get()); }
 
     /* For every call that has no method here. */
     freehold_arena *get() const noexcept { return raw_.get(); }

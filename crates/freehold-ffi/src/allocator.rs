@@ -107,9 +107,8 @@ pub unsafe extern "C" fn freehold_config_init(
     unsafe { put_if_wanted(config, value) };
 }
 
-/// How many bytes of metadata `freehold_new` needs for this configuration, whatever the
-/// alignment of the region: 100 for each 2 MiB of memory (0.0048 %), in whole sections of 128
-/// MiB, and a few KiB for each CPU.
+/// How many bytes of metadata `freehold_new` needs, whatever the alignment of the region: 100 for
+/// each 2 MiB of memory (0.0048 %), in whole sections of 128 MiB, and a few KiB for each CPU.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_metadata_size(
     config: *const Config,
@@ -125,18 +124,13 @@ pub unsafe extern "C" fn freehold_metadata_size(
     }
 }
 
-/// Makes an allocator inside `metadata`, with all memory of the configuration free. There is
-/// nothing to give back but that region; see `freehold_destroy`.
-///
-/// Takes time proportional to the memory managed: one bit is written for each 2 MiB, and what
-/// CPUs need; a pageblock's own metadata only when its section of 128 MiB is first used. None of
-/// the memory managed is touched, now or later.
-///
-/// Thread safety: other threads may use the allocator once the pointer has been published to
-/// them.
+/// Makes an allocator inside `metadata`, with all memory of the configuration free. Takes time
+/// proportional to that memory: one bit is written for each 2 MiB, and what CPUs need; a
+/// pageblock's own metadata only when its section of 128 MiB is first used. The memory managed is
+/// never touched.
 ///
 /// Requires: `metadata` points to `metadata_size` bytes that are the allocator's alone until
-/// `freehold_destroy`.
+/// `freehold_destroy`. Other threads get the pointer by a release and an acquire.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_new(
     config: *const Config,
@@ -193,10 +187,8 @@ fn make(
     Ok(allocator)
 }
 
-/// Ends an allocator: its metadata region is the caller's again. Frames that are allocated are
-/// nobody's business any more. A null pointer is fine and does nothing.
-///
-/// Fails with `FREEHOLD_STATUS_CPU_OWNED` while a CPU is owned; the allocator goes on then.
+/// Ends an allocator: its metadata region is the caller's again. Fails while a CPU is owned. A null
+/// pointer is fine and does nothing.
 ///
 /// Thread safety: nobody may be using the allocator, or use it later.
 #[unsafe(no_mangle)]
@@ -223,14 +215,13 @@ pub unsafe extern "C" fn freehold_zone_of(allocator: *const Allocator, pfn: u64)
     zone.map_or(-1, |zone| zone as i32)
 }
 
-/// Whether a zone may have a free chunk of that order which no CPU has in hand, by a glance at
-/// what the zone knows of its blocks: for a kernel's watermark check of a high order. Of `flags`
-/// `FREEHOLD_ALLOC_CMA` says whether frames of CMA blocks will do, `FREEHOLD_ALLOC_HIGH_ATOMIC`
-/// and `FREEHOLD_ALLOC_OOM` whether those of HIGHATOMIC blocks will. False where there is no
-/// such zone, order or flag.
+/// Whether a zone may have a free chunk of that order which no CPU has in hand: for a kernel's
+/// watermark check of a high order. Of `flags` `FREEHOLD_ALLOC_CMA` says whether frames of CMA
+/// blocks will do, `FREEHOLD_ALLOC_HIGH_ATOMIC` and `FREEHOLD_ALLOC_OOM` whether those of
+/// HIGHATOMIC blocks will. False where there is no such zone, order or flag.
 ///
-/// Walks nothing. "No" is exact while nothing runs and no CPU has frames in hand; "yes" may be
-/// out of date. Orders above 9 are answered by the number of whole blocks, wherever they lie.
+/// Walks nothing. "No" is exact while nothing runs and no CPU has frames in hand. Orders above 9
+/// are answered by the number of whole blocks, wherever they lie.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_may_have_free(
     allocator: *const Allocator,
@@ -245,9 +236,8 @@ pub unsafe extern "C" fn freehold_may_have_free(
         .is_some_and(|((this, o), flags)| this.engine.may_have_free(zone, o, flags))
 }
 
-/// Sets a zone's watermarks, in frames. They no longer follow the Linux formulae then.
-///
-/// Thread safety: waits for the zone lock.
+/// Sets a zone's watermarks, in frames. They no longer follow the Linux formulae then. Waits for
+/// the zone lock.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_set_watermarks(
     allocator: *const Allocator,
@@ -265,10 +255,7 @@ pub unsafe extern "C" fn freehold_set_watermarks(
     }
 }
 
-/// Gives all that CPUs hold free back to the zones. Takes time proportional to the
-/// blocks held.
-///
-/// Thread safety: waits for each CPU's lock in turn.
+/// Gives all that CPUs hold free back to the zones. Waits for each CPU's lock in turn.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_drain_all(
     allocator: *const Allocator,
@@ -283,12 +270,8 @@ pub unsafe extern "C" fn freehold_drain_all(
     }
 }
 
-/// Checks every invariant. Takes time proportional to the memory managed.
-///
-/// Fails with `FREEHOLD_STATUS_BROKEN` and the first violation: a defect of the allocator, or
-/// somebody wrote into its metadata.
-///
-/// Thread safety: everybody else waits meanwhile. Only to be relied on while nobody frees.
+/// Checks every invariant; fails with the first violation. Takes time proportional to the memory
+/// managed, while everybody else waits. Only to be relied on while nobody frees.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_validate(
     allocator: *const Allocator,

@@ -6,10 +6,8 @@ use crate::error::{Error, answer, tell};
 use crate::request::Request;
 use crate::status::Status;
 
-/// Allocates single frames until `count` are there or memory is not; writes them to `pfns` and
-/// how many there are to `allocated`. The request must be of order 0.
-///
-/// Fails only where not a single frame was allocated.
+/// Allocates single frames until `count` are there or memory is not; writes them to `pfns` and how
+/// many there are to `allocated`. Fails only where there is not one. The request is of order 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_alloc_bulk(
     cpu: *const Cpu,
@@ -42,10 +40,8 @@ pub unsafe extern "C" fn freehold_free_range(
     unsafe { answer(error, || Ok(call!(cpu, handle => handle.free_range(frames(start, end)))?)) }
 }
 
-/// Frees single frames, in any order. Never waits for a lock.
-///
-/// Where a frame cannot be freed the call ends: `error->done` frames before it have been freed,
-/// those behind it have not.
+/// Frees single frames, in any order. Never waits for a lock. Where a frame cannot be freed the
+/// call ends: `error->done` frames before it have been freed, those behind it have not.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_free_bulk(
     cpu: *const Cpu,

@@ -9,10 +9,9 @@ use crate::error::{Error, answer, fail_alloc, fail_free, tell};
 use crate::request::Request;
 use crate::status::Status;
 
-/// Allocates what the request says; writes the first frame to `pfn`.
-///
-/// Constant time from what the CPU has in hand; otherwise a bounded amount of work to get more.
-/// Before it fails every CPU is asked, unless the request may not wait.
+/// Allocates what the request says; writes the first frame to `pfn`. Constant time from what the
+/// CPU has in hand; otherwise a bounded amount of work to get more. Before it fails every CPU is
+/// asked, unless the request may not wait.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_alloc(
     cpu: *const Cpu,
@@ -174,12 +173,10 @@ unsafe fn alloc_any(
     }
 }
 
-/// Frees `2^order` frames: any aligned part of what was allocated, on whatever CPU. Never waits
-/// for a lock.
-///
-/// Frames that are free already are refused. Where both frees run at the same moment, one of
-/// them by the CPU that leases the frame's word, neither may see the other: the frame is free
-/// once, and the platform's `late_double_free` is told.
+/// Frees `2^order` frames: any aligned part of what was allocated, on whatever CPU. Never waits for
+/// a lock. Frames that are free already are refused; of two frees at the same moment, one of them
+/// by the CPU that leases the frame's word, neither may see the other: the frame is free once, and
+/// the platform's `late_double_free` is told.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_free(
     cpu: *const Cpu,

@@ -54,8 +54,7 @@ pub struct Zone {
     /// Where its memory may lie, now and later. Both ends pageblock-aligned (512 frames); zones
     /// must not overlap. Both zero: just what its memory needs.
     pub span: FrameRange,
-    /// The memory there is at first: pieces within the span that do not overlap, of any
-    /// alignment.
+    /// The memory there is at first: pieces within the span, apart, of any alignment.
     pub memory: *const FrameRange,
     /// How many pieces.
     pub memory_count: usize,
@@ -87,15 +86,13 @@ pub struct Config {
     pub zones: *const Zone,
     /// How many zones.
     pub zone_count: usize,
-    /// The node of each CPU; may be null with a count of 0. CPUs behind the end of the array are
-    /// on node 0.
+    /// The node of each CPU; those behind the end of the array are on node 0.
     pub cpu_nodes: *const u8,
     /// How many entries that has.
     pub cpu_node_count: usize,
     /// How many CPUs there can be, 1 to 32,766, numbered from 0.
     pub cpus: u16,
-    /// How many of them, from CPU 0 on, are online at once. The others come by
-    /// `freehold_cpu_online`.
+    /// How many of them, from CPU 0 on, are online at once.
     pub online: u16,
     /// How many pieces of memory may be added at run time, over all zones.
     pub extra_ranges: u16,

@@ -27,12 +27,9 @@ unsafe fn mover(migrate: Migrate, user: *mut c_void) -> impl FnMut(FrameRange) -
     }
 }
 
-/// Allocates exactly the frames from `start` to `end` (not included), having `migrate` move
-/// their users away.
-///
-/// Takes time proportional to the range, times the rounds of migration (5 at most). Fails with
-/// `FREEHOLD_STATUS_BAD_RANGE`, or with `FREEHOLD_STATUS_BUSY` and the first frame that is still
-/// in use; every block is as it was then, but for what `migrate` has moved.
+/// Allocates exactly the frames from `start` to `end` (not included), having `migrate` move their
+/// users away. Takes time proportional to the range, times the rounds of migration (5 at most). On
+/// failure every block is as it was, but for what `migrate` has moved.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_alloc_contig_range(
     allocator: *const Allocator,
@@ -52,12 +49,12 @@ pub unsafe extern "C" fn freehold_alloc_contig_range(
     }
 }
 
-/// Finds and allocates `count` frames in a row, any number, that start at a multiple of
-/// `2^align` frames and lie from `from` to `below` (not included; 0 for no limit), in any zone;
-/// writes the first to `pfn`. To be freed by `freehold_free_range`.
+/// Finds and allocates `count` frames in a row, any number, that start at a multiple of `2^align`
+/// frames and lie from `from` to `below` (not included; 0 for no limit), in any zone; writes the
+/// first to `pfn`. To be freed by `freehold_free_range`.
 ///
-/// First where nothing has to be moved; then, unless `migrate` is null, where only movable and
-/// CMA blocks are in the way. Tries at most 32 candidates.
+/// First where nothing has to be moved; then, unless `migrate` is null, where only movable and CMA
+/// blocks are in the way. Tries at most 32 candidates.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_alloc_contig(
     allocator: *const Allocator,

@@ -153,10 +153,8 @@ macro_rules! call {
 }
 pub(crate) use call;
 
-/// Takes a CPU for the caller, until `freehold_release`: its calls need no atomic
-/// read-modify-write then, where the platform has a heavy barrier.
-///
-/// Fails with `FREEHOLD_STATUS_CPU_OFFLINE` or `FREEHOLD_STATUS_CPU_OWNED`.
+/// Takes a CPU for the caller, until `freehold_release`: its calls need no atomic read-modify-write
+/// then, where the platform has a heavy barrier.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_own(
     allocator: *const Allocator,
@@ -176,11 +174,9 @@ pub unsafe extern "C" fn freehold_own(
     }
 }
 
-/// Gives an owned CPU back, with all that it holds; the handle is dead then. Using it again is
-/// refused with `FREEHOLD_STATUS_CPU_NOT_OWNED`, unless somebody else owns the CPU by then,
-/// whose handle it is.
-///
-/// Thread safety: the thread that uses the handle.
+/// Gives an owned CPU back, with all that it holds, by the thread that uses the handle; the handle
+/// is dead then. Using it again is refused with `FREEHOLD_STATUS_CPU_NOT_OWNED`, unless somebody
+/// else owns the CPU by then, whose handle it is.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_release(cpu: *const Cpu, error: *mut Error) -> Status {
     // SAFETY: the caller's promise.
@@ -192,9 +188,8 @@ pub unsafe extern "C" fn freehold_release(cpu: *const Cpu, error: *mut Error) ->
     }
 }
 
-/// That CPU, from anywhere: for hosts that know better than a callback, for tests and replays.
-/// Null where there is no such CPU; whether it is online is checked by each call. Nothing to
-/// give back.
+/// That CPU, from anywhere; null where there is no such CPU. Whether it is online is checked by
+/// each call. Nothing to give back.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_on(allocator: *const Allocator, cpu: u16) -> *const Cpu {
     // SAFETY: the caller's promise.
@@ -203,8 +198,7 @@ pub unsafe extern "C" fn freehold_on(allocator: *const Allocator, cpu: u16) -> *
         .map_or(ptr::null(), ptr::from_ref)
 }
 
-/// The current CPU: each call asks the platform's `current_cpu` which one that is. Nothing to
-/// give back.
+/// The current CPU: each call asks the platform's `current_cpu` which one that is.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_here(allocator: *const Allocator) -> *const Cpu {
     // SAFETY: the caller's promise.

@@ -7,9 +7,8 @@ use crate::arguments::{frames, shared};
 use crate::error::{Error, answer};
 use crate::status::Status;
 
-/// A CPU comes online; nothing where it is already.
-///
-/// Thread safety: hotplug calls wait for each other.
+/// A CPU comes online; nothing where it is already. Hotplug calls, here and below, wait for each
+/// other.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_cpu_online(
     allocator: *const Allocator,
@@ -22,12 +21,8 @@ pub unsafe extern "C" fn freehold_cpu_online(
     }
 }
 
-/// A CPU goes offline: everything it holds goes to the zones. Frees of what it allocated may go
-/// on meanwhile.
-///
-/// Fails with `FREEHOLD_STATUS_CPU_OWNED` where somebody owns it.
-///
-/// Thread safety: hotplug calls wait for each other.
+/// A CPU that nobody owns goes offline: everything it holds goes to the zones. Frees of what it
+/// allocated may go on meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_cpu_offline(
     allocator: *const Allocator,
@@ -40,10 +35,8 @@ pub unsafe extern "C" fn freehold_cpu_offline(
     }
 }
 
-/// Adds the frames from `start` to `end` (not included) to the zone whose span covers them; all
-/// of them are free at once. Watermarks that follow the Linux formulae are computed again.
-///
-/// Thread safety: hotplug calls wait for each other.
+/// Adds the frames from `start` to `end` (not included) to the zone whose span covers them, all of
+/// them free. Watermarks that follow the Linux formulae are computed again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_add_memory(
     allocator: *const Allocator,
@@ -59,11 +52,8 @@ pub unsafe extern "C" fn freehold_add_memory(
     }
 }
 
-/// Adds the frames from `start` to `end` (not included), whole pageblocks, to the zone whose
-/// span covers them, all of them in use: they become free as somebody frees them, in chunks of
-/// any order. Watermarks that follow the Linux formulae are computed again.
-///
-/// Thread safety: hotplug calls wait for each other.
+/// `freehold_add_memory` of whole pageblocks, all of them in use: they become free as somebody
+/// frees them, in chunks of any order.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_add_memory_in_use(
     allocator: *const Allocator,
@@ -80,10 +70,7 @@ pub unsafe extern "C" fn freehold_add_memory_in_use(
 }
 
 /// Removes the frames from `start` to `end` (not included), all of which must be free: whole
-/// pageblocks, or up to the end of a piece of memory. What CPUs lease of them is taken back
-/// first.
-///
-/// Thread safety: hotplug calls wait for each other.
+/// pageblocks, or up to the end of a piece of memory. What CPUs lease of them is taken back.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_remove_memory(
     allocator: *const Allocator,

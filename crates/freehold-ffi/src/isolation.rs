@@ -32,10 +32,8 @@ pub struct Pageblock {
     pub migratetype: u32,
 }
 
-/// Writes to `block` what the pageblock is that a frame lies in. Takes no lock; exact while
-/// nothing runs.
-///
-/// Fails with `FREEHOLD_STATUS_BAD_RANGE` where there is no memory.
+/// Writes to `block` what the pageblock is that a frame lies in. Takes no lock; exact while nothing
+/// runs.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_read_pageblock(
     allocator: *const Allocator,
@@ -61,14 +59,11 @@ pub unsafe extern "C" fn freehold_read_pageblock(
     }
 }
 
-/// Takes those frames from `start` to `end` (not included), all of one pageblock, that are free,
-/// as if each had been allocated by itself; writes which these were to `taken`.
+/// Takes those frames from `start` to `end` (not included), all of one pageblock, that are free, as
+/// if each had been allocated by itself; writes which these were to `taken`. Waits for nobody.
 ///
-/// Left where they are: frames that a CPU has in hand, and a block that is free as a whole,
-/// unless it is isolated, in which case nobody has any of it in hand. Waits for nobody.
-///
-/// Fails with `FREEHOLD_STATUS_ZERO_LENGTH`, or `FREEHOLD_STATUS_BAD_RANGE` where the range goes
-/// on behind the block's end.
+/// Left are frames that a CPU has in hand, and a block that is free as a whole; of an isolated
+/// block nothing is left.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_take_free(
     allocator: *const Allocator,
@@ -87,12 +82,9 @@ pub unsafe extern "C" fn freehold_take_free(
     }
 }
 
-/// Isolates every pageblock that the frames from `start` to `end` (not included) touch, or none:
-/// nothing is allocated from them until `freehold_restore`. What is freed into them stays there.
-///
-/// Takes one heavy barrier where CPUs have some of it in hand. Fails with
-/// `FREEHOLD_STATUS_BAD_RANGE`, or with `FREEHOLD_STATUS_BUSY` and the first frame whose block
-/// is isolated already.
+/// Isolates every pageblock that the frames from `start` to `end` (not included) touch, or none,
+/// where one is isolated already: nothing is allocated from them until `freehold_restore`. What is
+/// freed into them stays there. Takes one heavy barrier where CPUs have some of it in hand.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_isolate(
     allocator: *const Allocator,
@@ -107,9 +99,7 @@ pub unsafe extern "C" fn freehold_isolate(
 }
 
 /// Ends the isolation of every pageblock that the frames from `start` to `end` (not included)
-/// touch: their free frames are anybody's. Waits for nobody.
-///
-/// Thread safety: the party that has isolated them.
+/// touch, by the party that has isolated them. Waits for nobody.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_restore(
     allocator: *const Allocator,

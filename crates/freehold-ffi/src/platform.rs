@@ -45,8 +45,8 @@ pub struct Pressure {
 pub struct Platform {
     /// Handed to every function.
     pub user: *mut c_void,
-    /// Which CPU the caller runs on: where the calls by `freehold_here` go. The answer may be
-    /// stale by the time it is used; a CPU's state is locked either way. Null: CPU 0, always.
+    /// Which CPU the caller runs on, for `freehold_here`. The answer may be stale by the time
+    /// it is used; a CPU's state is locked either way. Null: CPU 0, always.
     pub current_cpu: Option<unsafe extern "C" fn(user: *mut c_void) -> u16>,
     /// Makes every CPU that may run a CPU's owner pass a full memory barrier before it returns:
     /// membarrier(2) with MEMBARRIER_CMD_PRIVATE_EXPEDITED, an inter-processor interrupt. Only
@@ -55,12 +55,10 @@ pub struct Platform {
     pub heavy_barrier: Option<unsafe extern "C" fn(user: *mut c_void)>,
     /// Called in every turn of a wait for a lock. Null: the processor's pause instruction.
     pub relax: Option<unsafe extern "C" fn(user: *mut c_void)>,
-    /// A zone's pressure level has changed. Called without any lock held. Null: nobody wants to
-    /// know.
+    /// A zone's pressure level has changed. Called without any lock held.
     pub pressure: Option<unsafe extern "C" fn(user: *mut c_void, pressure: *const Pressure)>,
-    /// A frame was freed twice in a way that the second call could not see. The frame is free
-    /// once. May be called with locks held: record it, do not call the allocator. Null: only
-    /// counted.
+    /// A frame was freed twice in a way that the second call could not see; it is free once.
+    /// May be called with locks held: record it. Null: only counted.
     pub late_double_free: Option<unsafe extern "C" fn(user: *mut c_void, pfn: u64)>,
 }
 

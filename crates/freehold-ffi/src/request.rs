@@ -82,9 +82,9 @@ pub struct Request {
     pub use_node: u8,
     /// The node to look on first; others follow.
     pub node: u8,
-    /// Every frame has to lie below this one; 0 for no limit. Bare allocator only.
+    /// Every frame has to lie below this one; 0 for no limit.
     pub below: u64,
-    /// No frame may lie below this one; 0 for no limit. Bare allocator only.
+    /// No frame may lie below this one; 0 for no limit.
     pub from: u64,
 }
 

@@ -17,13 +17,11 @@ pub struct Reserve {
     pub free: u64,
 }
 
-/// From now on the program says when a zone's memory is short, by `FREEHOLD_ALLOC_HIGH_ATOMIC`.
-/// Such requests of orders 1 to 8 take HIGHATOMIC pageblocks first, after what their CPU has in
-/// hand, and of an ordinary pageblock only by keeping it, up to 1 % of the zone. No HIGHATOMIC
-/// pageblock becomes ordinary but by `freehold_give_up_reserve`, whatever fails. Without this the
-/// allocator decides both by its watermarks.
-///
-/// Fails with `FREEHOLD_STATUS_CONFIG_ZONES` where there is no such zone.
+/// From now on the program says when a zone's memory is short, by `FREEHOLD_ALLOC_HIGH_ATOMIC`;
+/// without this the allocator goes by its watermarks. Such requests of orders 1 to 8 take
+/// HIGHATOMIC pageblocks first, after what their CPU has in hand, and of an ordinary pageblock only
+/// by keeping it, up to 1 % of the zone. Only `freehold_give_up_reserve`
+/// makes one ordinary again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_leave_reserve_to_host(
     allocator: *const Allocator,
@@ -36,9 +34,8 @@ pub unsafe extern "C" fn freehold_leave_reserve_to_host(
     }
 }
 
-/// One HIGHATOMIC pageblock of a zone that has free frames becomes an ordinary one of that
-/// `freehold_migratetype`. False where there is none, no such zone, or no such ordinary type.
-/// Takes no lock.
+/// A HIGHATOMIC pageblock of a zone that has free frames becomes an ordinary one of that
+/// `freehold_migratetype`. False where there is none, no such zone or type. Takes no lock.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_give_up_reserve(
     allocator: *const Allocator,
@@ -52,10 +49,7 @@ pub unsafe extern "C" fn freehold_give_up_reserve(
 }
 
 /// Writes to `reserve` what a zone keeps: for a watermark that its free frames do not count for.
-/// Takes no lock. Exact while nothing runs; looks at a line of each CPU where there are such
-/// pageblocks, at none otherwise.
-///
-/// Fails with `FREEHOLD_STATUS_CONFIG_ZONES` where there is no such zone.
+/// Takes no lock. Exact while nothing runs; looks at a line of each CPU where anything is kept.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_read_reserve(
     allocator: *const Allocator,

@@ -34,8 +34,7 @@ pub struct CpuStats {
     pub slow: u64,
     /// Times it went to a zone for more.
     pub refills: u64,
-    /// Refills that gave something, by where it came from: a partly free block, a whole block, a
-    /// block of another type.
+    /// Refills that gave something: from a partly free block, a whole one, one of another type.
     pub refills_by_phase: [u64; 3],
     /// Free frames that zones handed over.
     pub refilled_frames: u64,
@@ -173,12 +172,8 @@ pub unsafe extern "C" fn freehold_read_zone_stats(
 }
 
 /// The fewest naturally aligned chunks that the free frames of a zone's blocks of one
-/// `freehold_migratetype` form, by order: `chunks` has room for `FREEHOLD_ORDERS` numbers.
-/// Frames of isolated blocks are of `FREEHOLD_MIGRATETYPE_ISOLATE`. Takes no lock; walks all
-/// blocks of the zone. Exact while nothing runs.
-///
-/// Fails with `FREEHOLD_STATUS_CONFIG_ZONES` where there is no such zone, or with
-/// `FREEHOLD_STATUS_BAD_MIGRATETYPE`.
+/// `freehold_migratetype` form, by order: `chunks` has room for `FREEHOLD_ORDERS` numbers. Takes no
+/// lock; walks all blocks of the zone. Exact while nothing runs.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_read_free_chunks(
     allocator: *const Allocator,
@@ -217,8 +212,7 @@ pub unsafe extern "C" fn freehold_read_totals(
 }
 
 /// The share of free memory that cannot serve a request of `order`, in thousandths: the
-/// unusable-free-space index (Gorman and Whitcroft, 2006). 0 when all of it can, when nothing is
-/// free, and for a null pointer.
+/// unusable-free-space index (Gorman and Whitcroft, 2006). 0 when nothing is free.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_zone_stats_unusable_permille(
     stats: *const ZoneStats,

@@ -21,21 +21,17 @@ macro_rules! statuses {
 pub enum Status {
     /// Done.
     Ok = 0,
-    /// No zone has a free chunk of that size that the request may use. `found`: the order; of a
-    /// number of frames in a row that is no chunk, that number.
+    /// No free chunk of that size that the request may use. `found`: the order, or the frames.
     NoMemory = 1,
     /// There are no chunks of that order. `found`: the order; `expected`: the largest.
     OrderTooLarge = 2,
-    /// The migratetype is no number of one, or is a state of a pageblock that no request may
-    /// name. `found`: it.
+    /// No migratetype, or one that no request may name. `found`: it.
     BadMigratetype = 3,
     /// A range of no frames.
     ZeroLength = 4,
-    /// The range is not inside one zone, or covers a hole. `pfn`: the first frame that cannot be
-    /// part of it.
+    /// Not inside one zone, or over a hole. `pfn`: the first frame that cannot be part of it.
     BadRange = 5,
-    /// A frame is in use, or somebody else is isolating its block; trying again may work. `pfn`:
-    /// the frame.
+    /// A frame is in use, or its block is being isolated; try again. `pfn`: the frame.
     Busy = 6,
     /// The request may not wait for locks and one was held.
     WouldBlock = 7,
@@ -53,8 +49,7 @@ pub enum Status {
     Hole = 15,
     /// The range ends behind its zone. `pfn`: the first frame behind the zone.
     PastEnd = 16,
-    /// A chunk of that order cannot start at that frame, or memory cannot be removed from there.
-    /// `found`: the order.
+    /// No such chunk starts there, or memory cannot be removed from there. `found`: the order.
     Misaligned = 17,
     /// Memory to be added is there already. `pfn`: the first such frame.
     Present = 18,
@@ -62,19 +57,15 @@ pub enum Status {
     Absent = 19,
     /// The configuration left no room for another section or piece of memory.
     NoRoom = 20,
-    /// Configuration: there must be 1 to 32,766 CPUs, and no more online than there are.
-    /// `found`: the number.
+    /// There must be 1 to 32,766 CPUs, no more online than there are. `found`: the number.
     ConfigCpus = 21,
-    /// Configuration: there must be 1 to 64 zones. `found`: the number. Also: no such zone.
-    /// `found`: its index.
+    /// There must be 1 to 64 zones, and the zone one of them. `found`: the number, or index.
     ConfigZones = 22,
-    /// Configuration: a span or CMA piece is not of whole pageblocks, or is empty. `pfn`: where
-    /// it starts.
+    /// A span or CMA piece is empty, or not of whole pageblocks. `pfn`: where it starts.
     ConfigSpan = 23,
     /// Configuration: memory or CMA outside its zone, or empty. `pfn`: where it starts.
     ConfigOutsideZone = 24,
-    /// Configuration: two pieces of memory, or two zones, share frames. `pfn`: the first of
-    /// them.
+    /// Two pieces of memory, or two zones, share frames. `pfn`: the first of them.
     ConfigOverlap = 25,
     /// Watermarks must rise: min, low, high.
     Watermarks = 26,
@@ -84,15 +75,13 @@ pub enum Status {
     CpuNotOwned = 28,
     /// A pointer was null that must not be. The message names it.
     NullPointer = 29,
-    /// A value is out of its range. `found`: the value; the message says which and what is
-    /// allowed.
+    /// A value is out of its range. `found`: it; the message says which and what is allowed.
     InvalidArgument = 30,
     /// The invariant walk found a defect. `pfn`, `found`, `expected`: what is broken.
     Broken = 31,
     /// The kernel refused a system call. `os_errno`: why; `found`: how many bytes it was about.
     Os = 32,
-    /// The process was forked off the one that made the arena, which still has the frames. Make
-    /// a new arena.
+    /// The arena is the parent process's. Make a new one after a fork.
     Forked = 33,
     /// The system's pages are not 4 KiB. `found`: their size.
     PageSize = 34,

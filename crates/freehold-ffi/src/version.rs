@@ -10,8 +10,6 @@ pub const FREEHOLD_VERSION_MINOR: u32 = 1;
 pub const FREEHOLD_VERSION_PATCH: u32 = 0;
 
 /// The version of the library that is linked: `(major << 16) | (minor << 8) | patch`.
-///
-/// To be compared with the header's `FREEHOLD_VERSION_MAJOR` and `FREEHOLD_VERSION_MINOR`.
 #[unsafe(no_mangle)]
 pub extern "C" fn freehold_version_number() -> u32 {
     FREEHOLD_VERSION_MAJOR << 16 | FREEHOLD_VERSION_MINOR << 8 | FREEHOLD_VERSION_PATCH

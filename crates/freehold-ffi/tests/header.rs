@@ -37,8 +37,8 @@ fn functions(header: &str) -> Vec<(String, String)> {
 #[test]
 fn every_function_is_documented_and_called_by_a_test() {
     let functions = functions(&checked_in());
-    assert!(functions.len() > 60, "found only {} functions", functions.len());
-    let sources: String = ["bare.c", "threads.c", "arena.c", "freestanding.c"]
+    assert!(functions.len() > 50, "found only {} functions", functions.len());
+    let sources: String = ["bare.c", "arena.c", "freestanding.c"]
         .iter()
         .map(|name| {
             fs::read_to_string(format!("{}/tests/{name}", env!("CARGO_MANIFEST_DIR")))

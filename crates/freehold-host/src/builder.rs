@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::thread::available_parallelism;
-use std::time::Duration;
 
 use freehold::{
     Config, FRAME_SIZE, FrameRange, Order, PAGEBLOCK_FRAMES, Pfn, Watermarks, ZoneConfig,
@@ -10,7 +9,6 @@ use freehold::{
 
 use crate::Error;
 use crate::arena::Arena;
-use crate::background::Background;
 use crate::core::Core;
 use crate::host::Host;
 use crate::inner::Inner;
@@ -44,11 +42,10 @@ const BLOCK: u64 = PAGEBLOCK_FRAMES * FRAME_SIZE;
 ///
 /// ```
 /// use freehold_host::{Arena, Backing};
-/// use std::time::Duration;
 ///
 /// let arena = Arena::builder(64 << 20)
 ///     .backing(Backing::Memfd)
-///     .decay(Duration::from_secs(1))
+///     .slots(4)
 ///     .build()?;
 /// assert_eq!(arena.stats().frames, 64 << 20 >> 12);
 /// # Ok::<(), freehold_host::Error>(())
@@ -67,9 +64,7 @@ pub struct Builder {
     populate: bool,
     pinned: bool,
     watch: Watch,
-    decay: Duration,
     least_run: u64,
-    background: bool,
 }
 
 impl Arena {
@@ -115,9 +110,7 @@ impl Builder {
             populate: false,
             pinned: false,
             watch: Watch::default(),
-            decay: Duration::from_secs(10),
             least_run: 8,
-            background: false,
         }
     }
 
@@ -190,19 +183,6 @@ impl Builder {
         self
     }
 
-    /// How long a block must have been wholly free before a [pass](Arena::pass) of the background
-    /// thread gives it back.
-    ///
-    /// Default: 10 s, as other allocators do: memory that is used again within that time costs no
-    /// page faults (240 ns to give a page back, and as much again to fault it in), and what is not
-    /// is missed by nobody. A block goes when a pass has found it free and the next one finds that
-    /// nothing was taken from it since, so after one to two of these. The background thread takes
-    /// less than 100 ms to be that: looking for blocks has its price.
-    pub fn decay(mut self, decay: Duration) -> Self {
-        self.decay = decay;
-        self
-    }
-
     /// The least run of free frames, a power of two, that a [pass](Arena::pass) or a
     /// [trim](Arena::trim) gives back out of a block in use.
     ///
@@ -210,16 +190,6 @@ impl Builder {
     /// and comes back has fewer page faults with more: with 512 only wholly free blocks go.
     pub fn least_run(mut self, frames: u64) -> Self {
         self.least_run = frames;
-        self
-    }
-
-    /// Starts a thread that makes a [pass](Arena::pass) each [`decay`](Self::decay).
-    ///
-    /// Default: no; call [`Arena::pass`] from a timer of your own, or [`Arena::trim`] when the
-    /// program goes quiet. Of
-    /// [`Backing::Hugetlb`] it gives away what was set aside: see there.
-    pub fn background(mut self, background: bool) -> Self {
-        self.background = background;
         self
     }
 
@@ -278,7 +248,7 @@ impl Builder {
 
         let memory = Memory::reserve(blocks, self.backing, self.on_fork)?;
         let (core, notes) = self.assemble(&memory, slots, &topology)?;
-        let inner = Arc::new(Inner {
+        let inner = Box::new(Inner {
             core: Arc::new(core),
             notes,
             memory,
@@ -286,9 +256,7 @@ impl Builder {
             watch: self.watch.clone(),
             release: Release::new(least),
         });
-        let background =
-            if self.background { Some(Background::start(&inner, self.decay)?) } else { None };
-        Ok(Arena::new(inner, background))
+        Ok(Arena::new(inner))
     }
 
     /// An error for a knob out of its range; and the order of the least run.

@@ -15,8 +15,7 @@ pub struct ArenaFrames<'a> {
 }
 
 impl Arena {
-    /// This arena as the page allocator of a [`Vm`](freehold_vm::Vm) or a
-    /// [`Vmalloc`](freehold_vm::Vmalloc).
+    /// This arena as the page allocator of a [`Vm`](freehold_vm::Vm).
     ///
     /// # Safety
     ///
@@ -47,11 +46,11 @@ fn free_error(error: Error, pfn: Pfn) -> FreeError {
 
 impl Frames for ArenaFrames<'_> {
     fn alloc(&self, request: Request) -> Result<Pfn, AllocError> {
-        self.arena.request(request.into()).map_err(|error| alloc_error(error, request.order()))
+        self.arena.request(request).map_err(|error| alloc_error(error, request.order()))
     }
 
     fn alloc_bulk(&self, request: Request, out: &mut [Pfn]) -> Result<usize, AllocError> {
-        self.arena.bulk(request.into(), out).map_err(|error| alloc_error(error, request.order()))
+        self.arena.bulk(request, out).map_err(|error| alloc_error(error, request.order()))
     }
 
     fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {

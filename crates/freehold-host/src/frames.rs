@@ -5,11 +5,10 @@ use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::ptr;
 
-use freehold::{FRAME_SIZE, FrameRange, Pfn};
+use freehold::{FRAME_SIZE, FrameRange, Pfn, Request};
 
 use crate::Error;
 use crate::arena::{Arena, Handle};
-use crate::request::FrameRequest;
 
 /// Neighbouring frames of an arena, as memory. Dropped, they go home, on whichever thread that is.
 ///
@@ -110,7 +109,7 @@ impl<H: Handle> Frames<H> {
     ///
     /// As [`Arena::alloc`].
     #[inline(always)]
-    pub fn from_request(arena: H, request: FrameRequest) -> Result<Self, Error> {
+    pub fn from_request(arena: H, request: Request) -> Result<Self, Error> {
         let start = arena.request(request)?;
         let range = FrameRange { start, end: Pfn::new(start.get() + request.order().frames()) };
         Ok(Self { arena, range })

@@ -1,4 +1,4 @@
-//! What an arena consists of, for its calls, its passes and its background thread.
+//! What an arena consists of, for its calls and its passes.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::notes::Notes;
 use crate::release::Release;
 use crate::watch::Watch;
 
-/// What an arena and its background thread share.
+/// See the module's documentation.
 pub(crate) struct Inner {
     pub(crate) core: Arc<Core>,
     pub(crate) notes: Arc<Notes>,

@@ -86,8 +86,6 @@ compile_error!("freehold-host is for Linux only: it is made of its memory and th
 #[cfg(target_os = "linux")]
 mod arena;
 #[cfg(target_os = "linux")]
-mod background;
-#[cfg(target_os = "linux")]
 mod builder;
 #[cfg(target_os = "linux")]
 mod core;
@@ -121,8 +119,6 @@ mod own_thread;
 mod pass;
 #[cfg(target_os = "linux")]
 mod release;
-#[cfg(target_os = "linux")]
-mod request;
 #[cfg(target_os = "linux")]
 mod slots;
 #[cfg(target_os = "linux")]
@@ -160,8 +156,6 @@ pub use mmu::{HostMmu, HostStats, Stored};
 pub use numa::{Numa, Topology};
 #[cfg(target_os = "linux")]
 pub use pass::Released;
-#[cfg(target_os = "linux")]
-pub use request::FrameRequest;
 #[cfg(target_os = "linux")]
 pub use stats::Stats;
 #[cfg(target_os = "linux")]

@@ -46,10 +46,9 @@ pub enum Backing {
     HugePages,
     /// Huge pages of 2 MiB set aside by the administrator (`vm.nr_hugepages`). They are reserved
     /// when the arena is made, so that running out of them is an error there and not a signal
-    /// later. But what is given back (by [`trim`](crate::Arena::trim), a [pass](crate::Arena::pass)
-    /// or the [background thread](crate::Builder::background)) is anybody's again, and if others
-    /// have taken it by then the next touch of it is that signal: of such an arena give back only
-    /// what may be lost, or nothing.
+    /// later. But what is given back, by [`trim`](crate::Arena::trim) or a
+    /// [pass](crate::Arena::pass), is anybody's again, and if others have taken it by then the next
+    /// touch of it is that signal: of such an arena give back only what may be lost, or nothing.
     Hugetlb,
 }
 

@@ -1,8 +1,7 @@
-//! Threads of this crate's own, which take no signal that is meant for the program.
+//! The thread of this crate's own, which takes no signal that is meant for the program.
 //!
-//! A handler may run on any thread that does not block its signal. On one of these it would find
-//! what its program never promised: a pass half done, with its lock held; or it would write to a
-//! page whose faults this very thread is there for, and wait for ever. And a program that takes its
+//! A handler may run on any thread that does not block its signal. On this one it could write to a
+//! page whose faults the thread is there for, and wait for ever. And a program that takes its
 //! signals with `sigwait(3)`, blocked on all threads that it knows of, would be ended by one that
 //! comes here.
 

@@ -18,7 +18,7 @@
 //!   pulling blocks in use out of threads' hands.
 //! - The highest first, because the allocator takes the lowest whole block it has: what stays is
 //!   what is used next.
-//! - A pass with decay takes a block twice: the first time it notes that the block was found free,
+//! - A decaying pass takes a block twice: the first time it notes that the block was found free,
 //!   and gives it back as it is; the second time it finds that nothing was handed out in between,
 //!   so it was free all the time. Of a block in use it gives back what is free where nothing was
 //!   handed out in between.
@@ -74,7 +74,7 @@ fn join(runs: &mut Vec<FrameRange>, range: FrameRange) {
 }
 
 /// The most blocks that a decaying pass gives back (1 GiB), which takes about 65 ms in 4 KiB pages:
-/// so the background thread uses less than 1 % of a core at the default decay.
+/// so a program that makes one each 10 s uses less than 1 % of a core for it.
 const BUDGET: u64 = 512;
 
 /// Blocks that are out of the allocator's hands at a time: 64 MiB, about 4 ms. More would mean

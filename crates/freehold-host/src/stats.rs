@@ -32,8 +32,7 @@ pub struct Stats {
     pub release_calls: u64,
     /// Runs of blocks that the kernel refused to take back (locked memory).
     pub release_refused: u64,
-    /// Passes made, by [`trim`](crate::Arena::trim), [`pass`](crate::Arena::pass) or the background
-    /// thread.
+    /// Passes made, by [`trim`](crate::Arena::trim) or [`pass`](crate::Arena::pass).
     pub passes: u64,
     /// Exclusive slots there are.
     pub slots: u64,

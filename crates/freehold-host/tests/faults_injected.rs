@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use freehold_host::freehold::{Migratetype, Pfn};
 use freehold_host::freehold_vm::Access;
-use freehold_host::{Arena, Backing, Error, HostVm, Numa, OnFork, Topology};
+use freehold_host::{Arena, Backing, HostVm, Numa, OnFork, Topology};
 
 use length::length;
 
@@ -34,7 +34,8 @@ use length::length;
 ///   `fcntl`, and `close`, whose failure nobody can act upon;
 /// - `rt_sigprocmask`, which the C library makes for each thread as well, and `getpid`, which
 ///   cannot fail, as `fstat` of an open file;
-/// - `pidfd_open`, which is made once in a process, before this; `kernel/filters.rs` refuses it;
+/// - `pidfd_open`, which is made once in a process, before this; `kernel/descriptors.rs` has it
+///   fail;
 /// - `sched_yield`, which is a hint, and `tgkill`, which comes after a hundred failures of another.
 const CALLS: [libc::c_long; 20] = [
     libc::SYS_mmap,
@@ -134,47 +135,6 @@ fn c_library() -> Range<u64> {
     let line =
         parts.next_back().expect("a C library").split(' ').next().unwrap().split_once('-').unwrap();
     u64::from_str_radix(line.0, 16).unwrap()..u64::from_str_radix(line.1, 16).unwrap()
-}
-
-/// Has that call of the calling thread fail with that error.
-fn refuse(call: libc::c_long, error: i32) -> bool {
-    let one = |code: u32, k: u32, no: u8| libc::sock_filter { code: code as u16, jt: 0, jf: no, k };
-    let mut filter = [
-        one(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
-        one(libc::BPF_JMP | libc::BPF_JEQ, call as u32, 1),
-        one(libc::BPF_RET, libc::SECCOMP_RET_ERRNO | error as u32, 0),
-        one(libc::BPF_RET, libc::SECCOMP_RET_ALLOW, 0),
-    ];
-    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: the program outlives the calls, which change what this thread's calls do.
-    unsafe {
-        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program) == 0
-    }
-}
-
-/// As in a container, or on a kernel without memory nodes.
-#[test]
-fn a_node_that_is_only_preferred_is_no_reason_to_fail() {
-    let two = Topology::parse("0-1", |node| Some(["0", "1"][node as usize].to_string())).unwrap();
-    for error in [libc::EPERM, libc::EINVAL, libc::ENOSYS] {
-        let two = two.clone();
-        // A filter stays as long as its thread.
-        let thread = std::thread::spawn(move || {
-            if !refuse(libc::SYS_mbind, error) {
-                let error = std::io::Error::last_os_error();
-                return drop(writeln!(
-                    std::io::stderr(),
-                    "SKIPPED a node that is only preferred: {error}"
-                ));
-            }
-            let builder = Arena::builder(8 << 20).topology(two);
-            builder.build().unwrap().frames(700).unwrap().fill(1);
-            let bound = builder.numa(Numa::Bind).build();
-            assert!(matches!(bound, Err(Error::Os { call: "mbind", .. })), "{bound:?}");
-        });
-        thread.join().unwrap();
-    }
 }
 
 /// What a run is told, and tells.
@@ -303,7 +263,7 @@ const PARTS: [fn(); 6] = [
         let two =
             Topology::parse("0-1", |node| Some(["0", "1"][node as usize].to_string())).unwrap();
         let two = Arena::builder(8 << 20).topology(two).numa(Numa::Prefer);
-        arena(&two.background(true).populate(true));
+        arena(&two.populate(true));
     },
     || drop(fine(Arena::builder(8 << 20).backing(Backing::Hugetlb).build())),
     pages,

@@ -375,7 +375,8 @@ fn main() -> ExitCode {
     };
     let Some(((row, n), engine)) = wanted else {
         eprintln!(
-            "usage: operation-instructions ROW N [ENGINE], or --list; no more operations than it says"
+            "usage: operation-instructions ROW N [ENGINE], or --list; no more operations than it \
+             says"
         );
         return ExitCode::from(2);
     };

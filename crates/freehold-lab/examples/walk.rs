@@ -170,7 +170,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Ok(());
     }
     println!(
-        "1 GiB, 2 CPUs; holds of the zone lock / steps of work under it / merges under it / merges under CPUs' locks\n"
+        "1 GiB, 2 CPUs; holds of the zone lock / steps of work under it / merges under it / merges \
+         under CPUs' locks\n"
     );
     print!("{:<44}", "step");
     DESIGNS.iter().for_each(|design| print!("{design:>24}"));

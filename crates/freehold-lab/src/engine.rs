@@ -39,8 +39,8 @@ pub trait Engine: Send + Sync {
     /// The periodic work of one CPU (the kernel's vmstat worker, about once a second).
     fn tick(&self, cpu: CpuId);
 
-    /// Memory is being reclaimed from now on, or no longer (`ZONE_RECLAIM_ACTIVE`): for designs whose
-    /// CPUs keep less then.
+    /// Memory is being reclaimed from now on, or no longer (`ZONE_RECLAIM_ACTIVE`): for designs
+    /// whose CPUs keep less then.
     fn set_reclaim(&self, _active: bool) {}
 
     /// Gives everything that CPUs hold back to the zones.
@@ -141,8 +141,9 @@ pub struct Counters {
     ///
     /// The kernel's designs write such lines nowhere but under the zone lock: each acquisition is
     /// one write, and so is each step of [`zone_lock_work`](Self::zone_lock_work) (a link or unlink
-    /// of a list, a split or merge, a word of a bitmap, a block moved). Freehold counts its own: rows
-    /// of the board and their summaries, words of the bitmap, blocks' classes, counts of free frames.
+    /// of a list, a split or merge, a word of a bitmap, a block moved). Freehold counts its own:
+    /// rows of the board and their summaries, words of the bitmap, blocks' classes, counts of free
+    /// frames.
     pub shared_writes: u64,
     /// Times the lock of a CPU's lists was taken, by whomever; 0 for designs that have none.
     pub pcp_lock_acquisitions: u64,

@@ -14,7 +14,7 @@
 
 // Allowed in a few files of `bench` only, which say why.
 #![deny(unsafe_code)]
-// A program: what is public is for its tests and for the soak.
+// A program: what is public is for its tests.
 #![allow(missing_docs, clippy::missing_errors_doc, clippy::missing_panics_doc)]
 
 #[cfg(feature = "bench")]

@@ -13,10 +13,10 @@
 //! Each of the n CPUs is taken to do what one of the recorded did, in its time. A lock that n
 //! customers come back to is a closed queue; how long they wait is computed by mean value analysis
 //! (M. Reiser and S. S. Lavenberg, "Mean-Value Analysis of Closed Multichain Queuing Networks",
-//! JACM 27(2), 1980), with what is left of the hold that an arriving CPU finds (its mean square over
-//! twice its mean) for holds of unequal length. **It is a floor**: the CPUs' requests are taken to
-//! come evenly, and in a real machine, as in the simulation (`freehold simulate`), they come in
-//! bursts. A test of the simulation's crate holds the two beside each other.
+//! JACM 27(2), 1980), with what is left of the hold that an arriving CPU finds (its mean square
+//! over twice its mean) for holds of unequal length. **It is a floor**: the CPUs' requests are
+//! taken to come evenly, and in a real machine, as in the simulation (`freehold simulate`), they
+//! come in bursts. A test of the simulation's crate holds the two beside each other.
 
 use crate::model::{Family, Model};
 
@@ -41,9 +41,9 @@ impl LockUse {
     /// likely to have had the lock, and to have freed a frame, before.
     ///
     /// A step costs what it does in the kernel's designs, the mean of a refill's and a drain's, and
-    /// a share of the lines of frames that others freed: a line for each frame that came off a list,
-    /// and no more than steps, since what comes in larger chunks is one step. The lock's own line and
-    /// those that it protects come from whoever held it, who may be on another socket.
+    /// a share of the lines of frames that others freed: a line for each frame that came off a
+    /// list, and no more than steps, since what comes in larger chunks is one step. The lock's own
+    /// line and those that it protects come from whoever held it, who may be on another socket.
     fn costs(&self, model: &Model, cpus: u16) -> (f64, f64) {
         let costs = &model.engines[&Family::Lists];
         let step_ns = f64::midpoint(costs.refill_step_ns, costs.drain_step_ns);

@@ -3,30 +3,20 @@
 //!
 //! # Why
 //!
-//! Two problems of Linux's memory management meet here. `vfree` gave back page by page what had
-//! been allocated in large chunks. Reclaim cleared the entries of a large folio one by one, with an
-//! update of the folio's state for each, so that the folio was partly mapped in between. Both have
-//! one answer: neighbouring frames are mapped, unmapped, flushed and freed together.
+//! Linux's reclaim cleared the entries of a large folio one by one, with an update of the folio's
+//! state for each, so that the folio was partly mapped in between. Here neighbouring pages are
+//! mapped, unmapped, flushed and freed together.
 //!
 //! ```text
-//!            Vmalloc                        Vm
-//!    areas in an interval tree     folios, reverse map, lists     Space: VMAs, page tables
-//!    frames as runs                madvise_free, reclaim, split
-//!          |        \                /        |
-//!          |         Mmu: map, unmap, flush,  |
-//!          |              get-and-clear       |
-//!          +------------- Frames ---------+
-//!                        (freehold)
+//!                  Vm
+//!    folios, reverse map, lists       Space: VMAs, page tables
+//!    madvise_free, reclaim, split
+//!          |                \
+//!    Frames (freehold)       Mmu: map, flush, get-and-clear
 //! ```
 //!
 //! There is no heap: the caller hands over slices of records, whose sizes bound everything. The
 //! only unsafe code is a lock.
-//!
-//! # vmalloc
-//!
-//! [`Vmalloc::vmalloc`] takes the largest orders first, maps each run of neighbouring frames with
-//! one call, and [`Vmalloc::vfree`] unmaps, flushes once, brings the frames into order and frees
-//! each run with one call. [`Vmalloc::set_contig_free`] turns that off, for comparison.
 //!
 //! # Lazyfree folios
 //!
@@ -34,36 +24,6 @@
 //! again. Reclaim later clears the folio's entries. Only then can it know whether a page was
 //! written to or is pinned; if so, it puts the entries back exactly as they were. [`UnmapPath`]
 //! chooses between page by page and batches.
-//!
-//! ```
-//! # use freehold::{Config, FrameRange, Freehold, Order, Pfn, SingleCpu, ZoneConfig};
-//! use freehold_vm::{
-//!     Access, Frame, IntervalNode, Mapping, PageTable, SoftMmu, Space, SpaceId, Vm, Vma, Vpn, VpnRange,
-//! };
-//!
-//! # let memory = [FrameRange::new(Pfn::new(0x1000), 1 << 14).unwrap()];
-//! # let frames = Freehold::leaked(&Config::new(1, &[ZoneConfig::new(&memory)]), SingleCpu)?;
-//! // Records for 16384 frames, 64 mappings, and an address space of 4 MiB with room for 8 VMAs.
-//! let records: Vec<Frame> = (0..1 << 14).map(|_| Frame::new()).collect();
-//! let mappings: Vec<Mapping> = (0..64).map(|_| Mapping::new()).collect();
-//! let tables = [PageTable::new(), PageTable::new()];
-//! let mut vmas = [IntervalNode::new(); 8];
-//! let spaces = [Space::new(SpaceId::new(0), Vpn::new(0), &tables, &mut vmas)];
-//! let vm = Vm::new(SoftMmu::<1>::new(), Pfn::new(0x1000), &records, &mappings, &spaces);
-//!
-//! let (space, all) = (SpaceId::new(0), VpnRange::new(Vpn::new(0), 1024).unwrap());
-//! vm.add_vma(space, all, Vma { access: Access::ReadWrite, droppable: false })?;
-//! for i in 0..4 {
-//!     vm.map_new(&frames, space, Vpn::new(i * 16), Order::new(4).unwrap(), Access::ReadWrite)?;
-//! }
-//! assert_eq!(vm.madvise_free(&frames, space, all)?, 64);
-//! // Somebody writes to one page of the second folio: that folio stays.
-//! vm.touch(space, Vpn::new(20), true)?;
-//! assert_eq!(vm.madvise_pageout(&frames, space, all)?, 48);
-//! let stats = vm.stats();
-//! assert_eq!((stats.reclaimed_folios, stats.redirtied, stats.reclaim_flushes, stats.deferred_queued), (3, 1, 1, 0));
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
 //!
 //! # Guarantees
 //!
@@ -86,7 +46,7 @@
 //! as the caller gives; hardware tables are an [`Mmu`] implementation's. Folios of a whole 2 MiB
 //! are mapped by 512 entries, unless [`Vm::set_pmd_mappings`] asks for one.
 //!
-//! Where to read on: [`Mmu`] for hosts and kernels; `unmap.rs` for reclaim; `vmalloc.rs`.
+//! Where to read on: [`Mmu`] for hosts and kernels; `unmap.rs` for reclaim.
 
 #![no_std]
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -96,7 +56,6 @@
 extern crate std;
 
 mod access;
-mod area;
 mod entry;
 mod error;
 mod folio;
@@ -109,10 +68,8 @@ mod mmu;
 mod page;
 mod primitive;
 mod protect;
-mod purge;
 mod reclaim;
 mod rmap;
-mod runs;
 mod soft;
 mod space;
 mod split;
@@ -120,12 +77,10 @@ mod stats;
 mod table;
 mod unmap;
 mod vm;
-mod vmalloc;
 
 #[cfg(all(test, loom))]
 mod loom_tests;
 
-pub use area::{Layout, VmallocError, VmallocStats};
 pub use entry::Entry;
 pub use error::VmError;
 pub use folio::Frame;
@@ -134,10 +89,8 @@ pub use interval::IntervalNode;
 pub use mmu::{BATCH, Flush, FlushBatch, FlushKind, MapError, Mmu};
 pub use page::{Access, SpaceId, Vpn, VpnRange};
 pub use rmap::Mapping;
-pub use runs::RunNode;
 pub use soft::{SoftMmu, SoftStats};
 pub use space::{Fault, Space, Vma};
 pub use stats::VmStats;
 pub use table::{AtomicEntry, PageTable, Slots, TABLE_ENTRIES};
 pub use vm::{Folio, FolioState, UnmapPath, Vm};
-pub use vmalloc::{Area, Vmalloc};

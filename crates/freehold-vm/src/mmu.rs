@@ -3,9 +3,7 @@
 
 use core::fmt;
 
-use freehold::{FrameRange, Order};
-
-use crate::{Access, Entry, Slots, SpaceId, Vpn, VpnRange};
+use crate::{Entry, Slots, SpaceId, Vpn, VpnRange};
 
 /// Why a mapping could not be made. Nothing has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,44 +83,10 @@ pub struct Flush {
 /// Methods may be called with locks of this crate held, so none may call back into it, nor block on
 /// anything that waits for it.
 pub trait Mmu: Sync {
-    /// Shows a run of neighbouring frames at the pages from `at` on, in one go: as many pages as
-    /// there are frames, none of them mapped. `leaf` is the largest size of a single entry that may
-    /// be used: [`Order::ZERO`], or
-    /// [`Order::PAGEBLOCK`] where `at` and the run are aligned to it.
-    ///
-    /// # Errors
-    ///
-    /// See [`MapError`]; nothing has changed then.
-    fn map(
-        &self,
-        space: SpaceId,
-        at: Vpn,
-        frames: FrameRange,
-        access: Access,
-        leaf: Order,
-    ) -> Result<(), MapError>;
-
-    /// Takes away what [`map`](Self::map) made. Pages of the range without a translation are passed
-    /// over. CPUs may go on using what they have cached until the [`flush`](Self::flush).
-    fn unmap(&self, space: SpaceId, range: VpnRange);
-
     /// Returns when no CPU has an old translation of any of these pages, nor is in the middle of an
     /// access through one. One call a batch: several ranges, several folios, several address
     /// spaces.
     fn flush(&self, batch: &[Flush]);
-
-    /// [`flush`](Self::flush) for callers that can do without it, as [`Vmalloc`](crate::Vmalloc)'s
-    /// all can: to be overridden by a machine that may be unable to take translations away. Such a
-    /// machine leaves them alone in [`unmap`](Self::unmap).
-    ///
-    /// # Errors
-    ///
-    /// See [`MapError`]; some of the ranges may have been flushed then, each as a whole. To flush
-    /// them again does no harm.
-    fn try_flush(&self, batch: &[Flush]) -> Result<(), MapError> {
-        self.flush(batch);
-        Ok(())
-    }
 
     /// One turn of a wait for a lock.
     fn relax(&self) {
@@ -182,24 +146,8 @@ pub trait Mmu: Sync {
 }
 
 impl<M: Mmu> Mmu for &M {
-    fn map(
-        &self,
-        space: SpaceId,
-        at: Vpn,
-        frames: FrameRange,
-        access: Access,
-        leaf: Order,
-    ) -> Result<(), MapError> {
-        (**self).map(space, at, frames, access, leaf)
-    }
-    fn unmap(&self, space: SpaceId, range: VpnRange) {
-        (**self).unmap(space, range);
-    }
     fn flush(&self, batch: &[Flush]) {
         (**self).flush(batch);
-    }
-    fn try_flush(&self, batch: &[Flush]) -> Result<(), MapError> {
-        (**self).try_flush(batch)
     }
     fn relax(&self) {
         (**self).relax();
@@ -295,18 +243,6 @@ impl FlushBatch {
         mmu.flush(self.ranges());
         self.len = 0;
         true
-    }
-
-    /// Flushes what has been collected on a machine that may be unable to: see
-    /// [`Mmu::try_flush`].
-    ///
-    /// # Errors
-    ///
-    /// What [`Mmu::try_flush`] says. The batch is empty afterwards in any case.
-    pub fn try_flush(&mut self, mmu: &impl Mmu) -> Result<(), MapError> {
-        let flushed = if self.len == 0 { Ok(()) } else { mmu.try_flush(self.ranges()) };
-        self.len = 0;
-        flushed
     }
 }
 

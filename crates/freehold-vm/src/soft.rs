@@ -11,12 +11,12 @@
 //! writes a frame that is not theirs any more. A flush waits for an access that is under way on
 //! another CPU, as the answer to an inter-processor interrupt does.
 
-use freehold::{FrameRange, Order, Pfn};
+use freehold::{FrameRange, Pfn};
 
 use crate::lock::Spin;
 use crate::primitive::relax;
 use crate::stats::{Counter, count};
-use crate::{Access, Entry, Fault, Flush, MapError, Mmu, Slots, Space, SpaceId, Vpn, VpnRange};
+use crate::{Entry, Fault, Flush, MapError, Mmu, Slots, Space, SpaceId, Vpn};
 
 /// Translations in a modelled TLB. Each page has one place in it.
 const TLB: usize = 64;
@@ -32,12 +32,6 @@ struct Cached {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct SoftStats {
-    /// Calls of [`Mmu::map`].
-    pub maps: u64,
-    /// Pages they mapped.
-    pub pages_mapped: u64,
-    /// Calls of [`Mmu::unmap`].
-    pub unmaps: u64,
     /// Calls of [`Mmu::flush`].
     pub flushes: u64,
     /// Ranges they were given.
@@ -50,25 +44,16 @@ pub struct SoftStats {
     pub clears: u64,
     /// Entries that they cleared; a PMD is one.
     pub entries_cleared: u64,
-    /// Calls of [`Mmu::restore`].
-    pub restores: u64,
-    /// Accesses served from a modelled TLB.
-    pub tlb_hits: u64,
 }
 
 #[derive(Default)]
 struct Counters {
-    maps: Counter,
-    pages_mapped: Counter,
-    unmaps: Counter,
     flushes: Counter,
     ranges_flushed: Counter,
     pages_flushed: Counter,
     entry_maps: Counter,
     clears: Counter,
     entries_cleared: Counter,
-    restores: Counter,
-    tlb_hits: Counter,
 }
 
 /// The machine in software, with so many CPUs.
@@ -107,17 +92,12 @@ impl<const CPUS: usize> SoftMmu<CPUS> {
     pub fn stats(&self) -> SoftStats {
         let c = &self.counters;
         SoftStats {
-            maps: c.maps.get(),
-            pages_mapped: c.pages_mapped.get(),
-            unmaps: c.unmaps.get(),
             flushes: c.flushes.get(),
             ranges_flushed: c.ranges_flushed.get(),
             pages_flushed: c.pages_flushed.get(),
             entry_maps: c.entry_maps.get(),
             clears: c.clears.get(),
             entries_cleared: c.entries_cleared.get(),
-            restores: c.restores.get(),
-            tlb_hits: c.tlb_hits.get(),
         }
     }
 
@@ -157,7 +137,6 @@ impl<const CPUS: usize> SoftMmu<CPUS> {
                 cached.space == space.id() && cached.vpn == vpn && usable
             });
             if let Some(cached) = hit {
-                count(&self.counters.tlb_hits, 1);
                 return Ok(f(cached.entry.pfn()));
             }
             let (pfn, entry) = space.walk(vpn, write)?;
@@ -168,26 +147,6 @@ impl<const CPUS: usize> SoftMmu<CPUS> {
 }
 
 impl<const CPUS: usize> Mmu for SoftMmu<CPUS> {
-    fn map(
-        &self,
-        space: SpaceId,
-        at: Vpn,
-        frames: FrameRange,
-        access: Access,
-        leaf: Order,
-    ) -> Result<(), MapError> {
-        // Nobody walks what vmalloc maps: there are no software entries for it.
-        let _ = (space, at, access, leaf);
-        count(&self.counters.maps, 1);
-        count(&self.counters.pages_mapped, frames.len());
-        Ok(())
-    }
-
-    fn unmap(&self, space: SpaceId, range: VpnRange) {
-        let _ = (space, range);
-        count(&self.counters.unmaps, 1);
-    }
-
     fn flush(&self, batch: &[Flush]) {
         count(&self.counters.flushes, 1);
         count(&self.counters.ranges_flushed, batch.len() as u64);
@@ -216,11 +175,6 @@ impl<const CPUS: usize> Mmu for SoftMmu<CPUS> {
         count(&self.counters.entry_maps, 1);
         slots.store(first);
         Ok(())
-    }
-
-    fn restore(&self, slots: Slots<'_>, first: Entry) {
-        count(&self.counters.restores, 1);
-        slots.store(first);
     }
 
     fn get_and_clear(&self, slots: Slots<'_>) -> Entry {

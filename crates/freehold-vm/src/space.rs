@@ -12,7 +12,7 @@
 
 use freehold::Pfn;
 
-use crate::interval::{Interval, IntervalNode, IntervalTree};
+use crate::interval::{Interval, IntervalNode, Intervals};
 use crate::lock::Spin;
 use crate::primitive::{AtomicBool, AtomicU32};
 use crate::{Access, Entry, PageTable, Slots, SpaceId, TABLE_ENTRIES, Vpn, VpnRange};
@@ -59,7 +59,7 @@ pub struct Space<'m> {
     id: SpaceId,
     base: Vpn,
     tables: &'m [PageTable],
-    pub(crate) vmas: Spin<IntervalTree<'m, Vma>>,
+    pub(crate) vmas: Spin<Intervals<'m, Vma>>,
     /// How many calls are between changing entries here and flushing them: until they are through,
     /// even an entry that no CPU can use now may be cached. See [`Space::needs_flush`].
     pub(crate) changing: AtomicU32,
@@ -90,7 +90,7 @@ impl<'m> Space<'m> {
             id,
             base,
             tables,
-            vmas: Spin::new(IntervalTree::new(vmas)),
+            vmas: Spin::new(Intervals::new(vmas)),
             changing: AtomicU32::new(0),
             pending: AtomicBool::new(false),
         }

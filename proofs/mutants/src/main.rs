@@ -20,7 +20,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use clap::Parser;
 
-use list::{Mutant, Package, text_of};
+use list::{LISTS, Mutant, folder, text_of};
 
 /// Whether the tests of a crate notice when one line of it is wrong.
 #[derive(Parser)]
@@ -37,8 +37,8 @@ struct Arguments {
     text: Vec<String>,
 
     /// The crate that is changed.
-    #[arg(long, value_enum, default_value_t = Package::Freehold)]
-    package: Package,
+    #[arg(long, default_value = "freehold", value_parser = LISTS.map(|(name, _)| name))]
+    package: String,
 
     /// Print what mutants there are, and nothing else.
     #[arg(long)]
@@ -74,13 +74,13 @@ fn git(arguments: &[&str]) -> Result<String, String> {
 }
 
 /// A checkout of the working tree as it is, in which mistakes are made.
-struct Tree {
+struct Tree<'a> {
     folder: PathBuf,
-    package: Package,
+    package: &'a str,
 }
 
-impl Tree {
-    fn new(package: Package) -> Result<Self, String> {
+impl<'a> Tree<'a> {
+    fn new(package: &'a str) -> Result<Self, String> {
         let folder = root().join("target/mutants/tree");
         let path = folder.display().to_string();
         let changed = git(&["stash", "create"])?;
@@ -97,42 +97,34 @@ impl Tree {
     /// Whether tests pass; a mistake that does not compile is an error.
     fn passes(&self, program: &str, tests: &str) -> Result<bool, String> {
         // CPU time would be fairer than the clock; nothing takes near as long as this.
-        let mut command = Command::new("timeout");
-        command.current_dir(&self.folder).args(["1800", "cargo", "test", "--quiet", "-p"]);
-        command.arg(self.package.name()).env_remove("RUSTFLAGS");
-        command.env(
-            "CARGO_TARGET_DIR",
-            root().join("target/mutants").join(match program {
-                "loom" => "loom",
-                _ => "ordinary",
-            }),
-        );
-        match program {
-            "lib" => command.arg("--lib"),
-            "suite" => command.args(["--test", "suite"]),
-            "loom" => {
-                command.args(["--lib", "--release"]);
-                // Loom itself is what takes long.
-                command.args(["--config", "profile.release.package.\"*\".opt-level=3"]);
-                command.env("RUSTFLAGS", "--cfg loom").env("LOOM_MAX_PREEMPTIONS", "3")
-            }
-            _ => command.args(["--lib", "--tests"]),
+        let is_loom = program == "loom";
+        let target = root().join("target/mutants").join(if is_loom { "loom" } else { "ordinary" });
+        // Loom itself is what takes long.
+        let optimised = "profile.release.package.\"*\".opt-level=3";
+        let tested: &[&str] = match program {
+            "lib" => &["--lib"],
+            "suite" => &["--test", "suite"],
+            "loom" => &["--lib", "--release", "--config", optimised],
+            _ => &["--lib", "--tests"],
         };
-        let mut build = Command::new(command.get_program());
-        build.current_dir(&self.folder).args(command.get_args()).arg("--no-run");
-        build.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        let built = build.stdout(Stdio::null()).status();
-        if !built.is_ok_and(|status| status.success()) {
-            return Err(format!("{} does not compile", self.package.name()));
+        let cargo = |last: &[&str]| {
+            let mut command = Command::new("timeout");
+            command.args(["1800", "cargo", "test", "--quiet", "-p", self.package]);
+            command.args(tested).args(last).current_dir(&self.folder).stdout(Stdio::null());
+            command.env("CARGO_TARGET_DIR", &target).env("LOOM_MAX_PREEMPTIONS", "3");
+            command.env("RUSTFLAGS", if is_loom { "--cfg loom" } else { "" });
+            command
+        };
+        if !cargo(&["--no-run"]).status().is_ok_and(|status| status.success()) {
+            return Err(format!("{} does not compile", self.package));
         }
-        command.args(["--", tests]).stdout(Stdio::null()).stderr(Stdio::null());
-        let status = command.status().map_err(|error| format!("cargo cannot be run: {error}"))?;
-        Ok(status.success())
+        let status = cargo(&["--", tests]).stderr(Stdio::null()).status();
+        Ok(status.map_err(|error| format!("cargo cannot be run: {error}"))?.success())
     }
 
     /// Which tests notice the mutant, if any do.
     fn noticed(&self, mutant: &Mutant, all: bool) -> Result<Option<String>, String> {
-        let path = self.package.folder(&self.folder).join("src").join(&mutant.file);
+        let path = folder(&self.folder, self.package).join("src").join(&mutant.file);
         let text = text_of(&path)?;
         let put = |text: &str| {
             std::fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))
@@ -159,7 +151,7 @@ impl Tree {
 ///
 /// A list that does not fit the sources; mistakes that do not compile.
 fn run(arguments: &Arguments) -> Result<ExitCode, String> {
-    let mutants = list::read(&root(), arguments.package)?;
+    let mutants = list::read(&root(), &arguments.package)?;
     let fits =
         |mutant: &Mutant, text: &String| mutant.name.contains(text) || mutant.file.contains(text);
     let is_wanted = |mutant: &&Mutant| {
@@ -175,7 +167,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode, String> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let tree = Tree::new(arguments.package)?;
+    let tree = Tree::new(&arguments.package)?;
     if let Some((program, tests)) = wanted.iter().find_map(|mutant| mutant.first())
         && !tree.passes(program, tests)?
     {
@@ -183,16 +175,13 @@ fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     }
     let (mut noticed, mut unexplained) = (0, 0);
     for mutant in &wanted {
-        let word = match (tree.noticed(mutant, arguments.all)?, &mutant.survives) {
-            (Some(by), _) => {
-                noticed += 1;
-                format!("noticed   {by}")
-            }
+        let by = tree.noticed(mutant, arguments.all)?;
+        noticed += usize::from(by.is_some());
+        unexplained += usize::from(by.is_none() && mutant.survives.is_none());
+        let word = match (by, &mutant.survives) {
+            (Some(by), _) => format!("noticed   {by}"),
             (None, Some(why)) => format!("survives  {why}"),
-            (None, None) => {
-                unexplained += 1;
-                "SURVIVES".to_owned()
-            }
+            (None, None) => "SURVIVES".to_owned(),
         };
         println!("{:<42} {word}", mutant.name);
     }

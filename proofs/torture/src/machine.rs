@@ -1,16 +1,9 @@
-//! Where the memory of a machine is: zones, and the pieces that each is in.
+//! Machines by seed: zones, the pieces that each is in, CPUs, nodes.
 
-use freehold::{FrameRange, Pfn};
+use freehold::{Config, FrameRange, NodeId, Pfn, Watermarks, ZoneConfig};
 
-use crate::Map;
+use crate::platform::{Core, core};
 use crate::random::Random;
-
-/// The first block of a storm's machine: not 0, whose frames are as good as any but hide mistakes.
-const FIRST: u64 = 1 << 9;
-/// The second of two zones has one block in so many, but no less than this.
-const SECOND: u64 = 8;
-const LEAST_SECOND: u64 = 8;
-const CMA_BLOCKS: u64 = 4;
 
 /// So many frames from `start` on.
 pub(crate) fn range(start: u64, frames: u64) -> FrameRange {
@@ -64,38 +57,56 @@ pub(crate) fn zone(at: u64, blocks: u64, random: &mut Random) -> Zone {
     Zone { span, pieces, cma }
 }
 
-/// The zones of a storm's machine of about so many frames; of a random one the seed says how many.
-///
-/// The first is large, since a zone keeps a HIGHATOMIC block only where that is no more than 1 % of
-/// it. Of the plain ones the last has CMA blocks, at its end.
-pub(crate) fn zones(map: Map, frames: u64, seed: u64) -> Vec<Zone> {
-    let mut at = FIRST;
-    let mut next = |blocks| {
-        let first = at;
-        at += blocks;
-        first
-    };
-    if map == Map::Plain {
-        let blocks = frames.div_ceil(512);
-        let second = (blocks / SECOND).max(LEAST_SECOND);
-        let mut all = [blocks - second, second].map(|blocks| {
-            let span = range(next(blocks) * 512, blocks * 512);
-            Zone { span, pieces: vec![span], cma: Vec::new() }
-        });
-        let end = all[1].span.end;
-        all[1].cma = vec![FrameRange { start: Pfn::new(end.get() - CMA_BLOCKS * 512), end }];
-        return all.into();
-    }
-    let mut random = Random::new(seed);
-    let zones = 2 + random.below(3);
-    // Neighbours share a section of 64 blocks as often as not.
-    (0..zones)
+/// A machine, and where its memory is.
+pub(crate) struct Machine {
+    pub(crate) fh: &'static Core,
+    pub(crate) zones: Vec<Zone>,
+}
+
+/// One to three zones of so many blocks each, some in one section of 64 blocks, some far apart.
+fn zones(random: &mut Random, blocks: &[u64]) -> Vec<Zone> {
+    let mut at = random.pick(&[0, 1, 7, 63, 64 * 5, (1 << 22) - 200]);
+    (0..1 + random.below(3))
         .map(|_| {
-            let blocks = random.pick(&[6, 12, 30, 64, 90]);
-            let gap = random.pick(&[0, 0, 5, 100]);
-            zone(next(blocks + gap), blocks, &mut random)
+            let zone = zone(at, random.pick(blocks), random);
+            at = zone.span.end.get() / 512;
+            at += if random.percent(60) { 0 } else { random.below(100) };
+            zone
         })
         .collect()
+}
+
+impl Machine {
+    /// A machine of so many CPUs, whose zones have so many blocks, without watermarks.
+    ///
+    /// # Errors
+    ///
+    /// There is no such machine.
+    pub(crate) fn new(random: &mut Random, cpus: u16, blocks: &[u64]) -> Result<Self, String> {
+        let zones = zones(random, blocks);
+        let node = |random: &mut Random| NodeId::new(random.below(2) as u8);
+        let nodes: Vec<NodeId> = (0..cpus).map(|_| node(random)).collect();
+        let configs: Vec<ZoneConfig<'_>> = zones
+            .iter()
+            .map(|zone| ZoneConfig {
+                node: node(random),
+                span: zone.span,
+                cma: &zone.cma,
+                watermarks: Watermarks::None,
+                spare_sections: 3,
+                ..ZoneConfig::new(&zone.pieces)
+            })
+            .collect();
+        let config = Config { cpu_nodes: &nodes, extra_ranges: 20, ..Config::new(cpus, &configs) };
+        let fh = core(&config, random.percent(50)).map_err(|error| error.to_string())?;
+        Ok(Self { fh, zones })
+    }
+
+    /// From its first frame to its last, holes included.
+    pub(crate) fn span(&self) -> FrameRange {
+        let last = self.zones.last().map_or(Pfn::new(0), |zone| zone.span.end);
+        FrameRange { start: self.zones[0].span.start, end: last }
+    }
 }
 
 #[cfg(test)]
@@ -106,7 +117,7 @@ mod tests {
     fn random_zones_have_holes_in_blocks_and_share_sections() {
         let (mut torn, mut shared, mut cma) = (false, false, false);
         for seed in 0..50 {
-            let zones = zones(Map::Random, 0, seed);
+            let zones = zones(&mut Random::new(seed), &[6, 12, 30, 64, 90]);
             for zone in &zones {
                 let within = |piece: &FrameRange| {
                     zone.span.start <= piece.start && piece.end <= zone.span.end

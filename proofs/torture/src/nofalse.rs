@@ -18,7 +18,8 @@ use serde_json::{Value, json};
 
 use crate::cli::By;
 use crate::handle::Handle;
-use crate::ledger::{Chunk, Ledger};
+use crate::ledger::{Ledger, POOL};
+use crate::machine::range;
 use crate::platform::{Core, core};
 use crate::random::Random;
 use crate::stops;
@@ -66,8 +67,8 @@ struct Case {
 }
 
 impl Case {
-    fn chunk(&self, pfn: u64) -> Chunk {
-        Chunk { start: pfn, frames: self.order.frames() }
+    fn chunk(&self, pfn: u64) -> FrameRange {
+        range(pfn, self.order.frames())
     }
 }
 
@@ -167,11 +168,10 @@ impl Thread {
     fn free(&mut self, pfn: u64) {
         let chunk = self.case.chunk(pfn);
         self.case.ledger.give(chunk, self.name());
-        let result = if chunk.frames > 1 && self.random.percent(20) {
-            let first = 1 + self.random.below(chunk.frames - 1);
-            let rest = Chunk { start: pfn + first, frames: chunk.frames - first };
-            let first = Chunk { start: pfn, frames: first };
-            self.handle.free_range(first.range()).and(self.handle.free_range(rest.range()))
+        let result = if chunk.len() > 1 && self.random.percent(20) {
+            let first = 1 + self.random.below(chunk.len() - 1);
+            let rest = range(pfn + first, chunk.len() - first);
+            self.handle.free_range(range(pfn, first)).and(self.handle.free_range(rest))
         } else {
             self.handle.free(Pfn::new(pfn), self.case.order)
         };
@@ -184,12 +184,11 @@ impl Thread {
     fn leave(&mut self) {
         let Some(&pfn) = self.held.last() else { return };
         let own = &self.case.boxes[usize::from(self.number)];
-        // In the name of nobody in particular meanwhile.
-        self.case.ledger.pass(self.case.chunk(pfn), self.name(), u32::MAX);
+        self.case.ledger.pass(self.case.chunk(pfn), self.name(), POOL);
         if own.compare_exchange(0, pfn, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             self.held.pop();
         } else {
-            self.case.ledger.pass(self.case.chunk(pfn), u32::MAX, self.name());
+            self.case.ledger.pass(self.case.chunk(pfn), POOL, self.name());
         }
     }
 
@@ -197,7 +196,7 @@ impl Thread {
         let all = &self.case.boxes;
         let pfn = all[self.random.below(all.len() as u64) as usize].swap(0, Ordering::AcqRel);
         if pfn != 0 {
-            self.case.ledger.pass(self.case.chunk(pfn), u32::MAX, self.name());
+            self.case.ledger.pass(self.case.chunk(pfn), POOL, self.name());
             self.free(pfn);
         }
     }

@@ -3,11 +3,10 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use freehold::{Config, ConfigError, CpuId, Freehold, Pfn, Platform, Pressure};
+use freehold::{Config, ConfigError, CpuId, Freehold, Pfn, Platform};
 use rustix::thread::{MembarrierCommand, membarrier};
 
 thread_local! {
-    static CPU: Cell<u16> = const { Cell::new(0) };
     static WAITS: Cell<u64> = const { Cell::new(0) };
     static BARRIERS: Cell<u64> = const { Cell::new(0) };
 }
@@ -15,7 +14,6 @@ thread_local! {
 pub(crate) struct Threads {
     barrier: bool,
     late: AtomicU64,
-    pressures: AtomicU64,
 }
 
 /// The allocator of every case. It lives as long as the program, as do threads stuck in it.
@@ -28,7 +26,7 @@ pub(crate) type Core = Freehold<'static, Threads>;
 /// There is no such machine.
 pub(crate) fn core(config: &Config<'_>, barrier: bool) -> Result<&'static Core, ConfigError> {
     let barrier = barrier && membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok();
-    let platform = Threads { barrier, late: AtomicU64::new(0), pressures: AtomicU64::new(0) };
+    let platform = Threads { barrier, late: AtomicU64::new(0) };
     Ok(Box::leak(Box::new(Freehold::leaked(config, platform)?)))
 }
 
@@ -37,16 +35,6 @@ impl Threads {
     pub(crate) fn late(&self) -> u64 {
         self.late.load(Ordering::Relaxed)
     }
-
-    /// How often the pressure of a zone has changed.
-    pub(crate) fn pressures(&self) -> u64 {
-        self.pressures.load(Ordering::Relaxed)
-    }
-}
-
-/// The CPU that calls of this thread go to where they name none.
-pub(crate) fn run_on(cpu: CpuId) {
-    CPU.set(cpu.get());
 }
 
 /// Turns of waits, and heavy barriers, that calls of this thread have taken.
@@ -55,8 +43,9 @@ pub(crate) fn counts() -> (u64, u64) {
 }
 
 impl Platform for Threads {
+    /// Of the calls that name no CPU.
     fn current_cpu(&self) -> CpuId {
-        CpuId::new(CPU.get())
+        CpuId::new(0)
     }
 
     fn has_heavy_barrier(&self) -> bool {
@@ -74,10 +63,6 @@ impl Platform for Threads {
         WAITS.set(WAITS.get() + 1);
         // More threads than cores: the thread that is waited for needs this one.
         std::thread::yield_now();
-    }
-
-    fn pressure(&self, _: Pressure) {
-        self.pressures.fetch_add(1, Ordering::Relaxed);
     }
 
     fn late_double_free(&self, _: Pfn) {

@@ -12,7 +12,7 @@ use freehold::{
 };
 use serde_json::{Value, json};
 
-use crate::ledger::Chunk;
+use crate::machine::range;
 use crate::platform::{self, Core, core};
 use crate::random::Random;
 use crate::stops;
@@ -67,13 +67,13 @@ fn live(fh: &'static Core, says: &Victim, owns: bool, seed: u64) -> Vec<FrameRan
             says.about.store(1 << n, Ordering::SeqCst);
             if let Ok(pfn) = frames.alloc(request(n, &mut random).flags(flags)) {
                 says.held.fetch_add(1 << n, Ordering::SeqCst);
-                held.push(Chunk::new(pfn, 1 << n).range());
+                held.push(range(pfn.get(), 1 << n));
             }
         } else {
-            let range: FrameRange = held.swap_remove(random.below(held.len() as u64) as usize);
-            says.about.store(range.len(), Ordering::SeqCst);
-            says.held.fetch_sub(range.len(), Ordering::SeqCst);
-            frames.free_range(range).expect("a right free");
+            let freed: FrameRange = held.swap_remove(random.below(held.len() as u64) as usize);
+            says.about.store(freed.len(), Ordering::SeqCst);
+            says.held.fetch_sub(freed.len(), Ordering::SeqCst);
+            frames.free_range(freed).expect("a right free");
         }
         says.about.store(0, Ordering::SeqCst);
     }
@@ -100,7 +100,7 @@ impl Others {
                 let n = self.random.pick(&[0, 0, 1, 3, 5, 6, 7, 8, 9]);
                 let request = request(n, &mut self.random).flags(AllocFlags::NO_LOCK);
                 if let Ok(pfn) = self.fh.on(CpuId::new(1)).alloc(request) {
-                    self.held.push(Chunk::new(pfn, 1 << n).range());
+                    self.held.push(range(pfn.get(), 1 << n));
                 }
             } else if !self.held.is_empty() {
                 let n = self.random.below(self.held.len() as u64) as usize;
@@ -140,7 +140,7 @@ impl Others {
         for &(pfn, n) in &all {
             let twice = (pfn.get()..pfn.get() + (1 << n)).find(|&frame| !seen.insert(frame));
             found.troubles.extend(twice.map(|frame| format!("{frame:#x} was handed out twice")));
-            self.free(Chunk::new(pfn, 1 << n).range());
+            self.free(range(pfn.get(), 1 << n));
         }
         let waits = platform::counts().0 - before;
         found.most_waits = found.most_waits.max(waits);

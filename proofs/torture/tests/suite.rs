@@ -1,4 +1,4 @@
-//! The cases as a user runs them, and each fault that a storm must notice.
+//! The cases as a user runs them, and each fault that they must notice.
 
 use std::process::{Command, Output};
 
@@ -27,49 +27,9 @@ fn fine(words: &str) -> Value {
 }
 
 #[test]
-fn two_seconds_of_everything_find_nothing_wrong() {
-    let found = fine("soak --seconds 2 --threads 8 --memory 64M --seed 7");
-    assert_eq!((found["threads"].as_u64(), found["cpus"].as_u64()), (Some(8), Some(8)));
-    let calls = [
-        "alloc, order 0",
-        "alloc, HIGH_ATOMIC",
-        "alloc_in_hand",
-        "alloc_bulk",
-        "alloc_run",
-        "free, order 0",
-        "free_in_hand",
-        "free_range_with",
-        "free_bulk",
-        "take_free",
-        "isolate",
-        "cpu_offline",
-        "own",
-        "set_watermarks",
-        "zone_stats",
-    ];
-    for call in calls {
-        assert!(found["made_and_refused"][call][0].as_u64() > Some(0), "no {call}: {found:#}");
-    }
-    assert!(found["pressures"].as_u64() > Some(0) && found["stops"].as_u64() > Some(0));
-}
-
-/// Holes within blocks and between them, zones that share sections.
-#[test]
-fn two_seconds_on_a_machine_with_holes_find_nothing_wrong() {
-    let found = fine("soak --seconds 2 --threads 8 --map random --seed 3");
-    assert!(found["zones"].as_u64() > Some(1));
-}
-
-/// Of the frames of the machine few are used at once, anywhere in it.
-#[test]
-fn two_seconds_on_a_machine_of_a_tebibyte_find_nothing_wrong() {
-    let found = fine("soak --seconds 2 --threads 8 --memory 1T --used 64M");
-    assert_eq!(found["memory_frames"].as_u64(), Some(1 << 28));
-}
-
-#[test]
-fn short_storms_on_small_machines_find_nothing_wrong() {
-    assert!(fine("mt --seeds 4 --millis 100 --stops 300")["calls"].as_u64() > Some(1000));
+fn every_call_at_once_on_small_machines_finds_nothing_wrong() {
+    assert!(fine("mt --seeds 10 --millis 200")["calls"].as_u64() > Some(10_000));
+    assert!(fine("mt --seeds 10 --millis 200 --stops 300")["calls"].as_u64() > Some(10_000));
 }
 
 #[test]
@@ -95,37 +55,26 @@ fn threads_stay_near_the_min_mark() {
 }
 
 #[test]
-#[ignore = "long: cargo test -p torture -- --ignored"]
 fn each_planted_fault_is_noticed() {
     let faults = [
-        ("use-after-free", "has it"),
-        ("double-free", "double free"),
-        ("wrong-owner", "has it"),
-        ("leak", "in use"),
-        ("small-bound", "are the most there may be"),
+        // Unless nobody was given it before the end.
+        ("use-after-free", ["has it", "are in use"]),
+        ("double-free", ["double free"; 2]),
+        ("wrong-owner", ["has it"; 2]),
+        ("leak", ["are in use"; 2]),
+        ("small-bound", ["are the most there may be"; 2]),
     ];
     for (fault, said) in faults {
-        let output = torture(&format!("soak --seconds 3 --memory 64M --plant {fault}"));
+        let output = torture(&format!("mt --seeds 4 --plant {fault}"));
         let troubles = told(&output)["troubles"].to_string();
         assert_eq!(output.status.code(), Some(1), "{fault}");
-        assert!(troubles.contains(said), "{fault}: {troubles}");
-    }
-}
-
-#[test]
-#[ignore = "long: cargo test -p torture -- --ignored"]
-fn a_call_that_does_not_end_is_told_with_what_every_thread_was_doing() {
-    let output = torture("soak --seconds 2 --memory 64M --patience 5 --plant stall");
-    let troubles = told(&output)["troubles"].to_string();
-    assert_eq!(output.status.code(), Some(1));
-    for said in ["a call does not end", "thread 0: in flush", "thread 1: in"] {
-        assert!(troubles.contains(said), "{troubles}");
+        assert!(said.iter().any(|said| troubles.contains(said)), "{fault}: {troubles}");
     }
 }
 
 #[test]
 fn mistakes_are_named() {
-    for words in ["soak --seconds 1 --minutes 1", "soak --plant nothing", "soak --memory 63M"] {
+    for words in ["soak", "mt --plant nothing", "nofalse --order 10"] {
         assert_eq!(torture(words).status.code(), Some(2), "{words}");
     }
 }

@@ -150,7 +150,7 @@ impl Classic {
         pcp.try_lock().unwrap_or_else(|| {
             let remote = target.cpu != u32::from(cpu.get());
             self.counts.remote_pcp_waits.fetch_add(u64::from(remote), Relaxed);
-            pcp.wait()
+            pcp.lock()
         })
     }
 

@@ -18,6 +18,5 @@ mod rules_range;
 mod rules_refill;
 mod rules_reserve;
 mod sparing;
-mod stress_support;
 mod stress_threads;
 mod support;

@@ -1,7 +1,7 @@
 //! Every operation, right and wrong, on every design and odd machines, against a set of frames.
 //!
 //! `PROPTEST_CASES=5000 cargo test -p freehold-classic --release --test suite model_ops` looks
-//! longer, and CI's step `histories` plays 300 of each. What once failed is kept in
+//! longer, and CI's step `histories` plays 300 of each. What fails is kept in
 //! `model_ops.proptest-regressions` and tried first.
 
 use crate::model_support::Model;

@@ -237,29 +237,6 @@ fn recovered_fragments_may_merge_on_the_pcp_again_and_cached_ones_may_not() {
 }
 
 #[test]
-fn drained_fragments_of_owned_blocks_go_to_the_tail_out_of_other_cpus_way() {
-    for (engine, avoided) in [("pcp-buddy", true), ("pcp-buddy,-fragment-tail", false)] {
-        let classic = blocks_at_once(engine, 4096);
-        let owned = owned_block(&classic);
-        // A single frame that nobody owns, freed to the zone first: at the head of the list.
-        let mut nobodys = classic.take_many(CPU0, 8, Unmovable, 1);
-        classic.split(nobodys[0], order(8), order(0)).unwrap();
-        nobodys[0] = nobodys[0].checked_add(3).unwrap();
-        let movable_block = classic.take(CPU1, 10, Movable);
-        classic.split(movable_block, order(10), order(0)).unwrap();
-        let free = movable_block.checked_add(5).unwrap();
-        classic.put(CPU1, free, 0);
-        classic.drain_all();
-        // Then a fragment of the owned block.
-        classic.put(CPU0, owned[7], 0);
-        classic.drain_all();
-        // Another CPU that takes single frames from the zone.
-        classic.set_tuning(0, CPU1, Tuning::new(1, 0, 0, false));
-        assert_eq!(classic.take(CPU1, 0, Movable) == free, avoided, "{engine}");
-    }
-}
-
-#[test]
 fn a_small_zone_degrades_to_fragments_and_single_pages() {
     for engine in ["pcp-buddy", "pcp-buddy-fixed"] {
         // 16 MiB: a batch of 1 frame, at most 128 on a CPU. No refill ever has room for a block.

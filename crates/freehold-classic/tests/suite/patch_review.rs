@@ -2,7 +2,7 @@
 //! its reviewers found, and what was found here.
 
 use crate::support::*;
-use freehold::{AllocFlags, FrameRange, Pfn};
+use freehold::{AllocFlags, Pfn};
 use freehold_classic::{Classic, Config, Tuning};
 
 /// A batch of exactly one pageblock, and room for eight.
@@ -285,18 +285,4 @@ fn one_merge_pass_a_drain_is_enough() {
     };
     assert_eq!(steps("pcp-buddy-fixed"), 512);
     assert_eq!(steps("pcp-buddy-fixed,-merge-once"), 512 + 449 + 386 + 323 + 260);
-}
-
-#[test]
-fn contiguous_ranges_are_found_on_the_lists_of_owners_and_on_their_lists_of_remote_frees() {
-    for engine in ["pcp-buddy", "pcp-buddy-fixed"] {
-        let classic = blocks_at_once(config(engine, 16));
-        let pfns = classic.take_many(CPU0, 0, Movable, 512);
-        classic.put_all(CPU0, &pfns[..100], 0);
-        classic.put_all(CPU1, &pfns[100..], 0);
-        let block = FrameRange::new(pfns[0].pageblock(), 512).unwrap();
-        classic.alloc_contig_range(CPU1, block, &mut |_| panic!("all of it is free")).unwrap();
-        classic.free_contig_range(CPU1, block).unwrap();
-        classic.whole_again(16);
-    }
 }

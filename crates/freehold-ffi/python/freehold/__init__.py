@@ -160,7 +160,7 @@ class Arena:
 
     def free_frames(self):
         """How many frames are free."""
-        return c.LIBRARY.freehold_arena_free_frame_count(self._get().raw)
+        return self.stats()["frames_free"]
 
     def stats(self):
         """Counters by name."""

@@ -47,11 +47,10 @@ class Stats(ctypes.Structure):
     _fields_ = [
         (name, c_uint64)
         for name in (
-            "frames blocks blocks_resident blocks_released bytes_released release_calls"
-            " release_refused passes slots slots_taken threads_sharing metadata_bytes"
-            " late_double_frees frames_used frames_free frames_released"
+            "frames blocks blocks_resident blocks_released bytes_released release_refused"
+            " metadata_bytes late_double_frees frames_used frames_free frames_released"
         ).split()
-    ] + [("biased", c_bool)]
+    ]
 
 
 class FreeholdError(Exception):
@@ -84,8 +83,6 @@ def _load():
     }
     for name, arguments in signatures.items():
         getattr(library, name).argtypes = arguments
-    library.freehold_arena_free_frame_count.argtypes = [c_void_p]
-    library.freehold_arena_free_frame_count.restype = c_uint64
     library.freehold_version.restype = ctypes.c_char_p
     return library
 

@@ -5,9 +5,9 @@ use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use freehold::Pfn;
-use freehold_host::{Arena as HostArena, FrameRequest};
+use freehold_host::Arena as HostArena;
 
-use crate::arguments::{array_of_frames, array_of_frames_mut, frames, migratetype, order, shared};
+use crate::arguments::{frames, order, shared};
 use crate::error::{Error, Failure, answer, tell};
 use crate::request::Request;
 use crate::status::Status;
@@ -77,28 +77,9 @@ pub(crate) unsafe fn live<'a>(arena: *const Arena) -> Result<&'a HostArena, Fail
     Ok(&this.arena)
 }
 
-/// The arena's form of a request, which has no limits.
-pub(crate) fn frame_request(request: &Request) -> Result<FrameRequest, Failure> {
-    for (what, value) in [("from", request.from), ("below", request.below)] {
-        if value != 0 {
-            return Err(Failure::Argument { what, value, allowed: "0: arenas have no limits" });
-        }
-    }
-    let mut wanted = FrameRequest::new(order(request.order)?)
-        .migratetype(migratetype(request.migratetype)?)
-        .flags(request.alloc_flags()?)
-        .align(order(request.align)?);
-    if request.use_node != 0 {
-        wanted = wanted.node(freehold::NodeId::new(request.node));
-    }
-    Ok(wanted)
-}
-
-/// An arena of at least that many bytes of private memory, with every knob at its default; see
-/// `freehold_arena_new_with` for the knobs. To be given to `freehold_arena_destroy`.
-///
-/// In a process that has called mlockall(MCL_FUTURE) the kernel backs and locks all of an arena
-/// at once: make it before that call, or as small as it has to be.
+/// An arena of at least that many bytes of private memory, with every knob at its default. To be
+/// given to `freehold_arena_destroy`. In a process that has called mlockall(MCL_FUTURE) the kernel
+/// backs and locks all of it at once.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_new(
     bytes: u64,
@@ -110,11 +91,10 @@ pub unsafe extern "C" fn freehold_arena_new(
 }
 
 /// Ends an arena and sets the pointer to null; its memory goes back to the OS, frames that are
-/// still allocated included. A null arena is fine and nothing is done. Whoever uses another copy
-/// of the pointer later is told `FREEHOLD_STATUS_ENDED`.
+/// still allocated included. A null arena is fine and nothing is done. Whoever uses another copy of
+/// the pointer later is told `FREEHOLD_STATUS_ENDED`.
 ///
-/// Thread safety: nobody may be using the arena or its frames, or use them later. Threads that
-/// have used it need not have ended.
+/// Thread safety: nobody may be using the arena or its frames, or use them later.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_destroy(
     arena: *mut *mut Arena,
@@ -142,7 +122,7 @@ pub unsafe extern "C" fn freehold_arena_destroy(
     }
 }
 
-/// Allocates what the request says, without limits; writes the first frame to `pfn`. What is in
+/// Allocates what the request says; writes the first frame to `pfn`. What is in
 /// the frames is whatever their last user left.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_alloc(
@@ -154,39 +134,15 @@ pub unsafe extern "C" fn freehold_arena_alloc(
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
         tell(pfn, "pfn", error, || {
-            let request = frame_request(shared(request, "request")?)?;
+            let request = shared(request, "request")?.engine()?;
             Ok(live(arena)?.request(request)?.get())
         })
     }
 }
 
-/// Allocates single frames of a `freehold_migratetype` until `count` are there or memory is not;
-/// writes them to `pfns` and how many there are to `allocated`. Fails only where not a single
-/// frame was allocated.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_arena_alloc_bulk(
-    arena: *const Arena,
-    migratetype: u8,
-    pfns: *mut u64,
-    count: usize,
-    allocated: *mut usize,
-    error: *mut Error,
-) -> Status {
-    // SAFETY: the caller's promise, for each pointer.
-    unsafe {
-        tell(allocated, "allocated", error, || {
-            let out = array_of_frames_mut(pfns, count, "pfns")?;
-            Ok(live(arena)?.alloc_bulk(self::migratetype(migratetype)?, out)?)
-        })
-    }
-}
-
-/// Frees `2^order` frames: any aligned part of what was allocated, from any thread. Never waits
-/// for a lock.
-///
-/// Frames that are free already are refused. Where both frees run at the same moment, one of
-/// them by the thread whose CPU leases the frame's word, neither may see the other: then it is
-/// counted in `late_double_frees` of the statistics.
+/// Frees `2^order` frames: any aligned part of what was allocated, from any thread. Never waits for
+/// a lock. Frames that are free already are refused, as by `freehold_free`; what neither of two
+/// frees could see is counted in `late_double_frees` of the statistics.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_free(
     arena: *const Arena,
@@ -210,39 +166,8 @@ pub unsafe extern "C" fn freehold_arena_free_range(
     unsafe { answer(error, || Ok(live(arena)?.free_range(frames(start, end))?)) }
 }
 
-/// Frees single frames, in any order. Where a frame cannot be freed the call ends: `error->done`
-/// frames before it have been freed, those behind it have not.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_arena_free_bulk(
-    arena: *const Arena,
-    pfns: *const u64,
-    count: usize,
-    error: *mut Error,
-) -> Status {
-    // SAFETY: the caller's promise, for each pointer.
-    unsafe { answer(error, || Ok(live(arena)?.free_bulk(array_of_frames(pfns, count, "pfns")?)?)) }
-}
-
-/// Gives back what the calling thread's CPU has in hand, so that others can allocate it: for a
-/// thread about to sleep for long. A thread that ends does so by itself. What it has freed is
-/// visible to others without this.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_arena_flush(arena: *const Arena, error: *mut Error) -> Status {
-    // SAFETY: the caller's promise, for each pointer.
-    unsafe { answer(error, || Ok(live(arena)?.flush()?)) }
-}
-
-/// Gathers all free frames that threads hold in the zones' hands: for tests, and before looking
-/// for very large runs.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_arena_drain(arena: *const Arena, error: *mut Error) -> Status {
-    // SAFETY: the caller's promise, for each pointer.
-    unsafe { answer(error, || Ok(live(arena)?.drain()?)) }
-}
-
-/// Checks every invariant. Fails with `FREEHOLD_STATUS_BROKEN` and the first violation.
-///
-/// Thread safety: everybody else waits meanwhile. Only to be relied on while nobody frees.
+/// Checks every invariant; fails with the first violation. Everybody else waits meanwhile. Only to
+/// be relied on while nobody frees.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_validate(arena: *const Arena, error: *mut Error) -> Status {
     // SAFETY: the caller's promise, for each pointer.

@@ -45,13 +45,9 @@ fn same(frames: &Frames, arena: *const Arena, allowed: &'static str) -> Result<(
 }
 
 /// So many neighbouring frames, any number, written to `out`. What is in them is whatever their
-/// last user left.
-///
-/// A power of two of frames is a chunk, aligned to its size, and is refused where no such chunk
-/// is free. Any other number is taken from wherever so many are free; where memory is scarce
-/// that is a search of the whole arena.
-///
-/// Fails with `FREEHOLD_STATUS_NO_MEMORY` where there is no such chunk or run of free frames.
+/// last user left. A power of two of frames is a chunk, aligned to its size. Any other number is
+/// taken from wherever so many are free; where memory is scarce that is a search of the whole
+/// arena.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_frames(
     arena: *const Arena,
@@ -74,32 +70,6 @@ pub unsafe extern "C" fn freehold_arena_zeroed(
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
     unsafe { tell(out, "out", error, || Ok(self::out(arena, live(arena)?.zeroed(count)?))) }
-}
-
-/// Adds the `more` frames right behind these, if they are free: nothing is moved. What is in
-/// them is whatever their last user left.
-///
-/// Fails with `FREEHOLD_STATUS_BUSY` where one of them is in use,
-/// `FREEHOLD_STATUS_OUTSIDE_ARENA` behind the arena's end.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_arena_extend_frames(
-    arena: *const Arena,
-    frames: *mut Frames,
-    more: u64,
-    error: *mut Error,
-) -> Status {
-    // SAFETY: the caller's promise, for each pointer.
-    unsafe {
-        answer(error, || {
-            let these = frames.as_mut().ok_or(Failure::Null("frames"))?;
-            same(these, arena, "the arena that the frames are of")?;
-            let range = self::frames(these.pfn, these.pfn.wrapping_add(these.count));
-            let mut handle = HostFrames::from_raw(live(arena)?, range)?;
-            let extended = handle.try_extend(more);
-            these.count = handle.into_raw().len();
-            Ok(extended?)
-        })
-    }
 }
 
 /// Gives frames back to their arena, on whichever thread, and sets `frames` to no frames. No
@@ -131,10 +101,8 @@ pub unsafe extern "C" fn freehold_arena_free_frames(
     }
 }
 
-/// Cuts frames in two: `first` keeps the first `count`, `rest` gets the others. Nothing happens
-/// in the arena: any part of an allocation may be freed on its own.
-///
-/// Fails with `FREEHOLD_STATUS_INVALID_ARGUMENT` where one part would be empty.
+/// Cuts frames in two: `first` keeps the first `count`, `rest` gets the others. Nothing happens in
+/// the arena: any part of an allocation may be freed on its own.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_frames_split(
     first: *mut Frames,
@@ -166,38 +134,6 @@ pub unsafe extern "C" fn freehold_frames_split(
                 "rest",
                 Frames { memory, pfn: all.pfn + count, count: all.count - count, ..all },
             )
-        })
-    }
-}
-
-/// Makes one of two whose frames are neighbours, in either order: `first` gets them all, `other`
-/// none.
-///
-/// Fails with `FREEHOLD_STATUS_INVALID_ARGUMENT` where they are not neighbours or of two arenas;
-/// both are as they were then.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_frames_merge(
-    first: *mut Frames,
-    other: *mut Frames,
-    error: *mut Error,
-) -> Status {
-    // SAFETY: the caller's promise.
-    unsafe {
-        answer(error, || {
-            wanted(first, "first")?;
-            wanted(other, "other")?;
-            let (a, b) = (*first, *other);
-            same(&b, a.arena, "the arena of first")?;
-            let (low, high) = if a.pfn < b.pfn { (a, b) } else { (b, a) };
-            if a.count == 0 || b.count == 0 || low.pfn.checked_add(low.count) != Some(high.pfn) {
-                return Err(Failure::Argument {
-                    what: "other.pfn",
-                    value: b.pfn,
-                    allowed: "a neighbour of first",
-                });
-            }
-            put(first, "first", Frames { count: low.count + high.count, ..low })?;
-            put(other, "other", NONE)
         })
     }
 }

@@ -65,29 +65,16 @@ pub unsafe extern "C" fn freehold_arena_range(arena: *const Arena) -> FrameRange
 }
 
 /// The memfd behind the frames, for a second mapping, with frame `pfn` at
-/// `freehold_arena_offset`;
-/// -1 for other kinds of memory. It stays the arena's: not to be closed, its size not to be
-/// changed. Whoever reads or writes frames through it must have those frames.
+/// (`pfn` - `freehold_arena_range(arena).start`) * 4096; -1 for other kinds of memory. It is not to
+/// be closed, nor its size changed. Whoever uses frames through it must have those frames.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_memfd(arena: *const Arena) -> c_int {
     // SAFETY: the caller's promise.
     unsafe { live(arena).ok().and_then(|arena| arena.memfd()) }.map_or(-1, |file| file.as_raw_fd())
 }
 
-/// Where a frame is in the memfd, in bytes; -1 for frames of other arenas.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_arena_offset(arena: *const Arena, pfn: u64) -> i64 {
-    // SAFETY: the caller's promise.
-    unsafe { live(arena).ok() }
-        .and_then(|arena| arena.offset(Pfn::new(pfn)))
-        .map_or(-1, |offset| offset as i64)
-}
-
-/// Has the kernel back the frames from `start` to `end` (not included) now, so that it says here
-/// if it cannot, instead of by a signal at the first touch. What is in them does not change.
-///
-/// Fails with `FREEHOLD_STATUS_OS` where memory does not suffice; frames before the one that
-/// failed may be backed.
+/// Has the kernel back the frames from `start` to `end` (not included) now, so that it says here if
+/// it cannot, instead of by a signal at the first touch. On failure those before may be backed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_populate(
     arena: *const Arena,
@@ -115,12 +102,9 @@ pub unsafe extern "C" fn freehold_arena_frames_in_memory(
     }
 }
 
-/// Gives free memory back to the OS, now: every wholly free block,
-/// and of blocks in use the aligned runs of 8 free frames or more. What it did is written to
-/// `released`, unless that is null.
-///
-/// Fails with `FREEHOLD_STATUS_OS` for the first run of blocks that the kernel refused; all
-/// others were given back.
+/// Gives free memory back to the OS, now: every wholly free block, and of blocks in use the aligned
+/// runs of 8 free frames or more. What it did is written to `released`, unless that is null. Of
+/// what the kernel refuses it tells the first; all else was given back.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_trim(
     arena: *const Arena,
@@ -139,8 +123,8 @@ pub unsafe extern "C" fn freehold_arena_trim(
 
 /// Gives back the blocks that have been wholly free, and untouched, since the last call, and
 /// free runs of those of which nothing was handed out since; does the periodic work of the
-/// threads' CPUs. To be called once each decay time, unless the background thread does. What it
-/// did is written to `released`, unless that is null.
+/// threads' CPUs. To be called each 10 s or so, from a thread of the program's. What it did is
+/// written to `released`, unless that is null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_pass(
     arena: *const Arena,

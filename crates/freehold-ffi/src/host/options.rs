@@ -4,7 +4,6 @@
 use core::ffi::c_void;
 use core::mem::{MaybeUninit, offset_of};
 use core::ptr;
-use std::time::Duration;
 
 use freehold_host::{
     Arena as HostArena, Backing as HostBacking, Builder, Numa as HostNuma, OnFork,
@@ -70,14 +69,12 @@ pub struct ArenaOptions {
     pub size: u32,
     /// What the frames are made of: a `freehold_backing`. Default: private memory.
     pub backing: u32,
-    /// At least so many bytes, in whole blocks of 2 MiB. It may be more than the machine's
-    /// memory: only what is used counts.
+    /// At least so many bytes, in whole blocks of 2 MiB; only what is used counts.
     pub bytes: u64,
-    /// What a forked child finds: a `freehold_fork_rule`. Memfd and hugetlb arenas are always
-    /// unmapped there. Default: its own copy.
+    /// What a forked child finds: a `freehold_fork_rule`. Default: its own copy. Memfd and hugetlb
+    /// arenas are always unmapped there.
     pub on_fork: u32,
-    /// What to do where there is more than one memory node: a `freehold_numa_rule`. Default:
-    /// memory of the thread's own node first.
+    /// A `freehold_numa_rule`. Default: memory of the thread's own node first.
     pub numa: u32,
     /// How many threads can have a CPU for themselves at once, at most 30,000; later ones share.
     /// Default: four for each of the machine's CPUs, but no more than one for each 16 blocks.
@@ -85,31 +82,23 @@ pub struct ArenaOptions {
     /// How many CPUs the threads beyond that share, at most 30,000. Default: one for each of the
     /// machine's CPUs, at most 8.
     pub shared_slots: u16,
-    /// Not zero: the kernel backs the whole arena while it is made, so that running out of
-    /// memory is an error there.
+    /// Not zero: the kernel backs the whole arena while it is made.
     pub populate: u8,
-    /// Not zero: nothing is ever given back, for arenas that a device or the kernel knows the
-    /// pages of.
+    /// Not zero: nothing is ever given back: for memory that a device knows the pages of.
     pub pinned: u8,
-    /// Not zero: a thread makes a pass each decay time.
-    pub background: u8,
-    /// How many milliseconds a block must have been wholly free before the background thread
-    /// gives it back. Default: 10,000.
-    pub decay_ms: u64,
     /// The least run of free frames, a power of two from 1 to 512, that is given back out of a
     /// block in use. Default: 8.
     pub least_run: u64,
-    /// The most bytes that the OS may back, in blocks of 2 MiB. Where that is reached, free
-    /// memory is given back first, and then calls that need more are refused with
-    /// `FREEHOLD_STATUS_LIMIT`. Default: none.
+    /// The most bytes that the OS may back, in blocks of 2 MiB. At the limit free memory is
+    /// given back first; calls that need more are refused with `FREEHOLD_STATUS_LIMIT`.
+    /// Default: none.
     pub resident_limit: u64,
     /// Handed to the two callbacks.
     pub user: *mut c_void,
     /// Called before an allocation fails for want of frames, on the thread that allocates, with
-    /// no lock held: it may free, allocate and trim. Default: nobody is asked.
+    /// no lock held, as the next one is: they may free, allocate and trim. Default: nobody.
     pub on_exhausted: OnExhausted,
-    /// Called where the limit on resident memory is reached, before free memory is given back;
-    /// the rest is as for `on_exhausted`.
+    /// Called at the limit on resident memory, before free memory is given back.
     pub on_pressure: OnPressure,
 }
 
@@ -175,16 +164,12 @@ impl ArenaOptions {
             .on_fork(choice("on_fork", self.on_fork, &rules, "a freehold_fork_rule")?)
             .numa(choice("numa", self.numa, &numa, "a freehold_numa_rule")?)
             .populate(self.populate != 0)
-            .pinned(self.pinned != 0)
-            .background(self.background != 0);
+            .pinned(self.pinned != 0);
         if self.slots != 0 {
             builder = builder.slots(self.slots);
         }
         if self.shared_slots != 0 {
             builder = builder.shared_slots(self.shared_slots);
-        }
-        if self.decay_ms != 0 {
-            builder = builder.decay(Duration::from_millis(self.decay_ms));
         }
         if self.least_run != 0 {
             builder = builder.least_run(self.least_run);
@@ -214,11 +199,7 @@ impl ArenaOptions {
     }
 }
 
-/// An arena with these knobs. Takes about a millisecond, whatever its size. To be given to
-/// `freehold_arena_destroy`.
-///
-/// Fails with `FREEHOLD_STATUS_INVALID_ARGUMENT` for a knob out of its range, and with
-/// `FREEHOLD_STATUS_OS` where the kernel has no address space, no huge pages or no memory.
+/// An arena with these knobs. Takes about a millisecond, whatever its size.
 ///
 /// Requires: the callbacks can be called with `user` on any thread until the arena is destroyed.
 #[unsafe(no_mangle)]

@@ -2,7 +2,6 @@
 
 use crate::error::{Error, tell};
 use crate::host::arena::{Arena, live};
-use crate::stats::{ZoneStats, no_zone};
 use crate::status::Status;
 
 /// A snapshot of an arena: each number is exact, but they may be of slightly different moments
@@ -21,18 +20,8 @@ pub struct ArenaStats {
     pub blocks_released: u64,
     /// Bytes given back to the OS so far.
     pub bytes_released: u64,
-    /// System calls that took.
-    pub release_calls: u64,
     /// Runs of blocks that the kernel refused to take back (locked memory).
     pub release_refused: u64,
-    /// Passes made, by trim, pass or the background thread.
-    pub passes: u64,
-    /// Exclusive slots for threads.
-    pub slots: u64,
-    /// Of these, taken by living threads.
-    pub slots_taken: u64,
-    /// Threads that share slots.
-    pub threads_sharing: u64,
     /// Bytes of metadata.
     pub metadata_bytes: u64,
     /// Double frees that only showed after the second call had returned: a defect of the
@@ -44,8 +33,6 @@ pub struct ArenaStats {
     pub frames_free: u64,
     /// Frames given back out of blocks in use so far, each time counted.
     pub frames_released: u64,
-    /// Threads use the biased lock.
-    pub biased: bool,
 }
 
 impl From<freehold_host::Stats> for ArenaStats {
@@ -56,15 +43,9 @@ impl From<freehold_host::Stats> for ArenaStats {
             blocks_resident: stats.blocks_resident,
             blocks_released: stats.blocks_released,
             bytes_released: stats.bytes_released,
-            release_calls: stats.release_calls,
             release_refused: stats.release_refused,
-            passes: stats.passes,
-            slots: stats.slots,
-            slots_taken: stats.slots_taken,
-            threads_sharing: stats.threads_sharing,
             metadata_bytes: stats.metadata_bytes,
             late_double_frees: stats.late_double_frees,
-            biased: stats.biased,
             frames_used: stats.frames_used,
             frames_free: stats.frames_free,
             frames_released: stats.frames_released,
@@ -81,29 +62,4 @@ pub unsafe extern "C" fn freehold_arena_read_stats(
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
     unsafe { tell(stats, "stats", error, || Ok(live(arena)?.stats().into())) }
-}
-
-/// How many frames are free, wherever they are held. Looks at every block; exact while nothing
-/// runs.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_arena_free_frame_count(arena: *const Arena) -> u64 {
-    // SAFETY: the caller's promise.
-    unsafe { live(arena).ok() }.map_or(0, |arena| arena.free_frames())
-}
-
-/// The allocator's view of one zone; there is one for each memory node.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_arena_read_zone_stats(
-    arena: *const Arena,
-    zone: usize,
-    stats: *mut ZoneStats,
-    error: *mut Error,
-) -> Status {
-    // SAFETY: the caller's promise, for each pointer.
-    unsafe {
-        tell(stats, "stats", error, || {
-            let found = live(arena)?.zone_stats(zone);
-            Ok(found.ok_or_else(|| no_zone(zone))?.into())
-        })
-    }
 }

@@ -13,11 +13,10 @@
 //! callers' part is a table look-up and a call, small enough to be compiled into them, and nothing
 //! is gathered in memory on the way: that costs more than the allocation itself.
 
-use freehold::{FrameRange, Migratetype, Order, Pfn};
+use freehold::{FrameRange, Migratetype, Order, Pfn, Request};
 
 use super::Arena;
 use crate::host::OwnedCpu;
-use crate::request::FrameRequest;
 use crate::thread;
 
 /// By the trailing zeros of a number of frames.
@@ -104,7 +103,7 @@ fn take_far<const ORDER: u8>(arena: &Arena) -> Option<Pfn> {
             let again = thread::cache_again(&arena.key);
             return if again { take_chunk::<ORDER>(arena) } else { None };
         };
-        cpu.alloc(FrameRequest::new(order).request()).ok()?
+        cpu.alloc(Request::new(order, Migratetype::Movable)).ok()?
     };
     if arena.inner.notes.is_news(pfn, order.frames()) {
         arena.note(pfn, order).ok()?;

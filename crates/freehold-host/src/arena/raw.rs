@@ -1,20 +1,26 @@
 //! Frames by number: allocating and freeing them. The short way of handles is in `quick.rs`.
 
 use freehold::{
-    AllocError, FRAME_SIZE, FrameRange, FreeError, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn,
+    AllocError, AllocFlags, FRAME_SIZE, FrameRange, FreeError, Migratetype, Order,
+    PAGEBLOCK_FRAMES, Pfn, Request,
 };
 
 use super::Arena;
 use crate::inner::Inner;
 use crate::pass::{Which, pass};
 use crate::release::Passing;
-use crate::request::FrameRequest;
 use crate::{Error, thread};
 
 /// The frames of a chunk.
 #[inline]
 fn chunk(first: Pfn, order: Order) -> FrameRange {
     FrameRange { start: first, end: Pfn::new(first.get() + order.frames()) }
+}
+
+/// Whether that is cut from a run of several blocks, which are the zones' and not a thread's.
+#[inline(always)]
+fn is_large(request: &Request) -> bool {
+    request.alignment() > Order::PAGEBLOCK
 }
 
 impl Arena {
@@ -28,19 +34,21 @@ impl Arena {
     /// [`Error::Alloc`], [`Error::Limit`], [`Error::Forked`]; nothing has changed then.
     #[inline(always)]
     pub fn alloc(&self, order: Order, migratetype: Migratetype) -> Result<Pfn, Error> {
-        self.request(FrameRequest::new(order).migratetype(migratetype))
+        self.request(Request::new(order, migratetype))
     }
 
-    /// Allocates what the request says.
+    /// Allocates what the request says. Movable is what nobody holds a physical address of: in user
+    /// space, everything; other types keep frames of different lifetimes apart. Nodes are counted
+    /// from 0 in the order of [`Topology::nodes`](crate::Topology::nodes).
     ///
     /// # Errors
     ///
     /// As [`Self::alloc`].
     #[inline(always)]
-    pub fn request(&self, request: FrameRequest) -> Result<Pfn, Error> {
+    pub fn request(&self, request: Request) -> Result<Pfn, Error> {
         let mut failed = None;
-        let fast = if request.is_large() { None } else { thread::fast(&self.key) };
-        if let Some(tried) = fast.map(|cpu| cpu.alloc(request.request())) {
+        let fast = if is_large(&request) { None } else { thread::fast(&self.key) };
+        if let Some(tried) = fast.map(|cpu| cpu.alloc(request)) {
             match tried {
                 Ok(pfn) => {
                     if self.inner.notes.is_news(pfn, request.order().frames()) {
@@ -57,13 +65,9 @@ impl Arena {
     /// [`request`](Self::request) where the thread's CPU is not at hand, or has nothing: `failed`.
     #[cold]
     #[inline(never)]
-    fn request_far(
-        &self,
-        request: FrameRequest,
-        mut failed: Option<AllocError>,
-    ) -> Result<Pfn, Error> {
+    fn request_far(&self, request: Request, mut failed: Option<AllocError>) -> Result<Pfn, Error> {
         // Another arena may have taken the place in the thread's cache.
-        if failed.is_none() && !request.is_large() && thread::cache_again(&self.key) {
+        if failed.is_none() && !is_large(&request) && thread::cache_again(&self.key) {
             return self.request(request);
         }
         let frames = request.order().frames();
@@ -105,18 +109,17 @@ impl Arena {
     /// had twice.
     #[cold]
     #[inline(never)]
-    fn request_slow(
-        &self,
-        request: FrameRequest,
-        failed: Option<AllocError>,
-    ) -> Result<Pfn, Error> {
-        if request.is_large() && request.may_wait() && !self.core.stamp.is_forked() {
+    fn request_slow(&self, request: Request, failed: Option<AllocError>) -> Result<Pfn, Error> {
+        if is_large(&request)
+            && !request.allowed().contains(AllocFlags::NO_LOCK)
+            && !self.core.stamp.is_forked()
+        {
             // What was freed into such runs, whole or part by part: it waits for somebody to
             // collect it, and until then the allocator takes a run that was never touched.
-            self.core.owe(request.blocks());
+            self.core.owe(request.alignment().frames() / PAGEBLOCK_FRAMES);
             self.core.collect_owed();
         }
-        let attempt = || Ok(thread::enter(&self.core, |cpu| cpu.alloc(request.request()))??);
+        let attempt = || Ok(thread::enter(&self.core, |cpu| cpu.alloc(request))??);
         self.retried(failed.map(Error::Alloc), attempt)
     }
 
@@ -241,7 +244,7 @@ impl Arena {
             return Err(AllocError::ZeroLength.into());
         }
         if let Some(order) = Order::fitting(count).filter(|order| order.frames() == count) {
-            let start = self.request_slow(FrameRequest::new(order), failed)?;
+            let start = self.request_slow(Request::new(order, Migratetype::Movable), failed)?;
             return Ok(FrameRange { start, end: Pfn::new(start.get() + count) });
         }
         if count > PAGEBLOCK_FRAMES && !self.core.stamp.is_forked() {
@@ -342,12 +345,11 @@ impl Arena {
     ///
     /// As [`Self::alloc`]; only where not a single frame was allocated.
     pub fn alloc_bulk(&self, migratetype: Migratetype, out: &mut [Pfn]) -> Result<usize, Error> {
-        self.bulk(FrameRequest::new(Order::ZERO).migratetype(migratetype), out)
+        self.bulk(Request::new(Order::ZERO, migratetype), out)
     }
 
     /// As [`Self::alloc_bulk`], of whatever single frames the request allows.
-    pub(crate) fn bulk(&self, request: FrameRequest, out: &mut [Pfn]) -> Result<usize, Error> {
-        let request = request.request();
+    pub(crate) fn bulk(&self, request: Request, out: &mut [Pfn]) -> Result<usize, Error> {
         let mut got = self.persist(1, || {
             self.retried(None, || {
                 Ok(thread::enter(&self.core, |cpu| cpu.alloc_bulk(request, out))??)

@@ -81,8 +81,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex};
 
-use freehold::{FrameRange, Order, PAGEBLOCK_FRAMES};
-use freehold_vm::{Access, Entry, Flush, FlushKind, MapError, Mmu, Slots, SpaceId, Vpn, VpnRange};
+use freehold::{FrameRange, PAGEBLOCK_FRAMES};
+use freehold_vm::{Entry, Flush, FlushKind, MapError, Mmu, Slots, SpaceId, Vpn, VpnRange};
 use rustix::io::Errno;
 
 use self::faults::Handler;
@@ -303,13 +303,6 @@ fn refused(errno: Errno) -> MapError {
 }
 
 impl Mmu for HostMmu {
-    /// Not here: this machine has no virtual areas.
-    fn map(&self, _: SpaceId, _: Vpn, _: FrameRange, _: Access, _: Order) -> Result<(), MapError> {
-        Err(MapError::Host(Errno::OPNOTSUPP.raw_os_error()))
-    }
-
-    fn unmap(&self, _: SpaceId, _: VpnRange) {}
-
     fn flush(&self, batch: &[Flush]) {
         let mut runs = Runs { ranges: [FrameRange::default(); RUNS], len: 0 };
         for flush in batch {

@@ -2,8 +2,8 @@ use std::cell::RefCell;
 use std::io::Write;
 use std::time::Duration;
 
-use freehold::{Config, Freehold, Pfn, SingleCpu, Watermarks, ZoneConfig};
-use freehold_vm::{Frame, IntervalNode, Mapping, PageTable, Space, Vm, Vma};
+use freehold::{Config, Freehold, Order, Pfn, SingleCpu, Watermarks, ZoneConfig};
+use freehold_vm::{Access, Frame, IntervalNode, Mapping, PageTable, Space, Vm, Vma};
 
 use super::*;
 use crate::userfault::Fault;

@@ -125,19 +125,6 @@ fn meanwhile(when: When) {
 }
 
 impl Mmu for Hooked {
-    fn map(
-        &self,
-        space: SpaceId,
-        at: Vpn,
-        frames: FrameRange,
-        access: Access,
-        leaf: Order,
-    ) -> Result<(), MapError> {
-        self.0.map(space, at, frames, access, leaf)
-    }
-    fn unmap(&self, space: SpaceId, range: VpnRange) {
-        self.0.unmap(space, range);
-    }
     fn flush(&self, batch: &[Flush]) {
         self.0.flush(batch);
     }

@@ -4,8 +4,7 @@
 
 use crate::common;
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::sync::atomic::Ordering::Relaxed;
 
 use common::*;
 use freehold::SingleCpu;
@@ -16,7 +15,7 @@ const FRAMES: u64 = 512;
 
 /// A child has only the thread that forked: locks that another test's thread holds at that moment,
 /// the heap's among them, stay held in it for ever.
-static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
+pub(crate) static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 #[test]
 fn a_child_that_drops_or_uses_its_copy_takes_nothing_from_the_parent() {
@@ -80,71 +79,5 @@ fn a_child_that_drops_or_uses_its_copy_takes_nothing_from_the_parent() {
         }
         vm.unmap(&fh, ID, pages(0, 64)).unwrap();
         assert_all_free(&fh);
-    }
-}
-
-/// Process IDs tell nothing where there are PID namespaces: the parent is 1 in its own, the child 1
-/// in the next.
-#[test]
-fn a_child_with_its_parents_process_id_leaves_the_parents_handler_alone() {
-    let _one = ONE_AT_A_TIME.lock();
-    let test = "a_child_with_its_parents_process_id_leaves_the_parents_handler_alone";
-    if machine_or_skip(test, FRAMES, 1, 1).is_none() {
-        return;
-    }
-    let outcome = in_a_pid_namespace(|| {
-        let vm = machine(FRAMES, 1, 1).unwrap();
-        let fh = frames(FRAMES, 1, SingleCpu);
-        vm.add_vma(ID, pages(0, 512), RW).unwrap();
-        vm.map_new(&fh, ID, vpn(0), order(4), Access::ReadWrite).unwrap();
-        let word = |page: u64| &vm.mmu().words(ID, vpn(page)).unwrap()[3];
-        (0..16).for_each(|page| word(page).store(page + 1, Relaxed));
-        assert_eq!(vm.madvise_free(&fh, ID, pages(0, 16)), Ok(16));
-        let child = in_a_pid_namespace(|| {
-            // SAFETY: the child's copy, which it does not use any more; it leaves without running
-            // destructors.
-            drop(unsafe { std::ptr::read(&raw const vm) });
-            true
-        });
-        assert_eq!(child, Some(true), "the child waits for a thread that it does not have");
-        // A plain store to an advised page stops its thread until the handler has seen it.
-        let done = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                word(5).store(77, Relaxed);
-                done.store(true, Relaxed);
-            });
-            let start = Instant::now();
-            while !done.load(Relaxed) {
-                if start.elapsed() > Duration::from_secs(5) {
-                    // SAFETY: ends the process; the thread that waits for ever with it.
-                    unsafe { libc::_exit(3) };
-                }
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        });
-        true
-    });
-    match outcome {
-        None => skipped(test, &"no new PID namespace: not allowed here"),
-        Some(ok) => assert!(ok, "the parent's handler has stopped"),
-    }
-}
-
-/// Runs `body` in a child that is process 1 of a new PID namespace; whether it returned true,
-/// `None` where there is no such namespace to be had.
-fn in_a_pid_namespace(body: impl FnOnce() -> bool) -> Option<bool> {
-    let body = std::mem::ManuallyDrop::new(body);
-    let flags = (libc::CLONE_NEWPID | libc::SIGCHLD) as libc::c_ulong;
-    // SAFETY: as fork; the child runs `body` and leaves by `_exit`.
-    match unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) } {
-        -1 => None,
-        0 => {
-            let body = std::mem::ManuallyDrop::into_inner(body);
-            let ok = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).unwrap_or(false);
-            // SAFETY: ends the process.
-            unsafe { libc::_exit(i32::from(!ok)) }
-        }
-        pid => Some(child::wait(pid as i32) == 0),
     }
 }

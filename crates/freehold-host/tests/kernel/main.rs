@@ -1,16 +1,16 @@
-//! What the kernel does beside the arena, and to it: forks, signals, filters, limits of the
+//! What the kernel does beside the arena, and to it: forks, signals, limits of the
 //! process, huge pages made behind its back, locked memory, closed descriptors. Each test that
 //! changes the process does so in a child of its own.
 
 #[path = "../common/mod.rs"]
 mod common;
 mod descriptors;
-mod filters;
 mod fork;
 mod limits;
 mod mappings;
-mod own_threads;
+mod own_thread;
 mod refused;
 mod resident;
+mod rights;
 mod signals;
 mod trouble;

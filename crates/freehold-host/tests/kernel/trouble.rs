@@ -135,7 +135,7 @@ fn a_forked_child_may_drop_its_arena_and_exit() {
         (Backing::Private, OnFork::Unmapped),
         (Backing::Memfd, OnFork::Copy),
     ] {
-        let builder = Arena::builder(64 * MIB).backing(backing).on_fork(on_fork).background(true);
+        let builder = Arena::builder(64 * MIB).backing(backing).on_fork(on_fork);
         let mut arena = Some(builder.build().unwrap());
         drop(arena.as_ref().unwrap().frames(5).unwrap());
         let status = fork(|| {
@@ -319,15 +319,6 @@ fn each_node_has_a_zone_and_threads_start_at_their_own() {
     let here = Arena::builder(64 * MIB).numa(Numa::Bind).build().unwrap();
     here.frames(1).unwrap()[0] = 1;
     all_free(&here);
-}
-
-#[test]
-fn a_background_thread_without_decay_still_rests() {
-    let arena =
-        Arena::builder(1 << 30).background(true).decay(std::time::Duration::ZERO).build().unwrap();
-    thread::sleep(std::time::Duration::from_millis(500));
-    // One for each 100 ms; without the rest it makes thousands.
-    assert!(arena.stats().passes <= 6, "{} passes in half a second", arena.stats().passes);
 }
 
 #[test]

@@ -1,9 +1,12 @@
 //! Frames as memory: sizes, contents, cutting and joining, going home.
 
 use std::sync::Arc;
+use std::thread;
 
-use freehold_host::freehold::{AllocError, FrameRange, FreeError, Migratetype, Order, Pfn};
-use freehold_host::{Arena, Backing, Error, FrameRequest, Frames};
+use freehold_host::freehold::{
+    AllocError, FrameRange, FreeError, Migratetype, Order, Pfn, Request,
+};
+use freehold_host::{Arena, Backing, Error, Frames, Lock};
 
 use crate::common::all_are;
 
@@ -23,46 +26,6 @@ fn handles_and_arenas_can_be_sent_and_shared() {
     both::<Frames>();
     both::<Frames<&Arena>>();
     both::<Frames<Arc<Arena>>>();
-}
-
-#[test]
-fn any_number_of_frames_is_exclusive_memory() {
-    let arena = Arena::with_size(128 * MIB).unwrap();
-    let mut kept = Vec::new();
-    for count in [1, 2, 3, 7, 64, 65, 511, 512, 513, 1000, 1024, 5000] {
-        let mut frames = arena.frames(count).unwrap();
-        assert_eq!((frames.frame_count(), frames.len() as u64), (count, count * 4096));
-        // A chunk is aligned, in memory too; others start anywhere.
-        let aligned = if count.is_power_of_two() { count } else { 1 };
-        assert!(frames.pfn().is_aligned(Order::fitting(aligned).unwrap()));
-        assert_eq!(frames.as_ptr().addr() as u64 % (aligned * 4096), 0);
-        assert_eq!(arena.pfn_of(frames.as_ptr()), Some(frames.pfn()));
-        frames.fill(count as u8);
-        kept.push((count as u8, frames));
-    }
-    for (stamp, frames) in &kept {
-        assert!(all_are(frames, *stamp));
-    }
-    let used: u64 = kept.iter().map(|(_, frames)| frames.frame_count()).sum();
-    assert_eq!(arena.free_frames(), arena.stats().frames - used);
-    drop(kept);
-    all_free(&arena);
-}
-
-#[test]
-fn zeroed_frames_are_zero_whether_they_were_used_before_or_not() {
-    let arena = Arena::with_size(64 * MIB).unwrap();
-    for round in 0..3 {
-        for count in [1, 5, 512, 700] {
-            let mut frames = arena.zeroed(count).unwrap();
-            assert!(all_are(&frames, 0), "round {round}, {count} frames");
-            frames.fill(0xff);
-        }
-        if round == 1 {
-            assert!(arena.trim().unwrap().blocks > 0);
-        }
-    }
-    all_free(&arena);
 }
 
 #[test]
@@ -118,6 +81,34 @@ fn a_counted_handle_keeps_its_arena() {
     assert!(weak.upgrade().is_none());
 }
 
+/// The last counted handle takes the arena with it, on whichever thread and in whatever order they
+/// go.
+#[test]
+fn an_arena_that_is_let_go_lives_until_its_last_frames_do() {
+    for lock in [Lock::Biased, Lock::Ordinary] {
+        for round in 0..20 {
+            let arena = Arc::new(Arena::builder(8 << 20).lock(lock).build().unwrap());
+            let mut handles: Vec<Frames<Arc<Arena>>> =
+                (0..12).map(|n| Frames::new(Arc::clone(&arena), n % 5 + 1).unwrap()).collect();
+            let weak = Arc::downgrade(&arena);
+            drop(arena);
+            handles.rotate_left(round % 12);
+            let threads: Vec<_> = handles
+                .into_iter()
+                .map(|mut frames| {
+                    thread::spawn(move || {
+                        frames.fill(7);
+                        assert!(all_are(&frames, 7));
+                        drop(frames);
+                    })
+                })
+                .collect();
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            assert!(weak.upgrade().is_none());
+        }
+    }
+}
+
 #[test]
 fn raw_frames_come_from_a_handle_and_go_back_into_one() {
     let arena = Arena::with_size(64 * MIB).unwrap();
@@ -140,8 +131,7 @@ fn raw_frames_come_from_a_handle_and_go_back_into_one() {
 fn requests_say_order_type_and_alignment() {
     let arena = Arena::with_size(64 * MIB).unwrap();
     let order = Order::new(2).unwrap();
-    let request =
-        FrameRequest::new(order).migratetype(Migratetype::Unmovable).align(Order::PAGEBLOCK);
+    let request = Request::new(order, Migratetype::Unmovable).align(Order::PAGEBLOCK);
     let frames = Frames::from_request(&arena, request).unwrap();
     assert!(frames.frame_count() == 4 && frames.pfn().is_aligned(Order::PAGEBLOCK));
     let movable = arena.frames(4).unwrap();

@@ -10,7 +10,6 @@ mod handles;
 #[allow(unreachable_pub)]
 mod length;
 mod lengths;
-mod misuse;
 mod model;
 mod real_memory_threads;
 mod release;

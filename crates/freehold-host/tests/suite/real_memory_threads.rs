@@ -17,6 +17,8 @@ use crate::common;
 use crate::length::length;
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -316,8 +318,43 @@ impl<'a> Worker<'a> {
                 break;
             }
         }
-        (0..PAGES).for_each(|page| self.check(page));
+    }
+
+    /// Nothing else runs any more: compares each page, and what the hardware allows to its entry.
+    fn leave(&mut self) {
+        let pagemap = File::open("/proc/self/pagemap").ok();
+        for page in 0..PAGES {
+            self.check(page);
+            if let Some(pagemap) = &pagemap {
+                self.check_protection(page, pagemap);
+            }
+        }
         self.vm.unmap(self.frames, ID, pages(self.start(), PAGES)).unwrap();
+    }
+
+    /// The rule that everything rests on: a page that can be written to without a fault has a dirty
+    /// entry.
+    fn check_protection(&mut self, page: u64, pagemap: &File) {
+        const PRESENT: u64 = 1 << 63;
+        const WRITE_PROTECTED: u64 = 1 << 57;
+        let entry = self.vm.mmu().entry(ID, self.at(page));
+        if !entry.is_mapped() {
+            return;
+        }
+        let address = self.vm.mmu().pointer(ID, self.at(page)).unwrap().as_ptr().addr() as u64;
+        let mut bytes = [0; 8];
+        pagemap.read_exact_at(&mut bytes, address / 4096 * 8).unwrap();
+        let bits = u64::from_ne_bytes(bytes);
+        if bits & PRESENT != 0 && bits & WRITE_PROTECTED == 0 {
+            assert!(
+                entry.is_writable() && entry.is_dirty(),
+                "page {page} of worker {} can be written to: {entry:?}",
+                self.number
+            );
+            self.saw("seen writable");
+        } else {
+            self.saw("seen protected");
+        }
     }
 }
 
@@ -337,7 +374,7 @@ fn run(test: &str, path: UnmapPath) {
     vm.set_unmap_path(path);
     vm.add_vma(ID, pages(0, TABLES * 512), RW).unwrap();
     let stop = AtomicBool::new(false);
-    let mut seen = BTreeMap::new();
+    let (mut seen, mut ended_workers) = (BTreeMap::new(), Vec::new());
     std::thread::scope(|scope| {
         let (vm, fh, stop) = (&vm, &fh, &stop);
         let _stops = Stops(stop);
@@ -367,18 +404,22 @@ fn run(test: &str, path: UnmapPath) {
                 scope.spawn(move || {
                     let mut worker = Worker::new(vm, fh, number);
                     worker.run();
-                    worker.seen
+                    worker
                 })
             })
             .collect();
         let ended: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
         stop.store(true, Relaxed);
         for worker in ended {
-            for (what, n) in worker.unwrap() {
-                *seen.entry(what).or_insert(0) += n;
-            }
+            ended_workers.push(worker.unwrap());
         }
     });
+    for mut worker in ended_workers {
+        worker.leave();
+        for (what, n) in worker.seen {
+            *seen.entry(what).or_insert(0) += n;
+        }
+    }
     assert_all_free(&fh);
     let (stats, host) = (vm.stats(), vm.mmu().stats());
     for what in [

@@ -4,10 +4,9 @@
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
 
-use freehold_host::freehold::{Migratetype, Order, Pfn};
-use freehold_host::{Arena, Backing, Builder, FrameRequest, Frames, Numa, Topology};
+use freehold_host::freehold::{Migratetype, Order, Pfn, Request};
+use freehold_host::{Arena, Backing, Builder, Frames, Numa, Topology};
 
 use crate::common::all_are;
 
@@ -196,7 +195,7 @@ fn large_runs_by_number_are_used_again_before_memory_that_was_never_touched() {
         );
         // What is aligned to more than a block is cut from such a run.
         for _ in 0..1024 / 2 / one {
-            let request = FrameRequest::new(Order::PAGEBLOCK).align(order);
+            let request = Request::new(Order::PAGEBLOCK, Migratetype::Movable).align(order);
             drop(Frames::from_request(&arena, request).unwrap());
         }
         assert!(
@@ -206,21 +205,6 @@ fn large_runs_by_number_are_used_again_before_memory_that_was_never_touched() {
         );
         all_free(&arena);
     }
-}
-
-#[test]
-fn the_background_thread_gives_back_what_is_free_and_ends_with_the_arena() {
-    let arena =
-        Arena::builder(64 * MIB).decay(Duration::from_millis(1)).background(true).build().unwrap();
-    drop(arena.frames(8 * BLOCK).unwrap());
-    // Counted at the end of a pass; a thread that never does it hangs here.
-    while arena.stats().blocks_released != 8 {
-        thread::yield_now();
-    }
-    assert_eq!(arena.stats().blocks_resident, 0);
-    let kept = arena.frames(1).unwrap();
-    drop(kept);
-    drop(arena);
 }
 
 #[test]
@@ -272,26 +256,6 @@ fn trimming_under_load_never_touches_what_is_in_use() {
         assert_eq!(arena.stats().refused_drops, 0);
         all_free(&arena);
     }
-}
-
-#[test]
-fn an_allocation_of_everything_does_not_fail_because_of_a_pass() {
-    let arena = Arena::with_size(64 * MIB).unwrap();
-    let stop = AtomicBool::new(false);
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            while !stop.load(Ordering::Relaxed) {
-                arena.trim().unwrap();
-                thread::yield_now();
-            }
-        });
-        for _ in 0..200 {
-            // Needs every block there is, so it must wait for those that a pass has in hand.
-            arena.frames(32 * BLOCK).unwrap()[0] = 1;
-        }
-        stop.store(true, Ordering::Relaxed);
-    });
-    all_free(&arena);
 }
 
 #[test]

@@ -6,7 +6,6 @@ use std::sync::mpsc;
 use std::sync::{Arc, Barrier};
 use std::thread;
 
-use freehold_host::freehold::{Migratetype, Order, Pfn};
 use freehold_host::{Arena, Frames, Lock};
 
 use crate::length::length;
@@ -200,25 +199,6 @@ fn more_threads_than_slots_share_and_move_up_when_a_slot_is_free() {
 }
 
 #[test]
-fn an_arena_without_slots_of_their_own_shares_from_the_start() {
-    let arena = Arena::builder(64 * MIB).slots(0).shared_slots(1).build().unwrap();
-    thread::scope(|scope| {
-        for t in 0..4u64 {
-            let arena = &arena;
-            scope.spawn(move || {
-                for i in 0..2000 {
-                    let mut frames = arena.frames(1).unwrap();
-                    stamp(&mut frames, t << 20 | i);
-                    assert!(is_stamped(&frames, t << 20 | i));
-                }
-            });
-        }
-    });
-    assert_eq!(arena.stats().slots, 0);
-    all_free(&arena);
-}
-
-#[test]
 fn frames_dropped_by_the_destructor_of_thread_local_storage() {
     struct AtTheEnd(std::cell::RefCell<Option<Frames>>);
     impl Drop for AtTheEnd {
@@ -288,48 +268,6 @@ fn one_thread_in_many_arenas_and_arenas_that_come_and_go() {
     }
 }
 
-#[test]
-fn raw_calls_from_both_sides_and_in_bulk() {
-    both_locks(|lock| {
-        let arena = Arena::builder(64 * MIB).lock(lock).build().unwrap();
-        let (send, receive) = mpsc::sync_channel::<Vec<Pfn>>(16);
-        thread::scope(|scope| {
-            let arena = &arena;
-            scope.spawn(move || {
-                for _ in 0..300 {
-                    let mut pfns = vec![Pfn::default(); 64];
-                    assert_eq!(arena.alloc_bulk(Migratetype::Movable, &mut pfns).unwrap(), 64);
-                    pfns.push(arena.alloc(Order::ZERO, Migratetype::Unmovable).unwrap());
-                    for pfn in &pfns {
-                        // SAFETY: the frame is this thread's until it is sent.
-                        unsafe { arena.pointer(*pfn).unwrap().cast::<u64>().write(pfn.get()) };
-                    }
-                    send.send(pfns).unwrap();
-                }
-            });
-            scope.spawn(move || {
-                for (n, pfns) in receive.into_iter().enumerate() {
-                    for pfn in &pfns {
-                        // SAFETY: the frame has been sent to this thread.
-                        let mark = unsafe { arena.pointer(*pfn).unwrap().cast::<u64>().read() };
-                        assert_eq!(mark, pfn.get());
-                    }
-                    // SAFETY: nobody uses them any more.
-                    unsafe {
-                        if n % 2 == 0 {
-                            arena.free_bulk(&pfns).unwrap();
-                        } else {
-                            pfns.iter().for_each(|&pfn| arena.free(pfn, Order::ZERO).unwrap());
-                        }
-                    }
-                }
-                arena.flush().unwrap();
-            });
-        });
-        all_free(&arena);
-    });
-}
-
 /// mimalloc's issue 1364: producers, each of which keeps as much as before, and one thread that
 /// frees what they are done with and never allocates. What it frees has to come back to them, so
 /// that the process does not grow.
@@ -394,34 +332,6 @@ fn what_a_thread_that_never_allocates_frees_is_used_again() {
             looks[looks_wanted - 1] <= looks[0] + blocks,
             "frames in memory at each look: {looks:?}"
         );
-        all_free(&arena);
-    });
-}
-
-/// Threads that only free, and one that only allocates: what is freed is used again, so that no
-/// more memory is touched than was ever in use, but for what a CPU may hold.
-#[test]
-fn threads_that_only_free_do_not_make_the_arena_grow() {
-    both_locks(|lock| {
-        let arena = Arena::builder(256 * MIB).lock(lock).build().unwrap();
-        thread::scope(|scope| {
-            let arena = &arena;
-            let free =
-                |receive: mpsc::Receiver<Vec<Frames<&Arena>>>| receive.into_iter().for_each(drop);
-            let (first, theirs) = mpsc::sync_channel(2);
-            scope.spawn(move || free(theirs));
-            let (second, theirs) = mpsc::sync_channel(2);
-            scope.spawn(move || free(theirs));
-            for round in 0..400 {
-                let mut frames: Vec<_> = (0..512).map(|_| arena.frames(1).unwrap()).collect();
-                frames.extend((0..8).map(|_| arena.frames(40).unwrap()));
-                frames.iter_mut().for_each(|frames| frames[0] = 1);
-                if round % 2 == 0 { &first } else { &second }.send(frames).unwrap();
-            }
-        });
-        // At most eight messages of 832 frames are under way: 13 blocks.
-        let resident = arena.stats().blocks_resident;
-        assert!(resident <= 40, "{resident} blocks were touched for 13 in use");
         all_free(&arena);
     });
 }

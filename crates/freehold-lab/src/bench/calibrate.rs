@@ -14,9 +14,9 @@
 //! | `refill_step_ns`, `drain_step_ns`, `pcp_step_ns`, `merge_step_ns` | 524,288 frames (2 GiB) allocated, then freed: what that takes longer, by the steps that the engine counted |
 //! | `remote_free_ns`; freehold's `pcp_step_ns` | 4,096 frames allocated as one CPU and freed as another, by one thread: no line moves; what the allocations take longer than where the same CPU had freed them |
 //!
-//! All by one thread or two in turns; none is a workload of [`crate::bench::validate`] on the CPUs that it
-//! is compared on. Costs of calls are less what the same loop takes with an engine that does
-//! nothing. Medians throughout.
+//! All by one thread or two in turns; none is a workload of [`crate::bench::validate`] on the CPUs
+//! that it is compared on. Costs of calls are less what the same loop takes with an engine that
+//! does nothing. Medians throughout.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;

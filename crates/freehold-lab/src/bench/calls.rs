@@ -51,8 +51,8 @@ pub trait Machine: Sync {
     }
 
     /// What has happened under the locks that CPUs share since it was made, exact while nobody uses
-    /// it: how often the zone's was taken, the steps of work under it, and writes to lines that all CPUs share
-    /// ([`shared_writes`](crate::engine::Counters::shared_writes)). Steps are what each
+    /// it: how often the zone's was taken, the steps of work under it, and writes to lines that all
+    /// CPUs share ([`shared_writes`](crate::engine::Counters::shared_writes)). Steps are what each
     /// engine counts: list entries linked and unlinked, buddies looked at, lists searched, bitmap
     /// words. `None` where it has no such locks or does not count.
     fn shared_locks(&self) -> Option<[u64; 3]> {

@@ -110,7 +110,8 @@ fn verdict(row: &Row) -> Option<Color> {
 
 fn legend(report: &Report, style: Style) -> String {
     let mut text = String::from(
-        "± is how far the farthest run is from the median. Counted, not timed: zone locks, zone steps, shared writes, \
+        "± is how far the farthest run is from the median. Counted, not timed: zone locks, zone \
+         steps, shared writes, \
          distinct and most_reused.",
     );
     if report.rows.iter().any(|row| row.comparison.is_some()) {
@@ -126,7 +127,8 @@ fn legend(report: &Report, style: Style) -> String {
         let all = counted(runs as u64, "run");
         let each = if fewest == runs { all } else { format!("{fewest} to {all}") };
         text.push_str(
-            " Changes are against a table's first engine: -25% is a quarter less, x25 is 25 times as much. ",
+            " Changes are against a table's first engine: -25% is a quarter less, x25 is 25 times \
+             as much. ",
         );
         if significance::can_tell(runs, runs) {
             let _ = write!(
@@ -139,7 +141,8 @@ fn legend(report: &Report, style: Style) -> String {
             let enough = (runs..1000).find(|&n| significance::can_tell(n, n)).unwrap_or(1000);
             let _ = write!(
                 text,
-                "No stars: with {each} of each engine no difference can be significant at {:.0} % ({}), however large; \
+                "No stars: with {each} of each engine no difference can be significant at {:.0} % \
+                 ({}), however large; \
                  with --runs {enough} it can.",
                 significance::LEVEL * 100.0,
                 significance::NAME,
@@ -164,14 +167,16 @@ fn shared(report: &Report) -> String {
     let Some(most) = shares.iter().copied().reduce(f64::max) else { return String::new() };
     let mean = shares.iter().sum::<f64>() / shares.len() as f64;
     let mut text = format!(
-        " {:.0} % of the samples on one thread were not counted (at most {:.0} % of one figure's), because \
+        " {:.0} % of the samples on one thread were not counted (at most {:.0} % of one figure's), \
+         because \
          something else used the core.",
         mean * 100.0,
         most * 100.0
     );
     if report.rows.iter().any(Row::mostly_shared) {
         text.push_str(
-            " ? marks a figure for which fewer than a third of the samples were left: it is of all samples, disturbed ones \
+            " ? marks a figure for which fewer than a third of the samples were left: it is of all \
+             samples, disturbed ones \
              included.",
         );
     }

@@ -21,8 +21,8 @@ pub struct TraceFile {
 }
 
 impl TraceFile {
-    /// A trace that is built into the program, and what lay beside it when it was recorded: the kind
-    /// of each description and its text.
+    /// A trace that is built into the program, and what lay beside it when it was recorded: the
+    /// kind of each description and its text.
     pub fn built_in(
         name: &str,
         bytes: &'static [u8],
@@ -41,7 +41,8 @@ impl TraceFile {
     /// once is copied to a temporary file.
     ///
     /// Its numbers are read as `kernel` has them, else the kernel of a copy of `/proc/version`
-    /// beside it, else that of its own header; migratetypes as a pagetypeinfo beside it orders them.
+    /// beside it, else that of its own header; migratetypes as a pagetypeinfo beside it orders
+    /// them.
     pub fn named(
         argument: &Path,
         skip_bad: bool,
@@ -72,8 +73,8 @@ impl TraceFile {
         TraceReader::open(&self.source, self.options).ok()?.info().page_size
     }
 
-    /// The kernel that recorded it, where `--kernel`, a copy of `/proc/version` beside it or its own
-    /// header says that.
+    /// The kernel that recorded it, where `--kernel`, a copy of `/proc/version` beside it or its
+    /// own header says that.
     pub fn kernel(&self) -> Option<Kernel> {
         let header = || TraceReader::open(&self.source, self.options).ok()?.info().kernel.clone();
         self.options.kernel.or_else(|| Kernel::parse(&header()?))

@@ -23,7 +23,7 @@ use error::CliError;
 pub enum Outcome {
     /// All is well.
     Fine,
-    /// An engine lost frames or failed its checks, or a soak found something wrong.
+    /// An engine lost frames or failed its checks.
     NotWhole,
     /// A result is worse than another by more than what is tolerated.
     Worse,
@@ -33,9 +33,9 @@ pub enum Outcome {
     Interrupted,
 }
 
-/// The exit code of a command, its error said: 0 fine; 1 an engine lost frames or failed its checks,
-/// `compare --worse` found something worse, or a soak something wrong; 2 wrong usage or input that
-/// cannot be read; 130 stopped by the user.
+/// The exit code of a command, its error said: 0 fine; 1 an engine lost frames or failed its
+/// checks, or `compare --worse` found something worse; 2 wrong usage or input that cannot be read;
+/// 130 stopped by the user.
 pub fn exit_code(done: Result<Outcome, CliError>) -> ExitCode {
     match done {
         Ok(Outcome::Fine) => ExitCode::SUCCESS,

@@ -54,10 +54,33 @@ pub(crate) struct Missing {
 }
 
 /// Says how to install all commands.
-#[allow(dead_code)] // With all features nothing is missing.
+#[cfg_attr(feature = "full", allow(dead_code))] // Then nothing is missing.
 pub(super) fn missing(_: &Missing) -> Result<Outcome, CliError> {
     Err(CliError::new("this freehold was built without that command").hint(
         "in Freehold's sources, to install all of them: \
          cargo install --path crates/freehold-lab --features full",
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    enum Cli {
+        Bench(Missing),
+    }
+
+    #[test]
+    fn a_command_that_is_not_built_in_says_how_to_install_it() {
+        for arguments in [&[][..], &["--help"], &["--quick", "pair", "-e", "vanilla"]] {
+            let words = ["freehold", "bench"].iter().chain(arguments);
+            let Cli::Bench(args) = Cli::try_parse_from(words).expect("any arguments");
+            let error = missing(&args).expect_err("it is not there").to_string();
+            let line = "cargo install --path crates/freehold-lab --features full";
+            assert!(error.ends_with(line), "{error}");
+        }
+    }
 }

@@ -14,7 +14,8 @@ Examples:
   freehold engines --json
   freehold replay --engine pcp-buddy-fixed,-merge   a preset with one change switched off
 
---json prints {\"presets\": [...], \"switches\": [...], \"kernels\": [OLDEST, NEWEST]}, presets and switches each with name, \
+--json prints {\"presets\": [...], \"switches\": [...], \"kernels\": [OLDEST, NEWEST]}, presets \
+and switches each with name, \
 summary and source.";
 
 #[derive(Args, Clone, PartialEq, Eq, Debug)]
@@ -32,7 +33,8 @@ pub(super) fn run(args: &EnginesArgs) -> Result<Outcome, CliError> {
             format!(
                 "Any Linux from {oldest} to {newest} is an engine by its version: --engine 6.12"
             ),
-            "--engine NAME takes any of these; after a comma, +SWITCH turns a change on and -SWITCH off: --engine \
+            "--engine NAME takes any of these; after a comma, +SWITCH turns a change on and \
+             -SWITCH off: --engine \
              pcp-buddy-fixed,-merge"
                 .to_owned(),
         ];

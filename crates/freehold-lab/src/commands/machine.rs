@@ -18,15 +18,16 @@ use crate::replay::account::Account;
 use crate::replay::fill::{Contents, Layout};
 use crate::replay::{Beginning, Origin, SourceError, Survey, Trace, sizing};
 
-/// When the periodic work ran, if that was recorded. A recorder of before wrote a file without times
-/// also where the kernel could not say.
+/// When the periodic work ran, if that was recorded. A recorder of before wrote a file without
+/// times also where the kernel could not say.
 fn recorded_ticks(trace: &TraceFile) -> Result<Option<Vec<Tick>>, CliError> {
     let Some((shown, ticks)) = trace.state(ticks::KIND, ticks::parse)? else { return Ok(None) };
     if !ticks.is_empty() || trace.kernel().is_some_and(Kernel::filters_by_function) {
         return Ok(Some(ticks));
     }
     output::complain(&format!(
-        "warning: {shown} has no times, and its kernel could not say any (Linux 6.6 can; --kernel names \
+        "warning: {shown} has no times, and its kernel could not say any (Linux 6.6 can; --kernel \
+         names \
          it): the once-a-second work on the CPUs' lists is taken to run once a second on every CPU"
     ));
     Ok(None)
@@ -96,8 +97,13 @@ impl Recorded {
             return Ok(());
         };
         let (trace, zone) = (trace.shown(), &account.zone);
-        Err(CliError::new(format!("{trace}: zone {zone} cannot be built as recorded: {worst}")).hint(
-            "compare buddyinfo and pagetypeinfo beside the trace with its zoneinfo; --machine pristine \
+        Err(CliError::new(format!(
+            "{trace}: zone {zone} cannot be built as recorded: \
+                                   {worst}"
+        ))
+        .hint(
+            "compare buddyinfo and pagetypeinfo beside the trace with its zoneinfo; --machine \
+             pristine \
              replays on that zone with all of it free, --machine SIZE on a machine of that size",
         ))
     }
@@ -173,8 +179,10 @@ pub fn choose(
 }
 
 pub fn no_zoneinfo(trace: &TraceFile) -> CliError {
-    CliError::new(format!("{}: there is no zoneinfo beside it", trace.shown()))
-        .hint("copy /proc/zoneinfo to NAME.zoneinfo.before.txt when recording, or name one with --zoneinfo FILE")
+    CliError::new(format!("{}: there is no zoneinfo beside it", trace.shown())).hint(
+        "copy /proc/zoneinfo to NAME.zoneinfo.before.txt when recording, or name one with \
+               --zoneinfo FILE",
+    )
 }
 
 impl Choice {
@@ -196,8 +204,16 @@ impl Choice {
         match self {
             Self::Recorded(mut recorded, origin) => {
                 let zone = busiest_zone(trace, &recorded.zones)?.ok_or_else(|| {
-                    CliError::new(format!("{}: its frames lie in no zone of {}", trace.shown(), recorded.shown))
-                        .hint("name the zoneinfo of the machine that recorded it with --zoneinfo, or a --machine SIZE")
+                    CliError::new(format!(
+                        "{}: its frames lie in no zone of \
+                                           {}",
+                        trace.shown(),
+                        recorded.shown
+                    ))
+                    .hint(
+                        "name the zoneinfo of the machine that recorded it with --zoneinfo, \
+                               or a --machine SIZE",
+                    )
                 })?;
                 wanted.cma.map_or(Ok(()), |share| recorded.set_cma(zone, share, origin))?;
                 let machine = MachineConfig::of_zone(&recorded.zones[zone], cpus);

@@ -48,13 +48,15 @@ Examples:
   freehold look                                 how fragmented memory is
   freehold engines                              what can be named after --engine
 
-A trace is Parquet, or the text of tracefs, `trace-cmd report`, `perf script` or bpftrace (docs/recording.md has the \
+A trace is Parquet, or the text of tracefs, `trace-cmd report`, `perf script` or bpftrace \
+(docs/recording.md has the \
 script), plain or compressed with gzip or zstd; '-' reads standard input. To record one, as root:
   freehold record -o trace.parquet -- make
 
 A build without features has replay, record and engines; the others say how to install them.
 
-Exit codes: 0 fine; 1 an engine lost frames or failed its checks, or compare --worse found something worse; 2 wrong usage \
+Exit codes: 0 fine; 1 an engine lost frames or failed its checks, or compare --worse found \
+something worse; 2 wrong usage \
 or unreadable input; 130 stopped by Ctrl-C.";
 
 /// Replays traces of a kernel's page allocator through several designs, and says which is best at

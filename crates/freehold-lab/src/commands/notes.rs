@@ -17,7 +17,8 @@ pub(super) fn of_trace(name: &str, survey: &Survey) {
     if let Some(first) = first_long_gap {
         let gaps = thousands(*long_gaps);
         complain(&format!(
-            "warning: {name}: {gaps} gaps are longer than an hour, the first at {first}: what depends on time (samples, the \
+            "warning: {name}: {gaps} gaps are longer than an hour, the first at {first}: what \
+             depends on time (samples, the \
              periodic work) is wrong from there on"
         ));
     }
@@ -36,7 +37,8 @@ pub(super) fn of_engines(name: &str, replay: &Replay) {
         if engine.set_up_failed > 0 {
             let (engine, failed) = (&engine.engine, thousands(engine.set_up_failed));
             complain(&format!(
-                "warning: {name}: engine {engine} had no memory for {failed} of the allocations made before the recording \
+                "warning: {name}: engine {engine} had no memory for {failed} of the allocations \
+                 made before the recording \
                  began: this machine is too small for the trace, and the figures are of other work"
             ));
         }

@@ -15,7 +15,8 @@ use crate::replay::{
 /// What the user called a trace, and the trace or a part of its rows.
 pub type Rows<'a> = (&'a str, &'a dyn Trace);
 
-/// How many engines are at work at a time, and at how many moments a map is made of every pageblock.
+/// How many engines are at work at a time, and at how many moments a map is made of every
+/// pageblock.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Serial {
     pub jobs: usize,

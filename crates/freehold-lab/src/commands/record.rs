@@ -22,14 +22,19 @@ use crate::tables::number::{counted, memory_of};
 use crate::tables::thousands as count;
 
 const EXAMPLES: &str = "\
-Records the events kmem:mm_page_* through a tracefs instance of its own, so that other tracing goes on undisturbed. Beside \
-the trace it writes copies of /proc/zoneinfo, buddyinfo and pagetypeinfo (NAME.zoneinfo.before.txt and so on) and when \
-the once-a-second work on each CPU's lists ran (NAME.ticks.txt; Linux 6.6 or later); replays read them. Needs root.
+Records the events kmem:mm_page_* through a tracefs instance of its own, so that other tracing \
+goes on undisturbed. Beside \
+the trace it writes copies of /proc/zoneinfo, buddyinfo and pagetypeinfo (NAME.zoneinfo.before.txt \
+and so on) and when \
+the once-a-second work on each CPU's lists ran (NAME.ticks.txt; Linux 6.6 or later); replays read \
+them. Needs root.
 
-Everything stays in the kernel's buffers until the end, so that the recorder does not record itself. What does not fit is \
+Everything stays in the kernel's buffers until the end, so that the recorder does not record \
+itself. What does not fit is \
 lost, and a trace with holes is not written unless --allow-lost says so.
 
---json prints {\"trace\", \"events\", \"event_counts\": alloc, free, free_batched, pcpu_drain, extfrag, zone_locked, \
+--json prints {\"trace\", \"events\", \"event_counts\": alloc, free, free_batched, pcpu_drain, \
+extfrag, zone_locked, \
 \"lost_events\", \"seconds\", \"bytes\", \"beside\": [files]}.
 
 Examples:
@@ -39,7 +44,8 @@ Examples:
   freehold record --drain -o make.parquet -- make -j2  from empty lists: nothing is to be guessed
   freehold replay make.parquet && freehold replay fidelity make.parquet
 
-Exit codes: 0 written; 2 nothing written; 130 stopped by Ctrl-C, SIGTERM or SIGHUP, with what there \
+Exit codes: 0 written; 2 nothing written; 130 stopped by Ctrl-C, SIGTERM or SIGHUP, with what \
+there \
 was written. The command's own exit code is told on standard error, and changes none of these.";
 
 /// Record a trace of the running kernel (root).
@@ -105,7 +111,8 @@ pub(super) fn run(args: &RecordArgs) -> Result<Outcome, CliError> {
     for instance in tracefs.left_behind() {
         let path = instance.display();
         output::complain(&format!(
-            "warning: a recorder that was killed left {path} behind, with its events on; rmdir {path} removes it"
+            "warning: a recorder that was killed left {path} behind, with its events on; rmdir \
+             {path} removes it"
         ));
     }
     // Before there is anything to leave behind.
@@ -113,7 +120,8 @@ pub(super) fn run(args: &RecordArgs) -> Result<Outcome, CliError> {
     let instance = tracefs.instance(args.buffer.div_ceil(1024)).map_err(cli_error)?;
     if !instance.records_ticks() {
         output::complain(
-            "warning: this kernel cannot say when the once-a-second work on the CPUs' lists runs (Linux 6.6 \
+            "warning: this kernel cannot say when the once-a-second work on the CPUs' lists runs \
+             (Linux 6.6 \
              can): a replay will take it to run once a second on every CPU",
         );
     }
@@ -239,7 +247,8 @@ fn announce(args: &RecordArgs, instance: &Instance) -> Result<(), CliError> {
         (time, None) => format!("for {:.1} s", time.unwrap_or_default().as_secs_f64()),
     };
     output::complain(&format!(
-        "recording {length}; each CPU's buffer holds about {} events; at the moment the machine makes {} events a second",
+        "recording {length}; each CPU's buffer holds about {} events; at the moment the machine \
+         makes {} events a second",
         count(holds),
         count(rate.events_per_second as u64)
     ));

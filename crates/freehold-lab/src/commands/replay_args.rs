@@ -21,11 +21,14 @@ Examples:
                                                 half of the zone is CMA
   freehold replay --json --memory-map 48 trace.parquet | freehold report -o report.html -
                                                 as a page with pictures
-  zstdcat trace.txt.zst | freehold replay --json - | jq '.engines[] | {engine, zone_lock_acquisitions}'
+  zstdcat trace.txt.zst | freehold replay --json - | jq '.engines[] | \
+{engine, zone_lock_acquisitions}'
   freehold replay fidelity trace.parquet        an engine beside the counts of
                                                 the recording kernel
 
---json prints {\"trace\": what the file holds, \"machine\": {\"memory_frames\", \"cpus\", \"origin\", ...}, \"engines\": \
+--json prints \
+{\"trace\": what the file holds, \"machine\": \
+{\"memory_frames\", \"cpus\", \"origin\", ...}, \"engines\": \
 [{\"engine\", \"zone_lock_acquisitions\", \"zone_lock_work\", \"refilled_frames\", \"drained_frames\", \"timeline\", ...}], \"answer\": {\"warnings\", \"sentences\", \"zone_lock\"}}, and \
 {\"traces\": [...]} of such documents for several traces.";
 
@@ -109,9 +112,9 @@ pub struct MachineArgs {
     pub machine: Option<Machine>,
 
     /// Make this share of the machine's memory CMA, which serves movable requests only, for every
-    /// engine alike: above 0 % up to 90 %, on a recorded machine up to its movable share. There it is
-    /// as full as the rest of the movable memory. What it serves is counted: `cma` in the JSON, a
-    /// group of the table. Default: what the recorded zone had.
+    /// engine alike: above 0 % up to 90 %, on a recorded machine up to its movable share. There it
+    /// is as full as the rest of the movable memory. What it serves is counted: `cma` in the JSON,
+    /// a group of the table. Default: what the recorded zone had.
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
     pub cma: Option<f64>,
 

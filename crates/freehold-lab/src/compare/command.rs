@@ -19,18 +19,25 @@ Examples:
                                                 exit code 1 for anything worse by more than 2 %
   freehold compare --json main.json now.json | jq '.figures[] | select(.verdict == \"worse\")'
 
-Compared is what both results have: the same trace on the same machine, benchmark, or simulated machine, by the same \
-engine, with the same seed. Counts are exact, and the same on every machine. Benchmarks that were run several times differ \
-where the two-sided Mann-Whitney U test finds it significant at 5 %, which takes 4 runs on each side; a difference that is not \
-significant is called unclear, never worse. The time of an event in a replay is noisy and not judged. Of several seeds the mean \
+Compared is what both results have: the same trace on the same machine, benchmark, or simulated \
+machine, by the same \
+engine, with the same seed. Counts are exact, and the same on every machine. Benchmarks that were \
+run several times differ \
+where the two-sided Mann-Whitney U test finds it significant at 5 %, which takes 4 runs on each \
+side; a difference that is not \
+significant is called unclear, never worse. The time of an event in a replay is noisy and not \
+judged. Of several seeds the mean \
 is shown.
 
---json prints {\"command\": \"compare\", \"before\", \"after\", \"tolerance_percent\", \"worse\", \"better\", \"summary\", \
-\"figures\": [{\"command\", \"what\", \"engine\", \"metric\", \"better\": \"less\", \"more\" or \"neither\", \"before\", \
+--json prints \
+{\"command\": \"compare\", \"before\", \"after\", \"tolerance_percent\", \"worse\", \"better\", \"summary\", \
+\"figures\": [{\"command\", \"what\", \"engine\", \"metric\", \"better\": \"less\", \"more\" \
+or \"neither\", \"before\", \
 \"after\", \"percent\", \"seeds\", \"p\", \"verdict\": \"worse\", \"better\", \"same\", \"unclear\" or \"neither\"}], \
 \"only_before\", \"only_after\"}.
 
-Exit codes: 0 fine; 1 with --worse, something is worse; 2 wrong usage, or results that cannot be compared.";
+Exit codes: 0 fine; 1 with --worse, something is worse; 2 wrong usage, or results that cannot be \
+compared.";
 
 #[derive(Args, Clone, PartialEq, Debug)]
 #[command(after_help = EXAMPLES)]

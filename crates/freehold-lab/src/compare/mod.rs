@@ -82,7 +82,8 @@ pub fn compare(
             format!(
                 "{before} and {after} have no figure in common: the first has {a}, the second {b}"
             ),
-            "run the same command with the same arguments twice, once before a change and once after it",
+            "run the same command with the same arguments twice, once before a change and once \
+             after it",
         );
     }
     let (before, after) = (before.to_owned(), after.to_owned());
@@ -98,7 +99,8 @@ fn machines_differ(before: Option<f64>, after: Option<f64>) -> Option<String> {
     let factor = if a > b { a / b } else { b / a };
     (factor > OTHER_MACHINE).then(|| {
         format!(
-            "an uncontended atomic operation took {a:.1} ns and {b:.1} ns: the results are of two machines, or of one that was busy, so times \
+            "an uncontended atomic operation took {a:.1} ns and {b:.1} ns: the results are of two \
+             machines, or of one that was busy, so times \
              say little about the engines"
         )
     })

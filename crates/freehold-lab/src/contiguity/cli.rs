@@ -20,18 +20,21 @@ use crate::trials::progress;
 
 // Paragraphs are one line each: clap breaks them where the terminal ends.
 const HELP: &str = "\
-Only counts: the same arguments give the same figures on any machine. One thread plays all CPUs of a cell; Freehold's \
+Only counts: the same arguments give the same figures on any machine. One thread plays all CPUs of \
+a cell; Freehold's \
 CPUs are owned, as in a kernel.
 
 Workloads:
   kernel-build-like   short processes, and the memory that they leave behind
-  aging               three million allocations of orders 0 to 9, three types, at 50, 60, 70 % in use
+  aging               three million allocations of orders 0 to 9, three types, at 50, 60, 70 % in \
+use
   idle                all CPUs at 50 %, then 2.5 %, then 16 ticks: what idle CPUs keep
   fill                orders 0, 3, 4 and 9 until the first failure
   two-cpu-mix         two CPUs, single frames and large chunks at 10 to 80 %; 1 GiB by default
 Page cache fills memory, and reclaim keeps some free; to be named, 8 CPUs and 2 GiB by default:
   cache, slab, net, day, thp, big
-                      page cache; much slab; bursts of network buffers; days and nights; huge pages; large machines. Their \
+                      page cache; much slab; bursts of network buffers; days and nights; huge \
+pages; large machines. Their \
 contiguity is the mean of the second half of the load
 
 Examples:
@@ -41,26 +44,39 @@ Examples:
   freehold contiguity --engines freehold --engines pcp-buddy-fixed --engines vanilla
                                                 three designs; the whole grid
   freehold contiguity --json > grid.json; freehold report grid.json
-                                                the whole grid, about an hour on one core, as a page with pictures
-  freehold contiguity -w cache --cpus 1,2,4 --memory 512M --used 92 --allocations 250000 -e vanilla -e freehold -e best-fit
-                                                small machines that page cache fills, and what is to be had
+                                                the whole grid, about an hour on one core, as a \
+page with pictures
+  freehold contiguity -w cache --cpus 1,2,4 --memory 512M --used 92 --allocations 250000 -e \
+vanilla -e freehold -e best-fit
+                                                small machines that page cache fills, and what is \
+to be had
   freehold contiguity --random 12 --quick --gate
-                                                12 cells drawn at random; fails where freehold is below vanilla
+                                                12 cells drawn at random; fails where freehold is \
+below vanilla
 
---random draws kernel-build-like and aging (30 to 85 % in use) on 1 to 1,024 CPUs with 2 MiB to 1 GiB each, and \
-two-cpu-mix (10 to 80 %) of 64 MiB to 4 GiB. The seed is printed: the same seed, with --quick where it was given, draws the same cells, and \
+--random draws kernel-build-like and aging (30 to 85 % in use) on 1 to 1,024 CPUs with 2 MiB to 1 \
+GiB each, and \
+two-cpu-mix (10 to 80 %) of 64 MiB to 4 GiB. The seed is printed: the same seed, with --quick \
+where it was given, draws the same cells, and \
 a larger --random begins with the cells of a smaller one.
 
---json prints {\"verdict\", \"cells\": [{\"workload\", \"cpus\", \"memory_mib\", \"used_percent\", \"order\", \"allocations\", \"seed\", \"engine\", \
-\"unusable\": {\"3\", \"4\", \"9\"}, \"unusable_lists\": by chunks as they lie on lists, \"zone_lock_acquisitions\", \"shared_writes\", \"zone_locks_per_1000\", \"shared_writes_per_1000\", \"order9_share\", \"order9_failures\", \"mixed_blocks\", \
-\"idle_share\", \"free_blocks\", \"failures\", \"false_failures\", \"heavy_barriers\"}]}, null where a workload has none; \
-\"used_percent\" of fill is where the first allocation failed. Loads that fill memory also have \"moments\": \
+--json prints {\"verdict\", \"cells\": \
+[{\"workload\", \"cpus\", \"memory_mib\", \"used_percent\", \"order\", \"allocations\", \"seed\", \"engine\", \
+\"unusable\": {\"3\", \"4\", \"9\"}, \"unusable_lists\": by chunks as they lie on \
+lists, \"zone_lock_acquisitions\", \"shared_writes\", \"zone_locks_per_1000\", \"shared_writes_per_1000\", \"order9_share\", \"order9_failures\", \"mixed_blocks\", \
+\"idle_share\", \"free_blocks\", \"failures\", \"false_failures\", \"heavy_barriers\"}]}, null \
+where a workload has none; \
+\"used_percent\" of fill is where the first allocation failed. Loads that fill memory also \
+have \"moments\": \
 [{\"at\": share done, 1.5 cache dropped, 2 all gone, \"used_percent\", \"contiguity\", \"movable_share\", \"free_blocks\", ...}]. With --random also \"random\": {\"cells\", \"seed\", \"quick\"}; \
-with --random or --gate \"comparison\": {\"baseline\", \"tolerance\", \"rows\": [{\"workload\", \"cpus\", \"memory_mib\", \
-\"used_percent\", \"engine\", \"seeds\", \"contiguity\", \"baseline_contiguity\", \"difference\": each {\"3\", \"4\", \"9\"}}], \
+with --random or --gate \"comparison\": {\"baseline\", \"tolerance\", \"rows\": \
+[{\"workload\", \"cpus\", \"memory_mib\", \
+\"used_percent\", \"engine\", \"seeds\", \"contiguity\", \"baseline_contiguity\", \"difference\": \
+each {\"3\", \"4\", \"9\"}}], \
 \"tallies\": [{\"engine\", \"order\", \"not_below\", \"cells\"}]}.
 
-Exit codes: 0 fine; 1 with --gate, where an engine is below the first; 2 wrong usage, or an engine that lost a frame; 130 stopped by Ctrl-C, with what is done printed.";
+Exit codes: 0 fine; 1 with --gate, where an engine is below the first; 2 wrong usage, or an engine \
+that lost a frame; 130 stopped by Ctrl-C, with what is done printed.";
 
 /// The grid unless told otherwise.
 const CPUS: [u16; 5] = [2, 16, 96, 256, 1024];

@@ -10,7 +10,8 @@ use super::figure::{About, FALSE, FULL, Figures, LOCKS, SHARED_WRITES};
 
 pub(super) const ABOUT: About = About {
     name: "fill",
-    what: "Chunks of one order (0, 3, 4, 9) until an allocation fails: how much of memory is in use \
+    what: "Chunks of one order (0, 3, 4, 9) until an allocation fails: how much of memory is in \
+           use \
            then, and whether the failure was a false one.",
     levels: &[None],
     orders: &[Some(0), Some(3), Some(4), Some(9)],

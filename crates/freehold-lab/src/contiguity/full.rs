@@ -58,7 +58,8 @@ pub(super) const NET: About = about(
 );
 pub(super) const DAY: About = about(
     "day",
-    "Six days: processes with huge pages by day, a walk through all files in the evening, little by \
+    "Six days: processes with huge pages by day, a walk through all files in the evening, little \
+     by \
      night.",
 );
 pub(super) const THP: About =

@@ -16,7 +16,8 @@ use crate::simulate::workloads::{DEPTH, Io, Message, Setting, programs};
 
 pub(super) const ABOUT: About = About {
     name: "kernel-build-like",
-    what: "Each CPU runs short processes and keeps page cache and inodes that outlive them; a process \
+    what: "Each CPU runs short processes and keeps page cache and inodes that outlive them; a \
+           process \
            in four exits on another CPU: the workload of 'freehold simulate', by turns.",
     levels: &[None],
     orders: &[None],

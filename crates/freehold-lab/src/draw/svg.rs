@@ -25,7 +25,8 @@ pub(crate) struct Svg {
 impl Svg {
     pub(crate) fn new(title: &str, (width, height): (f64, f64)) -> Self {
         let head = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\" role=\"img\">\n\
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
+             viewBox=\"0 0 {width} {height}\" role=\"img\">\n\
              <title>{}</title>\n",
             escaped(title)
         );
@@ -52,7 +53,8 @@ impl Svg {
     pub(crate) fn bar(&mut self, place: usize, (x, y): At, (width, height): (f64, f64)) {
         let _ = writeln!(
             self.body,
-            "<rect class=\"s{place}\" x=\"{x:.1}\" y=\"{y}\" width=\"{width:.1}\" height=\"{height}\"/>"
+            "<rect class=\"s{place}\" x=\"{x:.1}\" y=\"{y}\" width=\"{width:.1}\" \
+             height=\"{height}\"/>"
         );
     }
 
@@ -61,7 +63,8 @@ impl Svg {
         let (path, told) = (series::LOOKS[place].path, escaped(told));
         let _ = writeln!(
             self.body,
-            "<path class=\"s{place}\" transform=\"translate({x:.1} {y:.1})\" d=\"{path}\"><title>{told}</title></path>"
+            "<path class=\"s{place}\" transform=\"translate({x:.1} {y:.1})\" \
+             d=\"{path}\"><title>{told}</title></path>"
         );
     }
 
@@ -90,7 +93,8 @@ impl Svg {
             "{}<style>
 .ground{{fill:#ffffff}}.text{{fill:#1f2328}}.soft{{fill:#59636e}}.line{{stroke:#d8dee4}}
 {}
-@media (prefers-color-scheme:dark){{.ground{{fill:#0d1117}}.text{{fill:#f0f6fc}}.soft{{fill:#9198a1}}.line{{stroke:#3d444d}}{}}}
+@media \
+(prefers-color-scheme:dark){{.ground{{fill:#0d1117}}.text{{fill:#f0f6fc}}.soft{{fill:#9198a1}}.line{{stroke:#3d444d}}{}}}
 {curves}text{{font-family:sans-serif;font-size:{TEXT}px}}
 </style>
 {}</svg>

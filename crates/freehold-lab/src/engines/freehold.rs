@@ -22,7 +22,9 @@ pub(super) const NAME: &str = "freehold";
 pub(super) fn entry() -> Entry {
     Entry {
         name: NAME.into(),
-        summary: "CPUs lease words of 64 frames, free frames are bits, a scoreboard says which block has which run; no call takes a lock.".into(),
+        summary: "CPUs lease words of 64 frames, free frames are bits, a scoreboard says which \
+                  block has which run; no call takes a lock."
+            .into(),
         source: "this project".into(),
     }
 }

@@ -30,7 +30,8 @@ use crate::nearest::{did_you_mean, nearest};
 /// The baseline of a replay whose recording kernel is not known, or is no engine.
 pub const NEWEST: &str = "vanilla";
 
-/// The engines that a replay compares with the kernel that recorded the trace, unless told otherwise.
+/// The engines that a replay compares with the kernel that recorded the trace, unless told
+/// otherwise.
 pub const COMPARED: [&str; 4] = [NEWEST, "pcp-buddy", "pcp-buddy-fixed", "freehold"];
 
 /// A design that can be named, or a change that can be switched on or off in one.
@@ -169,7 +170,8 @@ impl FromStr for EngineSpec {
 ///
 /// # Errors
 ///
-/// [`EngineError::Unbuildable`] where the machine does not suit it or its switches do not go together.
+/// [`EngineError::Unbuildable`] where the machine does not suit it or its switches do not go
+/// together.
 pub fn build(spec: &EngineSpec, machine: &MachineConfig) -> Result<Box<dyn Engine>, EngineError> {
     let built = match freehold::is_owned(spec.name()) {
         Some(owned) => freehold::build(owned, machine),

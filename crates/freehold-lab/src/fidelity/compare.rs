@@ -4,8 +4,8 @@
 //! kernel, given the same allocations and frees, must refill and drain about as many frames.
 //!
 //! The zone that most chunks were taken from is the one compared: its size, watermarks and tuning
-//! come from the zoneinfo recorded beside the trace. What the kernel served from other zones is left
-//! out ([`OfZone`](super::of_zone::OfZone)); how much it took from each is reported.
+//! come from the zoneinfo recorded beside the trace. What the kernel served from other zones is
+//! left out ([`OfZone`](super::of_zone::OfZone)); how much it took from each is reported.
 
 use crate::engine::{Counters, FallbackTable, ListFlow};
 use crate::replay::{EngineOutcome, Replay, Survey};
@@ -218,8 +218,8 @@ pub(super) struct AgainstKernel {
     pub(super) engines: Vec<EngineComparison>,
 }
 
-/// Compares a replay on the zone's machine with the kernel's counts; `zone` is the position of the zone
-/// compared, `lists` what was assumed of the CPUs' lists.
+/// Compares a replay on the zone's machine with the kernel's counts; `zone` is the position of the
+/// zone compared, `lists` what was assumed of the CPUs' lists.
 pub(super) fn compare(
     replay: &Replay,
     counts: Vec<KernelCounts>,

@@ -52,8 +52,8 @@ pub(super) struct Taken {
 
 /// What a row says was taken.
 ///
-/// A fallback that claims a whole pageblock or steals a chunk tells `extfrag` alone; one that claims
-/// what is left of a block takes the chunk from the lists then, which tells `zone_locked` as
+/// A fallback that claims a whole pageblock or steals a chunk tells `extfrag` alone; one that
+/// claims what is left of a block takes the chunk from the lists then, which tells `zone_locked` as
 /// always. Source: `try_to_claim_block`, `__rmqueue_steal` of Linux 7.1.
 pub(super) fn taken(event: &Event) -> Option<Taken> {
     match event.kind {

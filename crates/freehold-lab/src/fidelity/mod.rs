@@ -36,12 +36,16 @@ use counts::{KernelCounts, count_kernel, main_zone, middle_ns};
 use of_zone::OfZone;
 
 const HELP: &str = "\
-The machine is the recorded one, and each engine is compared twice: zoneinfo does not say on which of a CPU's lists its frames \
-lay when the recording began. `zoneinfo` puts all of them on the list of movable single frames, which is a prediction; `trace` \
+The machine is the recorded one, and each engine is compared twice: zoneinfo does not say on which \
+of a CPU's lists its frames \
+lay when the recording began. `zoneinfo` puts all of them on the list of movable single frames, \
+which is a prediction; `trace` \
 reads what it can from the rows of the recording.
 
---json adds \"against_kernel\" to what replay prints: {\"zone\", \"kernel\": its counts by zone, \"engines\": [{\"engine\", \
-\"starting_lists\", \"within\": the verdict, \"refilled_frames\", \"drained_frames\": {\"kernel\", \"engine\", \
+--json adds \"against_kernel\" to what replay prints: {\"zone\", \"kernel\": its counts by \
+zone, \"engines\": [{\"engine\", \
+\"starting_lists\", \"within\": the verdict, \"refilled_frames\", \"drained_frames\": \
+{\"kernel\", \"engine\", \
 \"difference_percent\", \"within\": only where the verdict rests on it}, \"lists\", ...}]}.";
 
 /// Arguments of `freehold replay fidelity`.
@@ -141,8 +145,13 @@ impl Compared {
             // Where nothing at all can be read from it, that is worth more to know.
             passes::survey(&args.common, true, (trace.shown(), trace))?;
             let (trace, zones) = (trace.shown(), &recorded.shown);
-            return Err(CliError::new(format!("{trace}: the kernel took nothing from any zone of {zones}")).hint(
-                "record the events kmem:mm_page_alloc_zone_locked and mm_page_pcpu_drain too, and the zoneinfo with them",
+            return Err(CliError::new(format!(
+                "{trace}: the kernel took nothing from any zone of \
+                                              {zones}"
+            ))
+            .hint(
+                "record the events kmem:mm_page_alloc_zone_locked and mm_page_pcpu_drain too, and \
+                 the zoneinfo with them",
             ));
         };
         let rows = OfZone::new(trace, &recorded.zones[zone]);
@@ -152,7 +161,8 @@ impl Compared {
         if !account.is_of_engines() {
             let (order, largest) = (account.pageblock_order, account.max_order);
             return Err(CliError::new(format!(
-                "{}: recorded with pageblocks of order {order} and orders to {largest}: no engine has \
+                "{}: recorded with pageblocks of order {order} and orders to {largest}: no engine \
+                 has \
                  a kernel's lists for that",
                 trace.shown()
             ))

@@ -1,8 +1,8 @@
 //! When memory was being reclaimed while a recording was made, as far as its rows tell.
 //!
-//! While kswapd works on a zone (`ZONE_RECLAIM_ACTIVE`), CPUs keep hardly anything: a free that finds
-//! more than four batches on the lists gives back all but one. No row says when that is, but kswapd's
-//! own rows do: it frees what it has reclaimed, and always while its own flag is set.
+//! While kswapd works on a zone (`ZONE_RECLAIM_ACTIVE`), CPUs keep hardly anything: a free that
+//! finds more than four batches on the lists gives back all but one. No row says when that is, but
+//! kswapd's own rows do: it frees what it has reclaimed, and always while its own flag is set.
 //!
 //! ```text
 //!   task that allocates                            not kswapd

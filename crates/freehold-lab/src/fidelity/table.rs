@@ -74,9 +74,12 @@ pub(super) fn render(replay: &Replay, against: &AgainstKernel, style: Style) -> 
 }
 
 /// What the columns say.
-const WORDS: &str = "lists: where the frames on CPUs' lists lay when the recording began. zoneinfo: all movable single frames, \
-                     which is a prediction; trace: as far as the recording's own rows show it. kernel: what the recording \
-                     kernel counted; engine's: what the engine did. within: the difference that is the goal, and whether it \
+const WORDS: &str = "lists: where the frames on CPUs' lists lay when the recording began. \
+                     zoneinfo: all movable single frames, \
+                     which is a prediction; trace: as far as the recording's own rows show it. \
+                     kernel: what the recording \
+                     kernel counted; engine's: what the engine did. within: the difference that is \
+                     the goal, and whether it \
                      is met; the verdict rests on the rows that have one.";
 
 /// One number of the table; `bound` is what it is held to, where it is.

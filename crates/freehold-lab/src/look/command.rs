@@ -1,4 +1,5 @@
-//! `freehold look`: how fragmented a machine's memory is, of this machine or of copies of its files.
+//! `freehold look`: how fragmented a machine's memory is, of this machine or of copies of its
+//! files.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -24,10 +25,13 @@ Examples:
   freehold look before/ after/                  two of them compared
   freehold look --json | jq '.zones[] | {zone, free, whole_free_blocks}'
 
-A directory has zoneinfo, buddyinfo and pagetypeinfo as in /proc, or NAME.zoneinfo.before.txt and so on; a path may also \
-name the zoneinfo itself. --json prints {\"name\", \"page_size\", \"pageblock_order\", \"max_order\", \"total\", \"zones\": \
+A directory has zoneinfo, buddyinfo and pagetypeinfo as in /proc, or NAME.zoneinfo.before.txt and \
+so on; a path may also \
+name the zoneinfo itself. --json prints \
+{\"name\", \"page_size\", \"pageblock_order\", \"max_order\", \"total\", \"zones\": \
 [{\"node\", \"zone\", \"managed\", \"free\", \"watermarks\", \"held\", \"cma\", \"cma_free\", \"blocks\", \"whole_free_blocks\", \
-\"mixed_blocks\", \"orders\": [{\"order\", \"chunks\", \"pages\", \"unusable_index\"}], \"types\": [...]}]} with amounts in \
+\"mixed_blocks\", \"orders\": [{\"order\", \"chunks\", \"pages\", \"unusable_index\"}], \"types\": \
+[...]}]} with amounts in \
 pages, and {\"machines\": [...]} of two.";
 
 #[derive(Args, Clone, PartialEq, Debug)]

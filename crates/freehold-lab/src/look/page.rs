@@ -15,7 +15,8 @@ fn bar_width(style: Style) -> usize {
 }
 
 /// What the last column says.
-const INDEX: &str = "unusable index: the share of free memory that lies in chunks too small for the order; 0 is best, 1 worst";
+const INDEX: &str = "unusable index: the share of free memory that lies in chunks too small for \
+                     the order; 0 is best, 1 worst";
 
 /// One machine.
 pub(crate) fn render(named: &Named, style: Style) -> String {

@@ -69,8 +69,8 @@ pub struct EngineOutcome {
     pub zone_locks_per_1000: f64,
     /// [`Counters::shared_writes`] for each 1,000 events.
     pub shared_writes_per_1000: f64,
-    /// Always 0: no design has a lock of a group of CPUs any more. The name stays so that results can
-    /// be compared with those of versions that had one.
+    /// Always 0: no design has a lock of a group of CPUs any more. The name stays so that results
+    /// can be compared with those of versions that had one.
     pub group_lock_acquisitions: u64,
     /// Always 0, for the same reason.
     pub group_locks_per_1000: f64,

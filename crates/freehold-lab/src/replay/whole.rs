@@ -38,7 +38,8 @@ pub fn miscounted(counted: (u64, u64), made: (u64, u64)) -> Option<String> {
     let ((allocs, frees), (made_allocs, made_frees)) = (counted, made);
     (counted != made).then(|| {
         format!(
-            "the engine counted {allocs} allocations and {frees} frees, but {made_allocs} and {made_frees} were made"
+            "the engine counted {allocs} allocations and {frees} frees, but {made_allocs} and \
+             {made_frees} were made"
         )
     })
 }

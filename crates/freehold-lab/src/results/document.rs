@@ -41,8 +41,10 @@ pub(crate) struct Document {
 /// What is wrong with a document that no command writes.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "this is not an output of replay, bench or simulate: {found}; expected \"trace\" and \"engines\" (replay), \
-     \"traces\" (replay of several), \"rows\" with a \"benchmark\" (bench) or a \"workload\" (simulate), \
+    "this is not an output of replay, bench or simulate: {found}; expected \"trace\" \
+     and \"engines\" (replay), \
+     \"traces\" (replay of several), \"rows\" with a \"benchmark\" (bench) or a \"workload\" \
+     (simulate), \
      or \"cells\" with a \"workload\" (contiguity)"
 )]
 pub struct UnknownDocument {

@@ -75,6 +75,9 @@ fn not_json(path: &Path, shown: &str, text: &[u8], error: &serde_json::Error) ->
             "to name the file to write, put -o before it: freehold report -o {shown} ..."
         ))
     } else {
-        problem.hint("give what replay, bench or simulate print with --json; without it they print tables for people")
+        problem.hint(
+            "give what replay, bench or simulate print with --json; without it they print \
+                      tables for people",
+        )
     }
 }

@@ -25,8 +25,10 @@ use crate::trials::progress;
 
 // Paragraphs are one line each: clap breaks them where the terminal ends.
 const HELP: &str = "\
-The engines are the real ones; one thread plays all CPUs, in the order of simulated time. What each call did is read \
-from the engine's counters, and how long that takes from the cost model; locks are queues. The same arguments give the same \
+The engines are the real ones; one thread plays all CPUs, in the order of simulated time. What \
+each call did is read \
+from the engine's counters, and how long that takes from the cost model; locks are queues. The \
+same arguments give the same \
 output, byte for byte, on any machine.
 
 Examples:
@@ -37,7 +39,8 @@ Examples:
   freehold simulate -w trace --trace trace.parquet --cpus 2,64
   freehold calibrate --validate                 simulated beside measured on this machine's own CPUs
 
---json prints {\"command\": \"simulate\", \"seed\", \"verdict\", \"model\", \"rows\": [{\"engine\", \"workload\", \"cpus\", \
+--json prints {\"command\": \"simulate\", \"seed\", \"verdict\", \"model\", \"rows\": \
+[{\"engine\", \"workload\", \"cpus\", \
 \"nodes\", \"memory_bytes\", \"frames_per_second\", \"zone_lock_wait_share\", \"pcp_lock_wait_share\", \"fallbacks\", \
 \"unusable_index\", ...}]}.
 
@@ -74,15 +77,15 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_name = "S[,S]...", value_delimiter = ',')]
     seed: Vec<u64>,
 
-    /// Frames to allocate while measuring, after half as many that are not measured: fewer take less
-    /// time. Default: as many as the workload needs to be seen in all its phases.
+    /// Frames to allocate while measuring, after half as many that are not measured: fewer take
+    /// less time. Default: as many as the workload needs to be seen in all its phases.
     #[arg(long, value_name = "N", value_parser = whole(1..=u64::MAX))]
     frames: Option<u64>,
 
-    /// Memory nodes, 1 to 64. Each has a zone, with a lock of its own, of an even share of the memory; the
-    /// CPUs are spread over them evenly, neighbours together. A CPU's requests go to its own node
-    /// and, where that has no memory, to the next nodes in turn. Memory of another node is as near
-    /// as one's own. Default: 1.
+    /// Memory nodes, 1 to 64. Each has a zone, with a lock of its own, of an even share of the
+    /// memory; the CPUs are spread over them evenly, neighbours together. A CPU's requests go to
+    /// its own node and, where that has no memory, to the next nodes in turn. Memory of another
+    /// node is as near as one's own. Default: 1.
     #[arg(long, value_name = "N[,N]...", value_delimiter = ',', value_parser = whole(1..=NODES_MAX))]
     nodes: Vec<u16>,
 

@@ -140,13 +140,13 @@ impl<'a> Machine<'a> {
             foreign: vec![0; cpus],
             watched: vec![false; cpus],
             cma: CmaBook::new(&config.cma(), 0),
-            tally: Tally::new(zones.len(), Time::ZERO),
+            tally: Tally::new(zones.len()),
         }
     }
 
     /// Forgets what was counted, not where lines are: the measured stretch begins.
-    pub fn begin_measuring(&mut self, now: Time) {
-        self.tally = Tally::new(self.zones.len(), now);
+    pub fn begin_measuring(&mut self) {
+        self.tally = Tally::new(self.zones.len());
     }
 
     pub fn watch(&mut self, cpu: u16) {
@@ -234,8 +234,7 @@ impl<'a> Machine<'a> {
         if lock && !busy {
             self.pcps[own].hold_until(cpu, now, at);
         }
-        let ns = self.over(cpu, now, at);
-        self.tally.allocations.record(now, ns);
+        self.over(cpu, now, at);
         (at, got.ok())
     }
 
@@ -327,8 +326,8 @@ impl<'a> Machine<'a> {
         self.zone_work(cpu, at, self.costs.drain_step, 0)
     }
 
-    /// A call is over; how many nanoseconds it took.
-    fn over(&mut self, cpu: u16, began: Time, ended: Time) -> u64 {
+    /// A call is over.
+    fn over(&mut self, cpu: u16, began: Time, ended: Time) {
         let ns = (ended - began).whole_ns().max(1);
         self.tally.in_calls += ended - began;
         self.tally.calls += 1;
@@ -336,7 +335,6 @@ impl<'a> Machine<'a> {
         if self.watched[usize::from(cpu)] {
             self.tally.watched.0.saturating_record(ns);
         }
-        ns
     }
 
     /// What was done under the CPU's own lock, or, of freehold, by looks for the next block, and by

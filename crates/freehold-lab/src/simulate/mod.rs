@@ -6,7 +6,7 @@
 //!  queue       which CPU is next; ticks        lines      which CPU wrote a cache line last
 //!  time        picoseconds                     validation simulated beside measured
 //!  many        several, on threads             output     table and JSON; plot: pictures
-//!  tally       counts of the measured stretch  latency    how long allocations took, over time
+//!  tally       counts of the measured stretch
 //! ```
 //!
 //! # What is real and what is modelled
@@ -29,7 +29,6 @@
 //! Memory of another node (`--nodes`) is as near as one's own.
 
 mod cli;
-pub mod latency;
 pub mod lines;
 pub mod lock;
 pub mod machine;

@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::latency::AllocationLatency;
 use crate::engine::{CmaCounts, Paths};
 use crate::tables::thousands;
 
@@ -69,10 +68,6 @@ pub struct Row {
     pub latency_p999_ns: u64,
     /// 99.9 % of bystanders' calls took at most this, where the workload has any.
     pub bystander_p999_ns: Option<u64>,
-    /// How long allocations took over the measured stretch. `None` in rows that were kept before
-    /// they said it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub allocation_latency: Option<AllocationLatency>,
     /// Allocations that took memory of another migratetype, from the start on.
     pub fallbacks: u64,
     pub failed: u64,
@@ -97,8 +92,8 @@ pub struct Row {
     /// Pageblocks in which frames of more than one migratetype are in use at the end, as far as the
     /// engine can tell.
     pub mixed_blocks: u64,
-    /// Frames in use at the end, as a share of the frames of the pageblocks that they lie in: with 1
-    /// every block in use is full.
+    /// Frames in use at the end, as a share of the frames of the pageblocks that they lie in: with
+    /// 1 every block in use is full.
     pub used_block_density: f64,
     /// The unusable-free-space index for order 9 at the end.
     pub unusable_index: f64,

@@ -60,7 +60,8 @@ pub enum SimulateError {
     #[error(transparent)]
     Engine(#[from] EngineError),
     #[error(
-        "{workload} needs {fewest} CPUs: it has CPUs that free what others allocate, and {cpus} were given"
+        "{workload} needs {fewest} CPUs: it has CPUs that free what others allocate, and {cpus} \
+         were given"
     )]
     TooFewCpus { workload: Kind, fewest: u16, cpus: u16 },
     /// More nodes than CPUs, or nodes without memory.
@@ -70,7 +71,8 @@ pub enum SimulateError {
     TooManyNodes { nodes: u16, cpus: u16, memory_mib: u64 },
     /// Too little memory for a trace, whose amounts are what was recorded.
     #[error(
-        "{workload} on {cpus} CPUs has up to {needed_mib} MiB in use at once, and the machine has {memory_mib} MiB"
+        "{workload} on {cpus} CPUs has up to {needed_mib} MiB in use at once, and the machine has \
+         {memory_mib} MiB"
     )]
     TooLittleMemory { workload: Kind, cpus: u16, needed_mib: u64, memory_mib: u64 },
     /// A defect of an engine, found at the end.
@@ -258,7 +260,6 @@ fn row(
         line_transfers: tally.transfers,
         latency_p50_ns: tally.latency.0.value_at_quantile(0.5),
         latency_p999_ns: tally.latency.0.value_at_quantile(0.999),
-        allocation_latency: Some(tally.allocations.latency()),
         bystander_p999_ns: (!tally.watched.0.is_empty())
             .then(|| tally.watched.0.value_at_quantile(0.999)),
         fallbacks: counters.fallbacks,
@@ -432,7 +433,7 @@ impl<'a> Run<'a> {
 
     fn begin_measuring(&mut self) {
         self.begun = self.now;
-        self.machine.begin_measuring(self.now);
+        self.machine.begin_measuring();
     }
 
     /// Goes on until that many frames more have been allocated, or nobody has anything left to do.
@@ -499,8 +500,8 @@ impl<'a> Run<'a> {
     }
 }
 
-/// How far off the model was with this workload and engine, in per cent, on the most CPUs that it was
-/// compared on.
+/// How far off the model was with this workload and engine, in per cent, on the most CPUs that it
+/// was compared on.
 fn validated(model: &Model, workload: &str, engine: &str) -> Option<f64> {
     let same =
         model.validated.iter().filter(|row| row.workload == workload && row.engine == engine);

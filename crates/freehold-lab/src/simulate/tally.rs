@@ -2,7 +2,6 @@
 
 use hdrhistogram::Histogram;
 
-use super::latency::{Windows, histogram};
 use super::time::Time;
 
 /// How long calls took, in nanoseconds.
@@ -11,7 +10,8 @@ pub struct Latency(pub Histogram<u64>);
 
 impl Default for Latency {
     fn default() -> Self {
-        Self(histogram(3))
+        // Of nanoseconds, with three digits: 1 ns to 100 s, what the widest simulation can need.
+        Self(Histogram::new_with_bounds(1, 100_000_000_000, 3).expect("the bounds are in order"))
     }
 }
 
@@ -48,17 +48,10 @@ pub struct Tally {
     pub latency: Latency,
     /// Latency of the CPUs that are watched (bystanders).
     pub watched: Latency,
-    /// How long allocations took, over time.
-    pub allocations: Windows,
 }
 
 impl Tally {
-    /// Of a stretch that begins at `begun`.
-    pub(super) fn new(zones: usize, begun: Time) -> Self {
-        Self {
-            zones_held: vec![Time::ZERO; zones],
-            allocations: Windows::new(begun),
-            ..Self::default()
-        }
+    pub(super) fn new(zones: usize) -> Self {
+        Self { zones_held: vec![Time::ZERO; zones], ..Self::default() }
     }
 }

@@ -121,7 +121,8 @@ fn failures(replay: &Replay) -> Vec<String> {
         return Vec::new();
     }
     vec![format!(
-        "Over 1 % of allocations failed: {}. The machine is too small for this trace, and an engine that fails more often \
+        "Over 1 % of allocations failed: {}. The machine is too small for this trace, and an \
+         engine that fails more often \
          does less work, so no engine is called best.",
         failed.join(", ")
     )]
@@ -224,7 +225,8 @@ fn worst(replay: &Replay, names: &[&str], engine: usize, wins: usize) -> String 
     match behind.max_by(|a, b| a.behind(engine).total_cmp(&b.behind(engine))) {
         None => format!("{often}, and behind in no row of the table."),
         Some(row) => format!(
-            "{often}. The row of the table in which it is furthest behind is {}: {}, where the best, {}, has {}.",
+            "{often}. The row of the table in which it is furthest behind is {}: {}, where the \
+             best, {}, has {}.",
             row.metric.name,
             row.values[engine].1.text(),
             names[row.best()],
@@ -293,7 +295,8 @@ fn zone_lock(replay: &Replay, model: &Model) -> Option<ZoneLock> {
 fn now_sentence(first: &Wait, waiting: f64, span: &str, cpus: u16) -> String {
     let is = if waiting < PROBLEM { "No" } else { "Yes" };
     format!(
-        "Is the zone lock a problem on this machine of {cpus} CPUs? {is}: by the model, {} would have held it for {} of \
+        "Is the zone lock a problem on this machine of {cpus} CPUs? {is}: by the model, {} would \
+         have held it for {} of \
          the {span} recorded, and its CPUs would have waited for it for {} of their time.",
         first.engine,
         share(first.held_share),
@@ -315,7 +318,8 @@ fn more_sentence(first: &Wait) -> String {
         Some((cpus, _)) => format!("With {cpus} CPUs it is a problem: {least} or more"),
     };
     format!(
-        "With more CPUs, each as busy as these, the share of their time that they would wait for {}'s zone lock is at least \
+        "With more CPUs, each as busy as these, the share of their time that they would wait for \
+         {}'s zone lock is at least \
          {}. {from}.",
         first.engine,
         listed(&shares.iter().map(String::as_str).collect::<Vec<_>>())
@@ -371,9 +375,12 @@ pub fn render(answer: &Answer, style: Style) -> String {
         table.row(std::iter::once(name).chain(shares.map(|part| right(share(part)))));
     }
     let legend = format!(
-        "Held here: the share of the recorded time that the lock would have been held. Wait: the share of their time that so \
-         many CPUs would spend waiting for it. Both are the model's, not measured, and the wait is a floor: requests are \
-         taken to come evenly. Shared writes cost nothing in it. Its constants are of: {} (--model FILE takes another \
+        "Held here: the share of the recorded time that the lock would have been held. Wait: the \
+         share of their time that so \
+         many CPUs would spend waiting for it. Both are the model's, not measured, and the wait is \
+         a floor: requests are \
+         taken to come evenly. Shared writes cost nothing in it. Its constants are of: {} (--model \
+         FILE takes another \
          machine's).",
         lock.model
     );
@@ -388,8 +395,8 @@ mod tests {
     use super::*;
     use crate::replay::{Beginning, Machine, Origin, Survey};
 
-    /// An engine of a replay of 1,000 allocations: locks a 1,000 events, writes a 1,000 events, free
-    /// blocks at the end.
+    /// An engine of a replay of 1,000 allocations: locks a 1,000 events, writes a 1,000 events,
+    /// free blocks at the end.
     fn engine(name: &str, locks: f64, writes: f64, free_blocks_end: u64) -> EngineOutcome {
         let mut one = EngineOutcome {
             engine: name.to_owned(),

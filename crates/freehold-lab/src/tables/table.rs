@@ -1,6 +1,6 @@
 //! The table: metrics as rows, engines as columns, the first engine the baseline of the percentages
-//! beside the others; which way is better stands in a column of its own. Rows that are equal for all
-//! engines are one line below the table.
+//! beside the others; which way is better stands in a column of its own. Rows that are equal for
+//! all engines are one line below the table.
 //!
 //! ```text
 //!                              better    6.18         freehold
@@ -45,8 +45,10 @@ pub fn render(replay: &Replay, style: Style) -> String {
 }
 
 /// Words of the table that are the project's own; docs/glossary.md has all of them.
-const WORDS: &str = "Steps: units of work under a lock. Shared writes: writes to memory that all CPUs of a zone write. Frees \
-                     outside the CPU's own lists: those that the freeing CPU does not keep for itself. Percentages: against the \
+const WORDS: &str = "Steps: units of work under a lock. Shared writes: writes to memory that all \
+                     CPUs of a zone write. Frees \
+                     outside the CPU's own lists: those that the freeing CPU does not keep for \
+                     itself. Percentages: against the \
                      first engine. More words: docs/glossary.md.";
 
 /// Where the change beside the first engine stands.
@@ -111,8 +113,8 @@ pub fn rendered<H: Into<Cell>, C: Into<Cell>>(
 }
 
 /// A table with engines as columns behind so many that name a row, and rows in groups, each below
-/// its name. The first engine is the one that the others are compared with: it stands in every table
-/// where there are several.
+/// its name. The first engine is the one that the others are compared with: it stands in every
+/// table where there are several.
 pub fn grouped(
     header: Vec<Cell>,
     naming: usize,
@@ -174,7 +176,8 @@ fn account_lines(replay: &Replay, layout: &Layout) -> String {
         let free = thousands(account.cma_of_unknown_size);
         let _ = write!(
             text,
-            "\n  {free} pages of CMA were free, and no file says how much there was: none is built here; a \
+            "\n  {free} pages of CMA were free, and no file says how much there was: none is built \
+             here; a \
              copy of pagetypeinfo tells"
         );
     }
@@ -194,7 +197,8 @@ fn scaled_line(replay: &Replay) -> String {
         "every engine has as many pages, with pageblocks of order 9 and chunks up to order 10"
     };
     format!(
-        "\n  recorded with pages of {kib} KiB, orders 0 to {order} and pageblocks of order {block}; {own}"
+        "\n  recorded with pages of {kib} KiB, orders 0 to {order} and pageblocks of order \
+         {block}; {own}"
     )
 }
 
@@ -223,13 +227,15 @@ fn machine_line(replay: &Replay) -> String {
             let left_out = match layout.left_out() {
                 0 => String::new(),
                 frames => format!(
-                    "\n  {} more was free when recorded, and begins in use: its chunks do not fit into the pageblocks of their \
+                    "\n  {} more was free when recorded, and begins in use: its chunks do not fit \
+                     into the pageblocks of their \
                      migratetype",
                     memory(frames)
                 ),
             };
             format!(
-                "\n  the recorded machine: {} free at the start, {share:.0}% of it in chunks of order 10{left_out}{}",
+                "\n  the recorded machine: {} free at the start, {share:.0}% of it in chunks of \
+                 order 10{left_out}{}",
                 memory(free),
                 account_lines(replay, layout)
             )

@@ -59,7 +59,8 @@ pub(crate) use {kinds, names};
 
 /// There is nothing of that name among what can be listed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("there is no {what} '{name}'{} ('freehold {command}' lists them all)", did_you_mean(.near.as_deref()))]
+#[error("there is no {what} '{name}'{} ('freehold {command}' lists them \
+         all)", did_you_mean(.near.as_deref()))]
 pub struct UnknownName {
     what: &'static str,
     name: String,

@@ -119,8 +119,8 @@ impl<P: Barriers> Simulated for FreeholdEngine<'_, '_, P> {
     }
 }
 
-/// Whether the frames that are free and `live` ones in use are all there are; an error says how many
-/// there are of each.
+/// Whether the frames that are free and `live` ones in use are all there are; an error says how
+/// many there are of each.
 ///
 /// # Errors
 ///
@@ -152,8 +152,8 @@ pub fn with_simulated<R>(
     ran.map_err(|reason| spec.unbuildable(reason))
 }
 
-/// Builds Freehold with every CPU owned, lends it to `run` and gives its memory back: many simulations
-/// make many machines.
+/// Builds Freehold with every CPU owned, lends it to `run` and gives its memory back: many
+/// simulations make many machines.
 fn lend<R>(
     machine: &MachineConfig,
     run: impl FnOnce(&FreeholdEngine<'_, '_, Counting>) -> R,

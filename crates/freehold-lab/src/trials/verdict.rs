@@ -152,7 +152,8 @@ mod tests {
         assert_eq!(
             sentence(&["vanilla", "freehold"], &cases).as_deref(),
             Some(
-                "Most frames/s: freehold in 2 of 4 cases (+50.0% to +100.0% against vanilla), vanilla in 1, no difference in 1."
+                "Most frames/s: freehold in 2 of 4 cases (+50.0% to +100.0% against vanilla), \
+                 vanilla in 1, no difference in 1."
             )
         );
         // Less and more are never one range.

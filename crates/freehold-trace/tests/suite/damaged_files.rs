@@ -127,20 +127,6 @@ fn with_bits_flipped(step: usize) {
     }
 }
 
-fn with_bytes_overwritten(step: usize) {
-    for (what, bytes) in intact() {
-        for at in (0..bytes.len()).step_by(step) {
-            for value in [0x00, 0x7f, 0xff] {
-                if at % 3 == usize::from(value) % 3 {
-                    let mut damaged = bytes.clone();
-                    damaged[at] = value;
-                    survives(&damaged, &format!("{what} with byte {at} = {value:#x}"));
-                }
-            }
-        }
-    }
-}
-
 /// A file of our own with a byte wrong either is refused or says what it said before: the damage
 /// was in something that no figure comes from. With `--skip-bad` too. Every `step`th byte.
 fn never_says_something_else(step: usize) {
@@ -173,11 +159,6 @@ fn a_bit_flipped() {
 }
 
 #[test]
-fn a_byte_overwritten() {
-    with_bytes_overwritten(11);
-}
-
-#[test]
 fn a_damaged_file_of_ours_never_says_something_else() {
     never_says_something_else(11);
 }
@@ -186,29 +167,7 @@ fn a_damaged_file_of_ours_never_says_something_else() {
 #[ignore = "long: cargo test -p freehold-trace --test suite -- --ignored"]
 fn damage_at_every_place() {
     with_bits_flipped(1);
-    with_bytes_overwritten(1);
     never_says_something_else(1);
-}
-
-/// A recorded trace whose pages have checksums, with 16 bytes flipped at many places: nothing is
-/// read to other events.
-#[test]
-#[ignore = "long: cargo test -p freehold-trace --test suite -- --ignored"]
-fn recorded_traces_with_bytes_flipped() {
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces");
-    let Ok(bytes) = std::fs::read(folder.join("redis-bgsave.parquet")) else {
-        let _ = writeln!(std::io::stderr(), "SKIPPED: no recorded traces in {}", folder.display());
-        return;
-    };
-    let intact = contents(bytes.clone(), false).unwrap();
-    for place in 0..24 {
-        let at = bytes.len() / 24 * place + 1000;
-        let mut damaged = bytes.clone();
-        damaged[at..at + 16].iter_mut().for_each(|byte| *byte ^= 0x55);
-        if let Ok(read) = contents(damaged, false) {
-            assert!(read == intact, "16 bytes at {at}: other events, and no error");
-        }
-    }
 }
 
 /// Without checksums the file's own counts and the order of time must hold.

@@ -175,18 +175,6 @@ fn batches_are_bounded_and_complete() {
 }
 
 #[test]
-fn bytes_in_the_program_are_a_source_too() {
-    let source = Source::Bytes { name: "sample".into(), bytes: TRACE_CMD };
-    for _ in 0..2 {
-        let mut reader = TraceReader::open(&source, STRICT).unwrap();
-        assert_eq!(reader.info().name, "sample");
-        let mut batch = Vec::new();
-        assert!(reader.next_batch(&mut batch).unwrap());
-        assert_eq!(batch.len(), 8);
-    }
-}
-
-#[test]
 fn a_bad_line_is_named_or_skipped_and_counted() {
     let mut lines: Vec<&[u8]> = TRACE_CMD.split_inclusive(|&b| b == b'\n').collect();
     lines.insert(

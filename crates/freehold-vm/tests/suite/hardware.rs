@@ -5,10 +5,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use crate::common::*;
-use freehold::{FrameRange, Order};
-use freehold_vm::{
-    Access, Entry, Flush, MapError, Mmu, Slots, SpaceId, UnmapPath, Vm, VmError, Vpn, VpnRange,
-};
+use freehold_vm::{Access, Entry, Flush, MapError, Mmu, Slots, SpaceId, UnmapPath, Vm, VmError};
 
 const SPACE: SpaceId = SpaceId::new(0);
 const PAGES: usize = 1024;
@@ -45,12 +42,6 @@ impl Hardware {
 }
 
 impl Mmu for Hardware {
-    fn map(&self, _: SpaceId, _: Vpn, _: FrameRange, _: Access, _: Order) -> Result<(), MapError> {
-        unreachable!("vmalloc is not used here")
-    }
-    fn unmap(&self, _: SpaceId, _: VpnRange) {
-        unreachable!("vmalloc is not used here")
-    }
     fn flush(&self, _: &[Flush]) {
         self.shootdowns.fetch_add(1, SeqCst);
     }

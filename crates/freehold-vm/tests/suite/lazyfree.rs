@@ -5,10 +5,9 @@ use std::cell::RefCell;
 
 use crate::common::hooked::*;
 use crate::common::*;
-use freehold::{FrameRange, FreeError, Order, Pfn};
+use freehold::{FreeError, Order, Pfn};
 use freehold_vm::{
-    Access, Entry, Fault, Flush, FlushKind, MapError, Mmu, SoftMmu, SpaceId, UnmapPath, Vm,
-    VmError, Vma, Vpn,
+    Access, Entry, Fault, Flush, FlushKind, Mmu, SoftMmu, UnmapPath, Vm, VmError, Vma,
 };
 
 fn entries(vm: &Vm<'_, impl Mmu>, page: u64, n: u64) -> Vec<Entry> {
@@ -351,19 +350,6 @@ fn folios_used_lately_get_a_second_chance() {
 struct Forgetful(SoftMmu<1>);
 
 impl Mmu for Forgetful {
-    fn map(
-        &self,
-        space: SpaceId,
-        at: Vpn,
-        frames: FrameRange,
-        access: Access,
-        leaf: Order,
-    ) -> Result<(), MapError> {
-        self.0.map(space, at, frames, access, leaf)
-    }
-    fn unmap(&self, space: SpaceId, range: freehold_vm::VpnRange) {
-        self.0.unmap(space, range);
-    }
     fn flush(&self, batch: &[Flush]) {
         if batch.iter().any(|flush| flush.kind == FlushKind::Changed) {
             self.0.flush(batch);

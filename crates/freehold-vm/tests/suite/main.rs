@@ -1,15 +1,12 @@
 //! Virtual memory from outside: everything that uses only the public interface, on page tables in
 //! software. One program, so that the crate is compiled into one:
-//! `cargo test -p freehold-vm --test suite refused::` for one file's.
+//! `cargo test -p freehold-vm --test suite space::` for one file's.
 
 mod common;
 
 mod hardware;
 mod lazyfree;
 mod model;
-mod refused;
 mod space;
-mod stopped_calls;
 mod threads;
 mod unmap_paths;
-mod vmalloc;

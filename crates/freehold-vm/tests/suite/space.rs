@@ -1,7 +1,7 @@
 //! Address spaces and mappings: what is refused, what is undone, what is counted.
 
 use crate::common::*;
-use freehold::{FrameRange, Order, Pfn};
+use freehold::{Order, Pfn};
 use freehold_vm::{
     Access, Entry, Fault, Flush, Folio, Frame, IntervalNode, MapError, Mapping, Mmu, PageTable,
     Slots, SoftMmu, Space, SpaceId, Vm, VmError, Vma, Vpn, VpnRange,
@@ -20,19 +20,6 @@ fn the_records_are_as_small_as_the_documentation_says() {
 struct Refusing(SoftMmu<1>);
 
 impl Mmu for Refusing {
-    fn map(
-        &self,
-        space: SpaceId,
-        at: Vpn,
-        frames: FrameRange,
-        access: Access,
-        leaf: Order,
-    ) -> Result<(), MapError> {
-        self.0.map(space, at, frames, access, leaf)
-    }
-    fn unmap(&self, space: SpaceId, range: VpnRange) {
-        self.0.unmap(space, range);
-    }
     fn flush(&self, batch: &[Flush]) {
         self.0.flush(batch);
     }

@@ -2,7 +2,7 @@
 //!
 //! | the trait asks | here |
 //! |---|---|
-//! | map, unmap | entries of level 1: 4 KiB |
+//! | entries | those of level 1: 4 KiB |
 //! | entries read and cleared in one step | `xchg`: no bit that the processor sets is lost |
 //! | no write through a clean cached translation | the walk for the dirty bit looks again |
 //! | flush | `invlpg` here and, by interrupt, on every CPU that has the address space loaded |
@@ -38,14 +38,15 @@ fn entries(slots: Slots<'_>) -> &'static [AtomicU64] {
     }
 }
 
-impl Mmu for Hardware {
-    fn map(
+/// Pages that belong to no folio: what the tests of shootdowns work on.
+impl Hardware {
+    /// Shows a run of frames at the pages from `at` on.
+    pub(crate) fn map(
         &self,
         space: SpaceId,
         at: Vpn,
         frames: FrameRange,
         access: Access,
-        _leaf: Order,
     ) -> Result<(), MapError> {
         let root = spaces::root(space);
         let all = VpnRange { start: at, end: Vpn::new(at.get() + frames.len()) };
@@ -68,7 +69,8 @@ impl Mmu for Hardware {
         Ok(())
     }
 
-    fn unmap(&self, space: SpaceId, range: VpnRange) {
+    /// Takes away what [`map`](Self::map) made, but for what CPUs have cached.
+    pub(crate) fn unmap(&self, space: SpaceId, range: VpnRange) {
         for part in parts(range) {
             let Some(first) = tables::walk(spaces::root(space), part.start, 1) else { continue };
             for slot in tables::neighbours(first, part.len()) {
@@ -77,7 +79,9 @@ impl Mmu for Hardware {
             }
         }
     }
+}
 
+impl Mmu for Hardware {
     fn flush(&self, batch: &[Flush]) {
         // SeqCst: the entries were changed before it is asked who may have them. A CPU notes that
         // it has an address space before it loads its tables, so either it is seen here or it finds

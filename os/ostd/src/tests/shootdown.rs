@@ -39,7 +39,7 @@ fn frame(value: u64) -> Result<Pfn, Failure> {
 
 fn show(pfn: Pfn) -> Result<(), Failure> {
     let run = FrameRange { start: pfn, end: Pfn::new(pfn.get() + 1) };
-    let mapped = Hardware.map(SPACE, PAGE, run, Access::ReadWrite, Order::ZERO);
+    let mapped = Hardware.map(SPACE, PAGE, run, Access::ReadWrite);
     succeeds("a page cannot be mapped", mapped)
 }
 

@@ -203,12 +203,8 @@ impl Model {
     }
 
     /// Whether something in `range` keeps it from being isolated.
-    pub(crate) fn pinned(&self, zone: usize, range: FrameRange) -> bool {
-        Self::blocks(range).any(|block| self.isolated.contains(&(zone, block)))
-            || self
-                .chunks_in(range)
-                .iter()
-                .any(|(_, chunk)| chunk.migratetype != Migratetype::Movable)
+    pub(crate) fn pinned(&self, range: FrameRange) -> bool {
+        self.chunks_in(range).iter().any(|(_, chunk)| chunk.migratetype != Migratetype::Movable)
     }
 
     /// The allocator agrees with itself and with the model.

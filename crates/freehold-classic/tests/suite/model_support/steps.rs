@@ -29,21 +29,16 @@ pub(crate) enum Step {
     Alloc { cpu: u8, order: u8, migratetype: u8, flags: u16 },
     Free { cpu: u8, context: u8, target: Target },
     Folios { cpu: u8, targets: Vec<Target> },
-    Array { cpu: u8, targets: Vec<Target> },
     FreeRange { cpu: u8, target: Target, length: u16 },
     Split { target: Target, to: u8 },
     Get { target: Target },
-    Bulk { cpu: u8, migratetype: u8, flags: u16, filled: Vec<bool> },
     AllocRange { cpu: u8, target: Target, length: u16, migrate: bool },
-    Isolate { target: Target, length: u16 },
-    Unisolate { target: Target, length: u16 },
     DrainAll,
     Tick { cpu: u8, remote: bool },
     Dead { cpu: u8 },
     Online { cpu: u8 },
     Pcp { enable: bool },
     Reclaim { active: bool },
-    Prefill { cpu: u8, order: u8, migratetype: u8, chunks: u8 },
 }
 
 fn target() -> impl Strategy<Value = Target> {
@@ -86,26 +81,18 @@ pub(crate) fn step() -> impl Strategy<Value = Step> {
         20 => (cpu(), any::<u8>(), target()).prop_map(|(cpu, context, target)| Step::Free { cpu, context, target }),
         2 => (cpu(), targets()).prop_map(|(cpu, targets)| Step::Folios { cpu, targets }),
         4 => (cpu(), lives()).prop_map(|(cpu, targets)| Step::Folios { cpu, targets }),
-        1 => (cpu(), targets()).prop_map(|(cpu, targets)| Step::Array { cpu, targets }),
-        3 => (cpu(), lives()).prop_map(|(cpu, targets)| Step::Array { cpu, targets }),
         5 => (cpu(), target(), length())
             .prop_map(|(cpu, target, length)| Step::FreeRange { cpu, target, length }),
         6 => (target(), order()).prop_map(|(target, to)| Step::Split { target, to }),
         5 => target().prop_map(|target| Step::Get { target }),
-        5 => (cpu(), migratetype(), flags(), prop::collection::vec(prop::bool::weighted(0.2), 0..120))
-            .prop_map(|(cpu, migratetype, flags, filled)| Step::Bulk { cpu, migratetype, flags, filled }),
         4 => (cpu(), target(), length(), prop::bool::weighted(0.8))
             .prop_map(|(cpu, target, length, migrate)| Step::AllocRange { cpu, target, length, migrate }),
-        2 => (target(), length()).prop_map(|(target, length)| Step::Isolate { target, length }),
-        4 => (target(), length()).prop_map(|(target, length)| Step::Unisolate { target, length }),
         1 => Just(Step::DrainAll),
         2 => (cpu(), any::<bool>()).prop_map(|(cpu, remote)| Step::Tick { cpu, remote }),
         2 => cpu().prop_map(|cpu| Step::Dead { cpu }),
         2 => cpu().prop_map(|cpu| Step::Online { cpu }),
         1 => prop::bool::weighted(0.7).prop_map(|enable| Step::Pcp { enable }),
         1 => any::<bool>().prop_map(|active| Step::Reclaim { active }),
-        1 => (cpu(), order(), migratetype(), any::<u8>())
-            .prop_map(|(cpu, order, migratetype, chunks)| Step::Prefill { cpu, order, migratetype, chunks }),
     ]
 }
 
@@ -238,31 +225,6 @@ impl Model {
                     }
                 }
             }
-            Step::Array { cpu: number, targets } => {
-                let cpu = cpu(*number);
-                let pfns: Vec<_> = targets.iter().map(|&target| self.aim(target).0).collect();
-                // Larger chunks only where a mistake is wanted: most are left out.
-                let one_wrong =
-                    pfns.iter().find(|pfn| self.exact(**pfn, Order::ZERO).is_err()).copied();
-                let right =
-                    pfns.iter().filter(|pfn| self.exact(**pfn, Order::ZERO).is_ok()).copied();
-                let pfns: Vec<Pfn> = if number % 2 == 0 {
-                    right.collect()
-                } else {
-                    right.chain(one_wrong).collect()
-                };
-                let chunks: Vec<_> = pfns.iter().map(|&pfn| (pfn, Order::ZERO)).collect();
-                let expected = self.offline(cpu).map_or_else(|| self.exact_all(&chunks), Err);
-                match (classic.free_array(cpu, &pfns), expected) {
-                    (Ok(kept), Ok(())) => {
-                        assert_eq!(kept, pfns.iter().filter(|pfn| !self.put(**pfn)).count() as u64);
-                    }
-                    (result, expected) => {
-                        assert_eq!(result.err(), expected.err());
-                        unchanged();
-                    }
-                }
-            }
             &Step::FreeRange { cpu: number, target, length } => {
                 self.free_range(classic, cpu(number), target, length)
             }
@@ -294,43 +256,8 @@ impl Model {
                     self.live.get_mut(&pfn.get()).unwrap().references += 1;
                 }
             }
-            Step::Bulk { cpu, migratetype, flags, filled } => {
-                self.bulk(classic, *cpu, *migratetype, *flags, filled)
-            }
             &Step::AllocRange { cpu: number, target, length, migrate } => {
                 self.alloc_range(classic, cpu(number), self.range(target, length), migrate);
-            }
-            &Step::Isolate { target, length } => {
-                let range = self.range(target, length);
-                match (classic.isolate(range), self.range_zone(range)) {
-                    (Ok(()), Ok(zone)) => {
-                        assert!(!self.pinned(zone, range), "{range} should have been busy");
-                        self.isolated.extend(Self::blocks(range).map(|block| (zone, block)));
-                    }
-                    (Err(AllocError::Busy { .. }), Ok(zone)) => {
-                        assert!(self.pinned(zone, range), "{range} should not have been busy");
-                        // Before that isolation took the place of the type, which is lost even when
-                        // it fails.
-                        if on.has(Switch::IsolateBit) {
-                            unchanged();
-                        }
-                    }
-                    (result, expected) => {
-                        assert_eq!(result.err(), expected.err());
-                        unchanged();
-                    }
-                }
-            }
-            &Step::Unisolate { target, length } => {
-                let range = self.range(target, length);
-                let expected = self.range_zone(range);
-                assert_eq!(classic.unisolate(range), expected.map(|_| ()));
-                match expected {
-                    Ok(zone) => self.isolated.retain(|&(z, block)| {
-                        z != zone || !Self::blocks(range).any(|b| b == block)
-                    }),
-                    Err(_) => unchanged(),
-                }
             }
             Step::DrainAll => {
                 classic.drain_all();
@@ -374,19 +301,6 @@ impl Model {
                 assert_eq!(classic.memory_map().on_pcp, 0);
             }
             Step::Reclaim { active } => classic.set_reclaim(*active),
-            &Step::Prefill { cpu: number, order, migratetype, chunks } => {
-                for zone in 0..=self.zones.len() {
-                    let migratetype = any_type(migratetype);
-                    classic.prefill(
-                        zone,
-                        cpu(number),
-                        migratetype,
-                        any_order(order),
-                        u32::from(chunks % 16),
-                    );
-                }
-                assert!(self.is_online(cpu(number)) || classic.pcp_count(0, cpu(number)) == 0);
-            }
         }
         self.check_sums(classic);
     }
@@ -435,39 +349,6 @@ impl Model {
         }
     }
 
-    fn bulk(
-        &mut self,
-        classic: &Classic,
-        number: u8,
-        migratetype: u8,
-        flags: u16,
-        filled: &[bool],
-    ) {
-        let (cpu, migratetype) = (cpu(number), any_type(migratetype));
-        let full = Some(Pfn::new(7));
-        let mut slots: Vec<_> =
-            filled.iter().map(|&filled| if filled { full } else { None }).collect();
-        let result =
-            classic.alloc_bulk(cpu, migratetype, AllocFlags::from_bits_truncate(flags), &mut slots);
-        let wrong = if !self.is_online(cpu) {
-            Some(AllocError::CpuOffline { cpu })
-        } else if !Migratetype::PCP.contains(&migratetype) {
-            Some(AllocError::BadMigratetype { migratetype })
-        } else {
-            None
-        };
-        assert_eq!(result.err(), wrong);
-        for (slot, &filled) in slots.iter().zip(filled) {
-            match slot {
-                Some(_) if filled => assert_eq!(*slot, full),
-                Some(pfn) => self.handed_out(*pfn, Order::ZERO, migratetype),
-                None => assert!(!filled),
-            }
-        }
-        let prefix = slots.iter().take_while(|slot| slot.is_some()).count();
-        assert!(result.is_err() || result == Ok(prefix), "{result:?} for {prefix} filled slots");
-    }
-
     fn alloc_range(&mut self, classic: &Classic, cpu: CpuId, range: FrameRange, migrate: bool) {
         let before = format!("{:?}", classic.memory_map());
         let wrong = if self.is_online(cpu) {
@@ -492,7 +373,7 @@ impl Model {
             return;
         }
         let zone = self.range_zone(range).unwrap();
-        let pinned = self.pinned(zone, range);
+        let pinned = self.pinned(range);
         // While it lasts nothing may be handed out from the blocks of the range.
         let blocks: Vec<_> = Self::blocks(range).map(|block| (zone, block)).collect();
         let mut refused = false;
@@ -540,16 +421,6 @@ impl Model {
 
     /// Gives everything back and checks that the machine is as it was.
     pub(crate) fn finish(&mut self, classic: &Classic) {
-        for zone in &self.zones {
-            classic.unisolate(zone.range).ok();
-            // A zone that starts with a hole cannot be named as a whole.
-            let memory = (zone.range.start.get()..zone.range.end.get())
-                .find(|&pfn| self.zone_of(Pfn::new(pfn)).is_ok());
-            classic
-                .unisolate(FrameRange { start: Pfn::new(memory.unwrap()), end: zone.range.end })
-                .unwrap();
-        }
-        self.isolated.clear();
         let cpus: Vec<_> = (0..4).map(CpuId::new).filter(|&cpu| self.is_online(cpu)).collect();
         let live: Vec<_> = self.live.iter().map(|(&pfn, &chunk)| (Pfn::new(pfn), chunk)).collect();
         for (i, (pfn, chunk)) in live.into_iter().enumerate() {

@@ -17,16 +17,24 @@ use crate::trials::progress;
 const HELP: &str = "\
 What each benchmark and metric means and where it comes from: freehold bench --list.
 
-All engines run the same loops, compiled for each of them; nothing is called through a table in a timed loop. \
-Engines take turns within a run; a figure is the median of the runs, with the farthest of them as \u{b1}. Threads stay \
-on one CPU each. One uncontended atomic read-modify-write (RMW) and the hand-over of a cache line to the other core \
-are measured in the same run: compare machines by them, not by nanoseconds. What one thread does is timed in samples of \
-some 200 us, of which only those count in which the core was ours: a probe of independent adds before and after each tells a \
+All engines run the same loops, compiled for each of them; nothing is called through a table in a \
+timed loop. \
+Engines take turns within a run; a figure is the median of the runs, with the farthest of them \
+as \u{b1}. Threads stay \
+on one CPU each. One uncontended atomic read-modify-write (RMW) and the hand-over of a cache line \
+to the other core \
+are measured in the same run: compare machines by them, not by nanoseconds. What one thread does \
+is timed in samples of \
+some 200 us, of which only those count in which the core was ours: a probe of independent adds \
+before and after each tells a \
 neighbour on the core's other hardware thread. What can be counted is counted exactly \
-(zone-lock acquisitions and work, different frames), most of it once, on one thread that plays all CPUs.
+(zone-lock acquisitions and work, different frames), most of it once, on one thread that plays all \
+CPUs.
 
-The first engine is the baseline. A star stands beside a difference that is significant at 5 % by the two-sided \
-Mann-Whitney U test of the runs; 3 runs of each cannot be, 4 can. One comparison of equals in twenty gets a star.
+The first engine is the baseline. A star stands beside a difference that is significant at 5 % by \
+the two-sided \
+Mann-Whitney U test of the runs; 3 runs of each cannot be, 4 can. One comparison of equals in \
+twenty gets a star.
 
 Examples:
   freehold bench                                everything, the default engines
@@ -42,12 +50,17 @@ Examples:
   freehold contiguity --help                    counts of contiguity on machines of 2 to 1,024 CPUs
   freehold bench --json | jq '.rows[] | select(.benchmark == \"pair\")'
 
---json prints {\"yardstick\": {\"rmw_ns\", \"handover_ns\", \"ring_alone_ns\"}, \"test\": {\"name\", \"level\"}, \
+--json prints {\"yardstick\": {\"rmw_ns\", \"handover_ns\", \"ring_alone_ns\"}, \"test\": \
+{\"name\", \"level\"}, \
 \"cpus\", \"pinned\", \"barrier\", \"interrupted\", \"left_out\", \"unavailable\", \"unsuited\": \
-[{\"benchmark\", \"engine\", \"reason\"}], \"rows\": [{\"benchmark\", \"engine\", \"metric\", \"unit\", \"median\", \
-\"min\", \"max\", \"values\": each run, \"runs\", \"exact\": counted on one thread, \"samples_shared\": the share of samples \
-that were not counted since the core was not ours, null where nothing is sampled, \"better\": \"less\", \"more\" or \"neither\"}]}; rows of engines but the first also have \
-\"baseline\", \"percent\" (how much more than the baseline, negative for less), \"p\" and \"significant\"; rows that \
+[{\"benchmark\", \"engine\", \"reason\"}], \"rows\": \
+[{\"benchmark\", \"engine\", \"metric\", \"unit\", \"median\", \
+\"min\", \"max\", \"values\": each run, \"runs\", \"exact\": counted on one \
+thread, \"samples_shared\": the share of samples \
+that were not counted since the core was not ours, null where nothing is \
+sampled, \"better\": \"less\", \"more\" or \"neither\"}]}; rows of engines but the first also have \
+\"baseline\", \"percent\" (how much more than the baseline, negative for less), \"p\" \
+and \"significant\"; rows that \
 are a percentile of many samples have \"histogram\": [[value, count], ...].
 
 Ctrl-C ends after the engine under way and prints what there is (exit code 130).";

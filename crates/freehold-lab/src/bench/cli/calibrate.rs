@@ -23,10 +23,14 @@ use crate::bench::validate::{cases, validate};
 
 // Paragraphs are one line each: clap breaks them where the terminal ends.
 const HELP: &str = "\
-Each constant is measured by itself, by one thread or by two in turns: read-modify-writes, lines passed between cores, \
-a mutex, bursts of allocations and frees of each kind of engine, and the steps that the engines count in them. With one \
-CPU the constants of two are those of the checked-in model. How much further another socket is (socket_factor) and how \
-many CPUs a socket has (cores_per_socket) are not measured: change them in the file. All of it is measured --runs times, and \
+Each constant is measured by itself, by one thread or by two in turns: read-modify-writes, lines \
+passed between cores, \
+a mutex, bursts of allocations and frees of each kind of engine, and the steps that the engines \
+count in them. With one \
+CPU the constants of two are those of the checked-in model. How much further another socket is \
+(socket_factor) and how \
+many CPUs a socket has (cores_per_socket) are not measured: change them in the file. All of it is \
+measured --runs times, and \
 each constant is the median, since a virtual machine may be twice as slow for some seconds.
 
 Examples:
@@ -34,12 +38,15 @@ Examples:
   freehold calibrate --output here.json         write them to a file
   freehold simulate -w pair --cpus 1,64 --model here.json
   freehold calibrate --validate --model here.json
-                                                simulated beside measured, on this machine's own CPUs
+                                                simulated beside measured, on this machine's own \
+CPUs
 
 Nothing else should run meanwhile.
 
---json prints the model, as --output writes it: {\"machine\", \"measured_cpus\", \"rmw_ns\", \"transfer_ns\", \"line_ns\", \
-\"hold_ns\", ..., \"engines\": {family: its costs}}. --validate --json prints {\"command\": \"simulate\", \"model\", \"validation\": [{\"workload\", \"engine\", \
+--json prints the model, as --output writes it: \
+{\"machine\", \"measured_cpus\", \"rmw_ns\", \"transfer_ns\", \"line_ns\", \
+\"hold_ns\", ..., \"engines\": {family: its costs}}. --validate --json prints \
+{\"command\": \"simulate\", \"model\", \"validation\": [{\"workload\", \"engine\", \
 \"cpus\", \"measured\", \"simulated\"}]}.";
 
 /// Engines of a comparison unless told otherwise.
@@ -91,7 +98,8 @@ pub(crate) fn run(args: &CalibrateArgs) -> Result<Outcome, CliError> {
     let machine = args.machine.clone().unwrap_or_else(describe);
     if cpus.count() < 2 {
         output::complain(
-            "warning: this process may use one CPU; what takes two is taken from the checked-in model",
+            "warning: this process may use one CPU; what takes two is taken from the checked-in \
+             model",
         );
     }
     let bar = progress::steps(

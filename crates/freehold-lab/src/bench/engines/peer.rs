@@ -15,7 +15,8 @@ kinds! {
     Peer, About, ("engine", "bench -e help"):
     BuddySystem: About {
         name: "buddy_system_allocator",
-        summary: "the buddy_system_allocator crate behind its spin lock, as most Rust kernels use it",
+        summary: "the buddy_system_allocator crate behind its spin lock, as most Rust kernels use \
+                  it",
     },
     Bitmap: About {
         name: "bitmap-allocator",
@@ -26,7 +27,8 @@ kinds! {
     Snmalloc: About { name: "snmalloc", summary: "snmalloc's blocks of 4 KiB << order, aligned to 4 KiB" },
     Llfree: About {
         name: "llfree",
-        summary: "LLFree's implementation in C, its classes and policy for movable frames, a slot for each CPU",
+        summary: "LLFree's implementation in C, its classes and policy for movable frames, a slot \
+                  for each CPU",
     },
     Dpdk: About {
         name: "dpdk",
@@ -68,7 +70,8 @@ impl Peer {
         };
         let (name, feature) = (self.name(), self.feature().map_or("peers", |known| known.0));
         format!(
-            "{before}cargo run --profile measure -p freehold-lab --features {feature} -- bench -e {name} ..."
+            "{before}cargo run --profile measure -p freehold-lab --features {feature} -- bench -e \
+             {name} ..."
         )
     }
 }

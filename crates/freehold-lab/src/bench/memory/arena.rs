@@ -24,12 +24,17 @@ const PAGE: u64 = crate::bench::mapping::PAGE as u64;
 const DOUBLED: usize = 512 << 20;
 
 pub(crate) const ABOUT: About = About {
-    what: "An arena's frames as a program has them: allocated and freed by handles, of a size that the compiler does not \
-           know; a GiB of them of which few are kept, purged; arenas that nobody has used yet; a buffer that grows by \
-           doubling. Beside it the C library's malloc and, with -e mimalloc and -e jemalloc in a build with --features peers, \
-           those: pages aligned to 4 KiB, their own way of purging. linux is one mapping as large as the buffer, touched: \
+    what: "An arena's frames as a program has them: allocated and freed by handles, of a size that \
+           the compiler does not \
+           know; a GiB of them of which few are kept, purged; arenas that nobody has used yet; a \
+           buffer that grows by \
+           doubling. Beside it the C library's malloc and, with -e mimalloc and -e jemalloc in a \
+           build with --features peers, \
+           those: pages aligned to 4 KiB, their own way of purging. linux is one mapping as large \
+           as the buffer, touched: \
            what nobody gets below.",
-    source: "buffer pools and large vectors of programs; mimalloc issue 1364 (memory that is not given back)",
+    source: "buffer pools and large vectors of programs; mimalloc issue 1364 (memory that is not \
+             given back)",
     metrics: &[
         ns("ns_per_pair_4k", "an allocation of 4 KiB and its free, nothing written"),
         ns("ns_per_pair_64k", "of 64 KiB"),
@@ -54,7 +59,8 @@ pub(crate) const ABOUT: About = About {
         metric(
             "ms_doubled",
             "ms",
-            "CPU time of that, page faults of 4 KiB pages included; the system had the memory in use just before",
+            "CPU time of that, page faults of 4 KiB pages included; the system had the memory in \
+             use just before",
         ),
         metric("mib_peak_doubled_huge", "MiB", "the same in an arena of huge pages"),
         metric("ms_doubled_huge", "ms", "CPU time of that, page faults of huge pages included"),

@@ -12,8 +12,10 @@ use crate::bench::runner::{Plan, Side};
 macro_rules! metrics {
     ($($suffix:literal),*) => { [$([
         ns(concat!("ns_per_folio_page_by_page", $suffix), "a folio of 64 KiB, page by page"),
-        ns(concat!("ns_per_folio_batched", $suffix), "a folio of 64 KiB at once, flushes collected"),
-        metric(concat!("batched_speedup", $suffix), "times", "the first by the second, in each run"),
+        ns(concat!("ns_per_folio_batched", $suffix), "a folio of 64 KiB at once, flushes \
+                                                      collected"),
+        metric(concat!("batched_speedup", $suffix), "times", "the first by the second, in each \
+        run"),
         metric(concat!("deferred_splits_page_by_page", $suffix), "folios", QUEUED),
         metric(concat!("deferred_splits_batched", $suffix), "folios", QUEUED),
         metric(concat!("flushes_page_by_page", $suffix), "calls", FLUSHES),
@@ -29,8 +31,10 @@ const FLUSHES: &str = "flushes of all folios";
 const METRICS: [[Metric; 8]; 2] = metrics!("", "_second_thread");
 
 pub(crate) const ABOUT: About = About {
-    what: "128 MiB of this process's memory in 2,048 folios of 64 KiB: written to, made lazyfree, reclaimed. The \
-           reclaim is timed page by page and batched, by one thread, and with a second one that runs on another CPU.",
+    what: "128 MiB of this process's memory in 2,048 folios of 64 KiB: written to, made lazyfree, \
+           reclaimed. The \
+           reclaim is timed page by page and batched, by one thread, and with a second one that \
+           runs on another CPU.",
     source: "Barry Song's lazyfree micro-benchmark (February 2025, Linux 6.15)",
     threads: 2,
     fewest_threads: 1,

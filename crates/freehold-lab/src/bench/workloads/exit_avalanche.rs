@@ -32,15 +32,19 @@ const BYSTANDER: usize = 1024;
 const SET: u64 = 1 << 17;
 
 pub const ABOUT: About = About {
-    what: "Workers on all CPUs but one hold 131,072 single frames each (512 MiB; half of the memory at most in all) and \
-           free them at the same moment, 31 a call, while a bystander on the CPU left allocates and frees. Each of the \
+    what: "Workers on all CPUs but one hold 131,072 single frames each (512 MiB; half of the \
+           memory at most in all) and \
+           free them at the same moment, 31 a call, while a bystander on the CPU left allocates \
+           and frees. Each of the \
            bystander's allocations is timed, two looks at the clock included (some 50 ns).",
-    source: "exit of large processes, as in the pcp-buddy proposal (2026) and in frees on another CPU in recorded traces; \
+    source: "exit of large processes, as in the pcp-buddy proposal (2026) and in frees on another \
+             CPU in recorded traces; \
              batches of 31 as the kernel's free_unref_folios",
     threads: 16,
     fewest_threads: 2,
     metrics: with_locks![
-        ns("ns_per_frame_freed", "a frame of a worker's set, freed; the slowest worker by the wall clock"),
+        ns("ns_per_frame_freed", "a frame of a worker's set, freed; the slowest worker by the wall \
+                                  clock"),
         ns("bystander_p50_ns", "an allocation of the bystander's, the median of all in a run"),
         ns(P999, "an allocation of the bystander's, 99.9th percentile of all in a run");
         THREADS_METRIC

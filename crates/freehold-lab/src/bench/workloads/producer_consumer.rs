@@ -47,18 +47,23 @@ const fn distinct(name: &'static str, what: &'static str) -> Metric {
 }
 
 pub const ABOUT: About = About {
-    what: "A thread allocates single frames, a thread on another CPU frees them; messages of 64 frames go through a \
-           ring of 1 to 4,096 messages with one producer and one consumer. The different frames handed out, and work \
-           under zone locks, are counted on one thread that plays both CPUs with the ring always full; so is the reuse \
+    what: "A thread allocates single frames, a thread on another CPU frees them; messages of 64 \
+           frames go through a \
+           ring of 1 to 4,096 messages with one producer and one consumer. The different frames \
+           handed out, and work \
+           under zone locks, are counted on one thread that plays both CPUs with the ring always \
+           full; so is the reuse \
            of unmovable chunks of order 3, one a message, 40,000 in all.",
-    source: "network receive paths, and the frees on another CPU in the recorded traces; reuse of frames as metric in \
+    source: "network receive paths, and the frees on another CPU in the recorded traces; reuse of \
+             frames as metric in \
              \"Follow-up on high-order PCP caching\" (2022); xmalloc-test of malloc families",
     threads: 2,
     fewest_threads: 2,
     metrics: with_locks![
         ns(
             "ns_per_frame",
-            "a frame, from its allocation to its free, by single calls; ring of 64 messages included"
+            "a frame, from its allocation to its free, by single calls; ring of 64 messages \
+             included"
         ),
         ns("ns_per_frame_bulk", "the same by bulk calls of 64"),
         ns("ns_per_frame_depth_1", "by single calls with a ring of 1 message: 64 frames in flight"),

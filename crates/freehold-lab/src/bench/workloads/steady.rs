@@ -19,9 +19,11 @@ const DEPTHS: [u16; 3] = [8, 64, 512];
 const FREED: [Freed; 3] = [Freed::Lifo, Freed::Fifo, Freed::Random];
 
 pub const DEPTH: About = About {
-    what: "One thread allocates 8, 64 or 512 single frames and frees them: the last first, the first first, or at \
+    what: "One thread allocates 8, 64 or 512 single frames and frees them: the last first, the \
+           first first, or at \
            random; over and over.",
-    source: "buffer pools and page tables, which hold a few at a time; the tests of DPDK's mempool caches",
+    source: "buffer pools and page tables, which hold a few at a time; the tests of DPDK's mempool \
+             caches",
     metrics: &[
         ns("ns_per_pair_8_lifo", "an allocation and its free, 8 at a time, the last freed first"),
         ns("ns_per_pair_8_fifo", "the first freed first"),
@@ -37,7 +39,8 @@ pub const DEPTH: About = About {
 };
 
 pub const CHURN: About = About {
-    what: "One thread holds 50 or 90 % of 1 GiB in single frames; a step frees one of them at random and allocates \
+    what: "One thread holds 50 or 90 % of 1 GiB in single frames; a step frees one of them at \
+           random and allocates \
            another.",
     source: "caches of pages in steady state; the aging of LLFree's authors (USENIX ATC 2023)",
     metrics: &[
@@ -51,9 +54,12 @@ pub const CHURN: About = About {
 };
 
 pub const MIXED: About = About {
-    what: "As churn, with chunks of orders 0 to 9, each order half as likely as the one below it: a step allocates one \
-           after freeing as many at random as make room for it, one on average. Failures are counted.",
-    source: "the shbench-like tests of malloc families, by pages; kernels that allocate stacks, tables and huge pages",
+    what: "As churn, with chunks of orders 0 to 9, each order half as likely as the one below it: \
+           a step allocates one \
+           after freeing as many at random as make room for it, one on average. Failures are \
+           counted.",
+    source: "the shbench-like tests of malloc families, by pages; kernels that allocate stacks, \
+             tables and huge pages",
     metrics: &[
         ns("ns_per_step_50", "a step, at most half of memory in use; drawing numbers included"),
         ns("ns_per_step_90", "the same with at most 90 % in use"),
@@ -81,7 +87,8 @@ const ORDER_METRICS: [Metric; 20] = [
     ns("ns_per_pair_order9", "order 9: 2 MiB"),
     ns(
         "ns_per_step_order0",
-        "100 are held: one at random is freed, another allocated, order 0; drawing a number included",
+        "100 are held: one at random is freed, another allocated, order 0; drawing a number \
+         included",
     ),
     ns("ns_per_step_order1", "order 1"),
     ns("ns_per_step_order2", "order 2"),
@@ -95,10 +102,13 @@ const ORDER_METRICS: [Metric; 20] = [
 ];
 
 pub const ORDERS: About = About {
-    what: "One thread allocates a chunk of one order and frees it, over and over; then it holds 100 of them, frees one at \
+    what: "One thread allocates a chunk of one order and frees it, over and over; then it holds \
+           100 of them, frees one at \
            random and allocates another, over and over. Each order from 0 to 9.",
-    source: "the pair test for what is neither a frame nor a huge page: stacks, socket buffers, large folios; and the same \
-             as a pool that is in use, since a pair finds what it has just freed whatever the allocator does",
+    source: "the pair test for what is neither a frame nor a huge page: stacks, socket buffers, \
+             large folios; and the same \
+             as a pool that is in use, since a pair finds what it has just freed whatever the \
+             allocator does",
     metrics: &ORDER_METRICS,
     ..About::ONE_THREAD
 };
@@ -107,9 +117,12 @@ pub const ORDERS: About = About {
 pub const USED_FRAMES: u64 = 1 << 17;
 
 pub const USED: About = About {
-    what: "One thread has 100,000 single frames of 512 MiB, frees each with a chance of a half, and holds 100 chunks of one \
-           order: a step frees one of them at random and allocates another. Each order from 0 to 8.",
-    source: "the step of orders, on a machine that has run for a while: no word of a block is whole there",
+    what: "One thread has 100,000 single frames of 512 MiB, frees each with a chance of a half, \
+           and holds 100 chunks of one \
+           order: a step frees one of them at random and allocates another. Each order from 0 to \
+           8.",
+    source: "the step of orders, on a machine that has run for a while: no word of a block is \
+             whole there",
     metrics: &[
         ns("ns_per_step_order0", "a free and an allocation, order 0; drawing a number included"),
         ns("ns_per_step_order1", "order 1"),
@@ -137,7 +150,8 @@ const MARKS_1024: [(u64, &str); 3] =
     [(900, "ns_per_step_900"), (950, "ns_per_step_950"), (980, "ns_per_step_980")];
 
 pub const NEAR_MARK: About = About {
-    what: "As churn, with 900 to 995 thousandths of 1 GiB in use: down to the min mark, below which ordinary requests \
+    what: "As churn, with 900 to 995 thousandths of 1 GiB in use: down to the min mark, below \
+           which ordinary requests \
            fail. An engine that fails sooner has no figure from there on.",
     source: "servers whose page cache fills memory: all of them live near the mark",
     metrics: &[

@@ -26,9 +26,11 @@ const CORES: u16 = 2;
 const HELD: usize = 1 << 14;
 
 pub const ABOUT: About = About {
-    what: "Four threads on two cores, each a CPU with 16,384 single frames of which it replaces one after the other at \
+    what: "Four threads on two cores, each a CPU with 16,384 single frames of which it replaces \
+           one after the other at \
            random; every allocation is timed by itself.",
-    source: "the tail latencies of the pcp-buddy proposal's reviews; a lock's holder that loses its core",
+    source: "the tail latencies of the pcp-buddy proposal's reviews; a lock's holder that loses \
+             its core",
     threads: THREADS,
     fewest_threads: CORES,
     metrics: &[

@@ -1,5 +1,5 @@
-//! The clock of a trace: when the periodic work is due, when reclaim begins and ends, and when to look
-//! at memory.
+//! The clock of a trace: when the periodic work is due, when reclaim begins and ends, and when to
+//! look at memory.
 
 use super::super::op::{Op, SamplePoint};
 use super::Mapper;

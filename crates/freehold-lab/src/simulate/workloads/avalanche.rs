@@ -8,8 +8,10 @@ use super::{About, Io, MOVABLE, Program, Setting, Step};
 
 pub(super) const EXIT_AVALANCHE: About = About {
     name: "exit-avalanche",
-    what: "Of 8 CPUs 7 allocate their share of half of memory (512 MiB each at most), wait for one another, and free \
-           all of it at once in batches of 31; the eighth allocates and frees 8 frames now and then, and its latencies \
+    what: "Of 8 CPUs 7 allocate their share of half of memory (512 MiB each at most), wait for one \
+           another, and free \
+           all of it at once in batches of 31; the eighth allocates and frees 8 frames now and \
+           then, and its latencies \
            are kept apart.",
     source: "the pcp-buddy proposal: concurrent exits",
     fewest_cpus: 2,

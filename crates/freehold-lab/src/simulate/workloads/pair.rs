@@ -7,7 +7,8 @@ use super::{About, Io, MOVABLE, Program, Setting, Step};
 pub(super) const PAIR: About = About {
     name: "pair",
     what: "Each CPU allocates a frame and frees it, over and over.",
-    source: "will-it-scale style micro-benchmarks; the repeat test of LLFree's authors (USENIX ATC 2023)",
+    source: "will-it-scale style micro-benchmarks; the repeat test of LLFree's authors (USENIX ATC \
+             2023)",
     fewest_cpus: 1,
     frames_a_cpu: 1,
     think_ns: 0.0,

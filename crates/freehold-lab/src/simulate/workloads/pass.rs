@@ -17,7 +17,8 @@ const RING: u64 = ((DEPTH + 2) * MESSAGE) as u64;
 
 pub(super) const PRODUCER_CONSUMER: About = About {
     name: "producer-consumer",
-    what: "CPUs in pairs: one allocates frames and sends them on, 64 a message, the other frees them one by \
+    what: "CPUs in pairs: one allocates frames and sends them on, 64 a message, the other frees \
+           them one by \
            one; at most 64 messages wait.",
     source: "the 2022 high-order PCP series; xmalloc-test of malloc families",
     fewest_cpus: 2,
@@ -36,7 +37,8 @@ pub(super) const NETPERF_LIKE: About = About {
 
 pub(super) const MANY_ALLOC_FEW_FREE: About = About {
     name: "many-alloc-few-free",
-    what: "Of 16 CPUs 15 allocate, zero and collect frames, and one frees what they hand it, in batches of \
+    what: "Of 16 CPUs 15 allocate, zero and collect frames, and one frees what they hand it, in \
+           batches of \
            31.",
     source: "the pcp-buddy proposal: jemalloc's purger threads",
     fewest_cpus: 2,

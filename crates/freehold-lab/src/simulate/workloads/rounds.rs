@@ -19,7 +19,8 @@ pub(super) const BULK_ABOUT: About = About {
 
 pub(super) const PAGE_FAULT_ABOUT: About = About {
     name: "page-fault1",
-    what: "Each CPU allocates 32,768 frames (128 MiB), zeroing each, and frees them in batches of 31.",
+    what: "Each CPU allocates 32,768 frames (128 MiB), zeroing each, and frees them in batches of \
+           31.",
     source: "will-it-scale page_fault1",
     fewest_cpus: 1,
     frames_a_cpu: PAGE_FAULT as u64,

@@ -16,7 +16,8 @@ use crate::replay::{Mapper, MapperOptions, Op, SourceError, Trace, each_event};
 
 pub(super) const TRACE: About = About {
     name: "trace",
-    what: "A recorded trace (--trace FILE): each group of as many CPUs as it was recorded on plays a copy of \
+    what: "A recorded trace (--trace FILE): each group of as many CPUs as it was recorded on plays \
+           a copy of \
            it, in its order and without its pauses.",
     source: "a trace that 'freehold record' wrote",
     fewest_cpus: 1,

@@ -1,5 +1,5 @@
-//! Machines as their files describe them, written for tests: zoneinfo, buddyinfo and pagetypeinfo of
-//! any shape, and a trace.
+//! Machines as their files describe them, written for tests: zoneinfo, buddyinfo and pagetypeinfo
+//! of any shape, and a trace.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -45,9 +45,12 @@ impl Folder {
 /// One zone as zoneinfo prints it.
 pub fn zone(node: u32, name: &str, free: u64, pages: u64, start: u64, more: &str) -> String {
     format!(
-        "Node {node}, zone {name:>8}\n  pages free     {free}\n        min      20\n        low      25\n        \
-         high     30\n        spanned  {pages}\n        present  {pages}\n        managed  {pages}\n{more}        \
-         protection: (0, 0)\n  pagesets\n    cpu: 0\n              count: 9\n              high:  186\n              \
+        "Node {node}, zone {name:>8}\n  pages free     {free}\n        min      20\n        \
+         low      25\n        \
+         high     30\n        spanned  {pages}\n        present  {pages}\n        managed  \
+         {pages}\n{more}        \
+         protection: (0, 0)\n  pagesets\n    cpu: 0\n              count: 9\n              high:  \
+         186\n              \
          batch: 31\n  start_pfn:           {start}\n"
     )
 }
@@ -83,8 +86,8 @@ pub fn pagetypeinfo(order: u8, zones: &[(u32, &str, Types<'_>)]) -> Option<Strin
     Some(text)
 }
 
-/// A pagetypeinfo with what `page_owner` adds: the blocks of each zone's types in which something of
-/// another type is allocated.
+/// A pagetypeinfo with what `page_owner` adds: the blocks of each zone's types in which something
+/// of another type is allocated.
 pub fn with_mixed(text: Option<&str>, zones: &[(u32, &str, &[u64])]) -> Option<String> {
     let mut text = text?.to_owned();
     let names =
@@ -102,14 +105,16 @@ pub fn trace_of(start: u64, order: u8, migratetype: u8, flags: &str) -> String {
     let pfn = |n: u64| start + (n << order);
     for n in 0..6 {
         text += &format!(
-            "           cat-400     [000] .....    70.0001{n}1: mm_page_alloc: page=x pfn={:#x} order={order} \
+            "           cat-400     [000] .....    70.0001{n}1: mm_page_alloc: page=x pfn={:#x} \
+             order={order} \
              migratetype={migratetype} gfp_flags={flags}\n",
             pfn(n)
         );
     }
     for n in 0..6 {
         text += &format!(
-            "           cat-400     [000] d..1.    70.0002{n}1: mm_page_free: page=x pfn={:#x} order={order}\n",
+            "           cat-400     [000] d..1.    70.0002{n}1: mm_page_free: page=x pfn={:#x} \
+             order={order}\n",
             pfn(n)
         );
     }
@@ -186,5 +191,6 @@ pub fn before_4_4() -> Files {
 }
 
 /// A zone of a device, without managed memory, as zoneinfo prints it.
-pub const DEVICE: &str = "Node 1, zone   Device\n  pages free     0\n        min      0\n        low      0\n        high     0\n        \
+pub const DEVICE: &str = "Node 1, zone   Device\n  pages free     0\n        min      0\n        \
+                          low      0\n        high     0\n        \
                   spanned  0\n        present  0\n        managed  0\n        protection: (0, 0)\n";

@@ -83,7 +83,8 @@ fn a_kernel_with_other_pageblocks_is_refused() {
     let movable = [2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5];
     let types: Types<'_> =
         &[("Unmovable", 4, &NONE), ("Movable", 12, &movable), ("Reclaimable", 0, &NONE)];
-    let refill = "           cat-400     [000] .....    70.000111: mm_page_alloc_zone_locked: page=x pfn=0x10000 \
+    let refill = "           cat-400     [000] .....    70.000111: mm_page_alloc_zone_locked: \
+                  page=x pfn=0x10000 \
                   order=0 migratetype=1 percpu_refill=1\n";
     let folder = Folder::new();
     let trace = folder.write(&Files {

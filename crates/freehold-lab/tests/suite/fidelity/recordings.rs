@@ -70,7 +70,8 @@ fn engine<'a>(trace: &'a Value, lists: &str) -> &'a Value {
 }
 
 #[test]
-#[ignore = "long, whole recordings: cargo test -p freehold-replay-fidelity --test suite -- --ignored"]
+#[ignore = "long, whole recordings: cargo test -p freehold-replay-fidelity --test suite -- \
+            --ignored"]
 fn the_model_refills_and_drains_as_the_kernel_did() {
     let Some(traces) = recordings() else { return };
     let compared = compare(&traces, &[]);
@@ -125,8 +126,8 @@ fn the_model_refills_and_drains_as_the_kernel_did() {
     );
 }
 
-/// Recordings under pressure: their kswapd's rows say when CPUs kept less, and what DMA32 served is not
-/// Normal's. Without the first pressure-anon and compaction are off by half, without the second
+/// Recordings under pressure: their kswapd's rows say when CPUs kept less, and what DMA32 served is
+/// not Normal's. Without the first pressure-anon and compaction are off by half, without the second
 /// pressure-read by all.
 #[test]
 #[ignore = "long: cargo test -p freehold-replay-fidelity --test suite -- --ignored"]
@@ -142,7 +143,8 @@ fn a_kernel_under_pressure_is_close_from_zoneinfo_alone() {
 
 /// The recording of another boot, whose zoneinfo is three ticks older than its first row.
 #[test]
-#[ignore = "long, whole recordings: cargo test -p freehold-replay-fidelity --test suite -- --ignored"]
+#[ignore = "long, whole recordings: cargo test -p freehold-replay-fidelity --test suite -- \
+            --ignored"]
 fn a_recording_of_another_boot_is_close_once_the_mark_is_known() {
     let Some(traces) = recordings() else { return };
     let other = traces[0].with_file_name("second-boot").join("second-boot.parquet");
@@ -179,7 +181,8 @@ fn compare_kernels(traces: &[PathBuf], kernels: &[&str]) -> Vec<Value> {
 
 /// The comparison can fail: a kernel without one of 6.18's rules does something else.
 #[test]
-#[ignore = "long, whole recordings: cargo test -p freehold-replay-fidelity --test suite -- --ignored"]
+#[ignore = "long, whole recordings: cargo test -p freehold-replay-fidelity --test suite -- \
+            --ignored"]
 fn other_kernels_are_told_apart() {
     let others = ["5.17", "5.18", "pcp-buddy", "6.18,-free-high-half", "6.18,-auto-high"];
     let Some(churn) = recording("page-cache-churn") else { return };
@@ -297,7 +300,8 @@ fn off(engine: &Value) -> f64 {
     far("refilled_frames").max(far("drained_frames"))
 }
 
-/// Two kernels compiled from one source, as it is and with the RFC's patches, under two of the loads.
+/// Two kernels compiled from one source, as it is and with the RFC's patches, under two of the
+/// loads.
 #[test]
 fn kernels_with_and_without_the_rfc_are_known_by_their_own_model() {
     let built = Built::new(&["exit", "shells"]);

@@ -17,8 +17,10 @@ impl Folder {
         fs::write(
             folder.path().join(names[0]),
             format!(
-                "Node 0, zone   Normal\n  pages free     {free}\n        min      30\n        low      50\n        high     70\n        \
-                 spanned  16384\n        present  16384\n        managed  16384\n  pagesets\n    cpu: 0\n              count: 3\n              \
+                "Node 0, zone   Normal\n  pages free     {free}\n        min      30\n        \
+                 low      50\n        high     70\n        \
+                 spanned  16384\n        present  16384\n        managed  16384\n  pagesets\n    \
+                 cpu: 0\n              count: 3\n              \
                  high:  10\n              batch: 1\n  start_pfn:           65536\n"
             ),
         )

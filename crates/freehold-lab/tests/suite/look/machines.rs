@@ -1,5 +1,5 @@
-//! `freehold look` on the files of every kind of machine: each figure stands beside the text that it
-//! is read from, and every way of showing it has it.
+//! `freehold look` on the files of every kind of machine: each figure stands beside the text that
+//! it is read from, and every way of showing it has it.
 
 use std::process::Command;
 

@@ -18,10 +18,13 @@ fn sample() -> PathBuf {
 const TEXT: &str = "\
 # tracer: nop
 #
-            make-101     [000] .....   100.000001: mm_page_alloc: page=0x1 pfn=0x1000 order=0 migratetype=1 gfp_flags=GFP_HIGHUSER_MOVABLE
-            make-101     [000] .....   100.000002: mm_page_alloc: page=0x2 pfn=0x1001 order=0 migratetype=1 gfp_flags=GFP_HIGHUSER_MOVABLE
+            make-101     [000] .....   100.000001: mm_page_alloc: page=0x1 pfn=0x1000 order=0 \
+migratetype=1 gfp_flags=GFP_HIGHUSER_MOVABLE
+            make-101     [000] .....   100.000002: mm_page_alloc: page=0x2 pfn=0x1001 order=0 \
+migratetype=1 gfp_flags=GFP_HIGHUSER_MOVABLE
             make-101     [001] .....   100.000003: mm_page_free: page=0x1 pfn=0x1000 order=0
-            make-101     [001] .....   100.000004: mm_page_alloc: page=0x3 pfn=0x2000 order=3 migratetype=0 gfp_flags=GFP_KERNEL
+            make-101     [001] .....   100.000004: mm_page_alloc: page=0x3 pfn=0x2000 order=3 \
+migratetype=0 gfp_flags=GFP_KERNEL
             make-101     [000] .....   100.000005: mm_page_free: page=0x3 pfn=0x2000 order=3
 ";
 
@@ -246,7 +249,8 @@ fn a_clock_that_no_recording_has_is_said() {
     let line = |seconds: u64, n: u64| {
         let pfn = 0x100_000 + n;
         format!(
-            "            make-7      [000] d..2. {seconds}.000001: mm_page_free: page=0000 pfn=0x{pfn:x} order=0\n"
+            "            make-7      [000] d..2. {seconds}.000001: mm_page_free: page=0000 \
+             pfn=0x{pfn:x} order=0\n"
         )
     };
     let text = |seconds: &[u64]| {

@@ -19,8 +19,8 @@ fn json(command: &mut Command) -> serde_json::Value {
     serde_json::from_slice(&done.get_output().stdout).expect("valid JSON and nothing else")
 }
 
-/// The sample through the engines that are compared by default takes two seconds: what is printed of
-/// it is looked at by several tests.
+/// The sample through the engines that are compared by default takes two seconds: what is printed
+/// of it is looked at by several tests.
 static JSON: LazyLock<serde_json::Value> =
     LazyLock::new(|| json(freehold().args(["replay", "--json"])));
 
@@ -34,7 +34,8 @@ static TEXT: LazyLock<String> = LazyLock::new(|| {
 fn the_table_of_the_sample() {
     let done = freehold().args(["replay", "--wide"]).assert().code(0).stderr("");
     let text = String::from_utf8(done.get_output().stdout.clone()).expect("UTF-8");
-    // Time is the one thing that differs from run to run: its row, and with it how wide columns are.
+    // Time is the one thing that differs from run to run: its row, and with it how wide columns
+    // are.
     let (noisy, steady): (Vec<&str>, Vec<&str>) = text
         .lines()
         .filter(|line| !line.starts_with(['─', '═']))
@@ -219,7 +220,8 @@ fn any_kernel_between_the_oldest_and_the_newest_is_an_engine() {
 fn the_baseline_is_the_kernel_that_recorded_the_trace() {
     // An allocation and a free are enough.
     let text = "\
-            make-101     [000] .....   100.000001: mm_page_alloc: page=0x1 pfn=0x1000 order=0 migratetype=1 gfp_flags=GFP_HIGHUSER_MOVABLE
+            make-101     [000] .....   100.000001: mm_page_alloc: page=0x1 pfn=0x1000 order=0 \
+            migratetype=1 gfp_flags=GFP_HIGHUSER_MOVABLE
             make-101     [000] .....   100.000003: mm_page_free: page=0x1 pfn=0x1000 order=0
 ";
     let engines = |kernel: &str| {
@@ -250,7 +252,8 @@ fn the_baseline_is_the_kernel_that_recorded_the_trace() {
 #[test]
 fn a_trace_that_does_not_say_its_kernel_is_compared_with_the_newest() {
     let text = "\
-            make-101     [000] .....   100.000001: mm_page_alloc: page=0x1 pfn=0x1000 order=0 migratetype=1 gfp_flags=GFP_HIGHUSER_MOVABLE
+            make-101     [000] .....   100.000001: mm_page_alloc: page=0x1 pfn=0x1000 order=0 \
+            migratetype=1 gfp_flags=GFP_HIGHUSER_MOVABLE
             make-101     [000] .....   100.000003: mm_page_free: page=0x1 pfn=0x1000 order=0
 ";
     let done = freehold().args(["replay", "-"]).write_stdin(text).assert().code(0);

@@ -1,5 +1,5 @@
-//! Machines of every kind beside a trace: what is built is what their files say, in their pages; and
-//! files that were damaged give no figures.
+//! Machines of every kind beside a trace: what is built is what their files say, in their pages;
+//! and files that were damaged give no figures.
 
 use std::fs;
 use std::path::Path;
@@ -306,7 +306,8 @@ fn damaged_files_give_no_figures() {
         ("mm_page_alloc: page=x", "mm_page_alloc: page=x\0\0\0"),
         (
             "order=0\n",
-            "order=0           cat-400     [000] d..1.    70.000231: mm_page_free: page=x pfn=0x10001 order=0\n",
+            "order=0           cat-400     [000] d..1.    70.000231: mm_page_free: page=x \
+             pfn=0x10001 order=0\n",
         ),
         ("# tracer: nop\n", "PK\u{3}\u{4}\n"),
         ("# tracer: nop\n", "a.dat: cpus=1\n"),

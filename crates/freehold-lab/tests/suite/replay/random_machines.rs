@@ -1,5 +1,5 @@
-//! Machines of random shape: what their files say is what a replay builds and what `look` shows, or an
-//! error.
+//! Machines of random shape: what their files say is what a replay builds and what `look` shows, or
+//! an error.
 //!
 //! A machine is made block by block, so that its files are of one machine as a kernel's are:
 //!
@@ -22,7 +22,8 @@ use serde_json::Value;
 
 use crate::replay::command::replay;
 
-/// What architectures and configurations have: bytes of a page, order of a pageblock, largest order.
+/// What architectures and configurations have: bytes of a page, order of a pageblock, largest
+/// order.
 const SHAPES: [(u64, u8, u8); 8] = [
     (4096, 9, 10),
     (4096, 9, 10),
@@ -197,10 +198,14 @@ impl Shape {
                 if self.says_cma { format!("        cma      {cma}\n") } else { String::new() };
             let (one, other) = (held / 3, held - held / 3);
             format!(
-                "Node {node}, zone {name:>8}\n  pages free     {}\n        min      20\n        low      25\n        \
-                 high     30\n        spanned  {pages}\n        present  {pages}\n        managed  {managed}\n{cma}        \
-                 protection: (0, 0)\n  pagesets\n    cpu: 0\n              count: {one}\n              high:  186\n              \
-                 batch: 31\n    cpu: 1\n              count: {other}\n              high:  186\n              batch: 31\n  \
+                "Node {node}, zone {name:>8}\n  pages free     {}\n        min      20\n        \
+                 low      25\n        \
+                 high     30\n        spanned  {pages}\n        present  {pages}\n        managed  \
+                 {managed}\n{cma}        \
+                 protection: (0, 0)\n  pagesets\n    cpu: 0\n              count: \
+                 {one}\n              high:  186\n              \
+                 batch: 31\n    cpu: 1\n              count: {other}\n              high:  \
+                 186\n              batch: 31\n  \
                  start_pfn:           {start}\n",
                 zone.free()
             )
@@ -208,7 +213,8 @@ impl Shape {
         self.zones.iter().map(of).collect()
     }
 
-    /// Page size, order of a pageblock and largest order, as far as the files that there are tell them.
+    /// Page size, order of a pageblock and largest order, as far as the files that there are tell
+    /// them.
     fn told(&self) -> [u64; 3] {
         match (self.has_types, self.has_buddyinfo) {
             (true, _) => [self.page_size, self.block.into(), self.largest.into()],

@@ -1,5 +1,5 @@
-//! Every table of `freehold` at 80, 100 and 120 columns and without a terminal: it fits, and no name
-//! and no number is broken.
+//! Every table of `freehold` at 80, 100 and 120 columns and without a terminal: it fits, and no
+//! name and no number is broken.
 
 use crate::common::replays::{alloc, free};
 use crate::common::tables::{WIDTHS, assert_whole};

@@ -265,7 +265,8 @@ fn a_comparison_fits_the_terminal_and_names_a_machine_once() {
         crate::common::tables::assert_whole(&printed(Some(width)), &wide, width);
     }
     let flat = wide.split_whitespace().collect::<Vec<_>>().join(" ");
-    let only = "Only in a.json: engines vanilla, pcp-buddy on a recording, 1,000 events, on 1 CPU with 1.00 GiB, recorded machine.";
+    let only = "Only in a.json: engines vanilla, pcp-buddy on a recording, 1,000 events, on 1 CPU \
+                with 1.00 GiB, recorded machine.";
     assert!(flat.contains(only), "{wide}");
     // Counts have no probability, and no empty column for it.
     assert!(flat.contains("metric engine a.json b.json change verdict"), "{wide}");

@@ -1,5 +1,5 @@
-//! What a replay's answer says of more CPUs, beside the simulation of them: the one is a queue's mean,
-//! the other plays the queue call by call.
+//! What a replay's answer says of more CPUs, beside the simulation of them: the one is a queue's
+//! mean, the other plays the queue call by call.
 
 use freehold_lab::model::Family;
 use freehold_lab::simulate::{Kind, Model, Row, Scenario, simulate};

@@ -3,11 +3,7 @@
 
 use std::cell::RefCell;
 
-use freehold::FrameRange;
-use freehold::Order;
-use freehold_vm::{
-    Access, Entry, Flush, FlushKind, MapError, Mmu, Slots, SoftMmu, SpaceId, Vm, Vpn, VpnRange,
-};
+use freehold_vm::{Access, Entry, Flush, FlushKind, Mmu, Slots, SoftMmu, SpaceId, Vm};
 
 use super::*;
 
@@ -50,19 +46,6 @@ fn meanwhile(what: &'static str) {
 }
 
 impl Mmu for Hooked {
-    fn map(
-        &self,
-        space: SpaceId,
-        at: Vpn,
-        frames: FrameRange,
-        access: Access,
-        leaf: Order,
-    ) -> Result<(), MapError> {
-        self.0.map(space, at, frames, access, leaf)
-    }
-    fn unmap(&self, space: SpaceId, range: VpnRange) {
-        self.0.unmap(space, range);
-    }
     fn flush(&self, batch: &[Flush]) {
         if batch.iter().any(|flush| flush.kind == FlushKind::Changed) {
             meanwhile("about to flush a change");

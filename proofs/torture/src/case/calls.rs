@@ -1,15 +1,15 @@
-//! Allocations and frees, and what each may answer.
+//! Allocations, and what each may answer.
 
-use freehold::{
-    AllocError, AllocFlags, FrameRange, FreeError, Migratetype, NodeId, Order, Pfn, Request,
-};
+use freehold::{AllocError, AllocFlags, FrameRange, Migratetype, NodeId, Order, Pfn, Request};
 
 use super::Case;
-use super::table::{State, Wanted};
+use super::table::Wanted;
+use crate::bounds::{Most, door, free};
+use crate::handle::Handle;
 use crate::machine::range;
 
 /// Frames of the largest bulk call.
-const BULK: usize = 300;
+pub(super) const BULK: usize = 300;
 
 fn order(n: u64) -> Order {
     Order::new(n as u8).unwrap_or(Order::ZERO)
@@ -41,19 +41,20 @@ impl Case {
             request = request.flags(flags);
         }
         let mut wanted = Wanted { order, ..ANY };
-        let place = |random: &mut crate::random::Random, case: &super::Table| {
-            Pfn::new(case.first() + random.below(case.len() + 600))
+        let span = self.span;
+        let place = |random: &mut crate::random::Random| {
+            Pfn::new(span.start.get() + random.below(span.len() + 600))
         };
         if random.percent(15) {
             wanted.align = Order::new(random.below(12) as u8).unwrap_or(Order::ZERO);
             request = request.align(wanted.align);
         }
         if random.percent(12) {
-            wanted.within.end = place(random, &self.table);
+            wanted.within.end = place(random);
             request = request.below(wanted.within.end);
         }
         if random.percent(12) {
-            wanted.within.start = place(random, &self.table);
+            wanted.within.start = place(random);
             request = request.from(wanted.within.start);
         }
         if random.percent(10) {
@@ -63,14 +64,29 @@ impl Case {
         (request, flags, wanted)
     }
 
+    /// What a request may cost. Before it fails it asks all CPUs twice.
+    fn most(flags: AllocFlags, wanted: Wanted) -> Most {
+        let is_limited = wanted.within != ANY.within;
+        if flags.contains(AllocFlags::NO_LOCK) {
+            free("alloc, NO_LOCK")
+        } else if wanted.align > wanted.order {
+            // Within its limits once all that failed.
+            door("alloc, aligned further", 3, 7)
+        } else if is_limited || wanted.order > Order::PAGEBLOCK {
+            door("alloc, within limits or above a block", 1, 3)
+        } else {
+            door("alloc", 2, 5)
+        }
+    }
+
     pub(super) fn alloc(&mut self) -> Result<(), String> {
         let (request, flags, wanted) = self.request();
         let many =
             if self.dense && self.random.percent(30) { 1 + self.random.below(700) } else { 1 };
         for _ in 0..many {
-            match self.on().alloc(request) {
+            match self.call(Self::most(flags, wanted), |cpu| cpu.alloc(request))? {
                 Ok(pfn) => self.check_chunk(pfn, request, wanted)?,
-                Err(AllocError::CpuOffline { .. }) if !self.is_online() => return Ok(()),
+                Err(AllocError::CpuOffline { .. }) if self.may_be_offline() => return Ok(()),
                 Err(error) => {
                     self.counts.failures += 1;
                     if flags.contains(AllocFlags::NO_LOCK) {
@@ -89,18 +105,23 @@ impl Case {
         let chunk = range(pfn.get(), wanted.order.frames());
         let align = wanted.order.max(wanted.align);
         self.keep("alloc", chunk)?;
+        let table = self.books.table_ref();
         let wrong = !pfn.is_aligned(align)
             || chunk.start < wanted.within.start
             || chunk.end > wanted.within.end
-            || self.table.has_isolated(chunk)
-            || self.table.has_cma(chunk) && !wanted.cma;
+            || table.is_some_and(|table| table.has_isolated(chunk))
+            || table.is_some_and(|table| table.has_cma(chunk) && !wanted.cma);
         if wrong { Err(format!("{request:?} may not have {chunk}")) } else { Ok(()) }
     }
 
-    /// A request has failed: no such chunk may be free.
+    /// A request has failed: no such chunk may be free, if that is sure.
     fn must_fail(&mut self, error: AllocError, wanted: Wanted) -> Result<(), String> {
+        let Some(table) = self.books.table_ref() else {
+            let is_right = matches!(error, AllocError::NoMemory { .. });
+            return if is_right { Ok(()) } else { Err(format!("{wanted:?}: {error}")) };
+        };
         self.counts.searched += 1;
-        match self.table.chunk(wanted) {
+        match table.chunk(wanted) {
             None => Ok(()),
             Some(start) => Err(format!("{error}, and {start:#x} is free, for {wanted:?}")),
         }
@@ -110,7 +131,10 @@ impl Case {
         let mut out = [Pfn::default(); BULK];
         let count = 1 + self.random.below(BULK as u64) as usize;
         let request = Request::new(Order::ZERO, self.random.pick(&Migratetype::PCP));
-        match self.on().alloc_bulk(request, &mut out[..count]) {
+        let n = count as u64;
+        // Each frame may be one that takes all that a failing call takes.
+        let most = door("alloc_bulk", 2 * n, 1 + 4 * n);
+        match self.call(most, |cpu| cpu.alloc_bulk(request, &mut out[..count]))? {
             Ok(got) => {
                 for pfn in &out[..got] {
                     self.keep("alloc_bulk", range(pfn.get(), 1))?;
@@ -118,7 +142,7 @@ impl Case {
                 let error = AllocError::NoMemory { order: Order::ZERO };
                 if got < count { self.must_fail(error, ANY) } else { Ok(()) }
             }
-            Err(AllocError::CpuOffline { .. }) => Ok(()),
+            Err(AllocError::CpuOffline { .. }) if self.may_be_offline() => Ok(()),
             Err(error) => self.must_fail(error, ANY),
         }
     }
@@ -126,60 +150,28 @@ impl Case {
     pub(super) fn alloc_run(&mut self) -> Result<(), String> {
         let most = self.random.pick(&[3, 70, 600, 2000]);
         let count = 1 + self.random.below(most);
-        let Ok(run) = self.on().alloc_run(count) else { return Ok(()) };
-        if run.len() != count {
-            return Err(format!("alloc_run of {count} is {run}"));
+        let at_hand = |cpu: &Handle| cpu.owned().and_then(|owned| owned.alloc_run_at_hand(count));
+        if self.random.percent(50)
+            && let Some(pfn) = self.call(door("alloc_run_at_hand", 0, 0), at_hand)?
+        {
+            return self.keep("alloc_run_at_hand", range(pfn.get(), count));
         }
-        self.keep("alloc_run", run)
+        match self.call(door("alloc_run", 0, 1), |cpu| cpu.alloc_run(count))? {
+            Ok(run) if run.len() == count => self.keep("alloc_run", run),
+            Ok(run) => Err(format!("alloc_run of {count} is {run}")),
+            Err(AllocError::CpuOffline { .. }) if self.may_be_offline() => Ok(()),
+            // Fewer places are looked at than there are.
+            Err(AllocError::NoMemory { .. }) => Ok(()),
+            Err(error) => Err(format!("alloc_run of {count}: {error}")),
+        }
     }
 
-    /// Some of what it has, whole or in two parts, as chunks or as ranges.
-    pub(super) fn free_some(&mut self) -> Result<(), String> {
-        let many = if self.random.percent(20) { 1 + self.random.below(400) } else { 1 };
-        for _ in 0..many {
-            if self.held.is_empty() {
-                return Ok(());
-            }
-            let n = self.random.below(self.held.len() as u64) as usize;
-            let all = self.held.swap_remove(n);
-            let (start, len) = (all.start.get(), all.len());
-            let first = if len > 1 && self.random.percent(40) {
-                1 + self.random.below(len - 1)
-            } else {
-                len
-            };
-            for part in [range(start, first), range(start + first, len - first)] {
-                if !part.is_empty() {
-                    self.free(part)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn free(&mut self, part: FrameRange) -> Result<(), String> {
-        let chunk = Order::fitting(part.len())
-            .filter(|order| order.frames() == part.len() && part.start.is_aligned(*order));
-        let result = match chunk.filter(|_| self.random.percent(70)) {
-            Some(order) => self.on().free(part.start, order),
-            None => self.on().free_range(part),
-        };
-        match result {
-            Ok(()) => self.table.set(part, State::Free),
-            Err(FreeError::CpuOffline { .. }) if !self.is_online() => self.held.push(part),
-            Err(error) => return Err(format!("a right free of {part}: {error}")),
-        }
-        Ok(())
-    }
-
-    /// A range that is not all in use.
-    pub(super) fn free_wrongly(&mut self) -> Result<(), String> {
-        let start = self.table.first() + self.random.below(self.table.len() + 100);
-        let part = range(start, self.random.pick(&[1, 1, 8, 64, 512, 700]));
-        let is_right = self.table.all(part, State::Used);
-        if !is_right && self.is_online() && self.on().free_range(part).is_ok() {
-            return Err(format!("a wrong free of {part} was accepted"));
-        }
-        Ok(())
+    /// A chunk that the owner has in hand.
+    pub(super) fn alloc_in_hand(&mut self) -> Result<(), String> {
+        let (order, kind) = (order(self.random.below(6)), self.random.pick(&Migratetype::PCP));
+        let found = self.call(free("alloc_in_hand"), |cpu| {
+            cpu.owned().and_then(|owned| owned.alloc_in_hand(order, kind))
+        })?;
+        found.map_or(Ok(()), |pfn| self.keep("alloc_in_hand", range(pfn.get(), order.frames())))
     }
 }

@@ -27,7 +27,7 @@ pub(super) struct Wanted {
     pub(super) cma: bool,
 }
 
-pub(super) struct Table {
+pub(crate) struct Table {
     base: u64,
     frames: Vec<State>,
     blocks: Vec<Block>,
@@ -70,15 +70,6 @@ impl Table {
         self.index(range.start.get()) / 512..self.index(range.end.get()).div_ceil(512)
     }
 
-    pub(super) fn first(&self) -> u64 {
-        self.base
-    }
-
-    /// Frames from the first to the last, holes included.
-    pub(super) fn len(&self) -> u64 {
-        self.frames.len() as u64
-    }
-
     pub(super) fn set(&mut self, range: FrameRange, state: State) {
         let (start, end) = (self.index(range.start.get()), self.index(range.end.get()));
         self.frames[start..end].fill(state);
@@ -92,6 +83,11 @@ impl Table {
             && self.frames[self.index(range.start.get())..self.index(range.end.get())]
                 .iter()
                 .all(|&frame| frame == state)
+    }
+
+    /// Whether a range is free, and nothing keeps it from being taken.
+    pub(super) fn is_ready(&self, range: FrameRange) -> bool {
+        self.all(range, State::Free) && !self.has_isolated(range)
     }
 
     pub(super) fn is_free(&self, pfn: u64) -> bool {

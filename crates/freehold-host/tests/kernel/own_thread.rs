@@ -1,9 +1,9 @@
-//! The crate's own threads take no signal that is meant for the program.
+//! The crate's own thread takes no signal that is meant for the program.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use freehold_host::{Arena, HostVm};
+use freehold_host::HostVm;
 
 /// What a thread of this process whose name begins so blocks, signal `n` as bit `n - 1`; waits
 /// until there is one.
@@ -55,16 +55,6 @@ fn takes_none(name: &str) {
         0,
         "{name} blocks {blocked:x}"
     );
-}
-
-#[test]
-fn the_thread_that_gives_memory_back_takes_no_signal() {
-    let before = mine();
-    let arena = Arena::builder(8 << 20).background(true).build().unwrap();
-    assert_eq!(mine(), before, "the maker's own signals are as they were");
-    // The kernel knows the first 15 characters of it.
-    takes_none("freehold-releas");
-    drop(arena);
 }
 
 #[test]

@@ -1,0 +1,137 @@
+//! Frees of what the thread has, in every way there is, and wrong ones.
+
+use freehold::{FrameRange, FreeError, Order, Pfn};
+
+use super::calls::BULK;
+use super::table::State;
+use super::{Books, Case};
+use crate::bounds::free;
+use crate::machine::range;
+
+impl Case {
+    fn draw(&mut self) -> Option<FrameRange> {
+        let n = self.random.below(self.held.len() as u64) as usize;
+        (!self.held.is_empty()).then(|| self.held.swap_remove(n))
+    }
+
+    /// Some of what it has, whole or in two parts, as chunks or as ranges.
+    pub(super) fn free_some(&mut self) -> Result<(), String> {
+        let many = if self.random.percent(20) { 1 + self.random.below(400) } else { 1 };
+        for _ in 0..many {
+            let Some(all) = self.draw() else { return Ok(()) };
+            let (start, len) = (all.start.get(), all.len());
+            let first = if len > 1 && self.random.percent(40) {
+                1 + self.random.below(len - 1)
+            } else {
+                len
+            };
+            for part in [range(start, first), range(start + first, len - first)] {
+                if !part.is_empty() {
+                    self.free(part)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Frees a range in a way that suits it.
+    pub(super) fn free(&mut self, part: FrameRange) -> Result<(), String> {
+        if part.len() > 1 && !self.may_be_offline() && self.random.percent(5) {
+            return self.free_with(part);
+        }
+        let chunk = Order::fitting(part.len())
+            .filter(|order| order.frames() == part.len() && part.start.is_aligned(*order));
+        self.books.give(part);
+        if let Some(order) = chunk.filter(|_| self.random.percent(30)) {
+            let in_hand = self.call(free("free_in_hand"), |cpu| {
+                cpu.owned().is_some_and(|owned| owned.free_in_hand(part.start, order))
+            })?;
+            if in_hand {
+                return Ok(());
+            }
+        }
+        let result = match chunk.filter(|_| self.random.percent(70)) {
+            Some(order) => self.call(free("free"), |cpu| cpu.free(part.start, order))?,
+            None => self.call(free("free_range"), |cpu| cpu.free_range(part))?,
+        };
+        self.freed(result, part)
+    }
+
+    /// What could not be freed since the CPU was offline stays.
+    fn freed(&mut self, result: Result<(), FreeError>, part: FrameRange) -> Result<(), String> {
+        match result {
+            Err(FreeError::CpuOffline { .. }) if self.may_be_offline() => {
+                self.keep("an offline CPU's free", part)
+            }
+            result => result.map_err(|error| format!("a right free of {part}: {error}")),
+        }
+    }
+
+    /// Those frames of a range that are not wanted any more; the others stay.
+    fn free_with(&mut self, part: FrameRange) -> Result<(), String> {
+        let wanted = self.random.below(256) as u8;
+        let stays = move |pfn: u64| wanted.rotate_left(pfn as u32 / 8) >> (pfn % 8) & 1 == 1;
+        let mut kept = 0;
+        for pfn in part.start.get()..part.end.get() {
+            if stays(pfn) {
+                self.held.push(range(pfn, 1));
+                kept += 1;
+            } else {
+                self.books.give(range(pfn, 1));
+            }
+        }
+        let result = self.call(free("free_range_with"), |cpu| {
+            cpu.free_range_with(part, &mut |pfn| !stays(pfn.get()))
+        })?;
+        match result {
+            Ok(n) if n == kept => Ok(()),
+            Ok(n) => Err(format!("free_range_with of {part} kept {n} frames of {kept}")),
+            Err(error) => Err(format!("a right free_range_with of {part}: {error}")),
+        }
+    }
+
+    /// Single frames and small chunks together.
+    pub(super) fn free_bulk(&mut self) -> Result<(), String> {
+        let mut frames = Vec::new();
+        while let Some(chunk) = self.draw() {
+            if frames.len() as u64 + chunk.len() > BULK as u64 {
+                self.held.push(chunk);
+                break;
+            }
+            self.books.give(chunk);
+            frames.extend((chunk.start.get()..chunk.end.get()).map(Pfn::new));
+        }
+        let result = self.call(free("free_bulk"), |cpu| cpu.free_bulk(&frames))?;
+        let Err(refused) = result else { return Ok(()) };
+        let left = frames.drain(refused.freed..).map(|pfn| range(pfn.get(), 1));
+        left.into_iter().try_for_each(|frame| self.freed(Err(refused.error), frame))
+    }
+
+    /// A range that is not all in use; beside others, what another thread has allocated.
+    pub(super) fn free_wrongly(&mut self) -> Result<(), String> {
+        let start = self.span.start.get() + self.random.below(self.span.len() + 100);
+        let part = range(start, self.random.pick(&[1, 1, 8, 64, 512, 700]));
+        let table = match &self.books {
+            Books::Table(table) => table,
+            Books::Share(_) => return self.share(),
+        };
+        let is_right = table.all(part, State::Used);
+        if !is_right && !self.may_be_offline() && self.handle.free_range(part).is_ok() {
+            return Err(format!("a wrong free of {part} was accepted"));
+        }
+        Ok(())
+    }
+
+    /// Leaves something for another thread to free, or frees what was left.
+    pub(super) fn share(&mut self) -> Result<(), String> {
+        let leaves = self.random.percent(50);
+        let left = if leaves { self.draw() } else { None };
+        let Books::Share(share) = &self.books else { return Ok(()) };
+        if let Some(range) = left {
+            share.leave(range);
+        } else if let Some(range) = share.take_over() {
+            return self.free(range);
+        }
+        Ok(())
+    }
+}
