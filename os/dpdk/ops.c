@@ -205,8 +205,8 @@ static int dequeue(struct rte_mempool *mp, void **objects, unsigned int n)
 	return dequeue_batch(pool, lcore, objects, n) ? 0 : -ENOBUFS;
 }
 
-/* DPDK brings memory whose IO addresses are contiguous, unless `iova` says that nobody cares: every object's are then, and those of
- * any neighbours. */
+/* DPDK brings memory whose IO addresses are contiguous, unless `iova` says that nobody cares: every
+ * object's are then. */
 static int populate(struct rte_mempool *mp, unsigned int max_objects, void *memory, rte_iova_t iova, size_t bytes,
     rte_mempool_populate_obj_cb_t *add, void *add_arg)
 {

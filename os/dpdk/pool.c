@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <linux/membarrier.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -197,7 +196,6 @@ static void dispose(struct pool *pool)
 	rte_free(pool->metadata);
 	free(pool->chunks);
 	free(pool->by_address);
-	free(pool->given);
 	rte_free(pool);
 }
 
@@ -239,11 +237,9 @@ int pool_create(struct rte_mempool *mp)
 	pool->slot = (uint64_t)mp->header_size + mp->elt_size + mp->trailer_size;
 	pool->shift = (unsigned int)__builtin_ctzll(pool->slot);
 	pool->inverse = inverse_of(pool->slot >> pool->shift);
-	pool->align_order = UINT_MAX;
 	unsigned int nodes = nodes_of(mp);
 	pool->zones = nodes > 1 ? nodes + 1 : 1;
-	/* Twice as many frames as objects: a chunk is aligned to what it is itself long, so less than that is lost before it. */
-	pool->zone_frames = RTE_ALIGN_CEIL(2 * (uint64_t)mp->size, 512);
+	pool->zone_frames = RTE_ALIGN_CEIL((uint64_t)mp->size, 512);
 	int id = grow_chunks(pool);
 	if (id == 0) {
 		/* A chunk of no slots, for guesses. */
@@ -294,9 +290,7 @@ static int lower_address(const struct chunk *a, const struct chunk *b)
 int pool_add_chunk(struct pool *pool, uint8_t *object, uint64_t count, int socket, uint64_t *first)
 {
 	unsigned int zone = zone_of(pool, socket);
-	/* A run of 2^n frames that is aligned to that lies in one chunk then, wherever chunks lie, up to the n of the least aligned. */
-	unsigned int order = RTE_MIN(6u, 63u - (unsigned int)__builtin_clzll(count));
-	uint64_t start = RTE_ALIGN_CEIL(pool->next[zone], UINT64_C(1) << order);
+	uint64_t start = pool->next[zone];
 	if (start + count > (zone + 1) * pool->zone_frames)
 		return -ENOSPC;
 	int rc = grow_chunks(pool);
@@ -307,7 +301,6 @@ int pool_add_chunk(struct pool *pool, uint8_t *object, uint64_t count, int socke
 	insert(pool->by_address, pool->chunk_count, chunk, lower_address);
 	pool->chunk_count++;
 	pool->next[zone] = start + count;
-	pool->align_order = RTE_MIN(pool->align_order, order);
 	*first = start;
 	return 0;
 }
@@ -349,29 +342,4 @@ void pool_own(struct pool *pool, unsigned int lcore)
 		pool->lcores[lcore].cpu = cpu;
 	else
 		POOL_LOG(ERR, "%s: lcore %u shares: %s\n", pool->mp->name, lcore, error.message);
-}
-
-void list_remove(struct pool *pool, void *object, uint64_t slots)
-{
-	struct rte_mempool_objhdr *last = header_at(pool, object, slots - 1);
-	struct rte_mempool_objhdr *behind = STAILQ_NEXT(last, next);
-	STAILQ_NEXT(header_at(pool, object, 0), next) = behind;
-	if (behind == NULL)
-		pool->mp->elt_list.stqh_last = &STAILQ_NEXT(header_at(pool, object, 0), next);
-}
-
-void list_restore(struct pool *pool, void *object, uint64_t from, uint64_t slots)
-{
-	struct rte_mempool_objhdr *head = header_at(pool, object, 0);
-	struct rte_mempool_objhdr *behind = STAILQ_NEXT(head, next);
-	for (uint64_t i = from; i < slots; i++) {
-		struct rte_mempool_objhdr *header = header_at(pool, object, i);
-		header->mp = pool->mp;
-		header->iova = head->iova == RTE_BAD_IOVA ? RTE_BAD_IOVA : head->iova + i * pool->slot;
-		STAILQ_NEXT(header, next) = i + 1 < slots ? header_at(pool, object, i + 1) : behind;
-	}
-	if (from != 0)
-		STAILQ_NEXT(head, next) = header_at(pool, object, from);
-	if (behind == NULL)
-		pool->mp->elt_list.stqh_last = &STAILQ_NEXT(header_at(pool, object, slots - 1), next);
 }

@@ -28,12 +28,6 @@ struct chunk {
 	uint64_t first, count;  /* frame numbers: those of its slots */
 };
 
-/* Slots whose pages the system has. Of the first only what comes after its header, by which DPDK's list of objects goes. */
-struct given {
-	uint64_t first, end;
-	uintptr_t pages, pages_end;
-};
-
 /* An lcore's own, or what threads that are none share. */
 struct lcore {
 	const freehold_cpu *cpu; /* null before its first call, and for the shared one */
@@ -60,11 +54,7 @@ struct pool {
 	uint64_t zone_frames;   /* frames of each zone */
 	unsigned int zones;     /* one for each memory node, and one for other memory, if there is more than one */
 	uint64_t next[NODES + 1]; /* the next zone's frame that has no slot */
-	unsigned int align_order; /* of the least aligned chunk */
 	unsigned int chunk_room;
-	struct given *given;
-	unsigned int given_count, given_room;
-	uint64_t given_objects, given_bytes;
 	_Atomic uint64_t refused;
 };
 
@@ -130,30 +120,10 @@ static inline uint64_t slots_in(uint64_t bytes, uint64_t inverse, unsigned int s
 	return product >> shift | product << (-shift & 63);
 }
 
-/* The frame of an object, or FREEHOLD_NO_PFN where it is none of the pool. */
-static inline uint64_t frame_of(const struct pool *pool, const void *object)
-{
-	const struct chunk *chunk = &pool->by_address[chunk_by_address(pool, object)];
-	uint64_t slot = slots_in((uintptr_t)object - (uintptr_t)chunk->object, pool->inverse, pool->shift);
-	return slot < chunk->count ? chunk->first + slot : FREEHOLD_NO_PFN;
-}
-
 static inline void *object_of(const struct pool *pool, uint64_t frame)
 {
 	const struct chunk *chunk = &pool->chunks[chunk_by_frame(pool, frame)];
 	return chunk->object + (frame - chunk->first) * pool->slot;
 }
-
-/* DPDK's header of the object that many slots behind another. */
-static inline struct rte_mempool_objhdr *header_at(const struct pool *pool, void *object, uint64_t slots)
-{
-	return rte_mempool_get_header((uint8_t *)object + slots * pool->slot);
-}
-
-/* Takes all but the first of neighbouring objects out of the pool's list, whose order is that of the slots. Only the first's and the
- * last's headers are looked at. */
-void list_remove(struct pool *pool, void *object, uint64_t slots);
-/* Makes the headers from number `from` on afresh, as DPDK's populate does, and puts the objects back behind the first. */
-void list_restore(struct pool *pool, void *object, uint64_t from, uint64_t slots);
 
 #endif

@@ -14,14 +14,8 @@ static void zone_stats(const struct pool *pool, struct freehold_mempool_stats *s
 {
 	for (unsigned int zone = 0; zone < pool->zones; zone++) {
 		freehold_zone_stats of_zone;
-		if (freehold_read_zone_stats(pool->engine, zone, &of_zone, NULL) != FREEHOLD_STATUS_OK)
-			continue;
-		stats->free += of_zone.free;
-		int32_t order = freehold_zone_stats_largest_free_order(&of_zone);
-		if (order >= 0) {
-			uint64_t slots = UINT64_C(1) << RTE_MIN((unsigned int)order, pool->align_order);
-			stats->jumbo_slots = RTE_MAX(stats->jumbo_slots, slots);
-		}
+		if (freehold_read_zone_stats(pool->engine, zone, &of_zone, NULL) == FREEHOLD_STATUS_OK)
+			stats->free += of_zone.free;
 	}
 }
 
@@ -30,9 +24,6 @@ static void fill(const struct pool *pool, struct freehold_mempool_stats *stats)
 	memset(stats, 0, sizeof *stats);
 	for (unsigned int i = 0; i < pool->chunk_count; i++)
 		stats->objects += pool->chunks[i].count;
-	stats->objects -= pool->given_objects;
-	stats->given_back = pool->given_objects;
-	stats->given_back_bytes = pool->given_bytes;
 	stats->chunks = pool->chunk_count;
 	stats->metadata_bytes = pool->metadata_bytes;
 	stats->puts_refused = atomic_load_explicit(&pool->refused, memory_order_relaxed);
@@ -105,9 +96,6 @@ static int add_stats(struct pool *pool, void *arg)
 #define ADD(field) add(arg, #field, stats.field)
 	ADD(objects);
 	ADD(free);
-	ADD(given_back);
-	ADD(given_back_bytes);
-	ADD(jumbo_slots);
 	ADD(chunks);
 	ADD(lcores);
 	ADD(gets);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What the files of the module have in common. */
+/* What the C files of a kernel with Freehold have in common. */
 #pragma once
 
 #define pr_fmt(fmt) "freehold: " fmt
@@ -13,21 +13,17 @@
 
 #include "freehold.h"
 
-/* A block: what the kernel lends us and what it gets back. */
+/* A block: as many frames as a pageblock has. */
 #define FH_BLOCK_ORDER 9
 #define FH_BLOCK_FRAMES (1UL << FH_BLOCK_ORDER)
 
-struct dentry;
-
-/* platform.c: what the allocator asks of the kernel, and the way in for the module's users. */
+/* platform.c: what the allocator asks of the kernel, and the ways in. */
 
 /*
- * The allocators by number. The module has one, whatever nodes there are. A kernel whose zones Normal are Freehold's has one for each
- * node that has such a zone, by the node's number: so what is asked of a zone never comes from another one.
+ * The allocators by number: one for each node that has a zone Normal, by the node's number. So what
+ * is asked of a zone never comes from another one.
  */
-#ifndef FH_ALLOCATORS
-#define FH_ALLOCATORS 1
-#endif
+#define FH_ALLOCATORS MAX_NUMNODES
 extern freehold_allocator *fh_allocators[FH_ALLOCATORS];
 /* Double frees that no call could see; calls that failed as no call should. */
 extern atomic64_t fh_late_double_frees, fh_refused;
@@ -38,14 +34,6 @@ u64 fh_interrupted(void);
 int fh_platform_add(unsigned int which, const freehold_zone *zone, unsigned int extra_ranges);
 /* Once they are all there: owns the CPUs. Where that fails the allocators have ended. */
 int fh_platform_start(void);
-/* At the end, while the blocks are still there: every invariant, and that all frames are free. */
-int fh_platform_check(void);
-/* Free and managed frames of the module's, after all CPUs have given back what they hold. */
-int fh_frames(u64 *free, u64 *managed);
-/* Every invariant of the module's; what is broken is in the log. */
-int fh_validate(void);
-/* Gives up all CPUs and ends the allocators. */
-int fh_platform_stop(void);
 
 /*
  * From any context but NMI. Who passes a gfp mask that allows blocking may hold no spin lock and has interrupts on, as with
@@ -72,27 +60,8 @@ void fh_tick(void);
 extern struct mutex fh_hotplug;
 #define FH_HOTPLUG(call) ({ int result_; mutex_lock(&fh_hotplug); result_ = FH_ALONE(call); mutex_unlock(&fh_hotplug); result_; })
 
-/* Of the module's allocator. */
-int fh_alloc(gfp_t gfp, unsigned int order, u64 *pfn);
-size_t fh_alloc_bulk(gfp_t gfp, size_t count, u64 *pfns);
-int fh_free(u64 pfn, unsigned int order);
-int fh_free_bulk(const u64 *pfns, size_t count);
-
-/* memory.c: blocks that come from the kernel and go back to it. */
-
-int fh_memory_start(unsigned int blocks);
-/* Takes no more by itself. */
-void fh_memory_hold(void);
-/* Gives all blocks back but those that somebody has a frame of; before the allocator ends. */
-void fh_memory_stop(void);
-/* Takes up to so many blocks more from the kernel; how many came. */
-unsigned int fh_memory_take(unsigned int blocks);
-/* Gives up to so many wholly free blocks back; how many went. */
-unsigned int fh_memory_give(unsigned int blocks);
-unsigned int fh_memory_blocks(void);
-/* The frame numbers that memory may have, on this machine. */
+/* freehold.c: the frame numbers that memory may have, on this machine. */
 extern unsigned long fh_first_pfn, fh_end_pfn;
-extern atomic64_t fh_taken, fh_given;
 /* A bit for each block that memory may have: whether it is ours now. */
 extern unsigned long *fh_block_map;
 #define FH_BLOCK_NUMBERS ((fh_end_pfn - fh_first_pfn) >> FH_BLOCK_ORDER)
@@ -107,29 +76,3 @@ static inline bool fh_has(unsigned long pfn)
 {
 	return fh_block_number(pfn) < FH_BLOCK_NUMBERS && test_bit(fh_block_number(pfn), fh_block_map);
 }
-
-/* shrinker.c: answers the kernel's memory pressure. */
-
-int fh_shrinker_start(void);
-void fh_shrinker_stop(void);
-extern atomic64_t fh_shrinks, fh_shrunk, fh_shrink_asked;
-
-/* statistics.c: debugfs. */
-
-void fh_statistics_start(void);
-void fh_statistics_stop(void);
-
-/* selftest.c */
-
-/* Whether that defect is to be there: whatever does not find it is no test. */
-bool fh_planted(const char *defect);
-extern const struct file_operations fh_selftest_operations;
-
-/* anonymous.c: ordinary anonymous memory of one control group, where the module was asked for it. */
-
-bool fh_anonymous_wanted(void);
-/* Hooks the kernel, and serves nothing yet. */
-int fh_anonymous_start(void);
-/* From now on the module stays until it is told to stop. */
-void fh_anonymous_serve(void);
-extern const struct file_operations fh_anonymous_operations;

@@ -13,7 +13,6 @@
 #include "fh.h"
 
 #include <linux/cpuhotplug.h>
-#include <linux/module.h>
 #include <linux/percpu.h>
 #include <linux/preempt.h>
 #include <linux/smp.h>
@@ -32,7 +31,6 @@ atomic64_t fh_late_double_frees, fh_refused;
 DEFINE_MUTEX(fh_hotplug);
 static DEFINE_PER_CPU(struct fh_cpu, fh_cpus);
 static void *metadata[FH_ALLOCATORS];
-static enum cpuhp_state hotplug_state;
 
 /* The shared door of this CPU. */
 static const freehold_cpu *here(unsigned int which)
@@ -150,11 +148,6 @@ int fh_alloc_of(unsigned int which, gfp_t gfp, u16 flags, unsigned int order, u6
 	return likely(!status) ? 0 : checked(status);
 }
 
-int fh_alloc(gfp_t gfp, unsigned int order, u64 *pfn)
-{
-	return fh_alloc_of(0, gfp, 0, order, pfn);
-}
-
 int fh_free_of(unsigned int which, u64 pfn, unsigned int order)
 {
 	struct fh_cpu *cpu = enter(which);
@@ -169,11 +162,6 @@ int fh_free_of(unsigned int which, u64 pfn, unsigned int order)
 	}
 	leave(cpu);
 	return likely(!status) ? 0 : checked(status);
-}
-
-int fh_free(u64 pfn, unsigned int order)
-{
-	return fh_free_of(0, pfn, order);
 }
 
 size_t fh_alloc_bulk_of(unsigned int which, gfp_t gfp, u16 flags, size_t count, u64 *pfns)
@@ -192,24 +180,6 @@ size_t fh_alloc_bulk_of(unsigned int which, gfp_t gfp, u16 flags, size_t count, 
 	if (unlikely(status))
 		checked(status);
 	return allocated;
-}
-
-size_t fh_alloc_bulk(gfp_t gfp, size_t count, u64 *pfns)
-{
-	return fh_alloc_bulk_of(0, gfp, 0, count, pfns);
-}
-
-int fh_free_bulk(const u64 *pfns, size_t count)
-{
-	struct fh_cpu *cpu = enter(0);
-	int status;
-
-	if (likely(cpu))
-		status = freehold_free_bulk(cpu->handles[0], pfns, count, NULL);
-	else
-		status = freehold_free_bulk(spare(0), pfns, count, NULL);
-	leave(cpu);
-	return likely(!status) ? 0 : checked(status);
 }
 
 void fh_flush(void)
@@ -320,20 +290,16 @@ refused:
 	return -EINVAL;
 }
 
-static int end_allocators(void)
+static void end_allocators(void)
 {
 	freehold_error error;
-	int status = 0;
 
 	for (unsigned int which = 0; which < allocators; which++) {
-		if (freehold_destroy(fh_allocators[which], &error)) {
+		if (freehold_destroy(fh_allocators[which], &error))
 			pr_err("%s\n", error.message);
-			status = -EIO;
-		}
 		fh_allocators[which] = NULL;
 		vfree(metadata[which]);
 	}
-	return status;
 }
 
 int fh_platform_start(void)
@@ -344,52 +310,10 @@ int fh_platform_start(void)
 		end_allocators();
 		return status;
 	}
-	hotplug_state = status;
-	return 0;
-}
-
-int fh_frames(u64 *free, u64 *managed)
-{
-	freehold_zone_stats stats;
-	int status = FH_ALONE(freehold_drain_all(fh_allocators[0], NULL)) ?:
-		     FH_ALONE(freehold_read_zone_stats(fh_allocators[0], 0, &stats, NULL));
-
-	if (status)
-		return -EIO;
-	*free = stats.free;
-	*managed = stats.managed;
 	return 0;
 }
 
 void fh_drain_of(unsigned int which)
 {
 	FH_ALONE(freehold_drain_all(fh_allocators[which], NULL));
-}
-
-int fh_validate(void)
-{
-	freehold_error error;
-
-	if (!FH_ALONE(freehold_validate(fh_allocators[0], &error)))
-		return 0;
-	pr_err("BROKEN: %s\n", error.message);
-	return -EIO;
-}
-
-int fh_platform_check(void)
-{
-	u64 free = 0, managed = 0;
-	int status = fh_validate();
-
-	if (fh_frames(&free, &managed) || free != managed) {
-		pr_err("LEAK: %llu of %llu frames are free at the end\n", free, managed);
-		status = -EIO;
-	}
-	return status;
-}
-
-int fh_platform_stop(void)
-{
-	cpuhp_remove_state(hotplug_state);
-	return end_allocators();
 }

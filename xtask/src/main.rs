@@ -22,8 +22,8 @@ struct Command {
 
 #[derive(Subcommand)]
 enum Job {
-    /// Run Freehold as a module of a stock Linux kernel under QEMU: its self-test, and
-    /// ordinary memory of processes.
+    /// Compile Linux with Freehold as a zone's allocator, with the pcp-buddy RFC or as it is, boot
+    /// it under QEMU and count what its page allocator does.
     Linux(linux::Arguments),
     /// Run an OSTD kernel on Freehold's frames under QEMU: OSTD's own tests, and ours of page tables
     /// and interrupts.

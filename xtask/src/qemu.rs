@@ -40,11 +40,9 @@ impl Accelerator {
 /// Whether the hardware runs the CPUs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Kvm {
-    /// Where a kernel really boots under it within seconds.
-    Auto,
-    /// In any case.
+    /// Yes: /dev/kvm must be there.
     On,
-    /// Never.
+    /// No: QEMU translates.
     Off,
 }
 

@@ -1,9 +1,30 @@
 /* What a pool says about itself while it works: to the program, and to anybody who asks DPDK's telemetry (dpdk-telemetry.py, then
  * /freehold/info,<pool>), in programs that know nothing of it too. Takes EAL's options. */
-#include "show.h"
-
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
+
+#include <rte_eal.h>
+#include <rte_errno.h>
+#include <rte_launch.h>
+#include <rte_lcore.h>
+#include <rte_mbuf.h>
+#include <rte_mempool.h>
+
+#include "freehold_mempool.h"
+
+#define CHECK(what)                                                                \
+	do {                                                                       \
+		if (!(what)) {                                                     \
+			fprintf(stderr, "%s:%d: not so: %s (%s)\n", __FILE__, __LINE__, \
+			    #what, rte_strerror(rte_errno));                       \
+			exit(1);                                                   \
+		}                                                                  \
+	} while (0)
 
 enum { BUFFERS = 4095, ROUNDS = 20000 };
 
@@ -32,9 +53,22 @@ static void ask(const char *question, char *answer, size_t room)
 	close(server);
 }
 
+/* EAL with these options and those of the command line. */
+static void start_eal(int argc, char **argv)
+{
+	static char prefix[64];
+	static char no_pci[] = "--no-pci", quiet[] = "--log-level=error";
+	char *all[32] = {argv[0], prefix, no_pci, quiet};
+	int n = 4;
+	snprintf(prefix, sizeof prefix, "--file-prefix=freehold-show-%d", getpid());
+	for (int i = 1; i < argc && n < 31; i++)
+		all[n++] = argv[i];
+	CHECK(rte_eal_init(n, all) >= 0);
+}
+
 int main(int argc, char **argv)
 {
-	start_eal(argc, argv, NULL);
+	start_eal(argc, argv);
 	struct rte_mempool *pool = rte_pktmbuf_pool_create_by_ops("packets", BUFFERS, 0, 0, RTE_MBUF_DEFAULT_BUF_SIZE, SOCKET_ID_ANY,
 	    "freehold");
 	CHECK(pool != NULL);

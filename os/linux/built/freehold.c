@@ -47,12 +47,6 @@ static freehold_frame_range cma[MAX_CMA_PIECES] __initdata;
 static struct delayed_work tending;
 static DEFINE_PER_CPU(struct work_struct, ticks);
 
-/* Defects are planted in the module only. */
-bool fh_planted(const char *defect)
-{
-	return false;
-}
-
 void fh_give(unsigned long pfn, unsigned int order)
 {
 	int status = fh_free_of(fh_node_of(pfn), pfn, order);

@@ -6,11 +6,10 @@
 //!  {"file", "after", "command"}              the fenced block after the line with that text is what the command prints
 //!  {..., "rows": ["| {trace/name} | ..."]}   the table's rows are made from the command's JSON (see `render`)
 //!  {..., "rows": [...], "first": 12}         the same of the first so many items
-//!  {..., "rows": [...], "best": ["", "less"]}   the best number of a column is bold
 //!  {"file", "says", "command"}               the document says that, with figures over all items in the holes (see `render`)
 //!  {..., "numbers": true}                    every number of the table behind that line is one that the command prints
 //!  {..., "slow": true}                       only with --all: takes minutes
-//!  {..., "pictures": [...]}                  pictures of the table as it stands there (see `picture`)
+//!  {..., "picture": {...}}                   the picture of the table there (see `picture`)
 //!  {"command": "... --picture FILE"}         the picture in FILE is the one that the command draws
 //! ```
 //!
@@ -56,7 +55,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     all: bool,
 
-    /// Only the pictures of tables: runs no command.
+    /// Only the picture of a table: runs no command.
     #[arg(long)]
     pictures: bool,
 
@@ -80,15 +79,11 @@ struct Entry {
     rows: Vec<String>,
     /// Of how many items there are rows; of all, where it does not say.
     first: Option<usize>,
-    /// Of each column of the rows whether `less` or `more` is better; the best is bold.
-    #[serde(default)]
-    best: Vec<String>,
     #[serde(default)]
     numbers: bool,
     #[serde(default)]
     slow: bool,
-    #[serde(default)]
-    pictures: Vec<picture::Picture>,
+    picture: Option<picture::Picture>,
 }
 
 /// What was found.
@@ -118,7 +113,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
         if let Some(runner) = &mut runner {
             one(entry, arguments, &root, runner, &mut tally)?;
         }
-        pictures(entry, arguments, &root, &mut tally)?;
+        picture(entry, arguments, &root, &mut tally)?;
     }
     let Tally { right, different, by_hand, skipped } = tally;
     let became = if arguments.write { "rewritten" } else { "different" };
@@ -159,7 +154,7 @@ fn one(
     let text = read(&path)?;
     let output = runner.output(&command)?;
     if let Some(drawing) = drawing {
-        drawing.compare(arguments.write, tally)?;
+        compare(&drawing.of_document, &read(&drawing.drawn)?, arguments.write, tally)?;
     }
     if let Some(says) = &entry.says {
         let different = unsaid(says, &text, &output, entry);
@@ -201,32 +196,33 @@ fn unsaid(says: &str, text: &str, output: &str, entry: &Entry) -> Result<Vec<Str
     Ok(missing.then(|| format!("by {} that is: {said}", entry.command)).into_iter().collect())
 }
 
-/// Checks, or draws, the pictures of a table.
-fn pictures(
+/// Checks, or draws, the picture of a table.
+fn picture(
     entry: &Entry,
     arguments: &Arguments,
     root: &Path,
     tally: &mut Tally,
 ) -> Result<(), String> {
-    if entry.pictures.is_empty() {
+    let Some(picture) = &entry.picture else { return Ok(()) };
+    let path = root.join(&picture.to);
+    let new = picture::drawn(picture, &read(&root.join(&entry.file))?, &entry.after)
+        .map_err(|error| format!("{}: {error}", picture.to))?;
+    compare(&path, &new, arguments.write, tally)
+}
+
+/// Compares a picture of the documents with what it has to be, or makes it that.
+fn compare(path: &Path, new: &str, write: bool, tally: &mut Tally) -> Result<(), String> {
+    let shown = path.display();
+    if fs::read_to_string(path).is_ok_and(|old| old == new) {
+        tally.right += 1;
         return Ok(());
     }
-    let text = read(&root.join(&entry.file))?;
-    for picture in &entry.pictures {
-        let path = root.join(&picture.to);
-        let new = picture::drawn(picture, &text, &entry.after)
-            .map_err(|error| format!("{}: {error}", picture.to))?;
-        if fs::read_to_string(&path).is_ok_and(|old| old == new) {
-            tally.right += 1;
-            continue;
-        }
-        tally.different += 1;
-        if arguments.write {
-            fs::write(&path, &new).map_err(|error| format!("{}: {error}", path.display()))?;
-            println!("drawn: {}", picture.to);
-        } else {
-            println!("different: {} is not the picture of its table in {}", picture.to, entry.file);
-        }
+    tally.different += 1;
+    if write {
+        fs::write(path, new).map_err(|error| format!("{shown}: {error}"))?;
+        println!("drawn: {shown}");
+    } else {
+        println!("different: {shown} is not the picture of its table, or of its command");
     }
     Ok(())
 }
@@ -240,7 +236,6 @@ fn expected(entry: &Entry, text: &str, output: &str) -> Result<String, String> {
     let document = json(output)?;
     let block = block::table(text, &entry.after)?;
     let rows = render::rows(&document, &entry.rows, entry.first)?;
-    let rows = if entry.best.is_empty() { rows } else { render::bold(&rows, &entry.best) };
     Ok(block::replaced(text, block, &rows))
 }
 
@@ -270,23 +265,6 @@ impl Drawing {
         let drawn = std::env::temp_dir().join(format!("freehold-docs-{name}"));
         *word = drawn.display().to_string();
         Ok(Some(Self { of_document, drawn }))
-    }
-
-    fn compare(&self, write: bool, tally: &mut Tally) -> Result<(), String> {
-        let new = read(&self.drawn)?;
-        let shown = self.of_document.display();
-        if fs::read_to_string(&self.of_document).is_ok_and(|old| old == new) {
-            tally.right += 1;
-            return Ok(());
-        }
-        tally.different += 1;
-        if write {
-            fs::write(&self.of_document, &new).map_err(|error| format!("{shown}: {error}"))?;
-            println!("drawn: {shown}");
-        } else {
-            println!("different: {shown} is not what its command draws");
-        }
-        Ok(())
     }
 }
 
@@ -387,11 +365,13 @@ mod tests {
         fs::write(&drawing.drawn, "<svg>new</svg>").unwrap();
         fs::write(&drawing.of_document, "<svg>old</svg>").unwrap();
         let mut tally = Tally::default();
-        drawing.compare(false, &mut tally).unwrap();
-        assert_eq!((tally.right, tally.different), (0, 1), "an older core's");
-        drawing.compare(true, &mut tally).unwrap();
-        drawing.compare(false, &mut tally).unwrap();
-        assert_eq!((tally.right, tally.different), (1, 2));
+        let new = read(&drawing.drawn).unwrap();
+        let mut compared = |write| {
+            compare(&drawing.of_document, &new, write, &mut tally).unwrap();
+            (tally.right, tally.different)
+        };
+        assert_eq!(compared(false), (0, 1), "an older core's");
+        assert_eq!([compared(true), compared(false)], [(0, 2), (1, 2)]);
         let found = fs::read_to_string(&drawing.of_document).unwrap();
         fs::remove_dir_all(&folder).unwrap();
         fs::remove_file(&drawing.drawn).unwrap();

@@ -11,8 +11,9 @@
 //!  {6.18@trace/refilled_frames/kernel}  of the engine with those starting lists (replay fidelity)
 //!  {vanilla/wait/256}                   of its CPUs' time, what 256 wait for the zone lock (a replay's answer)
 //!  {A ÷ B}  how often B goes into A; in what a document says, from the least to the greatest of all items
-//!  {...:%}  a share as per cent         {...:.4}, {...:.3}  so many decimals without the leading 0
-//!  {...:0.3}, {...:0.2}  with it        {...:+}  a signed per cent   {...:+.3}  signed, without the 0
+//!  {...:%}, {...:0.01%}  a share as per cent   {...:0.1}, {...:0.3}  so many decimals
+//!  {...:.3}   three without the leading 0      {...:+.3}  with a sign, without the 0
+//!  {...:+}    a signed per cent
 //!  {...:M}  in millions
 //! ```
 
@@ -59,34 +60,6 @@ pub(super) fn said(document: &Value, template: &str) -> Result<String, String> {
 fn short(figure: f64) -> String {
     let small = figure < 10.0 && figure.fract() != 0.0;
     if small { format!("{figure:.1}") } else { thousands(figure.round() as u64) }
-}
-
-/// Rows in which the best number of each column is bold: `less`, `more`, or neither. Numbers that
-/// are written alike are equally good.
-pub(super) fn bold(rows: &str, best: &[String]) -> String {
-    let mut cells: Vec<Vec<String>> = rows
-        .lines()
-        .map(|row| {
-            row.trim().trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect()
-        })
-        .collect();
-    let number = |cell: &String| {
-        let digits = cell.trim_start_matches('<').trim_end_matches('%').trim().replace(',', "");
-        digits.parse::<f64>().ok()
-    };
-    for (column, better) in best.iter().enumerate() {
-        let numbers = cells.iter().filter_map(|row| number(row.get(column)?));
-        let best = match better.as_str() {
-            "less" => numbers.reduce(f64::min),
-            "more" => numbers.reduce(f64::max),
-            _ => None,
-        };
-        let is_best = |cell: &&mut String| best.is_some() && number(cell) == best;
-        for cell in cells.iter_mut().filter_map(|row| row.get_mut(column)).filter(is_best) {
-            *cell = format!("**{cell}**");
-        }
-    }
-    cells.iter().map(|row| format!("| {} |\n", row.join(" | "))).collect()
 }
 
 /// A replay whose engines say what CPUs wait for the zone lock, by their number, as its answer has it.
@@ -255,12 +228,8 @@ fn shown(value: &Value, format: &str) -> String {
             format!("{:.1} M", number.as_f64().unwrap_or_default() / 1e6)
         }
         (Value::Number(number), "0.3") => format!("{:.3}", number.as_f64().unwrap_or_default()),
-        (Value::Number(number), "0.2") => format!("{:.2}", number.as_f64().unwrap_or_default()),
         (Value::Number(number), "+.3") => {
             format!("{:+.3}", number.as_f64().unwrap_or_default()).replacen("0.", ".", 1)
-        }
-        (Value::Number(number), ".4") => {
-            format!("{:.4}", number.as_f64().unwrap_or_default()).trim_start_matches('0').to_owned()
         }
         (Value::Number(number), ".3") => {
             format!("{:.3}", number.as_f64().unwrap_or_default()).trim_start_matches('0').to_owned()
@@ -294,17 +263,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_best_number_of_a_column_is_bold() {
-        let rows = "| a | 1,200 | 5.0 % | 3 |\n| b | 900 | <0.01 % | 3 |\n";
-        let best = ["", "less", "less", "more"].map(str::to_owned);
-        assert_eq!(
-            bold(rows, &best),
-            "| a | 1,200 | 5.0 % | **3** |\n| b | **900** | **<0.01 %** | **3** |\n"
-        );
-        assert_eq!(bold(rows, &[]), rows);
-    }
-
-    #[test]
     fn engines_say_how_long_many_cpus_wait() {
         let document = json!({
             "engines": [{"engine": "6.18"}, {"engine": "freehold"}],
@@ -331,8 +289,8 @@ mod tests {
         let swept = json!({"rows": [{"cpus": 16, "engine": "a", "wait": 0.125}, {"cpus": 16, "engine": "b", "wait": 0},
             {"cpus": 1024, "engine": "a", "wait": 0.0031}]});
         assert_eq!(
-            rows(&swept, &["{cpus} {a/wait:%} {a/wait:.4}".into()], None).unwrap(),
-            "16 12.5 % .1250\n1,024 0.3 % .0031\n"
+            rows(&swept, &["{cpus} {a/wait:%} {a/wait:.3}".into()], None).unwrap(),
+            "16 12.5 % .125\n1,024 0.3 % .003\n"
         );
         assert!(rows(&swept, &["{b/wait}".into()], None).is_err(), "the last item has no b");
     }

@@ -11,12 +11,6 @@ use super::Trouble;
 use super::tools::{output, run};
 use crate::build;
 
-/// For `--anonymous`: functions that are compiled and not used. With them a compiler takes 28,000 pages instead of
-/// 3,600: enough that what it costs beside its memory (page tables, stacks; some 500 to 1,000
-/// pages) is well below a twentieth, and little enough that two of them fit into the module's 128
-/// blocks.
-pub(crate) const MANY: usize = 14_000;
-
 /// The files to be carried: names in the guest, and where they are. So many functions beside a
 /// program of ours are to be compiled.
 ///
@@ -33,14 +27,13 @@ pub(crate) fn carried(
     }
     let there = folder.join("compiled");
     std::fs::create_dir_all(&there)?;
-    let source = build::root().join("os/linux/user/anonymous.c");
+    let source = build::root().join("os/linux/built/loads.c");
     run(Command::new("cc").current_dir(&there).args(["-E", "-P", "-o", "compile.i"]).arg(source))?;
     OpenOptions::new()
         .append(true)
         .open(there.join("compile.i"))?
         .write_all(unused(unused_functions).as_bytes())?;
-    // The guest passes these arguments, too: os/linux/user/anonymous.c says why, and
-    // os/linux/built/loads.c has them as well.
+    // The guest passes these arguments, too: os/linux/built/loads.c.
     let mut compile = Command::new(&cc1);
     compile.current_dir(&there).args([
         "-fpreprocessed",

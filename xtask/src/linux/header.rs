@@ -17,40 +17,28 @@ const PRELUDE: &str = "\
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-typedef uint8_t u8; typedef uint16_t u16; typedef uint32_t u32; typedef uint64_t u64; typedef int64_t s64;
-typedef long ssize_t; typedef long long loff_t; typedef int pid_t; typedef unsigned int gfp_t, vm_fault_t;
-typedef struct { long n; } atomic_t, atomic64_t, atomic_long_t, spinlock_t;
+typedef uint8_t u8; typedef uint16_t u16; typedef uint32_t u32; typedef uint64_t u64;
+typedef long ssize_t; typedef long long loff_t; typedef int pid_t; typedef unsigned int gfp_t;
+typedef struct { long n; } atomic64_t, atomic_long_t;
 struct list_head; struct compact_control; struct zone; struct page;
 #define __init
 #define __initdata
-#define __exit
 #define __user
-#define __percpu
 #define __weak
 #define noinline
 #define __read_mostly
-#define module_param(name, type, mode) extern int name##_param
-#define module_param_named(shown, name, type, mode) extern int shown##_param
-#define MODULE_PARM_DESC(name, text) extern int name##_text
-#define MODULE_LICENSE(text) extern int license
-#define MODULE_DESCRIPTION(text) extern int description
-#define module_init(name) extern int name##_call
-#define module_exit(name) extern int name##_end
 #define late_initcall(name) extern int name##_call
 #define DEFINE_PER_CPU(type, name) __typeof__(type) name
 #define DECLARE_STATIC_KEY_FALSE(name) extern int name
 #define DEFINE_STATIC_KEY_FALSE(name) int name
 #define DEFINE_DEBUGFS_ATTRIBUTE(name, get, set, format) extern int name
 #define DEFINE_SHOW_ATTRIBUTE(name) extern int name##_fops
-#define container_of(member, type, name) ((type *)(member))
 #define min_t(type, a, b) ((type)(a) + (type)(b))
-#define max_t(type, a, b) ((type)(a) + (type)(b))
 #define for_each_online_cpu(cpu) for (;;)
 #define for_each_possible_cpu(cpu) for (;;)
 #define for_each_online_node(node) for (;;)
 #define for_each_node(node) for (;;)
 #define for_each_if(holds) if (holds)
-#define for_each_node_state(node, state) for (;;)
 #define for_each_populated_zone(zone) for (;;)
 #define for_each_set_bit(bit, bits, size) for (;;)
 #define list_for_each_entry(entry, list, member) for (;;)

@@ -6,38 +6,24 @@
 //!  ▼ freehold   0               ███████ 3,815
 //! ```
 //!
-//! A panel of one column has bars, and each row is an engine. One of several has a mark for each.
-//! This file depends on nothing but `series` and `svg`: the repository's own tools include it.
+//! Each row is an engine, with its mark and a bar in each panel. This file depends on nothing but
+//! `series` and `svg`: the repository's own tools include it.
 
 use super::series;
 use super::svg::Svg;
 
-/// How the numbers of a panel are spaced.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Scale {
-    Linear,
-    /// By powers of ten; nothing is a place to the left of them.
-    Log,
-    /// Per cent, 0 to 100; of documents only.
-    #[allow(dead_code)]
-    Share,
-}
-
 /// What is drawn.
 pub(crate) struct Chart<'c> {
     pub(crate) title: &'c str,
-    /// Of the series; none where a panel has one column.
-    pub(crate) names: &'c [String],
     pub(crate) rows: Vec<String>,
     pub(crate) panels: Vec<Panel<'c>>,
 }
 
-/// One measure of all rows.
+/// One measure of all rows, from nothing to the most of them.
 pub(crate) struct Panel<'c> {
     pub(crate) title: &'c str,
-    pub(crate) scale: Scale,
-    /// By row, then by series.
-    pub(crate) values: Vec<Vec<f64>>,
+    /// By row.
+    pub(crate) values: Vec<f64>,
 }
 
 const WIDTH: f64 = 960.0;
@@ -45,7 +31,7 @@ const MARGIN: f64 = 20.0;
 /// For the rows' names.
 const LABELS: f64 = 212.0;
 const GAP: f64 = 44.0;
-/// Above the first row: title, series, names of panels.
+/// Above the first row: title, names of panels.
 const HEAD: f64 = 92.0;
 const ROW: f64 = 30.0;
 /// Below the last row: the axis.
@@ -57,139 +43,40 @@ pub(crate) fn svg(chart: &Chart) -> String {
     let height = bottom + FOOT;
     let mut svg = Svg::new(chart.title, (WIDTH, height));
     svg.text((MARGIN, 26.0), "text\" font-weight=\"bold", chart.title);
-    let names: Vec<&str> = chart.names.iter().map(String::as_str).collect();
-    svg.legend(&names, (MARGIN, 48.0));
-    // Where a panel has one column, a row is an engine.
-    let engines = chart.names.is_empty().then(|| places(&chart.rows));
+    let places = series::places(&chart.rows.iter().map(String::as_str).collect::<Vec<_>>());
     for (row, name) in chart.rows.iter().enumerate() {
-        let mut left = MARGIN;
-        if let Some(places) = &engines {
-            svg.mark(places[row], (MARGIN + 6.0, middle(row)), name);
-            left += 20.0;
-        }
-        svg.text((left, middle(row) + 4.0), "text", name);
+        svg.mark(places[row], (MARGIN + 6.0, middle(row)), name);
+        svg.text((MARGIN + 20.0, middle(row) + 4.0), "text", name);
     }
     let all = WIDTH - 2.0 * MARGIN - LABELS;
     let wide = (all - GAP * (chart.panels.len() as f64 - 1.0)) / chart.panels.len() as f64;
     for (at, drawn) in chart.panels.iter().enumerate() {
         let left = MARGIN + LABELS + at as f64 * (wide + GAP);
-        panel(&mut svg, chart, drawn, Axis::new(drawn, left, wide), bottom);
+        panel(&mut svg, drawn, &places, (left, wide), bottom);
     }
     svg.finished()
-}
-
-fn places(names: &[String]) -> Vec<usize> {
-    series::places(&names.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
 fn middle(row: usize) -> f64 {
     HEAD + ROW * (row as f64 + 0.5)
 }
 
-fn panel(svg: &mut Svg, chart: &Chart, panel: &Panel, axis: Axis, bottom: f64) {
-    let logarithmic = if panel.scale == Scale::Log { ", powers of ten" } else { "" };
-    svg.text((axis.left, HEAD - 14.0), "text", &format!("{}{logarithmic}", panel.title));
-    let rows = chart.names.is_empty().then(|| places(&chart.rows));
-    for (value, label) in axis.ticks() {
-        let x = axis.x(value);
-        svg.line((x, HEAD - 6.0), (x, bottom));
-        svg.text((x, bottom + 18.0), "soft\" text-anchor=\"middle", &label);
-    }
-    for (row, values) in panel.values.iter().enumerate() {
+fn panel(svg: &mut Svg, panel: &Panel, places: &[usize], (left, wide): (f64, f64), bottom: f64) {
+    svg.text((left, HEAD - 14.0), "text", panel.title);
+    svg.line((left, HEAD - 6.0), (left, bottom));
+    svg.text((left, bottom + 18.0), "soft\" text-anchor=\"middle", "0");
+    let most = panel.values.iter().copied().fold(0.0, f64::max);
+    for (row, &value) in panel.values.iter().enumerate() {
         let y = middle(row);
-        if let [value] = values[..] {
-            let x = axis.x(value);
-            let place = rows.as_ref().map_or(0, |places| places[row]);
-            svg.bar(place, (axis.left, y - 8.0), (x - axis.left, 16.0));
-            // A long bar has its number inside, in the colour of the ground.
-            let inside = x > axis.left + 0.6 * axis.wide;
-            let (at, how) = if inside {
-                (x - 6.0, "ground\" text-anchor=\"end")
-            } else {
-                (x + 6.0, "text\" text-anchor=\"start")
-            };
-            svg.text((at, y + 4.0), how, &exact(value));
-            continue;
-        }
-        let ends = |to: fn(f64, f64) -> f64, from: f64| {
-            values.iter().map(|&value| axis.x(value)).fold(from, to)
+        let long = wide * value / if most > 0.0 { most } else { 1.0 };
+        svg.bar(places[row], (left, y - 8.0), (long, 16.0));
+        // A long bar has its number inside, in the colour of the ground.
+        let (at, how) = if long > 0.6 * wide {
+            (left + long - 6.0, "ground\" text-anchor=\"end")
+        } else {
+            (left + long + 6.0, "text\" text-anchor=\"start")
         };
-        svg.line((ends(f64::min, f64::INFINITY), y), (ends(f64::max, 0.0), y));
-        let places = places(chart.names);
-        for (series, &value) in values.iter().enumerate() {
-            let told =
-                format!("{}: {}", chart.names.get(series).map_or("", String::as_str), exact(value));
-            // One under the other a little, so that equal ones are all seen.
-            let shift = (series as f64 - (values.len() as f64 - 1.0) / 2.0) * 4.5;
-            svg.mark(places[series], (axis.x(value), y + shift), &told);
-        }
-    }
-}
-
-/// Where numbers of a panel are.
-struct Axis {
-    scale: Scale,
-    left: f64,
-    wide: f64,
-    /// The least and the most; logarithms where the scale has them.
-    from: f64,
-    to: f64,
-    has_zero: bool,
-}
-
-impl Axis {
-    fn new(panel: &Panel, left: f64, wide: f64) -> Self {
-        let all = || panel.values.iter().flatten().copied();
-        let most = all().fold(0.0, f64::max);
-        let has_zero = all().any(|value| value <= 0.0);
-        let (from, to) = match panel.scale {
-            Scale::Share => (0.0, 100.0),
-            Scale::Linear => (0.0, if most > 0.0 { most } else { 1.0 }),
-            Scale::Log => {
-                let least = all()
-                    .filter(|&value| value > 0.0)
-                    .fold(f64::INFINITY, f64::min)
-                    .min(most.max(1.0));
-                let from = least.log10().floor();
-                // A place to the left of the least power for what is nothing.
-                (from - f64::from(u8::from(has_zero)), most.max(1.0).log10().ceil().max(from + 1.0))
-            }
-        };
-        Self { scale: panel.scale, left, wide, from, to, has_zero }
-    }
-
-    fn x(&self, value: f64) -> f64 {
-        let at = match self.scale {
-            Scale::Log if value <= 0.0 => self.from,
-            Scale::Log => value.log10(),
-            _ => value,
-        };
-        self.left + self.wide * (at - self.from) / (self.to - self.from)
-    }
-
-    fn ticks(&self) -> Vec<(f64, String)> {
-        match self.scale {
-            Scale::Share => {
-                [0.0, 25.0, 50.0, 75.0, 100.0].map(|value| (value, format!("{value} %"))).to_vec()
-            }
-            Scale::Linear => vec![(0.0, "0".to_owned())],
-            Scale::Log => {
-                let first = self.from as i32 + i32::from(self.has_zero);
-                let powers = (first..=self.to as i32)
-                    .map(|power| 10f64.powi(power))
-                    .map(|value| (value, short(value)));
-                self.has_zero.then(|| (0.0, "0".to_owned())).into_iter().chain(powers).collect()
-            }
-        }
-    }
-}
-
-/// A power of ten.
-fn short(value: f64) -> String {
-    match value {
-        1e6.. => format!("{} M", value / 1e6),
-        1e3.. => format!("{} k", value / 1e3),
-        _ => value.to_string(),
+        svg.text((at, y + 4.0), how, &exact(value));
     }
 }
 
@@ -204,11 +91,10 @@ fn exact(value: f64) -> String {
 
 /// Digits with a comma before each three of them.
 fn grouped(digits: &str) -> String {
-    let comma = |at: usize| at > 0 && (digits.len() - at) % 3 == 0;
-    digits
-        .char_indices()
-        .flat_map(|(at, digit)| comma(at).then_some(',').into_iter().chain([digit]))
-        .collect()
+    let (first, rest) = digits.split_at(digits.len() % 3);
+    let rest = rest.as_bytes().chunks(3).map(String::from_utf8_lossy);
+    let first = (!first.is_empty()).then(|| first.into());
+    first.into_iter().chain(rest).collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]
@@ -220,23 +106,15 @@ mod tests {
     fn text_is_large_enough_and_engines_have_their_own_marks() {
         // As wide as a page of a repository shows it.
         const { assert!(TEXT * 830.0 / WIDTH >= 11.0) };
-        let panel =
-            Panel { title: "locks", scale: Scale::Log, values: vec![vec![1.0], vec![100.0]] };
+        let panel = Panel { title: "locks", values: vec![1.0, 100.0] };
         let rows = ["freehold", "vanilla"].map(str::to_owned).into();
-        let bars = svg(&Chart { title: "t", names: &[], rows, panels: vec![panel] });
+        let bars = svg(&Chart { title: "t", rows, panels: vec![panel] });
         let place = |bar: &str, text: &str| {
             let (_, rest) = text.split_once(bar).expect("it is drawn");
             rest.split('"').next().map(str::to_owned)
         };
         assert_eq!(place("<rect class=\"s", &bars).as_deref(), Some("4"), "freehold's colour");
-        assert!(bars.contains("locks, powers of ten") && bars.contains(series::LOOKS[4].path));
-        let names = ["6.18", "freehold"].map(str::to_owned);
-        let values = vec![vec![1.0, 2.0]];
-        let panel = Panel { title: "locks", scale: Scale::Linear, values };
-        let marks =
-            svg(&Chart { title: "t", names: &names, rows: vec!["a".into()], panels: vec![panel] });
-        for place in [1, 4] {
-            assert_eq!(marks.matches(series::LOOKS[place].path).count(), 2, "legend and row");
-        }
+        assert!(bars.contains(">locks<") && bars.contains(series::LOOKS[4].path));
+        assert_eq!(bars.matches(series::LOOKS[4].path).count(), 1, "freehold's mark, in its row");
     }
 }

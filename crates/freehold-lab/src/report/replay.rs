@@ -8,7 +8,7 @@ use super::embed::text;
 use super::memory;
 use super::table::{Table, cells};
 use crate::draw::curves::{Area, Axis, Chart, Curve};
-use crate::draw::panels::{self, Panel, Scale};
+use crate::draw::panels::{self, Panel};
 use crate::draw::series;
 use crate::draw::svg::Svg;
 use crate::results::fields::REPLAY;
@@ -68,10 +68,10 @@ fn verdict(data: &Value) -> String {
 
 /// Locks and contiguity, engine by engine.
 fn picture(engines: &[Value]) -> String {
-    let of = |field: &str| -> Option<Vec<Vec<f64>>> {
-        engines.iter().map(|engine| Some(vec![engine[field].as_f64()?])).collect()
+    let of = |field: &str| -> Option<Vec<f64>> {
+        engines.iter().map(|engine| engine[field].as_f64()).collect()
     };
-    let panel = |title, field| Some(Panel { title, scale: Scale::Linear, values: of(field)? });
+    let panel = |title, field| Some(Panel { title, values: of(field)? });
     let panels = [
         panel("zone locks / 1,000 events", "zone_locks_per_1000"),
         panel("2 MiB blocks free at the end", "free_blocks_end"),
@@ -81,7 +81,7 @@ fn picture(engines: &[Value]) -> String {
         return String::new();
     }
     let rows = engines.iter().map(named).collect();
-    let chart = panels::Chart { title: "Locks and contiguity", names: &[], rows, panels };
+    let chart = panels::Chart { title: "Locks and contiguity", rows, panels };
     format!("<figure>{}</figure>\n", panels::svg(&chart))
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::super::cpio::Archive;
 use super::super::guest::{self, Guest};
-use super::super::{Trouble, compiler, module};
+use super::super::{Trouble, compiler, objects};
 use super::loads::{self, Load};
 use super::table::Row;
 use super::{Check, Design, Kind};
@@ -45,10 +45,10 @@ pub(super) fn files(
     archive.program("bin/busybox", &fs::read(folder.join("tools/bin/busybox"))?);
     let loads_of =
         ["loads.c", "machine.c", "walks.c", "atomic.c"].map(|name| ours.join("built").join(name));
-    let finish = ours.join("user/finish.c");
+    let finish = ours.join("built/finish.c");
     for (name, program) in [
-        module::program_of(folder, &loads_of.each_ref().map(PathBuf::as_path))?,
-        module::program(folder, &finish)?,
+        objects::program_of(folder, &loads_of.each_ref().map(PathBuf::as_path))?,
+        objects::program(folder, &finish)?,
     ] {
         archive.program(&name, &fs::read(program)?);
     }

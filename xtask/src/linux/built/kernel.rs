@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use super::super::Trouble;
-use super::super::module;
+use super::super::objects;
 use super::super::tools::run;
 use super::{Design, Kind, source, tree};
 use crate::build;
@@ -39,7 +39,7 @@ pub(super) fn image(folder: &Path, kind: &Kind) -> Result<Image, Trouble> {
     let source = source::source(folder)?;
     let mut change = tree::change(kind, folder, &source)?;
     if design == Design::Freehold {
-        let core = module::core_object(folder, module::Kind::BuiltIn)?;
+        let core = objects::core_object(folder)?;
         change.added.insert("core.o_shipped".to_owned(), fs::read(&core)?);
         fs::remove_file(core)?;
     }

@@ -1,4 +1,4 @@
-//! `cargo xtask linux --built`: Linux compiled here, with the page allocator as it is, with the
+//! Linux compiled here, with the page allocator as it is, with the
 //! RFC's, or with Freehold as a zone's; booted in QEMU, where each counts what its own allocator
 //! does under the same loads. What comes out of it: docs/linux.md.
 
@@ -145,17 +145,19 @@ impl Check {
 /// # Errors
 ///
 /// Where something that every kernel needs is missing, or something that should work does not.
-pub(super) fn run(arguments: &Arguments, built: Built) -> Result<End, Trouble> {
+pub(super) fn run(arguments: &Arguments) -> Result<End, Trouble> {
     let folder = build::target().join("linux/built");
     fs::create_dir_all(&folder)?;
     // The build's notes have whole paths in them.
     let folder = folder.canonicalize()?;
-    let plant = planted(arguments, built)?;
-    let qemu = qemu::find(arguments.qemu.as_deref()).map_err(Trouble::Missing)?;
+    let plant = planted(arguments)?;
+    // Who names one wants that one.
+    let lacks = if arguments.qemu.is_some() { Trouble::Wrong } else { Trouble::Missing };
+    let qemu = qemu::find(arguments.qemu.as_deref()).map_err(lacks)?;
     let mut rows = Vec::new();
     let mut worst = End::Passed;
     let (mut missing, mut files) = (None, None);
-    for &design in built.designs() {
+    for &design in arguments.built.designs() {
         let kind = Kind::of(design, &arguments.checks)?.without(plant.clone());
         let image = match image(arguments, &folder, &kind) {
             Ok(image) => image,
@@ -207,9 +209,9 @@ pub(super) fn run(arguments: &Arguments, built: Built) -> Result<End, Trouble> {
 }
 
 /// What is planted, if anything.
-fn planted(arguments: &Arguments, built: Built) -> Result<Option<Plant>, Trouble> {
+fn planted(arguments: &Arguments) -> Result<Option<Plant>, Trouble> {
     let Some(name) = &arguments.plant else { return Ok(None) };
-    if built != Built::Freehold {
+    if arguments.built != Built::Freehold {
         return Err(Trouble::Wrong(format!("--plant {name} is for --built freehold")));
     }
     Plant::of(name).map(Some)
@@ -319,12 +321,10 @@ fn machine(arguments: &Arguments, qemu: PathBuf, cpus: u8) -> Machine {
     Machine { qemu, cpus, memory, accelerator, extra }
 }
 
-/// KVM where it is asked for: what boots there is another matter than for the kernels of
-/// distributions, so it is not tried.
 fn accelerator(arguments: &Arguments, cpus: u8) -> Accelerator {
     match arguments.kvm {
         Kvm::On => Accelerator::Kvm,
-        Kvm::Off | Kvm::Auto => arguments.threads.accelerator(cpus),
+        Kvm::Off => arguments.threads.accelerator(cpus),
     }
 }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use super::super::guest::{self, Guest};
 use super::super::tools::{output, run};
-use super::super::{Trouble, compiler, module};
+use super::super::{Trouble, compiler, objects};
 use super::loads::{self, Load};
 use super::{Design, boots};
 use crate::build;
@@ -37,7 +37,7 @@ pub(super) fn programs(folder: &Path) -> Result<Vec<(String, PathBuf)>, Trouble>
     let recorder = build::target().join("release/freehold");
     let mut programs = compiler::libraries(&output(Command::new("ldd").arg(&recorder))?);
     programs.push(("freehold".to_owned(), recorder));
-    programs.push(module::program(folder, &build::root().join("os/linux/user/send.c"))?);
+    programs.push(objects::program(folder, &build::root().join("os/linux/built/send.c"))?);
     Ok(programs)
 }
 

@@ -116,7 +116,6 @@ pub(super) fn added(design: Design) -> Result<BTreeMap<String, Vec<u8>>, Trouble
             "platform.c",
             "arithmetic.c",
             "fh.h",
-            "compat.h",
             "include/stdbool.h",
             "include/stddef.h",
             "include/stdint.h",
