@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A setting of cargo's (`--config`), for release builds in which something else than the workspace's
-/// own crates is hot, as loom, or `core` where that is compiled, too: `Cargo.toml` has dependencies
-/// compiled for nothing.
+/// A setting of cargo's (`--config`), for release builds in which something else than the
+/// workspace's own crates is hot, as loom, or `core` where that is compiled, too: `Cargo.toml` has
+/// dependencies compiled for nothing.
 pub(crate) const OPTIMISED: &str = "profile.release.package.\"*\".opt-level=3";
 
 /// The workspace.

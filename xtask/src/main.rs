@@ -25,8 +25,8 @@ enum Job {
     /// Compile Linux with Freehold as a zone's allocator, with the pcp-buddy RFC or as it is, boot
     /// it under QEMU and count what its page allocator does.
     Linux(linux::Arguments),
-    /// Run an OSTD kernel on Freehold's frames under QEMU: OSTD's own tests, and ours of page tables
-    /// and interrupts.
+    /// Run an OSTD kernel on Freehold's frames under QEMU: OSTD's own tests, and ours of page
+    /// tables and interrupts.
     Ostd(ostd::Arguments),
     /// Check that README and docs say what the commands print, or make them say so.
     Docs(docs::Arguments),

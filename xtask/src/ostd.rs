@@ -1,5 +1,5 @@
-//! `cargo xtask ostd`: an OSTD kernel (`os/ostd`) whose frames are Freehold's, with OSTD's own tests
-//! and ours of page tables and interrupts in it, under QEMU.
+//! `cargo xtask ostd`: an OSTD kernel (`os/ostd`) whose frames are Freehold's, with OSTD's own
+//! tests and ours of page tables and interrupts in it, under QEMU.
 //!
 //! What `cargo osdk` does is little for one kernel: flags, a link script, and two bytes for QEMU.
 

@@ -8,11 +8,11 @@
 //! # fn main() {}
 //! ```
 //!
-//! What a program gets for it: memory of large buffers that is
-//! [given back](freehold_host::Arena::trim) to the system, statistics of it, and shrinking that
-//! moves nothing. What it does not get is a faster `malloc`: requests below the
-//! [threshold](LargeFromArena::with) (128 KiB, where glibc begins to map each buffer on its own) are
-//! the system's.
+//! What a program gets for it: memory of large buffers that is [given
+//! back](freehold_host::Arena::trim) to the system, statistics of it, and shrinking that moves
+//! nothing. What it does not get is a faster `malloc`: requests below the
+//! [threshold](LargeFromArena::with) (128 KiB, where glibc begins to map each buffer on its own)
+//! are the system's.
 //!
 //! # An allocator under itself
 //!

@@ -106,7 +106,8 @@ fn threads_come_and_go_and_leave_nothing() {
 }
 
 /// What the harness's own threads take and give back meanwhile is in the count, too: one fork of
-/// ten that nothing else came beside will do. What a child did to the arena would be in all of them.
+/// ten that nothing else came beside will do. What a child did to the arena would be in all of
+/// them.
 #[test]
 fn a_forked_child_gets_by_without_the_arena() {
     let _one = ONE.lock().unwrap_or_else(|e| e.into_inner());

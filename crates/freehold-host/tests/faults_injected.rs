@@ -9,7 +9,7 @@
 //! Not under valgrind, which has no seccomp(2): the tests skip there. Nor under AddressSanitizer,
 //! which ends the program where a call of its own is refused.
 
-#[path = "../../freehold-lab/tests/suite/common/length.rs"]
+#[path = "../../freehold/tests/suite/length.rs"]
 #[allow(unreachable_pub)]
 mod length;
 

@@ -286,7 +286,8 @@ pub(super) fn info(
         let Ok(comment) = std::str::from_utf8(comment) else { continue };
         let comment = comment.trim();
         if let Some(counts) = comment.strip_prefix("entries-in-buffer/entries-written:") {
-            // `kept/written   #P:cpus`: what was written and not kept was overwritten before it was read.
+            // `kept/written   #P:cpus`: what was written and not kept was overwritten before it was
+            // read.
             let (counts, cpus) = counts.split_once("#P:").unwrap_or((counts, ""));
             info.cpus = cpus.trim().parse().ok().or(info.cpus);
             let counts = counts

@@ -82,7 +82,8 @@ pub struct Pageset {
 ///
 /// # Errors
 ///
-/// [`StateError::BadLine`]: a number that is none, a zone without its size or watermarks, or no zone at all.
+/// [`StateError::BadLine`]: a number that is none, a zone without its size or watermarks, or no
+/// zone at all.
 pub fn parse(text: &str) -> Result<Vec<Zone>, StateError> {
     let mut zones: Vec<Partial> = Vec::new();
     let mut last_line = 0;
@@ -140,7 +141,8 @@ pub fn beside(trace: &Path, what: &str) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// `Node 0, zone   Normal` and what follows; the node is `None` where the line only begins like that.
+/// `Node 0, zone   Normal` and what follows; the node is `None` where the line only begins like
+/// that.
 pub(super) fn zone_header(line: &str) -> Option<(Option<u32>, &str)> {
     let rest = line.strip_prefix("Node ")?;
     let split = rest.split_once(',').and_then(|(node, rest)| {

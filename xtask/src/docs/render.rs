@@ -62,7 +62,8 @@ fn short(figure: f64) -> String {
     if small { format!("{figure:.1}") } else { thousands(figure.round() as u64) }
 }
 
-/// A replay whose engines say what CPUs wait for the zone lock, by their number, as its answer has it.
+/// A replay whose engines say what CPUs wait for the zone lock, by their number, as its answer has
+/// it.
 fn with_waits(mut document: Value) -> Value {
     let lock = document["answer"]["zone_lock"].take();
     let cpus: Vec<String> =

@@ -68,7 +68,8 @@ pub(crate) struct Arguments {
     /// Memory of the machine in MiB: 2560, or 1536 with --checks.
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(512..=65536))]
     memory: Option<u32>,
-    /// What those kernels check of themselves: compiled anew for it, once, and several times as slow.
+    /// What those kernels check of themselves: compiled anew for it, once, and several times as
+    /// slow.
     #[arg(long, value_enum, value_name = "CHECK", value_delimiter = ',')]
     checks: Vec<built::Check>,
     /// Those loads only, each so many rounds where a number is given.
@@ -78,8 +79,8 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 1, value_name = "N",
         value_parser = clap::value_parser!(u8).range(1..=8))]
     nodes: u8,
-    /// Record the loads in those kernels instead of counting (`freehold record --drain`): a trace of
-    /// each load there, with what a replay needs beside it.
+    /// Record the loads in those kernels instead of counting (`freehold record --drain`): a trace
+    /// of each load there, with what a replay needs beside it.
     #[arg(long, value_name = "FOLDER", conflicts_with = "json")]
     record: Option<PathBuf>,
     /// How often each of those kernels is booted.

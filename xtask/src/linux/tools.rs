@@ -13,7 +13,8 @@ fn finished(command: &mut Command) -> Result<Output, Trouble> {
 ///
 /// # Errors
 ///
-/// [`Trouble::Missing`] where there is no such program, [`Trouble::Wrong`] with all it said where it fails.
+/// [`Trouble::Missing`] where there is no such program, [`Trouble::Wrong`] with all it said where
+/// it fails.
 pub(crate) fn output(command: &mut Command) -> Result<String, Trouble> {
     let done = finished(command)?;
     let said = String::from_utf8_lossy(&done.stdout).into_owned();

@@ -6,7 +6,7 @@ mod common;
 mod examples;
 mod extend;
 mod handles;
-#[path = "../../../freehold-lab/tests/suite/common/length.rs"]
+#[path = "../../../freehold/tests/suite/length.rs"]
 #[allow(unreachable_pub)]
 mod length;
 mod lengths;

@@ -191,8 +191,8 @@ pub struct Files {
 
 impl Files {
     /// Those of a directory: `zoneinfo` as in `/proc`, or copies called `zoneinfo.txt` or
-    /// `NAME.zoneinfo.before.txt`; `None` where there is no zoneinfo. Of several copies the first by
-    /// name is taken, and its neighbours.
+    /// `NAME.zoneinfo.before.txt`; `None` where there is no zoneinfo. Of several copies the first
+    /// by name is taken, and its neighbours.
     #[must_use]
     pub fn in_directory(directory: &Path) -> Option<Self> {
         let proc = directory.join("zoneinfo");

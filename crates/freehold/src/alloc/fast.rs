@@ -250,8 +250,8 @@ impl<'m> CpuState<'m> {
         })
     }
 
-    /// A run from the word in hand that one of its order was freed into since the last time: it fits
-    /// exactly, mostly.
+    /// A run from the word in hand that one of its order was freed into since the last time: it
+    /// fits exactly, mostly.
     #[inline(always)]
     fn run_freed_in_hand(&self, migratetype: usize, order: u32) -> Option<Pfn> {
         let slot = self.leases.take_freed(order)?;

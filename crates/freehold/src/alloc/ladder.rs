@@ -19,8 +19,8 @@
 //! | mixed | frames inside a block of another type, which keeps it | |
 //! | reserve | HIGHATOMIC blocks | the request may wait and the host keeps them |
 //!
-//! Up to *board* the home zone of the CPU is asked. From there on each step asks every zone that the
-//! request may use, before the next step does: a further zone is better than a last resort.
+//! Up to *board* the home zone of the CPU is asked. From there on each step asks every zone that
+//! the request may use, before the next step does: a further zone is better than a last resort.
 //!
 //! Two things happen on the way, and after each the request stands at *board* once more:
 //!
@@ -111,9 +111,9 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
         take(self, self.cpu.home_zone.get() as usize, request).map(Pfn::new)
     }
 
-    /// The slow way of an ordinary request (no limits, node or alignment). Consumes `self`: the door
-    /// is open again on return. The request is put together here, so that callers need not keep it
-    /// in memory.
+    /// The slow way of an ordinary request (no limits, node or alignment). Consumes `self`: the
+    /// door is open again on return. The request is put together here, so that callers need not
+    /// keep it in memory.
     #[inline(never)]
     pub(crate) fn alloc_slow(
         self,

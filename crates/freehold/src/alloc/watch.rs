@@ -18,8 +18,8 @@
 //! A run of a smaller class ends no generation. Where a zone has frames and a watermark keeps them
 //! back, every frame counts: [`ANY`] is watched for then, and each free looks.
 //!
-//! A raise ends the generation twice, before and after the class is written. Between the two no other
-//! CPU can see the run, so a waiting request must retry.
+//! A raise ends the generation twice, before and after the class is written. Between the two no
+//! other CPU can see the run, so a waiting request must retry.
 
 use crate::block::layout::Place;
 use crate::cpu::inside::Inside;

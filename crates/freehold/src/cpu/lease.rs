@@ -311,7 +311,8 @@ impl<'m> Leases<'m> {
         current.set(slot as u32);
     }
 
-    /// The slot that a run of that order, 1 to 5, was freed into last, unless that was looked at since.
+    /// The slot that a run of that order, 1 to 5, was freed into last, unless that was looked at
+    /// since.
     #[inline(always)]
     pub(crate) fn take_freed(&self, order: u32) -> Option<usize> {
         let freed = &self.freed[order as usize % 8];

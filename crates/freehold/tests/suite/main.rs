@@ -17,7 +17,6 @@ mod embedding;
 mod features;
 mod histories;
 mod last_resort;
-#[path = "../../../freehold-lab/tests/suite/common/length.rs"]
 #[allow(unreachable_pub)]
 mod length;
 mod misuse;
@@ -27,6 +26,4 @@ mod placement;
 #[cfg(feature = "debug-poison")]
 mod poison;
 mod promises;
-mod state_machine;
-mod stopped;
 mod threads;

@@ -6,8 +6,8 @@
 //! | a full barrier on every CPU | an interrupt to each, and waiting for their answers |
 //! | something to do while waiting for a lock | answering such calls of others |
 //!
-//! Without the last one the owner of a lock might wait for this CPU's answer while this CPU waits for
-//! the lock.
+//! Without the last one the owner of a lock might wait for this CPU's answer while this CPU waits
+//! for the lock.
 //!
 //! What it does not ask, and yet relies on, is that a CPU's [`Owned`](freehold::Owned) handle is
 //! used by one party at a time. The handle is kept with the CPU's own data and refused in interrupt

@@ -1,8 +1,8 @@
 //! Address spaces: a level 4 table each, and which CPUs have it loaded.
 //!
-//! The upper half of each is OSTD's: the same level 3 tables, so that whatever is mapped there later
-//! is seen in all of them. A shootdown goes to the CPUs that have the space loaded and
-//! to nobody else.
+//! The upper half of each is OSTD's: the same level 3 tables, so that whatever is mapped there
+//! later is seen in all of them. A shootdown goes to the CPUs that have the space loaded and to
+//! nobody else.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,7 +1,7 @@
 //! Translations that other CPUs have cached.
 //!
-//! The machinery is used directly here, not through folios: entries are changed, nothing is flushed,
-//! and only then.
+//! The machinery is used directly here, not through folios: entries are changed, nothing is
+//! flushed, and only then.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 

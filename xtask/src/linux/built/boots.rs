@@ -24,8 +24,8 @@ pub(super) struct Files {
     pub(super) compiler: bool,
 }
 
-/// Makes it, with a compiler where it `compiles`, and `more` programs: names in the guest, and where
-/// they are.
+/// Makes it, with a compiler where it `compiles`, and `more` programs: names in the guest, and
+/// where they are.
 ///
 /// # Errors
 ///
@@ -94,13 +94,14 @@ pub(super) fn boot(
     let mut words = vec![loads::word(loads)];
     // Reports of checks are long, and all are looked at.
     words.extend((!kind.checks.is_empty()).then(|| "log_buf_len=4M".to_owned()));
-    // Each 400th access is watched, not each 4,000th, and for longer than the kernel would: the other
-    // CPU is translated, and may wait for a core meanwhile.
+    // Each 400th access is watched, not each 4,000th, and for longer than the kernel would: the
+    // other CPU is translated, and may wait for a core meanwhile.
     let races = kind.checks.contains(&Check::Kcsan);
     words.extend(races.then(|| "kcsan.skip_watch=400 kcsan.udelay_task=200".to_owned()));
     words.extend(not_told_of(&machine, loads).map(|end| format!("mem={end}M")));
     words.extend((nodes > 1).then(|| format!("numa=fake={nodes}")));
-    // What has gone wrong for good ends the machine at once; the RFC's kernel goes on as it was posted.
+    // What has gone wrong for good ends the machine at once; the RFC's kernel goes on as it was
+    // posted.
     words.extend((design != Design::Rfc).then(|| "oops=panic".to_owned()));
     // The guest looks whether it does, and whether it counts rightly.
     words.extend((design == Design::Freehold).then(|| "built.freehold".to_owned()));

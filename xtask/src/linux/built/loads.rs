@@ -11,7 +11,8 @@ pub(super) struct Load {
     pub(super) rounds: u32,
 }
 
-/// Name, rounds on two CPUs, and the fewest that are a load; no rounds where it is run only by name.
+/// Name, rounds on two CPUs, and the fewest that are a load; no rounds where it is run only by
+/// name.
 type Known = (&'static str, u32, u32);
 
 /// All of them, in their order: at most some seconds each where two cores translate two CPUs. What

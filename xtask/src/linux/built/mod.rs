@@ -53,8 +53,8 @@ pub(super) enum Built {
     /// With the two patches of the pcp-buddy RFC, from the text of its discussion beside this
     /// repository.
     Rfc,
-    /// The RFC, and a mend of ours: a CPU that goes takes all blocks off its list of owned ones, instead
-    /// of forgetting the list.
+    /// The RFC, and a mend of ours: a CPU that goes takes all blocks off its list of owned ones,
+    /// instead of forgetting the list.
     RfcMended,
     /// With Freehold, which is asked before the kernel's own lists.
     Freehold,
@@ -298,7 +298,8 @@ fn image(arguments: &Arguments, folder: &Path, kind: &Kind) -> Result<PathBuf, T
     Ok(image.path)
 }
 
-/// Seconds for a boot: of a busy machine that translates two CPUs; with checks several times as long.
+/// Seconds for a boot: of a busy machine that translates two CPUs; with checks several times as
+/// long.
 fn limit(arguments: &Arguments, cpus: u8) -> u64 {
     let usual = 900 + 100 * u64::from(cpus);
     let usual = if arguments.record.is_some() { 2 * usual } else { usual };
@@ -308,8 +309,8 @@ fn limit(arguments: &Arguments, cpus: u8) -> u64 {
 /// The machine that the kernels are booted on. Where instructions are counted each takes a
 /// nanosecond of the guest's clock.
 ///
-/// A kernel that checks itself gets less memory: what fills it to the end (compact, swap, poison) is
-/// some times as slow page by page, and finds as much in less.
+/// A kernel that checks itself gets less memory: what fills it to the end (compact, swap, poison)
+/// is some times as slow page by page, and finds as much in less.
 fn machine(arguments: &Arguments, qemu: PathBuf, cpus: u8) -> Machine {
     let usual = if arguments.checks.is_empty() { 2560 } else { 1536 };
     let memory = format!("{}M", arguments.memory.unwrap_or(usual));

@@ -289,8 +289,8 @@ fn remove_objects(folder: &Path) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Lines of the kernel's own files that a kernel adds and takes away, by file: what a reviewer would
-/// read.
+/// Lines of the kernel's own files that a kernel adds and takes away, by file: what a reviewer
+/// would read.
 ///
 /// # Errors
 ///
