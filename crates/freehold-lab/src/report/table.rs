@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use super::embed::text;
 use crate::tables::better::Better;
-use crate::tables::{are_equal, decimal};
+use crate::tables::{are_equal, decimal, thousands};
 
 /// Figures that are compared with each other, in the order of their cells; none is no figure.
 pub(super) fn cells(figures: &[Option<f64>], better: Better) -> Vec<String> {
@@ -23,7 +23,7 @@ pub(super) fn cells(figures: &[Option<f64>], better: Better) -> Vec<String> {
     let cell = |figure: &Option<f64>| match figure {
         None => "<td></td>".to_owned(),
         Some(value) => {
-            let data = format!("<data value=\"{value}\">{}</data>", decimal(*value));
+            let data = format!("<data value=\"{value}\">{}</data>", read(*value));
             match differ && best.is_some_and(|best| are_equal(*value, best)) {
                 true => format!("<td><strong>{data}</strong></td>"),
                 false => format!("<td>{data}</td>"),
@@ -31,6 +31,12 @@ pub(super) fn cells(figures: &[Option<f64>], better: Better) -> Vec<String> {
         }
     };
     figures.iter().map(cell).collect()
+}
+
+/// A count has no decimals.
+fn read(value: f64) -> String {
+    let is_count = value.fract() == 0.0 && (0.0..1e15).contains(&value);
+    if is_count { thousands(value as u64) } else { decimal(value) }
 }
 
 /// A table that is being written.
@@ -79,5 +85,7 @@ mod tests {
     fn a_figure_is_exact_beside_what_people_read() {
         let cell = &cells(&[Some(38.746_737_041)], Better::Less)[0];
         assert_eq!(cell, "<td><data value=\"38.746737041\">38.7</data></td>");
+        let count = &cells(&[Some(447.0)], Better::Less)[0];
+        assert_eq!(count, "<td><data value=\"447\">447</data></td>");
     }
 }
