@@ -9,7 +9,7 @@ use std::io::Write;
 use std::path::Path;
 
 use crate::byte_history::{self, History};
-use crate::histories::histories;
+use crate::how_many_histories::histories;
 use proptest::prelude::*;
 
 #[test]

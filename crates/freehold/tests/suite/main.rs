@@ -8,15 +8,13 @@
 mod byte_history;
 mod common;
 
-mod basics;
+mod before_a_request_fails;
 mod board;
 mod boot;
 mod byte_histories;
-mod defects;
-mod embedding;
-mod features;
-mod histories;
-mod last_resort;
+mod each_call_alone;
+mod histories_of_audits;
+mod how_many_histories;
 #[allow(unreachable_pub)]
 mod length;
 mod misuse;
@@ -25,5 +23,7 @@ mod owner_paths;
 mod placement;
 #[cfg(feature = "debug-poison")]
 mod poison;
-mod promises;
 mod threads;
+mod what_kernels_meet;
+mod work_in_exact_counts;
+mod zones_marks_and_hotplug;

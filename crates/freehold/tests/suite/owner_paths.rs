@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::common::*;
-use crate::histories::histories;
+use crate::how_many_histories::histories;
 use freehold::{
     AllocError, AllocFlags, Config, FrameRange, Frames, FreeError, Migratetype, NodeId, Order,
     Owned, Pfn, Platform, Request, Watermarks, ZoneConfig,
