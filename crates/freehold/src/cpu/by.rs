@@ -32,7 +32,7 @@ impl<P: Platform> By<'_, '_, P> {
 }
 
 impl<'m, P: Platform> Freehold<'m, P> {
-    /// A CPU, by who is inside its state.
+    /// A CPU whose state is the calling thread's.
     #[inline(always)]
     pub(crate) fn by<'a>(&'a self, cpu: &'a CpuState<'m>) -> By<'a, 'm, P> {
         By { fh: self, cpu: Some(cpu) }
