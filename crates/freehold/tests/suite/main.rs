@@ -26,4 +26,4 @@ mod poison;
 mod threads;
 mod what_kernels_meet;
 mod work_in_exact_counts;
-mod zones_marks_and_hotplug;
+mod zones_and_hotplug;
