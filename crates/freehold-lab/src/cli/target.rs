@@ -6,6 +6,7 @@ use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
 
 use super::error::CliError;
+use super::output;
 
 /// What is to be written, and the option that says where.
 #[derive(Clone, Copy)]
@@ -15,6 +16,7 @@ pub struct Target {
 }
 
 impl Target {
+    pub const METRICS: Self = Self { what: "metrics", option: "--prometheus" };
     pub const MODEL: Self = Self { what: "model", option: "--output" };
     pub const PAGE: Self = Self { what: "report", option: "-o" };
     pub const TRACE: Self = Self { what: "trace", option: "--output" };
@@ -22,7 +24,7 @@ impl Target {
 
     /// Fails where the file, if one is wanted, cannot be written. Leaves what is there as it is.
     pub fn check(self, path: Option<&PathBuf>) -> Result<(), CliError> {
-        let Some(path) = path else { return Ok(()) };
+        let Some(path) = path.filter(|path| !is_dash(path)) else { return Ok(()) };
         let found = path.metadata().ok();
         // A pipe that is opened and closed has ended for its reader.
         if found.as_ref().is_some_and(|found| !found.is_file() && !found.is_dir()) {
@@ -46,6 +48,24 @@ impl Target {
 
     pub fn write(self, path: &Path, contents: impl AsRef<[u8]>) -> Result<(), CliError> {
         fs::write(path, contents).map_err(|error| self.failed(path, &error))
+    }
+
+    /// Writes so that a reader finds all of it or what was there before. A link is followed; what is
+    /// no plain file (a device, a pipe, a terminal) is written to; '-' is standard output.
+    pub fn replace(self, path: &Path, contents: &str) -> Result<(), CliError> {
+        if is_dash(path) {
+            return output::print(contents);
+        }
+        let is_link = path.is_symlink();
+        let file = fs::canonicalize(path);
+        let is_plain = file.as_ref().map_or(!is_link, |file| file.is_file());
+        if !is_plain {
+            return self.write(path, contents);
+        }
+        let file = file.unwrap_or_else(|_| path.to_owned());
+        let unfinished = file.with_extension("unfinished");
+        self.write(&unfinished, contents)?;
+        fs::rename(&unfinished, &file).map_err(|error| self.failed(path, &error))
     }
 
     pub fn failed(self, path: &Path, error: &impl Display) -> CliError {

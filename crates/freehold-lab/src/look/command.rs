@@ -14,8 +14,9 @@ use freehold_trace::machine::{Files, Look, Machine};
 use crate::cli::error::CliError;
 use crate::cli::given::Printed;
 use crate::cli::size::{parse_page_size, whole};
+use crate::cli::target::Target;
 use crate::cli::{Outcome, output, stop};
-use crate::look::{Document, Named, page};
+use crate::look::{Document, Named, page, prometheus};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -24,6 +25,7 @@ Examples:
   freehold look recording/                      copies of another machine's files
   freehold look before/ after/                  two of them compared
   freehold look --json | jq '.zones[] | {zone, free, whole_free_blocks}'
+  freehold look --prometheus /var/lib/node_exporter/freehold.prom --watch 60
 
 A directory has zoneinfo, buddyinfo and pagetypeinfo as in /proc, or NAME.zoneinfo.before.txt and \
 so on; a path may also \
@@ -49,6 +51,11 @@ pub(crate) struct LookArgs {
     #[arg(long, value_name = "SECONDS", value_parser = whole(1..=86_400u32))]
     watch: Option<u32>,
 
+    /// Also write the figures of one machine to this file in Prometheus's text format; a reader
+    /// always finds a whole file. '-' is standard output.
+    #[arg(long, value_name = "FILE")]
+    prometheus: Option<PathBuf>,
+
     /// The page size of the machine, where the number of orders does not tell it.
     #[arg(long, value_name = "SIZE", value_parser = parse_page_size)]
     page_size: Option<u64>,
@@ -59,6 +66,11 @@ pub(crate) fn run(args: &LookArgs) -> Result<Outcome, CliError> {
         [] => vec![Path::new("/proc")],
         named => named.iter().map(PathBuf::as_path).collect(),
     };
+    if args.prometheus.is_some() && machines.len() > 1 {
+        return Err(CliError::new("--prometheus writes one machine's figures, and two are named")
+            .hint("name one of them"));
+    }
+    Target::METRICS.check(args.prometheus.as_ref())?;
     let Some(seconds) = args.watch else {
         show(args, &machines)?;
         return Ok(Outcome::Fine);
@@ -87,6 +99,9 @@ fn show(args: &LookArgs, machines: &[&Path]) -> Result<(), CliError> {
         [one, other] => page::compare(one, other, style),
         looks => looks.iter().map(|one| page::render(one, style)).collect(),
     };
+    if let (Some(path), [one]) = (&args.prometheus, &looks[..]) {
+        Target::METRICS.replace(path, &prometheus::render(one))?;
+    }
     if !args.printed.json {
         return output::print(&text(output::style(&args.printed)));
     }

@@ -1,4 +1,4 @@
-//! `freehold look`: how fragmented a machine's memory is, for people and programs.
+//! `freehold look`: how fragmented a machine's memory is, for people, programs and monitoring.
 //!
 //! The figures are `freehold_trace::machine::Look`; here is how they are shown.
 //!
@@ -6,9 +6,11 @@
 //! |---|---|
 //! | `command` | the arguments, and the files of the machine |
 //! | `page` | one page of a terminal; two machines beside each other |
+//! | `prometheus` | Prometheus's text format |
 
 mod command;
 mod page;
+mod prometheus;
 
 use freehold_trace::machine::Look;
 use serde::Serialize;

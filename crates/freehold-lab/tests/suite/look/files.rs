@@ -109,6 +109,37 @@ fn two_machines_compared() {
     assert_eq!(document["machines"][1]["total"]["free"], 1064);
 }
 
+/// A plain file is whole at any moment; what is none stays what it is.
+#[test]
+fn figures_for_prometheus_replace_files_and_nothing_else() {
+    let folder = Folder::machine(2, ["zoneinfo", "buddyinfo"]);
+    let from = shown(folder.path());
+    let place = |name: &str| folder.path().join(name);
+    let written = |path: &std::path::Path| {
+        let (code, page, _) = look(&[from, "--prometheus", shown(path)]);
+        assert_eq!(code, Some(0));
+        page
+    };
+    let line = "freehold_free_chunks{node=\"0\",zone=\"Normal\",order=\"10\"} 2\n";
+    let (file, link, pipe) = (place("look.prom"), place("link.prom"), place("pipe"));
+    fs::write(&file, "old").unwrap();
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    written(&link);
+    assert!(link.is_symlink(), "the link is replaced");
+    assert!(fs::read_to_string(&file).unwrap().contains(line));
+    assert!(!place("look.unfinished").exists());
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let reader = std::thread::spawn({
+        let pipe = pipe.clone();
+        move || fs::read_to_string(pipe).unwrap()
+    });
+    written(&pipe);
+    assert!(reader.join().unwrap().contains(line));
+    assert!(!pipe.is_file() && pipe.exists(), "the pipe is replaced");
+    assert!(written(std::path::Path::new("-")).contains(line), "'-' is standard output");
+    assert!(!place("-").exists());
+}
+
 #[test]
 fn again_and_again_until_it_is_stopped() {
     let folder = Folder::machine(2, ["zoneinfo", "buddyinfo"]);

@@ -1,6 +1,7 @@
 //! `freehold look` on the files of every kind of machine: each figure stands beside the text that
 //! it is read from, and every way of showing it has it.
 
+use std::fs;
 use std::process::Command;
 
 use crate::common::machine_files::{
@@ -258,8 +259,43 @@ impl Kind {
         let mixed = self.mixed.map_or("mixed ones not known".to_owned(), |n| format!("{n} mixed"));
         assert!(page.contains(&format!("{blocks_of}, {mixed}")), "{}: {page}", self.name);
     }
+
+    /// What monitoring reads, in bytes.
+    fn check_metrics(&self, text: &str, document: &Value) {
+        let zone = document["zones"].as_array().unwrap().last().unwrap();
+        let (node, name) = (zone["node"].as_u64().unwrap(), zone["zone"].as_str().unwrap());
+        let place = format!("{{node=\"{node}\",zone=\"{name}\"");
+        let value = |series: &str| -> Option<f64> {
+            let found = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+            found.map(|value| value.parse().unwrap())
+        };
+        let of = |metric: &str| value(&format!("freehold_{metric}{place}}}"));
+        let bytes = |pages: u64| (pages * self.page_size) as f64;
+        assert_eq!(value("freehold_page_size_bytes"), Some(self.page_size as f64), "{}", self.name);
+        assert_eq!(value("freehold_pageblock_order"), Some(self.pageblock_order as f64));
+        for (metric, expected) in [
+            ("managed_bytes", Some(bytes(self.managed))),
+            ("free_bytes", Some(bytes(self.free))),
+            ("pcp_bytes", Some(bytes(9))),
+            ("cma_bytes", self.cma.map(bytes)),
+            ("cma_free_bytes", self.cma_free.map(bytes)),
+            ("pageblocks", self.blocks.map(|n| n as f64)),
+            ("whole_free_pageblocks", Some(self.whole as f64)),
+            ("mixed_pageblocks", self.mixed.map(|n| n as f64)),
+        ] {
+            assert_eq!(of(metric), expected, "{}: {metric}\n{text}", self.name);
+        }
+        let order = self.smaller.0;
+        let index = value(&format!("freehold_unusable_index{place},order=\"{order}\"}}"));
+        assert_eq!(index, Some(self.unusable()), "{}", self.name);
+        if let Some((name, blocks, _)) = self.of_type {
+            let of_type = value(&format!("freehold_type_pageblocks{place},type=\"{name}\"}}"));
+            assert_eq!(of_type, Some(blocks as f64), "{}", self.name);
+        }
+    }
 }
 
+/// The output of a run that must succeed.
 fn printed(arguments: &[&str]) -> String {
     let output =
         Command::new(env!("CARGO_BIN_EXE_freehold")).arg("look").args(arguments).output().unwrap();
@@ -276,7 +312,9 @@ fn every_kind_of_machine_in_every_form() {
         let from = folder.path().to_str().unwrap();
         let found = serde_json::from_str(&printed(&["--json", from])).unwrap();
         kind.check_json(&found);
-        let page = printed(&["--wide", from]);
+        let metrics = folder.path().join("a.prom");
+        let page = printed(&["--wide", from, "--prometheus", metrics.to_str().unwrap()]);
         kind.check_page(&page);
+        kind.check_metrics(&fs::read_to_string(metrics).unwrap(), &found);
     }
 }

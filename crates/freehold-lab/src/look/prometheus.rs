@@ -1,0 +1,146 @@
+//! The figures in Prometheus's text format, as node_exporter's textfile collector reads it. Amounts
+//! of memory are bytes; a figure that is not known has no sample.
+
+use std::fmt::Write as _;
+
+use freehold_trace::machine::LookZone;
+
+use super::Named;
+
+/// The text of one machine.
+pub(crate) fn render(named: &Named) -> String {
+    let look = &named.look;
+    let mut text = String::new();
+    head(&mut text, "page_size_bytes", "Bytes of a page.");
+    let _ = writeln!(text, "freehold_page_size_bytes {}", look.page_size);
+    head(&mut text, "pageblock_order", "The order of a pageblock.");
+    let _ = writeln!(text, "freehold_pageblock_order {}", look.pageblock_order);
+    let bytes = |pages: u64| pages.saturating_mul(look.page_size);
+    type Of<'a> = &'a dyn Fn(&LookZone) -> Option<u64>;
+    let of_zone: [(&str, &str, Of<'_>); 10] = [
+        ("managed_bytes", "Memory that the page allocator manages.", &|z| Some(bytes(z.managed))),
+        ("free_bytes", "Free in the zone.", &|z| Some(bytes(z.free))),
+        ("pcp_bytes", "Free on the CPUs' lists.", &|z| Some(bytes(z.held))),
+        ("pcp_high_bytes", "What the CPUs' lists may hold.", &|z| Some(bytes(z.held_high))),
+        ("cma_bytes", "In CMA pageblocks.", &|z| z.cma.map(bytes)),
+        ("cma_free_bytes", "Free in CMA pageblocks.", &|z| z.cma_free.map(bytes)),
+        ("watermarks_above", "Watermarks that free memory is above, 0 to 3.", &|z| {
+            Some(z.above.into())
+        }),
+        ("pageblocks", "Pageblocks.", &|z| z.blocks),
+        ("whole_free_pageblocks", "Pageblocks that are wholly free.", &|z| z.whole_free_blocks),
+        ("mixed_pageblocks", "Pageblocks with allocations of another type.", &|z| z.mixed_blocks),
+    ];
+    for (name, help, of) in of_zone {
+        let mut samples = look.zones.iter().filter_map(|z| Some((z, of(z)?))).peekable();
+        if samples.peek().is_some() {
+            head(&mut text, name, help);
+        }
+        for (zone, value) in samples {
+            let _ = writeln!(text, "freehold_{name}{{{}}} {value}", labels(zone));
+        }
+    }
+    head(&mut text, "watermark_bytes", "The watermarks, raised by boost.");
+    for zone in &look.zones {
+        for (mark, pages) in ["min", "low", "high"].iter().zip(zone.watermarks) {
+            let labels = labels(zone);
+            let _ = writeln!(
+                text,
+                "freehold_watermark_bytes{{{labels},mark=\"{mark}\"}} {}",
+                bytes(pages)
+            );
+        }
+    }
+    by_order(&mut text, named);
+    by_type(&mut text, named);
+    text
+}
+
+fn by_order(text: &mut String, named: &Named) {
+    let orders = || named.look.zones.iter().flat_map(|z| z.orders.iter().map(move |of| (z, of)));
+    if orders().next().is_none() {
+        return;
+    }
+    head(text, "free_chunks", "Free chunks by order.");
+    for (zone, of) in orders() {
+        let (labels, order) = (labels(zone), of.order);
+        let _ = writeln!(text, "freehold_free_chunks{{{labels},order=\"{order}\"}} {}", of.chunks);
+    }
+    head(text, "unusable_index", "The share of free memory in chunks below an order, 0 to 1.");
+    for (zone, of) in orders() {
+        let (labels, order) = (labels(zone), of.order);
+        let index = of.unusable_index;
+        let _ = writeln!(text, "freehold_unusable_index{{{labels},order=\"{order}\"}} {index}");
+    }
+}
+
+fn by_type(text: &mut String, named: &Named) {
+    let types = || named.look.zones.iter().flat_map(|z| z.types.iter().map(move |of| (z, of)));
+    if types().next().is_none() {
+        return;
+    }
+    head(text, "type_pageblocks", "Pageblocks by migratetype.");
+    for (zone, of) in types() {
+        let (labels, name) = (labels(zone), of.name);
+        let _ =
+            writeln!(text, "freehold_type_pageblocks{{{labels},type=\"{name}\"}} {}", of.blocks);
+    }
+    head(
+        text,
+        "type_free_chunks",
+        "Free chunks by migratetype and order; the kernel stops at 100000.",
+    );
+    for (zone, of) in types() {
+        for (order, chunks) in of.chunks.iter().enumerate() {
+            let (labels, name) = (labels(zone), of.name);
+            let _ = writeln!(
+                text,
+                "freehold_type_free_chunks{{{labels},type=\"{name}\",order=\"{order}\"}} {chunks}"
+            );
+        }
+    }
+}
+
+fn head(text: &mut String, name: &str, help: &str) {
+    let _ = writeln!(text, "# HELP freehold_{name} {help}\n# TYPE freehold_{name} gauge");
+}
+
+/// A zone's name stands in a file and may hold anything.
+fn labels(zone: &LookZone) -> String {
+    let name = zone.zone.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    format!("node=\"{}\",zone=\"{name}\"", zone.node)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::machine;
+    use super::*;
+
+    #[test]
+    fn every_line_is_a_comment_or_a_sample_and_every_metric_is_announced_once() {
+        let text = render(&machine());
+        let mut announced = Vec::new();
+        for line in text.lines() {
+            if let Some(rest) = line.strip_prefix("# TYPE ") {
+                let name = rest.strip_suffix(" gauge").expect(line);
+                assert!(!announced.contains(&name), "{name} twice");
+                announced.push(name);
+            } else if !line.starts_with("# HELP ") {
+                let (series, value) = line.rsplit_once(' ').expect(line);
+                assert!(value.parse::<f64>().is_ok(), "{line}");
+                assert_eq!(series.split('{').next(), announced.last().copied(), "{line}");
+            }
+        }
+        assert!(text.contains("freehold_free_bytes{node=\"0\",zone=\"Normal\"} 16777216\n"));
+        assert!(
+            text.contains("freehold_unusable_index{node=\"0\",zone=\"Normal\",order=\"10\"} 0.5\n")
+        );
+        assert!(
+            text.contains("freehold_type_pageblocks{node=\"0\",zone=\"Normal\",type=\"CMA\"} 4\n")
+        );
+        assert!(!text.contains("mixed_pageblocks"), "not known is no sample");
+        let mut odd = machine();
+        odd.look.zones[0].zone = "a\"b\\".to_owned();
+        assert!(render(&odd).contains("zone=\"a\\\"b\\\\\""));
+    }
+}
