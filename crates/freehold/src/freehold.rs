@@ -49,6 +49,8 @@ pub struct Freehold<'m, P> {
     pub(crate) watch: Watch,
     /// CPUs that may have something in hand.
     pub(crate) holding: Apart,
+    /// Requests that are about to fail.
+    pub(crate) failing: Apart,
     /// Double frees that no call could see.
     pub(crate) late_double_frees: AtomicU64,
 }
@@ -172,6 +174,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             asymmetric,
             watch: Watch::new(),
             holding: Apart(AtomicU64::new(0)),
+            failing: Apart(AtomicU64::new(0)),
             late_double_frees: AtomicU64::new(0),
         };
         this.fill_zonelists(nodes(config));

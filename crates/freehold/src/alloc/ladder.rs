@@ -33,6 +33,7 @@
 
 use core::ops::Range;
 
+use crate::alloc::failing::Failing;
 use crate::alloc::pick::Want;
 use crate::block::tag::CMA;
 use crate::block::{BLOCK_ORDER, WORDS};
@@ -265,6 +266,7 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
     #[cold]
     fn find_after_recall(&self, request: &Request) -> Result<Pfn, AllocError> {
         let (mut generation, mut for_mark) = (0, false);
+        let _failing = Failing::new(self.fh);
         for _ in 0..RECALLS {
             // What is in hand for other purposes, here and elsewhere.
             self.give_back_all();

@@ -242,7 +242,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         // the frame exists, and an allocation from one need not look where it is.
         let leasable =
             tag.is_ordinary() && self.is_home(tag.zone()) && tag.migratetype() != HIGH_ATOMIC;
-        if want.order >= 6 || !leasable || self.cpu.leases.limit() == 0 {
+        let forbidden = self.cpu.leases.limit() == 0 || self.fh.is_failing();
+        if want.order >= 6 || !leasable || forbidden {
             let offset = block.claim(self.by(), want.order)?;
             return Some(block.base() + offset as u64);
         }

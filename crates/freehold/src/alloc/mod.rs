@@ -10,10 +10,12 @@
 //! | [`outside`] | an allocation in no CPU's state |
 //! | [`bulk`] | many single frames |
 //! | [`placed`] | within address limits, aligned to more than their size, above order 9 |
+//! | [`failing`] | while a request is about to fail nobody takes more than it needs |
 //! | [`fit`] | runs of any number of frames |
 //! | [`watch`] | a request that came to nothing is not tried again without need |
 
 pub(crate) mod bulk;
+pub(crate) mod failing;
 pub(crate) mod fast;
 pub(crate) mod fit;
 pub(crate) mod ladder;

@@ -15,6 +15,7 @@
 //! | nothing: what CPUs have in hand comes back, and all once more | a request fails only where that brought nothing |
 //! | nothing: HIGHATOMIC blocks within the limits become ordinary ones, and all once more | and there were none |
 
+use crate::alloc::failing::Failing;
 use crate::block::tag::{CMA, HIGH_ATOMIC, SPLIT, Tag};
 use crate::block::{BLOCK_ORDER, Block, FRAMES};
 use crate::cpu::by::By;
@@ -141,6 +142,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// but frames may go into a hand while nobody is asked, see
     /// [`would_ask`](crate::Freehold::would_ask).
     fn look_after_recall(&self, look: impl Fn() -> Option<Pfn>) -> Option<Pfn> {
+        let _failing = Failing::new(self.fh);
         for _ in 0..RECALLS {
             let ask = self.fh.would_ask(self.id, None);
             if ask {

@@ -78,7 +78,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let ordinary = tag.migratetype() != HIGH_ATOMIC
             && self.is_home(tag.zone())
             && !self.fh.zones[tag.zone()].is_tight();
-        let leasable = ordinary && self.cpu.leases.limit() != 0 && frames != !0;
+        let allowed = self.cpu.leases.limit() != 0 && !self.fh.is_failing();
+        let leasable = ordinary && allowed && frames != !0;
         if !leasable || block.line.word(w) & frames != 0 || block.head.is_leased(w) {
             return false;
         }

@@ -10,6 +10,7 @@ use std::vec::Vec;
 use crate::block::tag::HIGH_ATOMIC;
 use crate::cpu::inside::Inside;
 use crate::primitive::{AtomicBool, Ordering, Relaxed, SharedCount};
+use crate::tests::steps::interrupted_throughout;
 use crate::tests::testing::{Machine, machine, machine_of, machine_on, place, two_zones};
 use crate::{
     AllocFlags, Config, CpuId, FrameRange, Migratetype, Order, Pfn, Platform, Pressure, Request,
@@ -36,6 +37,30 @@ fn an_aligned_frame_in_another_hand_is_found() {
     other.free(*last, Order::ZERO).unwrap();
     let aligned = movable(0).align(Order::new(3).unwrap());
     assert_eq!(fh.on(CpuId::new(0)).alloc(aligned), Ok(*last));
+    fh.validate().unwrap();
+}
+
+/// Eight frames of a word are free, and CPU 1 exchanges one of them before each step of the
+/// request: whatever it had in hand it would have again at once.
+#[test]
+fn a_request_does_not_fail_beside_a_cpu_that_exchanges_frames() {
+    let fh: &'static Machine = Box::leak(Box::new(machine(2, 512)));
+    fh.set_watermarks(0, 0, 0, 0).unwrap();
+    let frames = exhaust(fh, movable(0));
+    assert_eq!(frames.len(), 512);
+    (64..72).for_each(|pfn| fh.on(CpuId::new(0)).free(Pfn::new(pfn), Order::ZERO).unwrap());
+    fh.drain_all();
+    let mut held = None;
+    let exchange = move || {
+        let other = fh.on(CpuId::new(1));
+        if let Some(pfn) = held.take() {
+            other.free(pfn, Order::ZERO).unwrap();
+        }
+        held = other.alloc(movable(0).flags(AllocFlags::NO_LOCK)).ok();
+    };
+    let got = interrupted_throughout(exchange, || fh.on(CpuId::new(0)).alloc(movable(0)));
+    assert!(got.is_ok(), "it failed beside seven free frames: {got:?}");
+    fh.drain_all();
     fh.validate().unwrap();
 }
 

@@ -4,6 +4,7 @@
 //! ```text
 //! steps(call)                    uses of atomics that a call makes: what a bound of docs/bounds.md is about, whatever the machine's speed
 //! interrupted(n, other, call)    call, and before its nth use of an atomic all of other
+//! interrupted_throughout(..)     call, and before each use all of other
 //! ```
 //!
 //! To everybody else a call that is interrupted by all of their calls is one that is stopped there.
@@ -27,6 +28,8 @@ std::thread_local! {
     /// Before which of them something else is done.
     static AT: Cell<u64> = const { Cell::new(u64::MAX) };
     static OTHER: RefCell<Option<Other>> = const { RefCell::new(None) };
+    /// What is done before each of them.
+    static EACH: RefCell<Option<Box<dyn FnMut()>>> = const { RefCell::new(None) };
 }
 
 /// Comes before each use of an atomic.
@@ -40,6 +43,23 @@ fn step() {
         // Those steps were not the call's.
         STEPS.set(now);
     }
+    // Taken out meanwhile: its own steps are interrupted by nobody.
+    if let Some(mut each) = EACH.with_borrow_mut(Option::take) {
+        each();
+        EACH.set(Some(each));
+        STEPS.set(now);
+    }
+}
+
+/// What a call returns before each of whose uses of an atomic all of `other` is done.
+pub(crate) fn interrupted_throughout<T>(
+    other: impl FnMut() + 'static,
+    call: impl FnOnce() -> T,
+) -> T {
+    EACH.set(Some(Box::new(other)));
+    let result = call();
+    EACH.set(None);
+    result
 }
 
 /// What a call returns, and in how many uses of atomics.
