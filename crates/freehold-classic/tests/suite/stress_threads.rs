@@ -225,7 +225,7 @@ fn every_design_survives_four_cpus_hotplug_and_drains() {
         });
         let stats = machine.classic.stats();
         // Work went through, and what it was meant to meet has happened. How often a request failed
-        // is a matter of who had a processor.
+        // depends on which thread had a processor.
         let allocs = stats.pcp.allocs + stats.zone.allocs;
         assert!(
             allocs > u64::from(steps) && stats.drain_all > 0 && rounds > 0,
