@@ -209,11 +209,7 @@ fn of_cell(cell: &Value) -> String {
 }
 
 fn bench(row: &Value) -> Option<Figure> {
-    let better = match row["better"].as_str() {
-        Some("less") => Better::Less,
-        Some("more") => Better::More,
-        _ => Better::Neither,
-    };
+    let better = Better::named(row["better"].as_str());
     let place = Place {
         command: Kind::Bench.command(),
         what: text(row, "benchmark"),

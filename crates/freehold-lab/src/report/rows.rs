@@ -1,6 +1,7 @@
 //! Sections of what is not a replay: tables of benchmarks, of simulated machines with their
 //! picture, and of machines whose contiguity was counted, the worst first.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use serde_json::Value;
@@ -52,11 +53,7 @@ fn bench(data: &Value) -> String {
         for metric in unique(of_it.iter().map(|row| word(row, "metric"))) {
             let of_metric = |row: &&&Value| word(row, "metric") == metric;
             let one = of_it.iter().find(of_metric).copied();
-            let better = match one.map(|row| word(row, "better")) {
-                Some("less") => Better::Less,
-                Some("more") => Better::More,
-                _ => Better::Neither,
-            };
+            let better = Better::named(one.map(|row| word(row, "better")));
             let unit = one.map_or("", |row| word(row, "unit"));
             let value = |engine: &&str| {
                 let mut found = of_it.iter().filter(of_metric);
@@ -90,14 +87,31 @@ fn machine(row: &Value) -> String {
     name
 }
 
+/// A machine by its name, and its rows.
+type Machine<'d> = (String, Vec<&'d Value>);
+
+/// The machines in the order in which they come.
+fn by_machine(rows: &[Value]) -> Vec<Machine<'_>> {
+    let mut places: HashMap<String, usize> = HashMap::new();
+    let mut found: Vec<Machine<'_>> = Vec::new();
+    for row in rows {
+        let name = machine(row);
+        let at = *places.entry(name.clone()).or_insert(found.len());
+        if at == found.len() {
+            found.push((name, Vec::new()));
+        }
+        found[at].1.push(row);
+    }
+    found
+}
+
 /// A table for each machine: figures down, engines across.
-fn machines(rows: &[Value], fields: &[&Field]) -> String {
+fn tables(machines: &[Machine<'_>], fields: &[&Field]) -> String {
     let mut html = String::new();
-    for place in unique(rows.iter().map(machine)) {
-        let of_it: Vec<&Value> = rows.iter().filter(|row| machine(row) == place).collect();
+    for (place, of_it) in machines {
         let headings: Vec<&str> =
             [""].into_iter().chain(of_it.iter().map(|row| word(row, "engine"))).collect();
-        let mut table = Table::new(&place, &headings);
+        let mut table = Table::new(place, &headings);
         for field in fields {
             let values: Vec<Option<f64>> = of_it.iter().map(|row| field.of(row)).collect();
             if values.iter().any(Option::is_some) {
@@ -121,25 +135,16 @@ fn simulated(data: &Value) -> String {
         _ => String::new(),
     };
     let fields: Vec<&Field> = SIMULATE.iter().collect();
-    format!("<h2>Simulated machines</h2>\n{drawn}{}", machines(rows, &fields))
+    format!("<h2>Simulated machines</h2>\n{drawn}{}", tables(&by_machine(rows), &fields))
 }
 
 /// The cells, those in which the last engine is furthest below the first at order 9 first.
 fn contiguity(data: &Value) -> String {
-    let cells = list(data, "cells");
-    let mut places = unique(cells.iter().map(machine));
-    let index = |place: &String, last: bool| {
-        let mut of_it = cells.iter().filter(|cell| machine(cell) == *place);
-        let cell = if last { of_it.next_back() } else { of_it.next() };
-        cell.and_then(|cell| cell["unusable"]["9"].as_f64()).unwrap_or(0.0)
-    };
-    let loss = |place: &String| index(place, true) - index(place, false);
-    places.sort_by(|a, b| loss(b).total_cmp(&loss(a)));
-    let sorted: Vec<Value> = places
-        .iter()
-        .flat_map(|place| cells.iter().filter(move |cell| machine(cell) == *place))
-        .cloned()
-        .collect();
+    let mut machines = by_machine(list(data, "cells"));
+    let index =
+        |cell: Option<&&Value>| cell.and_then(|cell| cell["unusable"]["9"].as_f64()).unwrap_or(0.0);
+    let loss = |(_, cells): &Machine<'_>| index(cells.last()) - index(cells.first());
+    machines.sort_by(|a, b| loss(b).total_cmp(&loss(a)));
     let fields: Vec<&Field> = CONTIGUITY.iter().chain(&FILL).collect();
-    format!("<h2>Contiguity</h2>\n<p>Worst machines first.</p>\n{}", machines(&sorted, &fields))
+    format!("<h2>Contiguity</h2>\n<p>Worst machines first.</p>\n{}", tables(&machines, &fields))
 }
