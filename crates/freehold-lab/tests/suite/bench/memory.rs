@@ -160,7 +160,7 @@ fn arena_has_its_rows_beside_malloc_and_keeps_to_its_memory() {
     if !has_memory(test) {
         return;
     }
-    let (found, document, error) = rows("arena", &["freehold"], "mmap");
+    let (found, document, error) = rows("arena", &["freehold"], "vanilla");
     let mut expected = BTreeSet::new();
     expected.extend(wanted(ARENA.iter().chain(&EMPTY).map(|&name| name.to_owned()), "freehold"));
     expected.extend(wanted(ARENA.map(str::to_owned), "malloc"));
