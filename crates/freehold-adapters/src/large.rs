@@ -62,12 +62,12 @@ impl<H: Handle> LargeBuffers<H> {
 }
 
 /// How many frames hold so many bytes.
-pub(crate) fn frames_of(bytes: usize) -> u64 {
+fn frames_of(bytes: usize) -> u64 {
     (bytes as u64).div_ceil(FRAME_SIZE)
 }
 
 /// Frames for that layout; `None` where the arena has none.
-pub(crate) fn take(arena: &Arena, layout: Layout, zeroed: bool) -> Option<NonNull<u8>> {
+fn take(arena: &Arena, layout: Layout, zeroed: bool) -> Option<NonNull<u8>> {
     let count = frames_of(layout.size());
     let range = if layout.align() as u64 <= FRAME_SIZE {
         let frames = if zeroed { arena.zeroed(count) } else { arena.frames(count) };
@@ -97,7 +97,7 @@ pub(crate) fn take(arena: &Arena, layout: Layout, zeroed: bool) -> Option<NonNul
 }
 
 /// The frames that a buffer of that size has; `None` where it is not the arena's.
-pub(crate) fn frames_at(arena: &Arena, at: NonNull<u8>, bytes: usize) -> Option<FrameRange> {
+fn frames_at(arena: &Arena, at: NonNull<u8>, bytes: usize) -> Option<FrameRange> {
     FrameRange::new(arena.pfn_of(at.as_ptr())?, frames_of(bytes))
 }
 
@@ -111,7 +111,7 @@ const GROWN_IN_PLACE: u64 = freehold::PAGEBLOCK_FRAMES;
 /// # Safety
 ///
 /// The frames are the caller's, and of that arena; `dirty` bytes are within them.
-pub(crate) unsafe fn grow_in_place(
+unsafe fn grow_in_place(
     arena: &Arena,
     range: FrameRange,
     bytes: usize,
@@ -143,7 +143,7 @@ pub(crate) unsafe fn grow_in_place(
 /// # Safety
 ///
 /// They are the caller's, and nobody uses them any more.
-pub(crate) unsafe fn give(arena: &Arena, range: FrameRange) -> Result<(), Error> {
+unsafe fn give(arena: &Arena, range: FrameRange) -> Result<(), Error> {
     if range.is_empty() {
         return Ok(());
     }
