@@ -1,11 +1,7 @@
-//! Freehold behind the interfaces that kernels and programs already have.
+//! Freehold behind the interfaces that kernels already have.
 //!
-//! Each adapter is a feature, and none is on by default:
-//!
-//! | feature | interface | how it is used |
-//! |---|---|---|
-//! | `ostd` | `GlobalFrameAllocator` of Asterinas OSTD | a `static`, which takes its metadata out of the first memory it is given |
-//! | `host` | `Allocator` of `allocator-api2` | large buffers from a [hosted arena](https://docs.rs/freehold-host) of this process, small ones from the system |
+//! The feature `ostd` is Asterinas OSTD's `GlobalFrameAllocator`: a `static`, which takes its
+//! metadata out of the first memory it is given. Other interfaces need a few lines each: below.
 //!
 //! # What happens to a wrong free
 //!
@@ -16,8 +12,6 @@
 //! *somebody else* cannot be seen. And of two frees at the same moment, one of them by the CPU that
 //! leases the frame's word, neither may see the other: the frame is free once, and the platform's
 //! `late_double_free` is told.
-//!
-//! All but `host` work without std.
 //!
 //! # Frames of the `x86_64` crate
 //!
@@ -105,22 +99,17 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(unsafe_op_in_unsafe_fn)]
 
-#[cfg(feature = "host")]
-extern crate std;
-
-#[cfg(feature = "host")]
-pub mod large;
 #[cfg(feature = "ostd")]
 pub mod ostd;
 #[cfg(feature = "ostd")]
 mod run;
 
 /// The page for whoever embeds the allocator; here so that its code is compiled and run.
-#[cfg(all(doctest, feature = "host"))]
+#[cfg(all(doctest, feature = "ostd"))]
 #[doc = include_str!("../../../docs/kernels.md")]
 pub struct Kernels;
 
 /// The page that package registries show, here so that its example is compiled and run.
-#[cfg(all(doctest, feature = "host"))]
+#[cfg(all(doctest, feature = "ostd"))]
 #[doc = include_str!("../README.md")]
 pub struct Readme;

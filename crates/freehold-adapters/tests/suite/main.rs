@@ -1,4 +1,3 @@
 //! Every adapter. One program, since each takes seconds to compile and link.
 
-mod large;
 mod ostd;
