@@ -75,23 +75,6 @@ void pool_each(void (*f)(struct pool *pool, void *arg), void *arg)
 	pthread_mutex_unlock(&pools_lock);
 }
 
-int pool_named(const char *name, int (*f)(struct pool *pool, void *arg), void *arg)
-{
-	int result = -ENOENT;
-	pthread_mutex_lock(&pools_lock);
-	for (int i = 1; i < POOLS && result == -ENOENT; i++)
-		if (freehold_pools[i] != NULL && strcmp(freehold_pools[i]->mp->name, name) == 0)
-			result = f(freehold_pools[i], arg);
-	pthread_mutex_unlock(&pools_lock);
-	return result;
-}
-
-int pool_is_ours(const struct rte_mempool *mp)
-{
-	return mp != NULL && strcmp(rte_mempool_get_ops(mp->ops_index)->name, "freehold") == 0 && pool_of(mp) != NULL
-	    && pool_of(mp)->mp == mp;
-}
-
 int pool_not_here(const struct rte_mempool *mp)
 {
 	POOL_LOG(ERR, "%s: belongs to another process\n", mp->name);

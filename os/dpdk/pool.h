@@ -76,9 +76,6 @@ int pool_enter(struct pool *pool);
 void pool_leave(uint64_t id);
 /* `f` for each pool there is, none of which comes or goes meanwhile. */
 void pool_each(void (*f)(struct pool *pool, void *arg), void *arg);
-/* The pool of that name, or null; then `f` with none of the pools going meanwhile. */
-int pool_named(const char *name, int (*f)(struct pool *pool, void *arg), void *arg);
-int pool_is_ours(const struct rte_mempool *mp);
 /* Says that the pool is another process's. */
 __rte_cold int pool_not_here(const struct rte_mempool *mp);
 
