@@ -3,7 +3,6 @@
 
 mod dirty_bits;
 mod frames;
-mod interrupts;
 mod lazyfree;
 mod race;
 mod shootdown;
