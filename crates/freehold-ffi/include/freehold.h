@@ -992,14 +992,6 @@ enum freehold_status freehold_read_free_chunks(const struct freehold_allocator *
 enum freehold_status freehold_read_totals(const struct freehold_allocator *allocator,
     struct freehold_totals *totals, struct freehold_error *error);
 
-/** The share of free memory that cannot serve a request of `order`, in thousandths: the
- * unusable-free-space index (Gorman and Whitcroft, 2006). 0 when nothing is free. */
-uint64_t freehold_zone_stats_unusable_permille(const struct freehold_zone_stats *stats,
-    uint8_t order);
-
-/** The largest order of which a chunk is free, wherever it is held; -1 where nothing is. */
-int32_t freehold_zone_stats_largest_free_order(const struct freehold_zone_stats *stats);
-
 /** What a status means, in a few English words; `"unknown status"` for numbers that are none.
  * Never null; not to be freed. */
 const char *freehold_strerror(int status);
