@@ -9,13 +9,13 @@
 #include <rte_errno.h>
 #include <rte_mempool.h>
 
-#define CHECK(what)                                                                \
-	do {                                                                       \
-		if (!(what)) {                                                     \
-			fprintf(stderr, "%s:%d: not so: %s (%s)\n", __FILE__, __LINE__, \
-			    #what, rte_strerror(rte_errno));                       \
-			exit(1);                                                   \
-		}                                                                  \
+#define CHECK(what)                                                                                \
+	do {                                                                                       \
+		if (!(what)) {                                                                     \
+			fprintf(stderr, "%s:%d: not so: %s (%s)\n", __FILE__, __LINE__, #what,     \
+			    rte_strerror(rte_errno));                                              \
+			exit(1);                                                                   \
+		}                                                                                  \
 	} while (0)
 
 enum { OBJECTS = 1023, BYTES = 256 };
