@@ -104,7 +104,7 @@ pub mod ostd;
 #[cfg(feature = "ostd")]
 mod run;
 
-/// The page for whoever embeds the allocator; here so that its code is compiled and run.
+/// The page on embedding the allocator; here so that its code is compiled and run.
 #[cfg(all(doctest, feature = "ostd"))]
 #[doc = include_str!("../../../docs/kernels.md")]
 pub struct Kernels;
