@@ -1,3 +1,0 @@
-//! Every adapter. One program, since each takes seconds to compile and link.
-
-mod ostd;
