@@ -1,4 +1,5 @@
-/* Making a pool and taking it apart: its engine, its chunks of memory, the lcores that own CPUs of it. */
+/* Making a pool and taking it apart: its engine, its chunks of memory, the lcores that own CPUs of
+ * it. */
 #include "pool.h"
 
 #include <errno.h>
@@ -54,7 +55,8 @@ int pool_enter(struct pool *pool)
 	pthread_mutex_unlock(&pools_lock);
 	/* Outside our lock: DPDK holds its own around the callbacks, which take ours. */
 	if (first && lcore_callback == NULL)
-		lcore_callback = rte_lcore_callback_register("mempool_freehold", NULL, lcore_exits, NULL);
+		lcore_callback =
+		    rte_lcore_callback_register("mempool_freehold", NULL, lcore_exits, NULL);
 	return id;
 }
 
@@ -73,23 +75,6 @@ void pool_each(void (*f)(struct pool *pool, void *arg), void *arg)
 		if (freehold_pools[i] != NULL)
 			f(freehold_pools[i], arg);
 	pthread_mutex_unlock(&pools_lock);
-}
-
-int pool_named(const char *name, int (*f)(struct pool *pool, void *arg), void *arg)
-{
-	int result = -ENOENT;
-	pthread_mutex_lock(&pools_lock);
-	for (int i = 1; i < POOLS && result == -ENOENT; i++)
-		if (freehold_pools[i] != NULL && strcmp(freehold_pools[i]->mp->name, name) == 0)
-			result = f(freehold_pools[i], arg);
-	pthread_mutex_unlock(&pools_lock);
-	return result;
-}
-
-int pool_is_ours(const struct rte_mempool *mp)
-{
-	return mp != NULL && strcmp(rte_mempool_get_ops(mp->ops_index)->name, "freehold") == 0 && pool_of(mp) != NULL
-	    && pool_of(mp)->mp == mp;
 }
 
 int pool_not_here(const struct rte_mempool *mp)
@@ -116,22 +101,25 @@ static void heavy_barrier(void *user)
 			return;
 		sched_yield();
 	}
-	/* It worked when the pool was made, so somebody has forbidden it since. Without it two threads would be in one lcore's state,
-	 * and there is nobody to tell. */
-	rte_panic("freehold: membarrier(2) has been forbidden after a pool was made that relies on it\n");
+	/* It worked when the pool was made, so somebody has forbidden it since. Without it two
+	 * threads would be in one lcore's state, and there is nobody to tell. */
+	rte_panic(
+	    "freehold: membarrier(2) has been forbidden after a pool was made that relies on it\n");
 }
 
 static void put_twice(void *user, uint64_t frame)
 {
 	const struct pool *pool = user;
-	POOL_LOG(ERR, "%s: object %" PRIu64 " was put back twice at the same moment\n", pool->mp->name, frame);
+	POOL_LOG(ERR, "%s: object %" PRIu64 " was put back twice at the same moment\n",
+	    pool->mp->name, frame);
 }
 
 /* How many memory nodes the pool's memory may be on: one where DPDK says which. */
 static unsigned int nodes_of(const struct rte_mempool *mp)
 {
 	unsigned int sockets = rte_socket_count();
-	return mp->socket_id == SOCKET_ID_ANY && sockets > 1 ? RTE_MIN(sockets, (unsigned int)NODES) : 1;
+	return mp->socket_id == SOCKET_ID_ANY && sockets > 1 ? RTE_MIN(sockets, (unsigned int)NODES)
+							     : 1;
 }
 
 /* The zone for memory of that socket: the last one where DPDK knows no such socket. */
@@ -143,7 +131,8 @@ static unsigned int zone_of(const struct pool *pool, int socket)
 	return pool->zones - 1;
 }
 
-/* Metadata for `zones` zones, of which every frame is taken: populating frees those that there is memory for. */
+/* Metadata for `zones` zones, of which every frame is taken: populating frees those that there is
+ * memory for. */
 static int make_engine(struct pool *pool)
 {
 	freehold_frame_range ranges[NODES + 1];
@@ -152,7 +141,8 @@ static int make_engine(struct pool *pool)
 	memset(zones, 0, sizeof zones);
 	for (unsigned int i = 0; i < pool->zones; i++) {
 		pool->next[i] = i * pool->zone_frames;
-		ranges[i] = (freehold_frame_range){pool->next[i], pool->next[i] + pool->zone_frames};
+		ranges[i] =
+		    (freehold_frame_range){pool->next[i], pool->next[i] + pool->zone_frames};
 		zones[i].memory = &ranges[i];
 		zones[i].memory_count = 1;
 		zones[i].watermarks = FREEHOLD_WATERMARK_RULE_NONE;
@@ -175,13 +165,18 @@ static int make_engine(struct pool *pool)
 	freehold_error error;
 	if (freehold_metadata_size(&config, &pool->metadata_bytes, &error) != FREEHOLD_STATUS_OK)
 		goto refused;
-	pool->metadata = rte_malloc_socket("freehold", pool->metadata_bytes, RTE_CACHE_LINE_SIZE, pool->mp->socket_id);
+	pool->metadata = rte_malloc_socket(
+	    "freehold", pool->metadata_bytes, RTE_CACHE_LINE_SIZE, pool->mp->socket_id);
 	if (pool->metadata == NULL)
 		return -ENOMEM;
-	if (freehold_new(&config, pool->metadata, pool->metadata_bytes, &platform, &pool->engine, &error) != FREEHOLD_STATUS_OK)
+	if (freehold_new(
+		&config, pool->metadata, pool->metadata_bytes, &platform, &pool->engine, &error)
+	    != FREEHOLD_STATUS_OK)
 		goto refused;
 	for (unsigned int i = 0; i < pool->zones; i++)
-		if (freehold_alloc_contig_range(pool->engine, ranges[i].start, ranges[i].end, NULL, NULL, &error) != FREEHOLD_STATUS_OK)
+		if (freehold_alloc_contig_range(
+			pool->engine, ranges[i].start, ranges[i].end, NULL, NULL, &error)
+		    != FREEHOLD_STATUS_OK)
 			goto refused;
 	return 0;
 refused:
@@ -199,7 +194,8 @@ static void dispose(struct pool *pool)
 	rte_free(pool);
 }
 
-/* The inverse of an odd number modulo 2^64: each step doubles the bits that are right, and x itself is right in three. */
+/* The inverse of an odd number modulo 2^64: each step doubles the bits that are right, and x itself
+ * is right in three. */
 static uint64_t inverse_of(uint64_t odd)
 {
 	uint64_t inverse = odd;
@@ -230,7 +226,8 @@ int pool_create(struct rte_mempool *mp)
 {
 	if (rte_eal_process_type() != RTE_PROC_PRIMARY)
 		return -ENOTSUP;
-	struct pool *pool = rte_zmalloc_socket("freehold", sizeof *pool, RTE_CACHE_LINE_SIZE, mp->socket_id);
+	struct pool *pool =
+	    rte_zmalloc_socket("freehold", sizeof *pool, RTE_CACHE_LINE_SIZE, mp->socket_id);
 	if (pool == NULL)
 		return -ENOMEM;
 	pool->mp = mp;
@@ -268,7 +265,8 @@ void pool_destroy(struct rte_mempool *mp)
 	dispose(pool);
 }
 
-static void insert(struct chunk *sorted, unsigned int count, struct chunk chunk, int (*before)(const struct chunk *, const struct chunk *))
+static void insert(struct chunk *sorted, unsigned int count, struct chunk chunk,
+    int (*before)(const struct chunk *, const struct chunk *))
 {
 	unsigned int at = count;
 	for (; at > 0 && before(&chunk, &sorted[at - 1]); at--)

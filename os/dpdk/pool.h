@@ -13,7 +13,8 @@
 #include "freehold.h"
 
 extern int freehold_logtype;
-#define POOL_LOG(level, ...) rte_log(RTE_LOG_##level, (uint32_t)freehold_logtype, "FREEHOLD: " __VA_ARGS__)
+#define POOL_LOG(level, ...)                                                                       \
+	rte_log(RTE_LOG_##level, (uint32_t)freehold_logtype, "FREEHOLD: " __VA_ARGS__)
 
 /* Freehold's CPU n is lcore n. Threads that are no lcore share one more. */
 #define SHARED_CPU ((uint16_t)RTE_MAX_LCORE)
@@ -24,26 +25,27 @@ extern int freehold_logtype;
 
 /* A piece of memory that is full of slots. */
 struct chunk {
-	uint8_t *object;        /* the first slot's object */
-	uint64_t first, count;  /* frame numbers: those of its slots */
+	uint8_t *object;       /* the first slot's object */
+	uint64_t first, count; /* frame numbers: those of its slots */
 };
 
 /* An lcore's own, or what threads that are none share. */
 struct lcore {
 	const freehold_cpu *cpu; /* null before its first call, and for the shared one */
-	/* Where its last objects were: indices of chunks. A guess, which may be wrong, and which threads that share it change at any
-	 * moment: read once, and written, with nothing ordered by it. */
+	/* Where its last objects were: indices of chunks. A guess, which may be wrong, and which
+	 * threads that share it change at any moment: read once, and written, with nothing ordered
+	 * by it. */
 	_Atomic unsigned int put_in, got_from;
 } __rte_cache_aligned;
 
 struct pool {
 	/* What getting and putting read. Written before the first object is there. */
 	freehold_allocator *engine;
-	uint64_t slot;          /* bytes */
-	uint64_t inverse;       /* of the odd part of that, modulo 2^64 */
-	unsigned int shift;     /* its trailing zero bits */
+	uint64_t slot;	    /* bytes */
+	uint64_t inverse;   /* of the odd part of that, modulo 2^64 */
+	unsigned int shift; /* its trailing zero bits */
 	unsigned int chunk_count;
-	struct chunk *chunks;   /* by frame number */
+	struct chunk *chunks; /* by frame number */
 	struct chunk *by_address;
 	struct lcore lcores[CPUS];
 
@@ -51,14 +53,16 @@ struct pool {
 	struct rte_mempool *mp;
 	void *metadata;
 	size_t metadata_bytes;
-	uint64_t zone_frames;   /* frames of each zone */
-	unsigned int zones;     /* one for each memory node, and one for other memory, if there is more than one */
+	uint64_t zone_frames; /* frames of each zone */
+	unsigned int zones; /* one for each memory node, and one for other memory, if there is more
+			       than one */
 	uint64_t next[NODES + 1]; /* the next zone's frame that has no slot */
 	unsigned int chunk_room;
 	_Atomic uint64_t refused;
 };
 
-/* A pool of this process, by what DPDK keeps in `pool_id`; null in another process, which has the numbers but not the memory. */
+/* A pool of this process, by what DPDK keeps in `pool_id`; null in another process, which has the
+ * numbers but not the memory. */
 #define POOLS 1024
 extern struct pool *freehold_pools[POOLS];
 
@@ -76,9 +80,6 @@ int pool_enter(struct pool *pool);
 void pool_leave(uint64_t id);
 /* `f` for each pool there is, none of which comes or goes meanwhile. */
 void pool_each(void (*f)(struct pool *pool, void *arg), void *arg);
-/* The pool of that name, or null; then `f` with none of the pools going meanwhile. */
-int pool_named(const char *name, int (*f)(struct pool *pool, void *arg), void *arg);
-int pool_is_ours(const struct rte_mempool *mp);
 /* Says that the pool is another process's. */
 __rte_cold int pool_not_here(const struct rte_mempool *mp);
 
@@ -112,8 +113,8 @@ static inline void remember(_Atomic unsigned int *chunk, unsigned int index)
 unsigned int chunk_by_frame(const struct pool *pool, uint64_t frame);
 unsigned int chunk_by_address(const struct pool *pool, const void *object);
 
-/* Dividing by the size of a slot what is a multiple of it: times the inverse of its odd part, which for anything else gives more
- * than 2^64 divided by that size, as many slots as no chunk has. */
+/* Dividing by the size of a slot what is a multiple of it: times the inverse of its odd part, which
+ * for anything else gives more than 2^64 divided by that size, as many slots as no chunk has. */
 static inline uint64_t slots_in(uint64_t bytes, uint64_t inverse, unsigned int shift)
 {
 	uint64_t product = bytes * inverse;

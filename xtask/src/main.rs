@@ -2,6 +2,8 @@
 
 mod build;
 mod docs;
+#[cfg(feature = "header")]
+mod header;
 mod linux;
 mod ostd;
 #[cfg(feature = "pages")]
@@ -30,6 +32,13 @@ enum Job {
     Ostd(ostd::Arguments),
     /// Check that README and docs say what the commands print, or make them say so.
     Docs(docs::Arguments),
+    /// Write freehold.h anew, of the sources of freehold-ffi.
+    #[cfg(feature = "header")]
+    Header {
+        /// Only say where it is stale.
+        #[arg(long)]
+        check: bool,
+    },
     /// Write completions and manual pages of the `freehold` command into a folder.
     #[cfg(feature = "pages")]
     Pages {
@@ -43,6 +52,8 @@ fn main() -> ExitCode {
         Job::Linux(arguments) => linux::run(&arguments),
         Job::Ostd(arguments) => ostd::run(&arguments),
         Job::Docs(arguments) => docs::run(&arguments),
+        #[cfg(feature = "header")]
+        Job::Header { check } => header::run(check).map(|()| ExitCode::SUCCESS),
         #[cfg(feature = "pages")]
         Job::Pages { folder } => pages::write(&folder)
             .map(|()| ExitCode::SUCCESS)

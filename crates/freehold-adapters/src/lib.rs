@@ -1,12 +1,7 @@
-//! Freehold behind the interfaces that kernels and programs already have.
+//! Freehold behind the interfaces that kernels already have.
 //!
-//! Each adapter is a feature, and none is on by default:
-//!
-//! | feature | interface | how it is used |
-//! |---|---|---|
-//! | `x86_64` | `FrameAllocator` and `FrameDeallocator` of the [`x86_64`](https://docs.rs/x86_64/0.15) crate, for 4 KiB, 2 MiB and 1 GiB | `mapper.map_to(page, frame, flags, &mut frames)`, with `frames` of `Frames::new(&freehold)` |
-//! | `ostd` | `GlobalFrameAllocator` of Asterinas OSTD | a `static`, which takes its metadata out of the first memory it is given |
-//! | `host` | `Allocator` of `allocator-api2`, and `GlobalAlloc` | large buffers from a [hosted arena](https://docs.rs/freehold-host) of this process, small ones from the system |
+//! The feature `ostd` is Asterinas OSTD's `GlobalFrameAllocator`: a `static`, which takes its
+//! metadata out of the first memory it is given. Other interfaces need a few lines each: below.
 //!
 //! # What happens to a wrong free
 //!
@@ -18,7 +13,51 @@
 //! leases the frame's word, neither may see the other: the frame is free once, and the platform's
 //! `late_double_free` is told.
 //!
-//! All but `host` work without std.
+//! # Frames of the `x86_64` crate
+//!
+//! Its traits want `&mut self`, and the allocator is everybody's. So what implements them is a
+//! handle, of which there may be any number. A page's size says the order:
+//!
+//! ```
+//! use freehold::{Migratetype, Order, Pfn, Request};
+//! use x86_64::PhysAddr;
+//! use x86_64::structures::paging::{FrameAllocator, FrameDeallocator, PageSize, PhysFrame};
+//!
+//! struct Frames<S>(S); // `&Freehold`, or a CPU's own handle
+//!
+//! const fn order<Z: PageSize>() -> Order {
+//!     Order::fitting(Z::SIZE / freehold::FRAME_SIZE).expect("a page is at least a frame")
+//! }
+//!
+//! // SAFETY: the source hands out a frame to one caller at a time, until it is freed.
+//! unsafe impl<S: freehold::Frames, Z: PageSize> FrameAllocator<Z> for Frames<S> {
+//!     fn allocate_frame(&mut self) -> Option<PhysFrame<Z>> {
+//!         let pfn = self.0.alloc(Request::new(order::<Z>(), Migratetype::Unmovable)).ok()?;
+//!         Some(PhysFrame::containing_address(PhysAddr::new(pfn.get() * freehold::FRAME_SIZE)))
+//!     }
+//! }
+//!
+//! impl<S: freehold::Frames, Z: PageSize> FrameDeallocator<Z> for Frames<S> {
+//!     unsafe fn deallocate_frame(&mut self, frame: PhysFrame<Z>) {
+//!         let pfn = Pfn::new(frame.start_address().as_u64() / freehold::FRAME_SIZE);
+//!         self.0.free(pfn, order::<Z>()).expect("the frame was handed out, and is freed once");
+//!     }
+//! }
+//! # use freehold::{Config, FrameRange, Freehold, Threads, ZoneConfig};
+//! # use x86_64::structures::paging::{Size2MiB, Size4KiB};
+//! # let memory = [FrameRange::new(Pfn::new(0x1000), 1 << 15).unwrap()];
+//! # let zones = [ZoneConfig::new(&memory)];
+//! # let all = Freehold::leaked(&Config::new(1, &zones), Threads::new(1)).unwrap();
+//! # let free = || all.zone_stats(0).unwrap().free;
+//! # let before = free();
+//! # let mut frames = Frames(&all);
+//! # let table: PhysFrame<Size4KiB> = frames.allocate_frame().unwrap();
+//! # let huge: PhysFrame<Size2MiB> = frames.allocate_frame().unwrap();
+//! # assert_eq!((huge.start_address().as_u64() % (2 << 20), before - free()), (0, 513));
+//! # unsafe { frames.deallocate_frame(table) };
+//! # unsafe { frames.deallocate_frame(huge) };
+//! # assert_eq!(free(), before);
+//! ```
 //!
 //! # Interfaces that are two calls
 //!
@@ -60,26 +99,17 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(unsafe_op_in_unsafe_fn)]
 
-#[cfg(feature = "host")]
-extern crate std;
-
-#[cfg(feature = "host")]
-pub mod global;
-#[cfg(feature = "host")]
-pub mod large;
 #[cfg(feature = "ostd")]
 pub mod ostd;
 #[cfg(feature = "ostd")]
 mod run;
-#[cfg(feature = "x86_64")]
-pub mod x86_64;
 
-/// The page for whoever embeds the allocator; here so that its code is compiled and run.
-#[cfg(all(doctest, feature = "host"))]
+/// The page on embedding the allocator; here so that its code is compiled and run.
+#[cfg(all(doctest, feature = "ostd"))]
 #[doc = include_str!("../../../docs/kernels.md")]
 pub struct Kernels;
 
 /// The page that package registries show, here so that its example is compiled and run.
-#[cfg(all(doctest, feature = "host"))]
+#[cfg(all(doctest, feature = "ostd"))]
 #[doc = include_str!("../README.md")]
 pub struct Readme;

@@ -83,8 +83,9 @@ int main(void)
     check(freehold_validate(allocator, &error), &error);
     freehold_zone_stats stats;
     check(freehold_read_zone_stats(allocator, 1, &stats, &error), &error);
-    printf("%llu of %llu frames of zone 1 free, largest order %d\n", (unsigned long long)stats.free,
-           (unsigned long long)stats.managed, freehold_zone_stats_largest_free_order(&stats));
+    printf("%llu of %llu frames of zone 1 free, %llu whole pageblocks\n",
+           (unsigned long long)stats.free, (unsigned long long)stats.managed,
+           (unsigned long long)stats.free_blocks);
     check(freehold_destroy(allocator, &error), &error);
     free(metadata);
     return 0;

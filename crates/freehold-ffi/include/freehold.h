@@ -447,8 +447,8 @@ typedef struct freehold_request {
 typedef bool (*freehold_migrate)(void *user, uint64_t start, uint64_t end);
 
 #if defined(FREEHOLD_HOSTED)
-/** Neighbouring frames of an arena. A plain value: whoever has it, and no copy of it, has the
- * frames. */
+/** Neighbouring frames of an arena. A plain value: the frames are the one copy's that is
+ * in use. */
 typedef struct freehold_frames {
     /** The first byte; null where there are no frames. */
     void *memory;
@@ -804,8 +804,8 @@ enum freehold_status freehold_arena_new(uint64_t bytes, struct freehold_arena **
     struct freehold_error *error);
 
 /** Ends an arena and sets the pointer to null; its memory goes back to the OS, frames that are
- * still allocated included. A null arena is fine and nothing is done. Whoever uses another copy of
- * the pointer later is told `FREEHOLD_STATUS_ENDED`.
+ * still allocated included. A null arena is fine and nothing is done. A later use of another
+ * copy of the pointer is answered with `FREEHOLD_STATUS_ENDED`.
  *
  * Thread safety: nobody may be using the arena or its frames, or use them later. */
 enum freehold_status freehold_arena_destroy(struct freehold_arena **arena,
@@ -855,8 +855,8 @@ enum freehold_status freehold_arena_free_frames(const struct freehold_arena *are
 enum freehold_status freehold_frames_split(struct freehold_frames *first, uint64_t count,
     struct freehold_frames *rest, struct freehold_error *error);
 
-/** Where a frame is; null for frames of other arenas. Reading and writing there is for whoever
- * has the frame. */
+/** Where a frame is; null for frames of other arenas. Only the frame's owner reads and
+ * writes there. */
 void *freehold_arena_pointer(const struct freehold_arena *arena, uint64_t pfn);
 
 /** Which frame a byte is in; `FREEHOLD_NO_PFN` outside the arena. */
@@ -867,7 +867,7 @@ struct freehold_frame_range freehold_arena_range(const struct freehold_arena *ar
 
 /** The memfd behind the frames, for a second mapping, with frame `pfn` at
  * (`pfn` - `freehold_arena_range(arena).start`) * 4096; -1 for other kinds of memory. It is not to
- * be closed, nor its size changed. Whoever uses frames through it must have those frames. */
+ * be closed, nor its size changed. Frames used through it must be the caller's. */
 int freehold_arena_memfd(const struct freehold_arena *arena);
 
 /** Has the kernel back the frames from `start` to `end` (not included) now, so that it says here if
@@ -991,14 +991,6 @@ enum freehold_status freehold_read_free_chunks(const struct freehold_allocator *
 /** Sums over all CPUs and zones. Takes no lock; does not walk. */
 enum freehold_status freehold_read_totals(const struct freehold_allocator *allocator,
     struct freehold_totals *totals, struct freehold_error *error);
-
-/** The share of free memory that cannot serve a request of `order`, in thousandths: the
- * unusable-free-space index (Gorman and Whitcroft, 2006). 0 when nothing is free. */
-uint64_t freehold_zone_stats_unusable_permille(const struct freehold_zone_stats *stats,
-    uint8_t order);
-
-/** The largest order of which a chunk is free, wherever it is held; -1 where nothing is. */
-int32_t freehold_zone_stats_largest_free_order(const struct freehold_zone_stats *stats);
 
 /** What a status means, in a few English words; `"unknown status"` for numbers that are none.
  * Never null; not to be freed. */

@@ -1,7 +1,5 @@
 //! The counters.
 
-use freehold::Order;
-
 use crate::allocator::Allocator;
 use crate::arguments::{migratetype, put, shared, wanted};
 use crate::error::{Error, Failure, answer, tell};
@@ -144,15 +142,6 @@ impl From<freehold::Totals> for Totals {
     }
 }
 
-impl ZoneStats {
-    /// What the derived figures are computed from, as the allocator has it.
-    fn engine(&self) -> freehold::ZoneStats {
-        let mut stats = freehold::ZoneStats::default();
-        (stats.free, stats.free_chunks) = (self.free, self.free_chunks);
-        stats
-    }
-}
-
 /// The state and history of a zone. Takes no lock; walks all of its blocks. Exact while nothing
 /// runs.
 #[unsafe(no_mangle)]
@@ -209,25 +198,4 @@ pub unsafe extern "C" fn freehold_read_totals(
     unsafe {
         tell(totals, "totals", error, || Ok(shared(allocator, "allocator")?.engine.totals().into()))
     }
-}
-
-/// The share of free memory that cannot serve a request of `order`, in thousandths: the
-/// unusable-free-space index (Gorman and Whitcroft, 2006). 0 when nothing is free.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_zone_stats_unusable_permille(
-    stats: *const ZoneStats,
-    order: u8,
-) -> u64 {
-    // SAFETY: the caller's promise.
-    let stats = unsafe { stats.as_ref() }.map(ZoneStats::engine);
-    stats.map_or(0, |stats| stats.unusable_permille(Order::new(order).unwrap_or(Order::MAX)))
-}
-
-/// The largest order of which a chunk is free, wherever it is held; -1 where nothing is.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_zone_stats_largest_free_order(stats: *const ZoneStats) -> i32 {
-    // SAFETY: the caller's promise.
-    let stats = unsafe { stats.as_ref() }.map(ZoneStats::engine);
-    let order = stats.and_then(|stats| stats.largest_free_order());
-    order.map_or(-1, |order| order.get().into())
 }

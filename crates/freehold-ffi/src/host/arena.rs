@@ -91,8 +91,8 @@ pub unsafe extern "C" fn freehold_arena_new(
 }
 
 /// Ends an arena and sets the pointer to null; its memory goes back to the OS, frames that are
-/// still allocated included. A null arena is fine and nothing is done. Whoever uses another copy of
-/// the pointer later is told `FREEHOLD_STATUS_ENDED`.
+/// still allocated included. A null arena is fine and nothing is done. A later use of another
+/// copy of the pointer is answered with `FREEHOLD_STATUS_ENDED`.
 ///
 /// Thread safety: nobody may be using the arena or its frames, or use them later.
 #[unsafe(no_mangle)]

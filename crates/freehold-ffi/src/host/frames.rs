@@ -11,8 +11,8 @@ use crate::error::{Error, Failure, answer, tell};
 use crate::host::arena::{Arena, live};
 use crate::status::Status;
 
-/// Neighbouring frames of an arena. A plain value: whoever has it, and no copy of it, has the
-/// frames.
+/// Neighbouring frames of an arena. A plain value: the frames are the one copy's that is
+/// in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct Frames {

@@ -38,8 +38,8 @@ impl From<HostReleased> for Released {
     }
 }
 
-/// Where a frame is; null for frames of other arenas. Reading and writing there is for whoever
-/// has the frame.
+/// Where a frame is; null for frames of other arenas. Only the frame's owner reads and
+/// writes there.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_pointer(arena: *const Arena, pfn: u64) -> *mut c_void {
     // SAFETY: the caller's promise.
@@ -66,7 +66,7 @@ pub unsafe extern "C" fn freehold_arena_range(arena: *const Arena) -> FrameRange
 
 /// The memfd behind the frames, for a second mapping, with frame `pfn` at
 /// (`pfn` - `freehold_arena_range(arena).start`) * 4096; -1 for other kinds of memory. It is not to
-/// be closed, nor its size changed. Whoever uses frames through it must have those frames.
+/// be closed, nor its size changed. Frames used through it must be the caller's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_memfd(arena: *const Arena) -> c_int {
     // SAFETY: the caller's promise.

@@ -7,12 +7,6 @@ mod buffer_pool;
 #[allow(dead_code, reason = "an example is a program; its `main` is not called here")]
 #[path = "../../examples/how-full.rs"]
 mod how_full;
-#[allow(dead_code, reason = "an example is a program; its `main` is not called here")]
-#[path = "../../examples/kv-cache.rs"]
-mod kv_cache;
-#[allow(dead_code, reason = "an example is a program; its `main` is not called here")]
-#[path = "../../examples/packet-pipeline.rs"]
-mod packet_pipeline;
 
 #[test]
 fn the_buffer_pool_loses_no_write_and_keeps_to_its_frames() {
@@ -35,28 +29,6 @@ fn the_buffer_pool_loses_no_write_and_keeps_to_its_frames() {
         assert!(report.hits > report.misses / 2, "the accesses are skewed: {report:?}");
         assert_eq!(report.frames_left, 0);
     }
-}
-
-#[test]
-fn the_packet_pipeline_delivers_every_packet_and_frees_far_from_home() {
-    let report = packet_pipeline::run(&packet_pipeline::Options { packets: 32_000 }).unwrap();
-    assert_eq!((report.sent, report.received), (32_000, 32_000));
-    assert_eq!(report.sums.0, report.sums.1, "{report:?}");
-    assert_eq!(report.remote_frees + report.local_frees, 32_000, "{report:?}");
-    assert_eq!(report.frames_left, 0);
-}
-
-#[test]
-fn the_cache_keeps_runs_that_a_free_list_loses() {
-    let options = kv_cache::Options { blocks: 4096, rounds: 120 };
-    let (first, second) = (kv_cache::run(&options).unwrap(), kv_cache::run(&options).unwrap());
-    // No clock and no chance: the same every time.
-    assert_eq!((&first.freehold, &first.free_list), (&second.freehold, &second.free_list));
-    let (ours, list) = (&first.freehold, &first.free_list);
-    assert_eq!((ours.wrong, list.wrong, ours.left, list.left), (0, 0, 0, 0));
-    assert_eq!((ours.transfers, list.transfers), (480, 480));
-    // At least four times fewer copies, a transfer being a transfer.
-    assert!(ours.copies * 4 < list.copies, "{first:?}");
 }
 
 /// What a cache of any lengths leaves free is in as many whole blocks as what it leaves when each

@@ -43,7 +43,7 @@ pub fn exit_code(done: Result<Outcome, CliError>) -> ExitCode {
         Ok(Outcome::Unreadable) => ExitCode::from(2),
         // What a shell reports of a program that Ctrl-C has ended.
         Ok(Outcome::Interrupted) => ExitCode::from(130),
-        // Whoever read our output has seen enough: `freehold | head` is no error.
+        // The reader of our output has seen enough: `freehold | head` is no error.
         Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
         Err(error) => {
             output::error(error);

@@ -15,14 +15,6 @@ use crate::replay::{
 /// What the user called a trace, and the trace or a part of its rows.
 pub type Rows<'a> = (&'a str, &'a dyn Trace);
 
-/// How many engines are at work at a time, and at how many moments a map is made of every
-/// pageblock.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Serial {
-    pub jobs: usize,
-    pub memory_maps: u32,
-}
-
 /// What is known before the second pass.
 pub struct Ready {
     pub survey: Survey,
@@ -98,18 +90,17 @@ pub fn engines(
     engines.map_err(|error| CliError::new(format!("{shown}: {error}")))
 }
 
-/// The second pass: every engine in the order of the trace.
+/// The second pass: every engine in the order of the trace, `jobs` of them at a time.
 pub fn serially(
     common: &Common,
     specs: &[EngineSpec],
     (shown, trace): Rows<'_>,
     ready: Ready,
-    how: Serial,
+    jobs: usize,
 ) -> Result<Replay, CliError> {
     let Ready { survey, warm, machine, beginning } = ready;
     let engines = engines(specs, shown, |spec| engines::build(spec, &machine))?;
-    let Serial { jobs, memory_maps } = how;
-    let options = ReplayOptions { cpus: machine.cpus, warm, jobs, samples: SAMPLES, memory_maps };
+    let options = ReplayOptions { cpus: machine.cpus, warm, jobs, samples: SAMPLES };
     let frames = machine.memory_frames;
     let (what, events) = (format!("replaying {shown}"), Some(survey.facts.events));
     let progress = Progress::new(&what, events, common.shown.no_progress);

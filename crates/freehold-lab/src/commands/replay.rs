@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::chosen::engines_of;
-use super::passes::{Serial, ready, serially};
+use super::passes::{ready, serially};
 use super::replay_args::{Common, ReplayArgs};
 use super::{notes, sample};
 
@@ -37,11 +37,11 @@ struct Answered {
 pub(super) fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
     let ReplayArgs { common, machine, .. } = args;
     let model = model_file::read(args.model.as_deref())?;
-    let how = Serial { jobs: given::jobs(args.jobs), memory_maps: args.memory_map.unwrap_or(0) };
+    let jobs = given::jobs(args.jobs);
     let replayed = |trace: &TraceFile| {
         let chosen = engines_of(common, trace, &engines::COMPARED)?;
         let ready = ready(common, machine, &chosen, trace)?;
-        let replay = serially(common, &chosen.specs, (trace.shown(), trace), ready, how)?;
+        let replay = serially(common, &chosen.specs, (trace.shown(), trace), ready, jobs)?;
         Ok(Done { more: Answered { answer: answer::of(&replay, &model) }, replay })
     };
     each_trace(common, replayed, |done, style| {

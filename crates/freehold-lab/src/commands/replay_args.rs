@@ -9,7 +9,6 @@ use super::Mode;
 use crate::cli::given::Shown;
 use crate::cli::size::{Memory, parse_memory, parse_page_size, parse_percent, whole};
 use crate::engines::EngineSpec;
-use crate::replay::SAMPLES;
 use crate::replay::sizing::CPUS_MAX;
 
 const EXAMPLES: &str = "\
@@ -19,7 +18,7 @@ Examples:
   freehold replay --machine 1G --warm trace.parquet
   freehold replay --cma 50% -e vanilla -e pcp-buddy trace.parquet
                                                 half of the zone is CMA
-  freehold replay --json --memory-map 48 trace.parquet | freehold report -o report.html -
+  freehold replay --json trace.parquet | freehold report -o report.html -
                                                 as a page with pictures
   zstdcat trace.txt.zst | freehold replay --json - | jq '.engines[] | \
 {engine, zone_lock_acquisitions}'
@@ -43,12 +42,6 @@ pub(super) struct ReplayArgs {
 
     #[command(flatten)]
     pub(super) machine: MachineArgs,
-
-    /// Also record the state of every pageblock (holder, migratetype, free frames) at N moments of
-    /// the trace, 1 to 200: `memory_map` in the JSON, the picture of memory with the slider in the
-    /// report. Above 8 GiB a cell stands for several neighbouring pageblocks.
-    #[arg(long, value_name = "N", value_parser = whole(1..=SAMPLES))]
-    pub(super) memory_map: Option<u32>,
 
     /// Engines to run at the same time. Default: as many as there are cores.
     #[arg(short, long, value_name = "N", value_parser = whole(1..=u16::MAX))]

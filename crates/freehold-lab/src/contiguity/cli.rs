@@ -274,7 +274,7 @@ pub fn run(args: &ContiguityArgs) -> Result<Outcome, CliError> {
         None => grids(args)?.iter().flat_map(Grid::scenarios).collect(),
     };
     if let Some(draw) = &draw {
-        // Before the work: whoever stops it can have the same cells again.
+        // Before the work: after a stop the same cells can be had again.
         output::complain(&format!("the same cells again: {}", again(args, draw)));
     }
     let outcome = cells(args, &scenarios)?;

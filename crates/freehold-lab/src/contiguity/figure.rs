@@ -101,8 +101,8 @@ pub(super) const GONE: f64 = 2.0;
 /// From this [`Moment::at`] on memory has been full for a while.
 const PRESSED: f64 = 0.45;
 
-/// Memory while a load fills it, by the books: by frames free next to each other, whoever holds
-/// them.
+/// Memory while a load fills it, by the books: by frames free next to each other, the zone's
+/// and the CPUs'.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Moment {
     /// The share of the load that is done; 1.5 when it is over and the page cache has been dropped,

@@ -23,7 +23,7 @@ use crate::cli::size::whole;
 use crate::cli::{Outcome, given};
 use crate::commands::chosen::{Chosen, engines_of};
 use crate::commands::machine::{Recorded, no_zoneinfo};
-use crate::commands::passes::{self, Ready, Serial};
+use crate::commands::passes::{self, Ready};
 use crate::commands::replay::{Done, each_trace};
 use crate::commands::replay_args::Common;
 use crate::engines::{EngineSpec, MachineConfig};
@@ -203,9 +203,9 @@ impl Compared {
             ticks,
             reclaim: self.reclaim.clone(),
         };
-        let how = Serial { jobs: given::jobs(args.jobs), memory_maps: 0 };
+        let jobs = given::jobs(args.jobs);
         let ready = Ready { survey: self.survey.clone(), warm: true, machine, beginning };
         let rows = OfZone::new(trace, &self.recorded.zones[self.zone]);
-        passes::serially(&args.common, specs, (trace.shown(), &rows), ready, how)
+        passes::serially(&args.common, specs, (trace.shown(), &rows), ready, jobs)
     }
 }

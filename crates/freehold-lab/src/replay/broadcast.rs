@@ -15,7 +15,6 @@ use std::thread;
 use super::Beginning;
 use super::driver::Driver;
 use super::mapper::{Mapper, MapperOptions};
-use super::memory_map::MapRecorder;
 use super::op::{Batch, SharedBatch};
 use super::outcome::EngineOutcome;
 use super::source::{SourceError, Trace};
@@ -84,9 +83,6 @@ fn run_engine<'a>(
     permits: &Permits,
 ) -> Result<Driver<'a>, Panic> {
     let mut driver = Driver::new(&*engine.engine);
-    if options.memory_maps > 0 {
-        driver.record_memory(MapRecorder::new(options.memory_maps, options.samples));
-    }
     driver.watch_cma(&beginning.cma);
     if let Some(layout) = &beginning.layout {
         let _permit = permits.take();

@@ -13,7 +13,6 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::applier::Applier;
 use super::fill::{InUse, Layout};
-use super::memory_map::MapRecorder;
 use super::op::{Batch, FREE_BATCH_MAX, Op, SamplePoint};
 use super::outcome::{EngineOutcome, Sample};
 use super::whole;
@@ -35,7 +34,6 @@ pub struct Driver<'a> {
     set_up_failed: u64,
     cpu_time_ns: u64,
     samples: Vec<Sample>,
-    memory: Option<MapRecorder>,
     /// The engine when the trace was over.
     end: Option<EngineOutcome>,
 }
@@ -52,14 +50,8 @@ impl<'a> Driver<'a> {
             set_up_failed: 0,
             cpu_time_ns: 0,
             samples: Vec::new(),
-            memory: None,
             end: None,
         }
-    }
-
-    /// Has the state of every pageblock recorded as well, at the samples that `recorder` wants.
-    pub fn record_memory(&mut self, recorder: MapRecorder) {
-        self.memory = Some(recorder);
     }
 
     /// Has an account kept of what that CMA serves; before the engine is filled.
@@ -154,7 +146,6 @@ impl<'a> Driver<'a> {
         let outcome = EngineOutcome {
             set_up_failed: self.set_up_failed,
             ns_per_event: self.cpu_time_ns as f64 / events as f64,
-            memory_map: self.memory.and_then(MapRecorder::finish),
             ..end
         };
         outcome.given_back(name, &self.applier, miscounted.into_iter().collect())
@@ -206,10 +197,6 @@ impl<'a> Driver<'a> {
 
     fn sample(&mut self, point: SamplePoint) {
         let engine = self.applier.engine;
-        if self.memory.as_mut().is_some_and(MapRecorder::is_wanted) {
-            let blocks = engine.blocks();
-            self.memory.iter_mut().for_each(|recorder| recorder.record(point, &blocks));
-        }
         self.samples.push(Sample { point, memory: engine.memory(), counters: engine.counters() });
     }
 }

@@ -19,7 +19,6 @@ pub mod fill;
 pub mod frame_set;
 mod frames;
 pub mod mapper;
-pub mod memory_map;
 pub mod op;
 pub mod outcome;
 pub mod sizing;
@@ -32,7 +31,6 @@ pub use driver::Driver;
 pub use facts::TraceFacts;
 pub use frames::{Found, FrameIndex};
 pub use mapper::{Injection, Mapper, MapperOptions, Schedule, TICK_PHASE_NS};
-pub use memory_map::MemoryMap;
 pub use op::{Batch, FREE_BATCH_MAX, Op, SamplePoint, SharedBatch};
 pub use outcome::{EngineOutcome, Sample};
 pub use source::{Description, Events, Oddities, Recorded, SourceError, Trace, each_event};
@@ -63,9 +61,6 @@ pub struct ReplayOptions {
     /// Engines at work at the same time.
     pub jobs: usize,
     pub samples: u32,
-    /// Of these, how many to take a map of every pageblock at; 0 for none. Each walks all of
-    /// memory.
-    pub memory_maps: u32,
 }
 
 /// The result of replaying one trace. As in `--json`: fields may be added, none renamed or removed.

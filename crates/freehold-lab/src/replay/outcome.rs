@@ -9,7 +9,6 @@ use serde::{Serialize, Serializer};
 
 use super::applier::Applier;
 use super::by_order::ByOrder;
-use super::memory_map::MemoryMap;
 use super::op::SamplePoint;
 use super::whole;
 use crate::engine::{CmaBook, CmaCounts, Counters, ListFlow, Memory, Paths};
@@ -118,9 +117,6 @@ pub struct EngineOutcome {
     pub by_order: ByOrder,
     #[serde(rename = "timeline", serialize_with = "timeline")]
     pub samples: Vec<Sample>,
-    /// Every pageblock over time, where that was asked for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub memory_map: Option<MemoryMap>,
     /// What CMA served until the end of the trace, where the machine has any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cma: Option<CmaCounts>,

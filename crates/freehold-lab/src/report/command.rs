@@ -14,7 +14,7 @@ use crate::results::{read, split};
 
 const EXAMPLES: &str = "\
 Examples:
-  freehold replay --json --memory-map 48 > replay.json
+  freehold replay --json > replay.json
   freehold bench --quick --json > bench.json
   freehold contiguity --json > grid.json
   freehold report -o report.html replay.json bench.json grid.json

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  JSON of replay, bench, contiguity, simulate ──> crate::results   what each document is
-//!                                                  replay           verdict, picture, tables, memory
+//!                                                  replay           verdict, picture, tables
 //!                                                  rows             the other commands' tables
 //!                                                  page             one file: style, sections, data
 //! ```
@@ -15,9 +15,7 @@
 
 mod command;
 mod embed;
-mod memory;
 mod page;
-mod planes;
 mod replay;
 mod rows;
 mod table;

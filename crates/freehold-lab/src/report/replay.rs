@@ -1,11 +1,8 @@
-//! A replay's section: the verdict, one picture, then tables; memory and time below.
-
-use std::fmt::Write as _;
+//! A replay's section: the verdict, one picture, then tables; fragmentation over time below.
 
 use serde_json::Value;
 
 use super::embed::text;
-use super::memory;
 use super::table::{Table, cells};
 use crate::draw::curves::{Area, Axis, Chart, Curve};
 use crate::draw::panels::{self, Panel};
@@ -29,11 +26,6 @@ pub(super) fn section(data: &Value) -> String {
     html.push_str(&figures(engines));
     html.push_str(&sentences(data));
     html.push_str(&over_time(engines));
-    for engine in engines {
-        if let Some(drawn) = memory::picture(engine) {
-            let _ = write!(html, "<h3>Memory at the end: {}</h3>\n{drawn}", text(&named(engine)));
-        }
-    }
     html
 }
 

@@ -279,7 +279,7 @@ impl Table {
             _ => usize::from(style.width),
         };
         let mut spare = most.saturating_sub(self.least(columns));
-        // To whoever lacks most, one by one.
+        // To the column that lacks most, one by one.
         while spare > 0 {
             let lacks = |at: &usize| needs[*at].1 - widths[*at];
             let Some(at) = (0..widths.len()).max_by_key(lacks).filter(|at| lacks(at) > 0) else {

@@ -132,7 +132,7 @@ pub(super) const GROUPS: [(&str, &[Metric]); 5] = [
     ("cost", &[row(NS_PER_EVENT, Less, Real(|e| e.ns_per_event))]),
 ];
 
-/// The group of machines with CMA. Free frames are frames, whoever holds them.
+/// The group of machines with CMA. Free frames are counted in the zone and in CPUs.
 pub(super) const CMA: (&str, &[Metric]) = (
     "CMA",
     &[

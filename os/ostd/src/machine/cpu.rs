@@ -13,7 +13,7 @@ use ostd::irq::InterruptLevel;
 use spin::Once;
 
 use super::platform::Machine;
-use super::{calls, ipi, probe, timer, zone};
+use super::{calls, ipi, probe, zone};
 
 /// CPUs that there is room for.
 pub(crate) const MAX_CPUS: usize = 16;
@@ -31,20 +31,12 @@ pub(crate) struct PerCpu {
     pub(crate) incoming: AtomicU64,
     /// What it is to do next.
     job: AtomicPtr<Job<'static>>,
-    /// Timer interrupts.
-    pub(crate) timer_ticks: AtomicU64,
-    /// Time to call the allocator's `tick`.
-    pub(crate) tick_due: AtomicBool,
-    /// How often that was done.
-    pub(crate) allocator_ticks: AtomicU64,
     /// The address that the last expected page fault was about.
     pub(crate) fault_address: AtomicU64,
     /// The error code of that fault.
     pub(crate) fault_code: AtomicU64,
     /// Address space in use: its index plus 1, 0 for none.
     pub(crate) space: AtomicU64,
-    /// Frames that the timer's handler has allocated and not given back yet, as PFN; 0 for none.
-    pub(crate) interrupt_frames: [AtomicU64; 4],
     frames: UnsafeCell<Option<Frames>>,
 }
 
@@ -59,13 +51,9 @@ impl PerCpu {
             apic_id: AtomicU32::new(0),
             incoming: AtomicU64::new(0),
             job: AtomicPtr::new(core::ptr::null_mut()),
-            timer_ticks: AtomicU64::new(0),
-            tick_due: AtomicBool::new(false),
-            allocator_ticks: AtomicU64::new(0),
             fault_address: AtomicU64::new(0),
             fault_code: AtomicU64::new(0),
             space: AtomicU64::new(0),
-            interrupt_frames: [const { AtomicU64::new(0) }; 4],
             frames: UnsafeCell::new(None),
         }
     }
@@ -142,7 +130,6 @@ fn set_up() {
     let frames = zone::freehold().own(id).unwrap_or_else(|error| panic!("{error}"));
     // SAFETY: this CPU's own, and nobody has asked for it yet: see `frames`.
     unsafe { *this().frames.get() = Some(frames) };
-    timer::set_up();
     // Relaxed: published by `online`.
     this().apic_id.store(ipi::my_id(), Ordering::Relaxed);
     // Release: who sees this CPU online may call it.
@@ -183,7 +170,6 @@ pub(crate) fn run_on_all(f: &(dyn Fn(usize) + Sync)) {
     f(me);
     // Acquire: what the others did comes before what follows. Only then may the job go.
     wait_until(|| job.left.load(Ordering::Acquire) == 0);
-    safe_point();
 }
 
 /// What every CPU but the first does for good.
@@ -193,16 +179,10 @@ fn serve() {
     loop {
         // Acquire: pairs with the swap in `run_on_all`.
         let job = || this.job.load(Ordering::Acquire);
-        wait_until(|| !job().is_null() || this.tick_due.load(Ordering::Relaxed));
-        safe_point();
-        let job = job();
-        if job.is_null() {
-            continue;
-        }
+        wait_until(|| !job().is_null());
         // SAFETY: whoever put it there waits in `run_on_all` until this CPU has taken its bit away.
-        let job = unsafe { &*job };
+        let job = unsafe { &*job() };
         (job.f)(me);
-        safe_point();
         // Relaxed: before `left`, with which the next job may come.
         this.job.store(core::ptr::null_mut(), Ordering::Relaxed);
         let from = job.from;
@@ -240,13 +220,4 @@ pub(crate) fn wait_until(done: impl Fn() -> bool) {
 pub(crate) fn pause() {
     calls::poll();
     core::hint::spin_loop();
-}
-
-/// What a CPU does between one thing and the next: the periodic work that the timer has asked for.
-pub(crate) fn safe_point() {
-    let this = this();
-    // Relaxed: this CPU's own; the handler that sets it runs here.
-    if this.tick_due.swap(false, Ordering::Relaxed) && frames().tick().is_ok() {
-        this.allocator_ticks.fetch_add(1, Ordering::Relaxed);
-    }
 }

@@ -11,6 +11,5 @@ mod platform;
 pub(crate) mod probe;
 pub(crate) mod spaces;
 pub(crate) mod tables;
-pub(crate) mod timer;
 mod tlb;
 pub(crate) mod zone;

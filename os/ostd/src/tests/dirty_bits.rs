@@ -6,7 +6,7 @@ use freehold::Order;
 use freehold_vm::{Access, Entry, Fault, VmError, VpnRange};
 use ostd::prelude::ktest;
 
-use super::lazyfree::{ALL, SPACE, with_space};
+use super::space::{ALL, SPACE, with_space};
 use super::team::{Failure, holds, same, succeeds, test};
 use crate::machine::folios::{page, vm};
 use crate::machine::probe::{PageFault, probe_read, probe_write};

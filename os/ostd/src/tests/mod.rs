@@ -3,9 +3,8 @@
 
 mod dirty_bits;
 mod frames;
-mod interrupts;
-mod lazyfree;
 mod race;
 mod shootdown;
+mod space;
 mod tables;
 mod team;

@@ -21,7 +21,7 @@ use freehold::Order;
 use freehold_vm::{Access, VpnRange};
 use ostd::prelude::ktest;
 
-use super::lazyfree::{SPACE, with_space};
+use super::space::{SPACE, with_space};
 use super::team::{Failure, Team, at_least, same, say, succeeds, test};
 use crate::machine::folios::{page, read, vm, write};
 use crate::machine::{calls, cpu, spaces};

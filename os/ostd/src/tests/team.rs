@@ -95,8 +95,6 @@ pub(super) struct Team {
 pub(super) struct Member<'a> {
     /// Its number.
     pub(super) cpu: usize,
-    /// Its handle.
-    pub(super) frames: &'static cpu::Frames,
     team: &'a Team,
 }
 
@@ -111,7 +109,7 @@ impl Team {
     ) -> Result<(), Failure> {
         let team = Self { failure: Once::new(), arrived: AtomicUsize::new(0) };
         cpu::run_on_all(&|cpu| {
-            let member = Member { cpu, frames: cpu::frames(), team: &team };
+            let member = Member { cpu, team: &team };
             if let Err(failure) = f(&member) {
                 // The first that comes is kept.
                 team.failure.call_once(|| failure);

@@ -4,7 +4,6 @@ use std::alloc::GlobalAlloc;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use freehold_adapters::global::LargeFromArena;
 use freehold_host::{Arena, Backing, Frames};
 use rustix::mm::Advice;
 
@@ -89,15 +88,6 @@ const SHAPES: [Shape; 2] = [
 const EMPTY: [(u64, &str, &str); 2] =
     [(1, "kib_empty_1t", "ms_empty_1t"), (16, "kib_empty_16t", "ms_empty_16t")];
 
-static SMALL_PAGES: LargeFromArena = LargeFromArena::new(4 * GIB);
-static HUGE_PAGES: LargeFromArena =
-    LargeFromArena::with(4 * GIB, 128 << 10, |builder| builder.backing(Backing::HugePages));
-
-fn trim(of: &LargeFromArena) {
-    // What could not be given back shows in the figures.
-    let _ = of.arena().map(Arena::trim);
-}
-
 /// The C library's own, and one mapping touched; always there.
 const MALLOC: &str = "malloc";
 const LINUX: &str = "linux";
@@ -149,10 +139,13 @@ fn ours(n: u64) -> Result<Figures, String> {
     }
     arena.validate().map_err(text)?;
     drop(arena);
-    let small = Heap::new(&SMALL_PAGES, || trim(&SMALL_PAGES));
-    doubled(&mut figures, &small, ["mib_peak_doubled", "ms_doubled"])?;
-    let huge = Heap::new(&HUGE_PAGES, || trim(&HUGE_PAGES));
-    doubled(&mut figures, &huge, ["mib_peak_doubled_huge", "ms_doubled_huge"])?;
+    for (backing, metrics) in [
+        (Backing::Private, ["mib_peak_doubled", "ms_doubled"]),
+        (Backing::HugePages, ["mib_peak_doubled_huge", "ms_doubled_huge"]),
+    ] {
+        let arena = Arena::builder(4 * GIB).backing(backing).build().map_err(text)?;
+        doubled(&mut figures, metrics, || grown(&arena, DOUBLED).map_err(text))?;
+    }
     Ok(figures)
 }
 
@@ -173,7 +166,8 @@ fn theirs<A: GlobalAlloc>(heap: &Heap<A>, n: u64) -> Result<Figures, String> {
         purged(&mut figures, shape, || heap.touched((shape.frames * PAGE) as usize), purge)?;
     }
     heap.purge();
-    doubled(&mut figures, heap, ["mib_peak_doubled", "ms_doubled"])?;
+    doubled(&mut figures, ["mib_peak_doubled", "ms_doubled"], || heap.doubled(DOUBLED))?;
+    heap.purge();
     Ok(figures)
 }
 
@@ -271,10 +265,10 @@ fn empty(bytes: u64) -> Result<(f64, Duration), String> {
 
 /// A buffer that grows by doubling: the most memory this process has meanwhile, beyond what it had,
 /// and the time.
-fn doubled<A: GlobalAlloc>(
+fn doubled(
     figures: &mut Figures,
-    heap: &Heap<A>,
     [mib, ms]: [&'static str; 2],
+    grow: impl FnOnce() -> Result<(), String>,
 ) -> Result<(), String> {
     in_use_lately()?;
     if let Err(why) = rss::forget_peak() {
@@ -282,9 +276,25 @@ fn doubled<A: GlobalAlloc>(
         return Ok(());
     }
     let before = rss::resident()?;
-    let time = timed(|| heap.doubled(DOUBLED))?;
+    let time = timed(grow)?;
     figures.add(mib, rss::peak()?.saturating_sub(before) as f64 / f64::from(1 << 20));
     figures.add(ms, millis(time));
-    heap.purge();
+    Ok(())
+}
+
+/// A buffer that is doubled from a page on until it has so many bytes: in place where what lies
+/// behind it is free. A byte is written in every page as it comes.
+fn grown(arena: &Arena, bytes: usize) -> Result<(), freehold_host::Error> {
+    let mut buffer = touched(arena.frames(1)?);
+    while buffer.len() < bytes {
+        let old = buffer.len();
+        let pages = old as u64 / PAGE;
+        if buffer.try_extend(pages).is_err() {
+            let mut moved = arena.frames(2 * pages)?;
+            moved[..old].copy_from_slice(&buffer);
+            buffer = moved;
+        }
+        buffer[old..].iter_mut().step_by(PAGE as usize).for_each(|byte| *byte = 1);
+    }
     Ok(())
 }

@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 
 use crate::bench::mapping::PAGE;
 
-/// Something that gives memory: one of malloc's families, or an arena for large buffers.
+/// Something that gives memory: one of malloc's families.
 pub(super) struct Heap<A: 'static> {
     heap: &'static A,
     /// Has it give back what it holds and nobody uses.
@@ -75,10 +75,6 @@ pub(super) fn jemalloc() -> Heap<tikv_jemallocator::Jemalloc> {
 }
 
 impl<A: GlobalAlloc + 'static> Heap<A> {
-    pub(super) fn new(heap: &'static A, purge: fn()) -> Self {
-        Self { heap, purge }
-    }
-
     /// So many bytes of whole pages, with a byte written in each page.
     pub(super) fn touched(&self, bytes: usize) -> Option<Piece<A>> {
         let piece = self.piece(bytes)?;

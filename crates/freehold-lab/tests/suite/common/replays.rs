@@ -253,13 +253,7 @@ pub fn run(events: &[Event], setup: Setup) -> (Vec<Call>, Replay) {
     let machine = sizing::machine(&survey, setup.warm, setup.memory_frames, cpus);
     let toy = std::sync::Arc::new(Toy::new(machine.memory_frames));
     let engines = [NamedEngine { name: "toy".into(), engine: Box::new(Shared(toy.clone())) }];
-    let options = ReplayOptions {
-        cpus: machine.cpus,
-        warm: setup.warm,
-        jobs: 2,
-        samples: 10,
-        memory_maps: 0,
-    };
+    let options = ReplayOptions { cpus: machine.cpus, warm: setup.warm, jobs: 2, samples: 10 };
     let (beginning, frames) = (Beginning::default(), machine.memory_frames);
     let replay =
         replay(beginning, &trace, &survey, &engines, frames, options, |_, _| {}).expect("memory");

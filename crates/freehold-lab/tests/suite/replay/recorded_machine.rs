@@ -172,7 +172,7 @@ fn what_cma_serves_is_counted_for_every_engine_alike() {
     };
     let engines: Vec<_> =
         ["5.17", "vanilla", "pcp-buddy-fixed", "freehold", "vanilla,-cma-half"].map(named).into();
-    let options = ReplayOptions { cpus: 1, warm: false, jobs: 1, samples: 5, memory_maps: 0 };
+    let options = ReplayOptions { cpus: 1, warm: false, jobs: 1, samples: 5 };
     let run = |cma| {
         let beginning = Beginning { cma, ..Beginning::default() };
         replay_trace(

@@ -52,7 +52,7 @@ proptest! {
 fn through(engines: &[NamedEngine], events: &[Event]) -> freehold_lab::replay::Replay {
     let trace = Recorded { name: "test".into(), events: events.to_vec() };
     let survey = survey(&trace, false, |_, _| {}).unwrap();
-    let options = ReplayOptions { cpus: 2, warm: false, jobs: 1, samples: 10, memory_maps: 0 };
+    let options = ReplayOptions { cpus: 2, warm: false, jobs: 1, samples: 10 };
     replay(Beginning::default(), &trace, &survey, engines, 16384, options, |_, _| {}).unwrap()
 }
 

@@ -31,7 +31,7 @@ fn replayed() -> Replay {
             .expect("it suits the machine"),
     };
     let engines = ENGINES.map(named);
-    let options = ReplayOptions { cpus: 2, warm: false, jobs: 1, samples: 10, memory_maps: 0 };
+    let options = ReplayOptions { cpus: 2, warm: false, jobs: 1, samples: 10 };
     let (beginning, frames) = (Beginning::default(), machine.memory_frames);
     replay(beginning, &trace, &survey, &engines, frames, options, |_, _| {})
         .expect("memory can be read")

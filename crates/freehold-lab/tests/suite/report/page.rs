@@ -9,12 +9,10 @@ use serde_json::{Value, json};
 use super::commands::freehold;
 use super::valid::problems;
 
-/// The sample through all engines, with the picture of memory.
+/// The sample through all engines.
 pub(crate) fn replay() -> &'static Value {
     static REPLAY: OnceLock<Value> = OnceLock::new();
-    REPLAY.get_or_init(|| {
-        serde_json::from_slice(&freehold(&["replay", "--json", "--memory-map", "12"])).unwrap()
-    })
+    REPLAY.get_or_init(|| serde_json::from_slice(&freehold(&["replay", "--json"])).unwrap())
 }
 
 /// What `freehold bench` prints.
@@ -40,23 +38,6 @@ pub(crate) fn simulate() -> Value {
     let arguments = ["simulate", "--json", "--no-progress", "--frames", "2000", "--memory", "64M"];
     let which = ["-w", "kernel-build-like", "--cpus", "1,2", "-e", "vanilla", "-e", "freehold"];
     serde_json::from_slice(&freehold(&[&arguments[..], &which].concat())).unwrap()
-}
-
-/// A plane of the map of memory at a moment, from the JSON.
-pub(crate) fn plane(engine: &Value, name: &str, moment: usize) -> Vec<u64> {
-    let map = &engine["memory_map"];
-    let mut cells = vec![0; map["cells"].as_u64().unwrap() as usize];
-    for text in &map[name].as_array().unwrap()[..=moment] {
-        let words = text.as_str().unwrap().split_ascii_whitespace();
-        let numbers: Vec<usize> = words.map(|word| word.parse().unwrap()).collect();
-        let mut at = 0;
-        for triple in numbers.chunks(3) {
-            at += triple[0];
-            cells[at..at + triple[1]].fill(triple[2] as u64);
-            at += triple[1];
-        }
-    }
-    cells
 }
 
 /// The report of these documents.
@@ -113,16 +94,6 @@ fn every_figure_of_a_replay_is_in_its_page_exactly() {
     let data = html.split("type=\"application/json\">").nth(1).unwrap();
     let data: Value = serde_json::from_str(data.split("</script>").next().unwrap()).unwrap();
     assert_eq!(data[0]["data"], *replay());
-}
-
-#[test]
-fn memory_is_drawn_where_the_replay_has_it() {
-    assert_eq!(report(&[replay().clone()]).matches("class=\"memory\"").count(), 5);
-    let mut without = replay().clone();
-    for engine in without["engines"].as_array_mut().unwrap() {
-        engine.as_object_mut().unwrap().remove("memory_map");
-    }
-    assert_eq!(report(&[without]).matches("class=\"memory\"").count(), 0);
 }
 
 #[test]

@@ -1,35 +1,34 @@
-//! `include/freehold.h`, as cbindgen makes it of the sources of the crate above.
+//! `cargo xtask header`: `freehold.h`, as cbindgen makes it of the sources of `freehold-ffi`.
 //!
 //! ```text
-//! make header               writes it: after a change of the sources
-//! bash .ci/run header     says where it is stale
+//! make -C crates/freehold-ffi header    writes it: after a change of the sources
+//! bash .ci/run header                   says where it is stale
 //! ```
 //!
-//! A workspace of its own: cbindgen and what it needs are a tenth of what the tests would compile.
+//! Feature `header`: cbindgen and what it needs are a tenth of what the tests would compile.
 
+use std::fs;
 use std::path::Path;
-use std::process::ExitCode;
-use std::{env, fs};
 
-fn main() -> ExitCode {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a folder of the crate's");
+use crate::build;
+
+/// Writes the header, or only looks whether it is what it has to be.
+///
+/// # Errors
+///
+/// Where it is stale, and what could not be read or written.
+pub(crate) fn run(check: bool) -> Result<(), String> {
+    let root = build::root().join("crates/freehold-ffi");
     let path = root.join("include/freehold.h");
-    let expected = generate(root);
-    let arguments: Vec<String> = env::args().skip(1).collect();
-    let done = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [] => fs::write(&path, expected).map_err(|error| error.to_string()),
-        ["--check"] => fs::read_to_string(&path)
+    let expected = generate(&root);
+    let done = if check {
+        fs::read_to_string(&path)
             .map_err(|error| error.to_string())
-            .and_then(|found| compare(&found, &expected)),
-        _ => Err("takes --check, or nothing".to_string()),
+            .and_then(|found| compare(&found, &expected))
+    } else {
+        fs::write(&path, expected).map_err(|error| error.to_string())
     };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(problem) => {
-            eprintln!("{}: {problem}", path.display());
-            ExitCode::FAILURE
-        }
-    }
+    done.map_err(|problem| format!("{}: {problem}", path.display()))
 }
 
 /// Where the header is not what it should be.
