@@ -3,9 +3,10 @@
 //! ```text
 //!   zone.F  pcp.F  lock.F  failed  kept  pcp_busy  drain_all  range_visits  cpus_asked
 //!                                    counts since `count`; F is a field's name, `holds` of a lock
+//!   nothing_counted                  `true` where all of them are 0
 //!   map.F  map.F.N                   of the memory map, and one of several
 //!   held.CPU  held.CPU.ZONE          frames on a CPU's lists
-//!   tuning.CPU.F                     of a CPU's tuning
+//!   tuning.CPU  tuning.CPU.F         all of a CPU's tuning, and one field
 //!   type.TYPE  owned  bytes          pageblocks of a type, with an owner; metadata of all
 //!   drained.ORDER                    frames drained: unmovable/movable/reclaimable
 //!   fallbacks  fallbacks.ORDER.TYPE.FROM
@@ -14,11 +15,12 @@
 //!   owner(a)  free(a)                the first one's block: its owner, its free frames
 //! ```
 //!
-//! A value is compared as text: a list's name stands for its frames.
+//! A value is compared as text: a list's name stands for its frames, a note's for what it was.
 
 use std::collections::BTreeSet;
 
 use freehold::Migratetype;
+use freehold_classic::Stats;
 
 use super::lists::{BASE, Chunk, number};
 use super::play::{Player, cpu, kind};
@@ -43,6 +45,9 @@ fn frames(chunks: &[Chunk]) -> String {
 impl Player {
     /// A value as a table writes it.
     pub(super) fn value(&self, text: &str) -> String {
+        if let Some(noted) = self.notes.get(text) {
+            return noted.clone();
+        }
         let name = text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
         let is_list = text.starts_with('@') || self.lists.0.contains_key(name);
         if is_list { frames(&self.lists.get(text)) } else { text.to_owned() }
@@ -63,6 +68,10 @@ impl Player {
             ["lock", "holds"] => stats.zone_lock.holds().to_string(),
             ["lock", "total"] => stats.zone_lock.total().to_string(),
             ["lock", "max"] => stats.zone_lock.max().to_string(),
+            ["nothing_counted"] => {
+                let fresh = format!("{:?}", Stats::default());
+                (format!("{stats:?}") == fresh).to_string()
+            }
             ["failed"] => stats.failed.to_string(),
             ["kept"] => stats.kept.to_string(),
             ["pcp_busy"] => stats.pcp_busy.to_string(),
@@ -72,6 +81,7 @@ impl Player {
             ["map", name] => field(&format!("{:?}", map()), name, None),
             ["map", name, n] => field(&format!("{:?}", map()), name, Some(n)),
             ["held", of] | ["held", of, _] => classic.pcp_count(zone(2), cpu(of)).to_string(),
+            ["tuning", of] => format!("{:?}", classic.tuning(0, cpu(of))).replace(' ', ""),
             ["tuning", of, name] | ["tuning", of, name, _] => {
                 field(&format!("{:?}", classic.tuning(zone(3), cpu(of)).unwrap()), name, None)
             }

@@ -117,6 +117,8 @@ tables! {
     range
     /// One particular range: isolation, migration, and undoing all of it.
     contig
+    /// From a machine that a set-up has used to one that begins.
+    setup
     /// Memory nodes: whose requests go where.
     nodes
     /// "Follow-up on high-order PCP caching", February 2022.

@@ -15,13 +15,16 @@
 //!   split a ORDER | get a | keep a into=+b
 //!   contig 0+512 [into=a] [moving|freeing] [stays=a] | isolate 0+512 | unisolate 0+512
 //!   pin N                                takes the first frame of each of the first N blocks
+//!   forget | prefill CPU ORDER TYPE N    the end of a set-up; a list filled from the zone
 //!   drain | tick CPU | far CPU | faraway CPU | dead CPU | online CPU | off | on | reclaim | normal
 //!   count                                counts begin here
-//!   is WHAT=VALUE ...                    see `ask.rs`
+//!   is WHAT=VALUE ... | note NAME WHAT   see `ask.rs`; a value for later checks
 //!   refuse ERROR CALL                    the call must fail so: Busy@512
 //!   whole                                all is free and in one piece
 //!   repeat N CALL, ...                   the calls between commas
 //! ```
+
+use std::collections::BTreeMap;
 
 use freehold::{AllocFlags, CpuId, FrameRange, Migratetype, Pfn};
 use freehold_classic::{
@@ -38,6 +41,8 @@ pub(super) struct Player {
     machine: Option<Classic>,
     frames: u64,
     pub(super) lists: Lists,
+    /// What was the case earlier, by a name.
+    pub(super) notes: BTreeMap<String, String>,
     /// Checks that failed.
     pub(super) wrong: Vec<String>,
 }
@@ -92,8 +97,8 @@ fn named(error: &impl core::fmt::Debug) -> String {
 
 impl Player {
     pub(super) fn new(design: &str) -> Self {
-        let (design, lists) = (design.to_owned(), Lists::default());
-        Self { design, machine: None, frames: 0, lists, wrong: Vec::new() }
+        let (design, lists, notes) = (design.to_owned(), Lists::default(), BTreeMap::new());
+        Self { design, machine: None, frames: 0, lists, notes, wrong: Vec::new() }
     }
 
     pub(super) fn machine(&self) -> &Classic {
@@ -119,6 +124,10 @@ impl Player {
         match verb {
             "machine" => self.build(&words),
             "is" => words.0.iter().for_each(|check| self.check(check)),
+            "note" => {
+                let is = self.ask(words.plain(1));
+                self.notes.insert(words.plain(0).to_owned(), is);
+            }
             "repeat" => {
                 let (times, calls) = rest.split_once(' ').unwrap();
                 let calls: Vec<&str> = calls.split(", ").map(str::trim).collect();
@@ -376,6 +385,12 @@ impl Player {
         let of = || cpu(words.plain(0));
         match verb {
             "count" => classic.reset_stats(),
+            "forget" => classic.forget_setup(),
+            "prefill" => {
+                let (of_order, chunks) = (number(words.plain(1)) as u8, number(words.plain(3)));
+                let kind = kind(words.plain(2));
+                classic.prefill(0, of(), kind, order(of_order), chunks as u32);
+            }
             "drain" => classic.drain_all(),
             "tick" => classic.tick(of()),
             "far" => classic.tick_remote_node(of()),
