@@ -335,24 +335,4 @@ mod tests {
         classic.drain_all();
         assert_eq!(classic.memory_map().free_blocks, 16);
     }
-
-    #[test]
-    fn the_type_survives_isolation_only_since_it_is_a_bit() {
-        for (name, survives) in [("6.18,-isolate-bit", false), ("6.18", true), ("7.2", true)] {
-            let (classic, start) = machine(name);
-            let pfn =
-                classic.alloc(CPU, Request::new(Order::PAGEBLOCK, Migratetype::Unmovable)).unwrap();
-            let before = classic.memory_map().blocks_by_type[Migratetype::Unmovable.index()];
-            assert_ne!(before, 0);
-            let _ = classic.free(CPU, pfn, Order::PAGEBLOCK).unwrap();
-            let all = FrameRange::new(start, 16 * PAGEBLOCK_FRAMES).unwrap();
-            classic.isolate(all).unwrap();
-            assert_eq!(classic.memory_map().blocks_by_type[Migratetype::Isolate.index()], 16);
-            assert!(classic.alloc(CPU, Request::new(Order::ZERO, Migratetype::Movable)).is_err());
-            classic.unisolate(all).unwrap();
-            classic.validate().unwrap();
-            let after = classic.memory_map().blocks_by_type[Migratetype::Unmovable.index()];
-            assert_eq!(after == before, survives, "{name}");
-        }
-    }
 }

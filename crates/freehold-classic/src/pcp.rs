@@ -76,15 +76,6 @@ impl Pcp {
         Self { lock: Mutex::new(inner), remote: Llist::new(), dead: AtomicBool::new(false) }
     }
 
-    /// Every field, as text.
-    #[cfg(all(test, not(loom)))]
-    pub(crate) fn fields(&self, of_inner: impl Fn(&PcpInner) -> String) -> String {
-        let Self { lock, remote, dead } = self;
-        let inner = of_inner(&lock.lock().unwrap());
-        let dead = dead.load(crate::primitive::Ordering::SeqCst);
-        format!("{inner} {} {dead}", remote.is_empty())
-    }
-
     /// Takes the lock, waiting for it.
     pub(crate) fn lock(&self) -> Held<'_> {
         Held { inner: self.look(), counted: true }

@@ -121,6 +121,3 @@ impl Classic {
         }
     }
 }
-
-#[cfg(all(test, not(loom)))]
-mod tests;

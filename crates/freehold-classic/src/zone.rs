@@ -181,44 +181,6 @@ impl Zone {
         inner.histogram = WorkHistogram::new();
     }
 
-    /// Every field that is not memory, as text.
-    #[cfg(all(test, not(loom)))]
-    pub(crate) fn fields_beside_memory(
-        &self,
-        of_inner: impl Fn(&ZoneInner) -> String,
-    ) -> [String; 2] {
-        use crate::primitive::Ordering::SeqCst;
-        let Self {
-            start,
-            end,
-            base,
-            node,
-            // Which frame and which block is what, and so how many are free and where.
-            frames: _,
-            blocks: _,
-            free: _,
-            free_cma: _,
-            free_high_atomic: _,
-            nonempty: _,
-            high_atomic_blocks: _,
-            managed,
-            has_cma,
-            marks,
-            boost,
-            below_high,
-            reclaim,
-            lock,
-            // The CPUs' are looked at one by one.
-            pcps: _,
-            on,
-        } = self;
-        let (boost, below_high) = (boost.load(SeqCst), below_high.load(SeqCst));
-        let reclaim = reclaim.load(SeqCst);
-        let fixed = format!("{start} {end} {base} {node} {managed} {has_cma} {marks:?} {on:?}");
-        let inner = of_inner(&lock.0.lock().unwrap());
-        [fixed, format!("{boost} {below_high} {reclaim} {inner}")]
-    }
-
     /// The pageblock of `frame`.
     #[inline]
     pub(crate) fn block_of(&self, frame: u32) -> u32 {

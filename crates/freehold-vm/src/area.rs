@@ -5,6 +5,7 @@ use core::fmt;
 
 use freehold::{AllocError, FreeError};
 
+use crate::stats::counters;
 use crate::{Access, MapError, Vpn};
 #[cfg(doc)]
 use crate::{Mmu, Vmalloc};
@@ -104,29 +105,29 @@ impl fmt::Display for VmallocError {
 
 impl core::error::Error for VmallocError {}
 
-/// What a [`Vmalloc`] has done.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[non_exhaustive]
-pub struct VmallocStats {
-    /// Areas made.
-    pub areas: u64,
-    /// Areas freed.
-    pub areas_freed: u64,
-    /// Frames allocated.
-    pub frames: u64,
-    /// Frames freed.
-    pub frames_freed: u64,
-    /// Calls of the page allocator for chunks of order 1 or more, or whole pageblocks.
-    pub large_allocs: u64,
-    /// Those that failed and lowered the cap.
-    pub large_failures: u64,
-    /// Runs of frames freed, each with one call; or frames, where [`Vmalloc::set_contig_free`] is
-    /// off.
-    pub frees: u64,
-    /// Calls of [`Mmu::map`].
-    pub maps: u64,
-    /// Calls of [`Mmu::unmap`].
-    pub unmaps: u64,
-    /// Calls of [`Mmu::flush`].
-    pub flushes: u64,
+counters! {
+    /// What a [`Vmalloc`] has done.
+    VmallocStats, Counters {
+        /// Areas made.
+        areas,
+        /// Areas freed.
+        areas_freed,
+        /// Frames allocated.
+        frames,
+        /// Frames freed.
+        frames_freed,
+        /// Calls of the page allocator for chunks of order 1 or more, or whole pageblocks.
+        large_allocs,
+        /// Those that failed and lowered the cap.
+        large_failures,
+        /// Runs of frames freed, each with one call; or frames, where [`Vmalloc::set_contig_free`] is
+        /// off.
+        frees,
+        /// Calls of [`Mmu::map`].
+        maps,
+        /// Calls of [`Mmu::unmap`].
+        unmaps,
+        /// Calls of [`Mmu::flush`].
+        flushes,
+    }
 }

@@ -168,46 +168,6 @@ pub trait Mmu: Sync {
     }
 }
 
-impl<M: Mmu> Mmu for &M {
-    fn map(
-        &self,
-        space: SpaceId,
-        at: Vpn,
-        frames: FrameRange,
-        access: Access,
-        leaf: Order,
-    ) -> Result<(), MapError> {
-        (**self).map(space, at, frames, access, leaf)
-    }
-    fn unmap(&self, space: SpaceId, range: VpnRange) {
-        (**self).unmap(space, range);
-    }
-    fn flush(&self, batch: &[Flush]) {
-        (**self).flush(batch);
-    }
-    fn relax(&self) {
-        (**self).relax();
-    }
-    fn load(&self, slots: Slots<'_>) -> Entry {
-        (**self).load(slots)
-    }
-    fn map_entries(&self, slots: Slots<'_>, first: Entry) -> Result<(), MapError> {
-        (**self).map_entries(slots, first)
-    }
-    fn restore(&self, slots: Slots<'_>, first: Entry) {
-        (**self).restore(slots, first);
-    }
-    fn get_and_clear(&self, slots: Slots<'_>) -> Entry {
-        (**self).get_and_clear(slots)
-    }
-    fn clear_bits(&self, slots: Slots<'_>, bits: Entry) -> Entry {
-        (**self).clear_bits(slots, bits)
-    }
-    fn replace(&self, slots: Slots<'_>, old: Entry, new: Entry) -> Result<(), Entry> {
-        (**self).replace(slots, old, new)
-    }
-}
-
 /// How many ranges, and how many folios, one flush can serve. Linux frees reclaimed folios 31 at a
 /// time, as many as fit its folio batch; a flush that interrupts every CPU costs as much as freeing
 /// dozens of folios, so this is larger.

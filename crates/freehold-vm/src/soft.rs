@@ -15,7 +15,7 @@ use freehold::{FrameRange, Order, Pfn};
 
 use crate::lock::Spin;
 use crate::primitive::relax;
-use crate::stats::{Counter, count};
+use crate::stats::{count, counters};
 use crate::{Access, Entry, Fault, Flush, MapError, Mmu, Slots, Space, SpaceId, Vpn, VpnRange};
 
 /// Translations in a modelled TLB. Each page has one place in it.
@@ -28,47 +28,32 @@ struct Cached {
     entry: Entry,
 }
 
-/// What a [`SoftMmu`] has been asked to do.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[non_exhaustive]
-pub struct SoftStats {
-    /// Calls of [`Mmu::map`].
-    pub maps: u64,
-    /// Pages they mapped.
-    pub pages_mapped: u64,
-    /// Calls of [`Mmu::unmap`].
-    pub unmaps: u64,
-    /// Calls of [`Mmu::flush`].
-    pub flushes: u64,
-    /// Ranges they were given.
-    pub ranges_flushed: u64,
-    /// Pages in those.
-    pub pages_flushed: u64,
-    /// Calls of [`Mmu::map_entries`].
-    pub entry_maps: u64,
-    /// Calls of [`Mmu::get_and_clear`].
-    pub clears: u64,
-    /// Entries that they cleared; a PMD is one.
-    pub entries_cleared: u64,
-    /// Calls of [`Mmu::restore`].
-    pub restores: u64,
-    /// Accesses served from a modelled TLB.
-    pub tlb_hits: u64,
-}
-
-#[derive(Default)]
-struct Counters {
-    maps: Counter,
-    pages_mapped: Counter,
-    unmaps: Counter,
-    flushes: Counter,
-    ranges_flushed: Counter,
-    pages_flushed: Counter,
-    entry_maps: Counter,
-    clears: Counter,
-    entries_cleared: Counter,
-    restores: Counter,
-    tlb_hits: Counter,
+counters! {
+    /// What a [`SoftMmu`] has been asked to do.
+    SoftStats, Counters {
+        /// Calls of [`Mmu::map`].
+        maps,
+        /// Pages they mapped.
+        pages_mapped,
+        /// Calls of [`Mmu::unmap`].
+        unmaps,
+        /// Calls of [`Mmu::flush`].
+        flushes,
+        /// Ranges they were given.
+        ranges_flushed,
+        /// Pages in those.
+        pages_flushed,
+        /// Calls of [`Mmu::map_entries`].
+        entry_maps,
+        /// Calls of [`Mmu::get_and_clear`].
+        clears,
+        /// Entries that they cleared; a PMD is one.
+        entries_cleared,
+        /// Calls of [`Mmu::restore`].
+        restores,
+        /// Accesses served from a modelled TLB.
+        tlb_hits,
+    }
 }
 
 /// The machine in software, with so many CPUs.
@@ -105,20 +90,7 @@ impl<const CPUS: usize> SoftMmu<CPUS> {
     /// What has been counted so far. Takes no lock.
     #[must_use]
     pub fn stats(&self) -> SoftStats {
-        let c = &self.counters;
-        SoftStats {
-            maps: c.maps.get(),
-            pages_mapped: c.pages_mapped.get(),
-            unmaps: c.unmaps.get(),
-            flushes: c.flushes.get(),
-            ranges_flushed: c.ranges_flushed.get(),
-            pages_flushed: c.pages_flushed.get(),
-            entry_maps: c.entry_maps.get(),
-            clears: c.clears.get(),
-            entries_cleared: c.entries_cleared.get(),
-            restores: c.restores.get(),
-            tlb_hits: c.tlb_hits.get(),
-        }
+        self.counters.read()
     }
 
     /// Whether any CPU has a translation to one of these frames: none may when they are freed.

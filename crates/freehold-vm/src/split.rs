@@ -10,8 +10,6 @@
 //! something to do. To the unmapping that looks like somebody using the folio: it stops half-way,
 //! and now the folio really is partly mapped.
 
-use freehold::Pfn;
-
 use crate::folio::{NIL, flag};
 use crate::frames::free_what_can_be;
 use crate::primitive::{Ordering, Plain, fence};
@@ -181,12 +179,5 @@ impl<'m, M: Mmu> Vm<'m, M> {
             split += u64::from(self.deferred_split(frames, folio)?);
         }
         Ok(split)
-    }
-
-    /// The frames of a page's folio, for those who look: first frame and number of frames.
-    #[must_use]
-    pub fn folio_of(&self, pfn: Pfn) -> Option<(Folio, u64)> {
-        let state = self.folio_state(pfn)?;
-        Some((state.folio, state.order.frames()))
     }
 }

@@ -35,7 +35,7 @@ pub(crate) struct Mutant {
     /// What the original is for.
     pub(crate) why: String,
     /// What probably notices it soonest: `lib::TEST` and `loom::TEST` of its sources,
-    /// or `suite::FILE::TEST` of `tests/suite`.
+    /// or `suite::FILE::TEST` of `tests/suite`, which may be a table `FILE/TEST.txt`.
     #[serde(default)]
     first: Option<String>,
     /// Why no test notices it, where that is so.
@@ -139,9 +139,12 @@ mod tests {
             let Some((program, test)) = mutant.first() else { continue };
             let found = match (program, test.split_once("::")) {
                 ("lib" | "loom", _) => own.contains(&format!("fn {test}")),
+                // A test, or a table with a test of its own.
                 ("suite", Some((module, test))) => {
                     let file = suite.join(module).with_extension("rs");
-                    text_of(&file).is_ok_and(|text| text.contains(&format!("fn {test}")))
+                    let table = suite.join(module).join(test).with_extension("txt");
+                    table.exists()
+                        || text_of(&file).is_ok_and(|text| text.contains(&format!("fn {test}")))
                 }
                 _ => false,
             };

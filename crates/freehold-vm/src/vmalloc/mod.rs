@@ -28,12 +28,11 @@ mod free;
 
 use freehold::FrameRange;
 
-use crate::area::{VmallocError, VmallocStats};
+use crate::area::{Counters, VmallocError, VmallocStats};
 use crate::interval::{InsertError, IntervalNode, IntervalTree};
 use crate::lock::Spin;
 use crate::primitive::{AtomicBool, Plain};
 use crate::runs::{RunArena, RunNode, Runs};
-use crate::stats::Counter;
 use crate::{Mmu, SpaceId, Vpn, VpnRange};
 
 /// Frames asked for at a time when single frames are allocated in bulk (as in Linux).
@@ -61,20 +60,6 @@ pub struct Area {
 pub(crate) struct State<'m> {
     pub(crate) areas: IntervalTree<'m, Area>,
     pub(crate) runs: RunArena<'m>,
-}
-
-#[derive(Default)]
-pub(crate) struct Counters {
-    areas: Counter,
-    pub(crate) areas_freed: Counter,
-    frames: Counter,
-    frames_freed: Counter,
-    large_allocs: Counter,
-    large_failures: Counter,
-    frees: Counter,
-    maps: Counter,
-    unmaps: Counter,
-    pub(crate) flushes: Counter,
 }
 
 /// Virtual areas in a range of an address space. Any number of threads may call. See the
@@ -138,19 +123,7 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
     /// What has been done so far. Takes no lock.
     #[must_use]
     pub fn stats(&self) -> VmallocStats {
-        let c = &self.counters;
-        VmallocStats {
-            areas: c.areas.get(),
-            areas_freed: c.areas_freed.get(),
-            frames: c.frames.get(),
-            frames_freed: c.frames_freed.get(),
-            large_allocs: c.large_allocs.get(),
-            large_failures: c.large_failures.get(),
-            frees: c.frees.get(),
-            maps: c.maps.get(),
-            unmaps: c.unmaps.get(),
-            flushes: c.flushes.get(),
-        }
+        self.counters.read()
     }
 
     /// Reserves virtual pages. Nobody gets at them before [`Self::publish`].
