@@ -8,7 +8,7 @@ use clap::Args;
 use crate::cli::error::CliError;
 use crate::cli::given::{Printed, Shown};
 use crate::cli::input::TraceFile;
-use crate::cli::size::{Memory, parse_memory, parse_percent, whole};
+use crate::cli::size::{Memory, parse_memory, whole};
 use crate::cli::target::Target;
 use crate::cli::{Outcome, given, output, stop};
 use crate::engines::EngineSpec;
@@ -37,7 +37,6 @@ Examples:
   freehold simulate -w kernel-build-like --cpus 1,4,16,64,256,1024 --picture build.svg
   freehold simulate -w kernel-build-like --cpus 1024 --nodes 8 --memory 128G
   freehold simulate -w trace --trace trace.parquet --cpus 2,64
-  freehold calibrate --validate                 simulated beside measured on this machine's own CPUs
 
 --json prints {\"command\": \"simulate\", \"seed\", \"verdict\", \"model\", \"rows\": \
 [{\"engine\", \"workload\", \"cpus\", \
@@ -89,17 +88,12 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_name = "N[,N]...", value_delimiter = ',', value_parser = whole(1..=NODES_MAX))]
     nodes: Vec<u16>,
 
-    /// Make this share of each zone CMA, which serves movable requests only: above 0 % up to 90 %.
-    /// A second table, and `cma` in the JSON, count what it serves.
-    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
-    cma: Option<f64>,
-
     /// The trace to play, for the workload 'trace'.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 
-    /// Constants that 'freehold calibrate --output' wrote. Default: those checked in, of a machine
-    /// that the output names.
+    /// A file of constants, as --json prints them under "model". Default: those built in, of a
+    /// machine that the output names.
     #[arg(long, value_name = "FILE")]
     model: Option<PathBuf>,
 
@@ -146,7 +140,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<Outcome, CliError> {
     if let Some(path) = args.picture.as_ref().filter(|_| !rows.is_empty()) {
         Target::PICTURE.write(path, plot::render(rows, &model))?;
     }
-    let document = Document::new(seeds(args)[0], &model, rows, None);
+    let document = Document::new(seeds(args)[0], &model, rows);
     output::result(&args.shown.printed, &document, |style| {
         if rows.is_empty() { String::new() } else { table(rows, &model, style) }
     })?;
@@ -269,7 +263,6 @@ fn scenarios(args: &SimulateArgs, engines: &[EngineSpec]) -> Result<Vec<Scenario
                             cpus,
                             frames,
                             nodes,
-                            cma: args.cma.unwrap_or(0.0),
                             seed,
                             think_ns: None,
                             measured: args.frames,

@@ -6,7 +6,6 @@ use serde::Serialize;
 
 use super::model::Model;
 use super::row::{Bound, Row, rate};
-use super::validation::ValidationRow;
 use crate::tables::better::Better;
 use crate::tables::number::counted as counted_as;
 use crate::tables::table::{Cell, Room, Style, Table, right, wrap};
@@ -25,19 +24,11 @@ pub struct Document<'a> {
     pub verdict: Option<String>,
     pub model: &'a Model,
     pub rows: &'a [Row],
-    /// Simulated beside measured, of `freehold calibrate --validate`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub validation: Option<&'a [ValidationRow]>,
 }
 
 impl<'a> Document<'a> {
-    pub fn new(
-        seed: u64,
-        model: &'a Model,
-        rows: &'a [Row],
-        validation: Option<&'a [ValidationRow]>,
-    ) -> Self {
-        Self { command: "simulate", seed, verdict: verdict(rows), model, rows, validation }
+    pub fn new(seed: u64, model: &'a Model, rows: &'a [Row]) -> Self {
+        Self { command: "simulate", seed, verdict: verdict(rows), model, rows }
     }
 }
 
@@ -73,9 +64,7 @@ pub fn memory(bytes: u64) -> String {
 
 /// Rows of one workload, machine and seed: what one table shows.
 fn groups(rows: &[Row]) -> impl Iterator<Item = &[Row]> {
-    let group = |row: &Row| {
-        (row.workload.clone(), row.memory_bytes, row.seed, row.nodes, row.cma.map(|cma| cma.frames))
-    };
+    let group = |row: &Row| (row.workload.clone(), row.memory_bytes, row.seed, row.nodes);
     rows.chunk_by(move |a, b| group(a) == group(b))
 }
 
@@ -177,18 +166,10 @@ pub fn table(rows: &[Row], model: &Model, style: Style) -> String {
         let memory = memory(first.memory_bytes);
         let nodes =
             if first.nodes > 1 { format!(" on {} nodes", first.nodes) } else { String::new() };
-        let cma = first.cma.map_or_else(String::new, |cma| {
-            format!(", {} of it CMA", self::memory(cma.frames * freehold::FRAME_SIZE))
-        });
-        let title = format!(
-            "{}, {memory} of memory{nodes}{cma}, seed {}{think}",
-            first.workload, first.seed
-        );
+        let title =
+            format!("{}, {memory} of memory{nodes}, seed {}{think}", first.workload, first.seed);
         let _ = writeln!(text, "{}", wrap(&title, style, ""));
         let _ = writeln!(text, "{}\n", group_table(part, style));
-        if first.cma.is_some() {
-            let _ = writeln!(text, "{}\n", cma_table(part, style));
-        }
     }
     let bystanders = if rows.iter().any(|row| row.bystander_p999_ns.is_some()) {
         ", of the bystanders' calls where there are any"
@@ -208,10 +189,6 @@ pub fn table(rows: &[Row], model: &Model, style: Style) -> String {
         model.machine
     );
     let _ = writeln!(text, "{}", wrap(&legend, style, ""));
-    let note = validation_note(rows);
-    if !note.is_empty() {
-        let _ = writeln!(text, "{}", wrap(&note, style, "  "));
-    }
     text
 }
 
@@ -239,7 +216,7 @@ fn group_table(rows: &[Row], style: Style) -> String {
         let mut cells = vec![right(cpus), Cell::new(&row.engine)];
         let p999 = row.bystander_p999_ns.unwrap_or(row.latency_p999_ns);
         let numbers = [
-            format!("{}{}", rate(row.frames_per_second), if row.is_off() { " *" } else { "" }),
+            rate(row.frames_per_second),
             percent(row.zone_lock_wait_share),
             percent(row.pcp_lock_wait_share),
             percent(row.line_wait_share),
@@ -256,50 +233,4 @@ fn group_table(rows: &[Row], style: Style) -> String {
         table.row(cells);
     }
     table.render(style)
-}
-
-/// What CMA served, from the start on.
-fn cma_table(rows: &[Row], style: Style) -> String {
-    let mut table = Table::new([
-        ("CPUs", Room::Always),
-        ("engine", Room::Always),
-        ("movable by CMA", Room::Always),
-        ("CMA free, lowest", Room::GivesWay(1)),
-        ("at the end", Room::GivesWay(1)),
-        ("failed while free", Room::GivesWay(0)),
-        ("movable", Room::GivesWay(2)),
-    ]);
-    let cells = |row: &Row| {
-        let cma = row.cma.unwrap_or_default();
-        let numbers = [
-            percent(cma.share()),
-            thousands(cma.free_lowest),
-            thousands(cma.free_end),
-            thousands(cma.failed_while_free),
-            thousands(cma.failed_movable),
-        ];
-        [right(row.cpus), Cell::new(&row.engine)]
-            .into_iter()
-            .chain(numbers.map(right))
-            .collect::<Vec<_>>()
-    };
-    rows.iter().for_each(|row| table.row(cells(row)));
-    table.render(style)
-}
-
-/// How far the rows with a star were off where they were compared with real threads; empty where
-/// there are none.
-pub(super) fn validation_note(rows: &[Row]) -> String {
-    let off = |row: &Row| {
-        let percent = row.validation_difference_percent.unwrap_or_default();
-        format!("{} with {} {percent:+.0} %", row.workload, row.engine)
-    };
-    let said = unique(rows.iter().filter(|row| row.is_off()).map(off));
-    if said.is_empty() {
-        return String::new();
-    }
-    format!(
-        "* Against real threads on 2 CPUs the simulated frames/s were off by: {}.\n",
-        said.join(", ")
-    )
 }

@@ -22,9 +22,8 @@ use super::row::{Bound, Row};
 use super::ticks::Ticks;
 use super::time::Time;
 use super::workloads::{DEPTH, Io, Kind, Message, Program, Setting, Step, TraceOps, programs};
-use crate::engine::{CmaBook, Counters, Request};
+use crate::engine::{Counters, Request};
 use crate::engines::{EngineError, EngineSpec, MachineConfig};
-use crate::replay::sizing;
 use crate::trials::defaults::TICK_MS;
 use crate::trials::simulated::{Simulated, accounted, with_simulated};
 
@@ -41,8 +40,6 @@ pub struct Scenario {
     pub frames: u64,
     /// Memory nodes: each has a zone with its share of memory, and its share of the CPUs.
     pub nodes: u16,
-    /// The share of memory that is CMA, 0 to 1.
-    pub cma: f64,
     pub seed: u64,
     /// Nanoseconds of other work per allocation; `None`: the workload's own.
     pub think_ns: Option<f64>,
@@ -83,7 +80,7 @@ pub enum SimulateError {
 }
 
 impl Scenario {
-    /// Of one node without CMA, with the seed 1 and what the workload has of its own.
+    /// Of one node, with the seed 1 and what the workload has of its own.
     pub fn new(engine: EngineSpec, workload: Kind, cpus: u16, frames: u64) -> Self {
         let (think_ns, measured, trace) = (None, None, None);
         Self {
@@ -92,7 +89,6 @@ impl Scenario {
             cpus,
             frames,
             nodes: 1,
-            cma: 0.0,
             seed: 1,
             think_ns,
             measured,
@@ -135,15 +131,7 @@ impl Scenario {
     }
 
     pub fn machine(&self) -> MachineConfig {
-        let config = MachineConfig {
-            nodes: self.nodes.max(1),
-            ..MachineConfig::new(self.frames, self.cpus)
-        };
-        let cma = |share| {
-            sizing::cma_frames(config.memory_frames / u64::from(config.nodes), share)
-                * u64::from(config.nodes)
-        };
-        MachineConfig { cma_frames: if self.cma > 0.0 { cma(self.cma) } else { 0 }, ..config }
+        MachineConfig { nodes: self.nodes.max(1), ..MachineConfig::new(self.frames, self.cpus) }
     }
 
     /// Nanoseconds of other work per allocation.
@@ -201,7 +189,7 @@ fn with_engine(
             reason,
         });
     }
-    Ok(row(scenario, model, (engine, config), &run, before))
+    Ok(row(scenario, (engine, config), &run, before))
 }
 
 /// The workload's name in the results; a trace's with its own.
@@ -215,12 +203,11 @@ fn workload_of(scenario: &Scenario) -> String {
 /// What came of a run, before which the engine had counted so many heavy barriers and so much else.
 fn row(
     scenario: &Scenario,
-    model: &Model,
     (engine, config): (&dyn Simulated, &MachineConfig),
     run: &Run<'_>,
     (barriers, before): (u64, Counters),
 ) -> Row {
-    let Scenario { workload, cpus, seed, .. } = *scenario;
+    let Scenario { cpus, seed, .. } = *scenario;
     let (memory, counters, live) = (engine.memory(), engine.counters(), run.live());
     let (tally, elapsed) = (&run.machine.tally, run.now - run.begun);
     let (all, time) = (elapsed.seconds() * f64::from(cpus), elapsed.seconds());
@@ -249,7 +236,6 @@ fn row(
         line_wait_share: share(tally.line_wait, all),
         think_share: share(tally.between, all),
         bound: Bound::default(),
-        validation_difference_percent: validated(model, workload.name(), scenario.engine.name()),
         zone_lock_busy_share: busiest(&tally.zones_held),
         zone_lock_acquisitions: tally.zone_holds,
         longest_hold_ns: tally.longest_hold.whole_ns(),
@@ -265,7 +251,6 @@ fn row(
         fallbacks: counters.fallbacks,
         failed: tally.failed,
         off_node: tally.off_node,
-        cma: run.machine.cma.as_ref().map(CmaBook::counts),
         remote_frees: counters.remote_frees,
         merges_zone: counters.merges_zone,
         merges_pcp: counters.merges_pcp,
@@ -487,23 +472,13 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// What is wrong with the engine at the end, in words: frames that are lost or there twice, or
-    /// CMA that is.
+    /// What is wrong with the engine at the end, in words: frames that are lost or there twice.
     fn finding(&self, engine: &dyn Simulated) -> Option<String> {
-        let cma = || self.machine.cma.as_ref()?.findings(&engine.blocks()).pop();
-        accounted(engine, self.live()).err().or_else(cma)
+        accounted(engine, self.live()).err()
     }
 
     /// Frames that programs have, or that are in messages.
     fn live(&self) -> u64 {
         self.posted + self.programs.iter().map(|program| program.live()).sum::<u64>()
     }
-}
-
-/// How far off the model was with this workload and engine, in per cent, on the most CPUs that it
-/// was compared on.
-fn validated(model: &Model, workload: &str, engine: &str) -> Option<f64> {
-    let same =
-        model.validated.iter().filter(|row| row.workload == workload && row.engine == engine);
-    same.max_by_key(|row| row.cpus).map(|row| row.difference_percent)
 }

@@ -2,15 +2,13 @@
 //! one another.
 //!
 //! A program is a state machine that does one call a step, so that simulated CPUs interleave call
-//! by call. It speaks to the world through [`Io`] only, which is either the simulator
-//! (`super::run`) or real threads and real engines (`super::validate`): what is compared there is
-//! one and the same code.
+//! by call. It speaks to the world through [`Io`] only, which is the simulator (`super::run`) or,
+//! without a notion of time, `freehold contiguity`.
 
 mod avalanche;
 mod kernel_build;
 mod pair;
 mod pass;
-mod rounds;
 mod trace;
 
 use std::sync::Arc;
@@ -79,10 +77,6 @@ pub trait Program: Send {
 kinds! {
     Kind, About, ("workload", "simulate --list"):
     Pair: pair::PAIR,
-    Bulk: rounds::BULK_ABOUT,
-    PageFault1: rounds::PAGE_FAULT_ABOUT,
-    ProducerConsumer: pass::PRODUCER_CONSUMER,
-    NetperfLike: pass::NETPERF_LIKE,
     ManyAllocFewFree: pass::MANY_ALLOC_FEW_FREE,
     FewAllocManyFree: pass::FEW_ALLOC_MANY_FREE,
     ExitAvalanche: avalanche::EXIT_AVALANCHE,
@@ -111,15 +105,9 @@ impl Kind {
         let cpus = cpus as u64;
         let (warm, measured, least) = match self {
             Self::Pair => (512, 2048, 1 << 18),
-            Self::Bulk => (rounds::BULK as u64, 2 * rounds::BULK as u64, 1 << 19),
-            Self::PageFault1 => (rounds::PAGE_FAULT as u64, rounds::PAGE_FAULT as u64, 1 << 19),
             Self::ExitAvalanche => (set, set, 1 << 18),
             Self::KernelBuildLike => (8192, 8192, 1 << 19),
-            Self::NetperfLike => (32768, 32768, 1 << 20),
-            Self::ProducerConsumer
-            | Self::ManyAllocFewFree
-            | Self::FewAllocManyFree
-            | Self::Trace => (4096, 6144, 1 << 19),
+            Self::ManyAllocFewFree | Self::FewAllocManyFree | Self::Trace => (4096, 6144, 1 << 19),
         };
         let (warm, measured) = (warm * cpus, measured * cpus);
         (
@@ -177,14 +165,6 @@ pub fn programs(setting: &Setting) -> Vec<Box<dyn Program>> {
         .map(|cpu| -> Box<dyn Program> {
             match setting.kind {
                 Kind::Pair => Box::new(pair::Pair::new(setting)),
-                Kind::Bulk => Box::new(rounds::Rounds::bulk(setting, cpu)),
-                Kind::PageFault1 => Box::new(rounds::Rounds::page_fault(setting, cpu)),
-                Kind::ProducerConsumer => {
-                    pass::pairs(setting, cpu, Order::ZERO, Migratetype::Movable)
-                }
-                Kind::NetperfLike => {
-                    pass::pairs(setting, cpu, pass::SOCKET, Migratetype::Unmovable)
-                }
                 Kind::ManyAllocFewFree => pass::many_to_few(setting, cpu),
                 Kind::FewAllocManyFree => pass::one_to_many(setting, cpu),
                 Kind::ExitAvalanche => avalanche::program(setting, cpu),
