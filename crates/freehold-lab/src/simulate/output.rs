@@ -6,11 +6,9 @@ use serde::Serialize;
 
 use super::model::Model;
 use super::row::{Bound, Row, rate};
-use crate::tables::better::Better;
-use crate::tables::number::counted as counted_as;
+use crate::tables::number::counted;
 use crate::tables::table::{Cell, Room, Style, Table, right, wrap};
 use crate::tables::{are_equal, thousands, unique};
-use crate::trials::verdict::{Question, sentence_but};
 
 /// What `--json` prints.
 #[derive(Serialize)]
@@ -68,24 +66,20 @@ fn groups(rows: &[Row]) -> impl Iterator<Item = &[Row]> {
     rows.chunk_by(move |a, b| group(a) == group(b))
 }
 
-/// So many workloads and machines have a sentence each; more are counted.
+/// Of so many workloads and machines each has a sentence; more are for the tables alone.
 const TOLD: usize = 4;
 
-/// Which engine allocates most with the most CPUs: a sentence for each workload and machine, or, of
-/// many, one that counts them. `None` for one engine.
+/// Which engine allocates most with the most CPUs: a sentence for each workload and machine. `None`
+/// for one engine, and of more than [`TOLD`].
 pub fn verdict(rows: &[Row]) -> Option<String> {
     let engines = unique(rows.iter().map(|row| row.engine.as_str()));
-    if engines.len() < 2 {
+    if engines.len() < 2 || groups(rows).count() > TOLD {
         return None;
-    }
-    let groups: Vec<&[Row]> = groups(rows).collect();
-    if groups.len() > TOLD {
-        return counted(&engines, &groups);
     }
     let several = |of: fn(&Row) -> String| unique(rows.iter().map(of)).len() > 1;
     let (workloads, machines) =
         (several(|row| row.workload.clone()), several(|row| row.memory_bytes.to_string()));
-    let said = groups.iter().filter_map(|group| {
+    let said = groups(rows).filter_map(|group| {
         let first = &group[0];
         let named = [
             workloads.then(|| first.workload.clone()),
@@ -115,7 +109,7 @@ fn of_group(engines: &[&str], group: &[Row]) -> Option<String> {
     // Of equal ones the first.
     let best = rows.iter().rev().max_by(most)?;
     let least = rows.iter().map(|row| row.frames_per_second).fold(f64::INFINITY, f64::min);
-    let cpus = counted_as(u64::from(best.cpus), "CPU");
+    let cpus = counted(u64::from(best.cpus), "CPU");
     if rows.len() < 2 || are_equal(least, best.frames_per_second) {
         return Some(format!("With {cpus} the engines' frames/s do not differ."));
     }
@@ -135,21 +129,6 @@ fn of_group(engines: &[&str], group: &[Row]) -> Option<String> {
     };
     let rate = rate(best.frames_per_second);
     Some(format!("With {cpus} {} allocates most: {rate} frames/s{limit}; {beside}", best.engine))
-}
-
-/// How often each engine allocates most. By how much is not said where its row is bound by think
-/// time: that would be a figure of the think time.
-fn counted(engines: &[&str], groups: &[&[Row]]) -> Option<String> {
-    const MOST: Question<'_> =
-        Question { best: "Most frames/s with the most CPUs", better: Better::More };
-    let found: Vec<_> = groups.iter().map(|group| with_most_cpus(engines, group)).collect();
-    let figures = |of: &Vec<Option<&Row>>| {
-        (MOST, of.iter().map(|row| row.map(|row| row.frames_per_second)).collect())
-    };
-    let cases: Vec<_> = found.iter().map(figures).collect();
-    sentence_but(engines, &cases, |case, engine| {
-        found[case][engine].is_some_and(|row| row.bound == Bound::Think)
-    })
 }
 
 /// The verdict, and a table for each workload and size of memory.
