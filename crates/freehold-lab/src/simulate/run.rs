@@ -11,7 +11,6 @@
 //! it is at that moment.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use freehold::{FRAME_SIZE, Order, PAGEBLOCK_FRAMES, Pfn};
 
@@ -21,7 +20,7 @@ use super::queue::Queue;
 use super::row::{Bound, Row};
 use super::ticks::Ticks;
 use super::time::Time;
-use super::workloads::{DEPTH, Io, Kind, Message, Program, Setting, Step, TraceOps, programs};
+use super::workloads::{DEPTH, Io, Kind, Message, Program, Setting, Step, programs};
 use crate::engine::{Counters, Request};
 use crate::engines::{EngineError, EngineSpec, MachineConfig};
 use crate::trials::defaults::TICK_MS;
@@ -47,8 +46,6 @@ pub struct Scenario {
     pub measured: Option<u64>,
     /// Simulated milliseconds between two ticks of a CPU; 0: it never ticks.
     pub tick_ms: f64,
-    /// The trace, for [`Kind::Trace`].
-    pub trace: Option<Arc<TraceOps>>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -66,12 +63,6 @@ pub enum SimulateError {
         "{nodes} nodes of {cpus} CPUs and {memory_mib} MiB: each needs a CPU and {NODE_MIB} MiB"
     )]
     TooManyNodes { nodes: u16, cpus: u16, memory_mib: u64 },
-    /// Too little memory for a trace, whose amounts are what was recorded.
-    #[error(
-        "{workload} on {cpus} CPUs has up to {needed_mib} MiB in use at once, and the machine has \
-         {memory_mib} MiB"
-    )]
-    TooLittleMemory { workload: Kind, cpus: u16, needed_mib: u64, memory_mib: u64 },
     /// A defect of an engine, found at the end.
     #[error(
         "engine {engine} lost frames or failed its checks after {workload} on {cpus} CPUs: {reason}"
@@ -82,7 +73,7 @@ pub enum SimulateError {
 impl Scenario {
     /// Of one node, with the seed 1 and what the workload has of its own.
     pub fn new(engine: EngineSpec, workload: Kind, cpus: u16, frames: u64) -> Self {
-        let (think_ns, measured, trace) = (None, None, None);
+        let (think_ns, measured) = (None, None);
         Self {
             engine,
             workload,
@@ -93,7 +84,6 @@ impl Scenario {
             think_ns,
             measured,
             tick_ms: TICK_MS,
-            trace,
         }
     }
 
@@ -111,21 +101,6 @@ impl Scenario {
         let Self { nodes, cpus, frames, .. } = *self;
         if nodes > 1 && (nodes > cpus || mib(frames) / u64::from(nodes) < NODE_MIB) {
             return Err(SimulateError::TooManyNodes { nodes, cpus, memory_mib: mib(frames) });
-        }
-        // All other workloads do with what there is: see `Setting::scaled`.
-        let Some(trace) = self.trace.as_ref().filter(|_| self.workload == Kind::Trace) else {
-            return Ok(());
-        };
-        let live = u64::from(self.cpus.div_ceil(trace.cpus.max(1))) * trace.peak_frames;
-        // An eighth more: watermarks, and blocks that are begun.
-        let needed = live + live / 8 + Order::LINUX_MAX.frames();
-        if needed > self.frames {
-            return Err(SimulateError::TooLittleMemory {
-                workload: self.workload,
-                cpus: self.cpus,
-                needed_mib: mib(needed),
-                memory_mib: mib(self.frames),
-            });
         }
         Ok(())
     }
@@ -156,24 +131,13 @@ fn with_engine(
 ) -> Result<Row, SimulateError> {
     let Scenario { workload, cpus, seed, .. } = *scenario;
     let think_ns = scenario.think();
-    let setting = Setting {
-        kind: workload,
-        cpus,
-        frames: config.memory_frames,
-        seed,
-        think_ns,
-        trace: scenario.trace.clone(),
-    };
+    let setting = Setting { kind: workload, cpus, frames: config.memory_frames, seed, think_ns };
     engine.start();
     let machine = Machine::new(engine, model, config);
-    let (warm, measured) = match &scenario.trace {
-        // A trace is played once, all of it.
-        Some(_) if workload == Kind::Trace => (0, u64::MAX),
-        _ => scenario.measured.map_or_else(
-            || workload.stretch(cpus, config.memory_frames),
-            |frames| (frames / 2, frames),
-        ),
-    };
+    let (warm, measured) = scenario.measured.map_or_else(
+        || workload.stretch(cpus, config.memory_frames),
+        |frames| (frames / 2, frames),
+    );
     let ticks = Ticks::new(cpus, scenario.tick_ms);
     let mut run = Run::new(machine, model, programs(&setting), ticks);
     run.until(warm);
@@ -192,14 +156,6 @@ fn with_engine(
     Ok(row(scenario, (engine, config), &run, before))
 }
 
-/// The workload's name in the results; a trace's with its own.
-fn workload_of(scenario: &Scenario) -> String {
-    match (scenario.workload, &scenario.trace) {
-        (Kind::Trace, trace) => format!("trace:{}", trace.as_ref().map_or("", |trace| &trace.name)),
-        (workload, _) => workload.name().to_owned(),
-    }
-}
-
 /// What came of a run, before which the engine had counted so many heavy barriers and so much else.
 fn row(
     scenario: &Scenario,
@@ -216,7 +172,7 @@ fn row(
     let used_blocks = (memory.managed_frames / PAGEBLOCK_FRAMES).saturating_sub(memory.free_blocks);
     let row = Row {
         engine: scenario.engine.name().to_owned(),
-        workload: workload_of(scenario),
+        workload: scenario.workload.name().to_owned(),
         cpus,
         nodes: config.nodes,
         memory_bytes: config.memory_frames * FRAME_SIZE,
@@ -468,7 +424,6 @@ impl<'a> Run<'a> {
                     }
                 }
             }
-            Step::Finished => {}
         }
     }
 

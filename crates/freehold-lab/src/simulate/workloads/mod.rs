@@ -9,9 +9,6 @@ mod avalanche;
 mod kernel_build;
 mod pair;
 mod pass;
-mod trace;
-
-use std::sync::Arc;
 
 use freehold::{AllocFlags, Migratetype, Order, Pfn};
 use serde::Serialize;
@@ -19,8 +16,6 @@ use serde::Serialize;
 use crate::engine::Request;
 use crate::trials::kinds::kinds;
 use crate::trials::random::Random;
-
-pub use trace::TraceOps;
 
 /// Frames in a message from CPU to CPU.
 pub const MESSAGE: usize = 64;
@@ -54,7 +49,6 @@ pub enum Step {
     Full(u16),
     /// It waits for all that take part in the barrier.
     Barrier,
-    Finished,
 }
 
 /// One CPU's program.
@@ -81,7 +75,6 @@ kinds! {
     FewAllocManyFree: pass::FEW_ALLOC_MANY_FREE,
     ExitAvalanche: avalanche::EXIT_AVALANCHE,
     KernelBuildLike: kernel_build::KERNEL_BUILD_LIKE,
-    Trace: trace::TRACE,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
@@ -107,7 +100,7 @@ impl Kind {
             Self::Pair => (512, 2048, 1 << 18),
             Self::ExitAvalanche => (set, set, 1 << 18),
             Self::KernelBuildLike => (8192, 8192, 1 << 19),
-            Self::ManyAllocFewFree | Self::FewAllocManyFree | Self::Trace => (4096, 6144, 1 << 19),
+            Self::ManyAllocFewFree | Self::FewAllocManyFree => (4096, 6144, 1 << 19),
         };
         let (warm, measured) = (warm * cpus, measured * cpus);
         (
@@ -118,7 +111,7 @@ impl Kind {
 }
 
 /// What a program is made for.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Setting {
     pub kind: Kind,
     pub cpus: u16,
@@ -127,8 +120,6 @@ pub struct Setting {
     pub seed: u64,
     /// Nanoseconds of other work per allocation.
     pub think_ns: f64,
-    /// The trace, for [`Kind::Trace`].
-    pub trace: Option<Arc<TraceOps>>,
 }
 
 impl Setting {
@@ -155,12 +146,6 @@ impl Setting {
 
 pub fn programs(setting: &Setting) -> Vec<Box<dyn Program>> {
     let cpus = setting.cpus;
-    if setting.kind == Kind::Trace {
-        return setting
-            .trace
-            .as_ref()
-            .map_or_else(Vec::new, |trace| trace::programs(trace, setting));
-    }
     (0..cpus)
         .map(|cpu| -> Box<dyn Program> {
             match setting.kind {
@@ -168,9 +153,7 @@ pub fn programs(setting: &Setting) -> Vec<Box<dyn Program>> {
                 Kind::ManyAllocFewFree => pass::many_to_few(setting, cpu),
                 Kind::FewAllocManyFree => pass::one_to_many(setting, cpu),
                 Kind::ExitAvalanche => avalanche::program(setting, cpu),
-                Kind::KernelBuildLike | Kind::Trace => {
-                    Box::new(kernel_build::KernelBuild::new(setting, cpu))
-                }
+                Kind::KernelBuildLike => Box::new(kernel_build::KernelBuild::new(setting, cpu)),
             }
         })
         .collect()

@@ -137,13 +137,12 @@ fn the_verdict_is_that_of_the_rows() {
 
 #[test]
 fn mistakes_are_named_with_what_to_do() {
-    let cases: [(&[&str], &str); 8] = [
+    let cases: [(&[&str], &str); 7] = [
         (&["-w", "kernel-build"], "did you mean 'kernel-build-like'"),
         (&["--cpus", "0"], "0 is out of range: 1 to 1,024"),
         (&["--cpus", "1025"], "1,025 is out of range: 1 to 1,024"),
         (&["-e", "vanila"], "did you mean 'vanilla'"),
         (&["-w", "exit-avalanche", "--cpus", "1"], "give it more: --cpus 2"),
-        (&["-w", "trace"], "--trace"),
         (&["--model", "/nowhere/model.json"], "freehold simulate --json"),
         (&["--picture", "/nowhere/x.svg"], "there is no folder /nowhere"),
     ];
@@ -151,30 +150,6 @@ fn mistakes_are_named_with_what_to_do() {
         simulate(args).assert().code(2).stderr(contains(message));
     }
     simulate(&["--picture", "x.png"]).assert().code(2).stderr(contains("x.svg"));
-}
-
-fn sample() -> String {
-    format!("{}/../../data/page-cache-churn.parquet", env!("CARGO_MANIFEST_DIR"))
-}
-
-#[test]
-fn a_trace_is_spread_over_cpus() {
-    let trace = sample();
-    let args =
-        ["-w", "trace", "--trace", &trace, "--cpus", "2,6", "-e", "freehold", "--memory", "2G"];
-    let document = json(&args);
-    let rows = document["rows"].as_array().unwrap();
-    let frames: Vec<u64> = rows.iter().map(|row| row["frames"].as_u64().unwrap()).collect();
-    // Recorded on two CPUs: six play three copies.
-    assert_eq!(frames[1], 3 * frames[0]);
-    assert!(frames[0] > 0 && rows[0]["workload"].as_str().unwrap().starts_with("trace:"));
-}
-
-#[test]
-fn a_trace_needs_as_much_memory_as_was_recorded() {
-    let trace = sample();
-    let args = ["-w", "trace", "--trace", &trace, "--cpus", "64", "--memory", "64M"];
-    simulate(&args).assert().code(2).stderr(contains("give it more: --memory"));
 }
 
 #[test]

@@ -18,7 +18,6 @@ fn row(cpus: u16, model: &Model) -> Row {
         think_ns: None,
         measured: Some(100_000),
         tick_ms: TICK_MS,
-        trace: None,
     };
     simulate(&scenario, model).unwrap()
 }

@@ -1,6 +1,5 @@
 //! The simulator as a library: the same every time, no frame lost, locks as queues, exact counts.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use freehold::{AllocFlags, Migratetype, Order};
@@ -9,7 +8,7 @@ use freehold_lab::engines::{EngineSpec, MachineConfig};
 use freehold_lab::simulate::machine::Machine;
 use freehold_lab::simulate::many::simulate_all;
 use freehold_lab::simulate::time::Time;
-use freehold_lab::simulate::workloads::{Setting, TraceOps};
+use freehold_lab::simulate::workloads::Setting;
 use freehold_lab::simulate::{Bound, Kind, Model, Row, Scenario, SimulateError, simulate};
 use freehold_lab::trials::defaults::TICK_MS;
 use freehold_lab::trials::simulated::with_simulated;
@@ -33,7 +32,6 @@ fn scenario(engine: &str, workload: Kind, cpus: u16) -> Scenario {
         // Quick also without optimisation.
         measured: Some(30_000),
         tick_ms: TICK_MS,
-        trace: None,
     }
 }
 
@@ -71,7 +69,7 @@ fn the_same_scenario_gives_the_same_row_and_another_seed_another_one() {
 /// of engine.
 #[test]
 fn no_frame_is_lost_whatever_the_workload() {
-    for kind in Kind::ALL.into_iter().filter(|&kind| kind != Kind::Trace) {
+    for kind in Kind::ALL {
         for engine in ["vanilla", "pcp-buddy", "pcp-buddy-fixed", "freehold"] {
             let few = Scenario { measured: Some(10_000), ..scenario(engine, kind, 3) };
             let row = run(&Scenario { frames: 2 * FRAMES, ..few });
@@ -359,16 +357,12 @@ fn what_cannot_be_is_refused() {
         check(scenario("vanilla", Kind::ExitAvalanche, 1)),
         SimulateError::TooFewCpus { .. }
     ));
-    let trace =
-        Some(Arc::new(TraceOps { cpus: 1, peak_frames: FRAMES / 8, ..TraceOps::default() }));
-    let many = Scenario { trace, ..scenario("vanilla", Kind::Trace, 64) };
-    assert!(matches!(check(many), SimulateError::TooLittleMemory { .. }));
 }
 
 /// Workloads are smaller where memory is: 1,024 CPUs with 2 MiB each, and two with hardly any.
 #[test]
 fn any_number_of_cpus_is_simulated_on_any_memory() {
-    for kind in Kind::ALL.into_iter().filter(|&kind| kind != Kind::Trace) {
+    for kind in Kind::ALL {
         for engine in ["vanilla", "freehold"] {
             let small = Scenario {
                 frames: 1024 * 512,
@@ -386,14 +380,8 @@ fn any_number_of_cpus_is_simulated_on_any_memory() {
 
 #[test]
 fn where_there_is_memory_workloads_are_as_large_as_ever() {
-    let setting = |frames| Setting {
-        kind: Kind::KernelBuildLike,
-        cpus: 4,
-        frames,
-        seed: 1,
-        think_ns: 0.0,
-        trace: None,
-    };
+    let setting =
+        |frames| Setting { kind: Kind::KernelBuildLike, cpus: 4, frames, seed: 1, think_ns: 0.0 };
     assert_eq!(setting(1 << 20).scaled(8192), 8192);
     // A ninth and 4 MiB are left: of 16 MiB a CPU room for 3,413 frames.
     assert_eq!(setting(4 * 4096).scaled(8192), 3413);
