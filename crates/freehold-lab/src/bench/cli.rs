@@ -64,7 +64,7 @@ const RUNS: usize = 7;
 const QUICK_RUNS: usize = 4;
 
 #[derive(Args, Clone, PartialEq, Eq, Debug)]
-#[command(after_help = HELP, after_long_help = long_help())]
+#[command(after_help = HELP)]
 pub(crate) struct BenchArgs {
     /// Benchmarks to run; --list describes them. Default: all.
     #[arg(value_name = "NAME")]
@@ -158,13 +158,6 @@ fn notes(report: &Report) {
     for what in &report.left_out {
         output::complain(&format!("warning: {what}"));
     }
-}
-
-/// What `--help` adds to `-h`: every benchmark and where it comes from. Paragraphs are one line
-/// each, as above.
-fn long_help() -> String {
-    let sources = Kind::ALL.iter().map(|kind| format!("  {kind}: {}.\n", kind.about().source));
-    format!("{HELP}\n\nBenchmarks and their sources:\n{}", sources.collect::<String>())
 }
 
 fn engines(args: &BenchArgs) -> Result<Vec<BenchEngine>, CliError> {

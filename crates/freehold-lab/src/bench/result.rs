@@ -1,11 +1,9 @@
 //! Figures of several runs, and what `--json` prints of them.
 
-use std::collections::BTreeMap;
-
 use serde::{Serialize, Serializer};
 
 use super::kind::Kind;
-use super::metric::{About, Metric};
+use super::metric::Metric;
 use crate::one_line::one_line;
 use crate::tables::better::Better;
 use crate::trials::significance;
@@ -172,8 +170,6 @@ pub struct Report {
     pub interrupted: bool,
     /// What was left out, and why: in words.
     pub left_out: Vec<String>,
-    /// What each benchmark is, as `--list` says it.
-    pub benchmarks: BTreeMap<&'static str, &'static About>,
     /// The figures: by benchmark, then metric, then engine.
     pub rows: Vec<Row>,
 }

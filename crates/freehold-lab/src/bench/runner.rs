@@ -116,7 +116,6 @@ fn run_here(
         cpus: cpus.numbers().take(usize::from(most)).collect(),
         pinned: cpus.pin(0),
         barrier: host.has_barrier(),
-        benchmarks: plan.benchmarks.iter().map(|kind| (kind.name(), kind.about())).collect(),
         ..Report::default()
     };
     // Relaxed: a flag that carries nothing.
