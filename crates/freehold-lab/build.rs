@@ -1,16 +1,14 @@
-//! Peers written in C that no registry of Rust has: what the features `llfree` and `dpdk` compile.
-//! Without them there is nothing to do.
+//! A peer written in C that no registry of Rust has: what the feature `llfree` compiles. Without it
+//! there is nothing to do.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     #[cfg(feature = "llfree")]
     llfree::compile();
-    #[cfg(feature = "dpdk")]
-    dpdk::compile();
 }
 
 /// Ends the build with what is missing, without a panic's backtrace.
-#[cfg(any(feature = "llfree", feature = "dpdk"))]
+#[cfg(feature = "llfree")]
 fn fail(text: &str) -> ! {
     eprintln!("{text}");
     std::process::exit(1);
@@ -62,45 +60,5 @@ mod llfree {
         if let Err(error) = build.try_compile("freehold_llfree") {
             super::fail(&format!("{error}\n{HELP}"));
         }
-    }
-}
-
-/// Our few calls into DPDK, whose own are inline functions of its headers; DPDK itself is linked
-/// from where pkg-config says it is.
-#[cfg(feature = "dpdk")]
-mod dpdk {
-    use std::process::Command;
-
-    const SHIM: &str = "src/bench/engines/dpdk_calls.c";
-    const HELP: &str = "The feature dpdk measures DPDK's mempool beside Freehold and needs DPDK \
-                        22.11 or newer: on \
-        Debian\n\n    apt-get install libdpdk-dev dpdk-dev pkg-config";
-
-    fn asked(words: &[&str]) -> String {
-        let program = std::env::var("PKG_CONFIG").unwrap_or_else(|_| "pkg-config".to_owned());
-        let done = Command::new(&program).args(words).arg("libdpdk").output();
-        match done {
-            Ok(done) if done.status.success() => {
-                String::from_utf8_lossy(&done.stdout).trim().to_owned()
-            }
-            Ok(done) => super::fail(&format!("{}{HELP}", String::from_utf8_lossy(&done.stderr))),
-            Err(error) => super::fail(&format!("{program}: {error}. {HELP}")),
-        }
-    }
-
-    pub(super) fn compile() {
-        println!("cargo::rerun-if-env-changed=PKG_CONFIG");
-        println!("cargo::rerun-if-changed={SHIM}");
-        asked(&["--atleast-version=22.11"]);
-        let mut build = cc::Build::new();
-        build.file(SHIM).std("gnu11").opt_level(3).debug(false).warnings(false);
-        // Among them the processor that DPDK's own inline functions need.
-        asked(&["--cflags"]).split_whitespace().for_each(|flag| _ = build.flag(flag));
-        build.compile("freehold_dpdk");
-        println!("cargo::rustc-link-search=native={}", asked(&["--variable=libdir"]));
-        // Of its many libraries those that a mempool is made of.
-        ["rte_mempool", "rte_eal"].into_iter().for_each(|library| {
-            println!("cargo::rustc-link-lib=dylib={library}");
-        });
     }
 }

@@ -190,20 +190,6 @@ impl Row {
             BenchEngine::Peer(Peer::Llfree) => {
                 self.run_on(&freehold_lab::bench::engines::LlfreeMachine::new(cpus, frames)?, n)
             }
-            #[cfg(feature = "dpdk")]
-            BenchEngine::Peer(Peer::Dpdk) => {
-                let orders = match self {
-                    Self::Pair(order) | Self::Held(order) | Self::Used(order) if order > 0 => {
-                        vec![0, order.into()]
-                    }
-                    _ => vec![0],
-                };
-                let single = frames.min(2 * GIB);
-                let machine =
-                    freehold_lab::bench::engines::DpdkMachine::with(&orders, single, cpus)?;
-                // Its end would be counted: it takes every free object out of the ring.
-                self.run_on(Box::leak(Box::new(machine)), n)
-            }
             BenchEngine::Peer(peer) => {
                 Err(peer.needs().unwrap_or_else(|| format!("{} is not counted", peer.name())))
             }

@@ -1,7 +1,7 @@
 //! The cost model: what each step of a call takes, in nanoseconds, on one machine.
 //!
-//! Every constant is measured by itself by `freehold calibrate` (its help says how),
-//! never fitted to the workloads that a validation compares. Which step a call takes is not
+//! Every constant was measured by itself, as its field says, on the machine that the model names;
+//! none was fitted to the workloads that it was compared on. Which step a call takes is not
 //! modelled: the engine itself is run, and says.
 //!
 //! ```text
@@ -110,9 +110,6 @@ pub struct Model {
     /// What the step of a workload costs by itself, with an engine that does nothing.
     pub caller_ns: f64,
     pub engines: BTreeMap<Family, EngineCosts>,
-    /// What it said beside real threads on that machine (`freehold calibrate --validate`).
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub validated: Vec<Validated>,
 }
 
 /// The measured constants of a record, by name.
@@ -133,24 +130,12 @@ measured! { Model, 10:
     rmw_ns transfer_ns line_ns chain_ns hold_ns bounce_ns barrier_ns message_ns zero_frame_ns caller_ns
 }
 
-/// A workload that was run on real threads as well.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Validated {
-    pub workload: String,
-    pub engine: String,
-    /// CPUs, and threads.
-    pub cpus: u16,
-    /// Simulated frames a second beside measured ones: how many per cent more.
-    pub difference_percent: f64,
-}
-
 /// The model that is used where none is given.
 const DEFAULT: &str = include_str!("default_model.json");
 
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
-    #[error("not a model that 'freehold calibrate' wrote: {0}")]
+    #[error("not a model as 'freehold simulate --json' prints it: {0}")]
     Malformed(#[from] serde_json::Error),
     #[error("the model's {name} is {value}: it must be a number of at least {least}")]
     Constant { name: String, value: f64, least: f64 },
@@ -168,7 +153,7 @@ impl Model {
         Self::parse(DEFAULT).expect("the checked-in model is read by a test")
     }
 
-    /// Reads what `freehold calibrate --output` wrote.
+    /// Reads JSON as `freehold simulate --json` prints it under `model`.
     pub fn parse(text: &str) -> Result<Self, ModelError> {
         let model: Self = serde_json::from_str(text)?;
         for (name, value, least) in model.constants() {

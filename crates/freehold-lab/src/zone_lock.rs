@@ -1,4 +1,4 @@
-//! Whether the zone lock is a problem: how long a replay says it was held, and what the calibrated
+//! Whether the zone lock is a problem: how long a replay says it was held, and what the cost
 //! model makes of that on machines with more CPUs.
 //!
 //! ```text

@@ -20,6 +20,9 @@ mod block;
 mod picture;
 mod render;
 // The laboratory's, without the laboratory: this program is built before it.
+#[path = "../../../crates/freehold-lab/src/draw/digits.rs"]
+#[allow(unreachable_pub)]
+mod digits;
 #[path = "../../../crates/freehold-lab/src/draw/panels.rs"]
 mod draw;
 #[path = "../../../crates/freehold-lab/src/draw/series.rs"]

@@ -19,6 +19,8 @@
 
 use serde_json::{Map, Value, json};
 
+use super::digits::thousands;
+
 /// The rows: of all items, or of the first so many.
 pub(super) fn rows(
     document: &Value,
@@ -244,19 +246,6 @@ fn shown(value: &Value, format: &str) -> String {
         (Value::Bool(false), _) => "no".to_owned(),
         (value, _) => value.to_string(),
     }
-}
-
-pub(super) fn thousands(n: u64) -> String {
-    let digits = n.to_string();
-    let first = digits.len() % 3;
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && at % 3 == first {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 #[cfg(test)]

@@ -8,8 +8,6 @@
 
 use freehold::{AllocError, BulkFreeError, CpuId, FrameRange, FreeError, Order, Pfn};
 
-use super::kind::Kind;
-use crate::engines::free_chunks;
 use crate::trials::simulated::{Simulated, accounted};
 
 /// Where every engine's memory starts: 4 GiB, as zone Normal does on x86-64.
@@ -65,11 +63,6 @@ pub trait Machine: Sync {
     fn is_memory(&self) -> bool {
         false
     }
-
-    /// Why a benchmark cannot be run on it; `None` where it can.
-    fn unsuited(&self, _kind: Kind) -> Option<&'static str> {
-        None
-    }
 }
 
 /// The calls of one CPU. All requests are movable, without flags: what page faults ask for.
@@ -118,15 +111,6 @@ pub trait Calls {
     fn free_folios(&mut self, frames: &[Pfn]) -> Result<(), Refused> {
         self.free_bulk(frames)
     }
-
-    /// Frees chunks, by one call where the engine has one.
-    #[inline(always)]
-    fn free_chunks(&mut self, chunks: &[(Pfn, Order)]) -> Result<(), Refused>
-    where
-        Self: Sized,
-    {
-        free_chunks(self, chunks, Self::free, Self::free_bulk)
-    }
 }
 
 /// Frames that munmap, exit and truncation free at a time: the kernel's folio batch.
@@ -149,9 +133,6 @@ pub enum Refused {
     NoMemory,
     #[error("{pfn} was handed out while it was in use")]
     Overlap { pfn: Pfn },
-    /// The engine has no such call; benchmarks that need it do not suit it ([`Machine::unsuited`]).
-    #[error("there is no such call")]
-    NoSuchCall,
     #[error("{frames} frames were still in use when all had been freed")]
     Kept { frames: u64 },
     #[error("there is no such CPU")]

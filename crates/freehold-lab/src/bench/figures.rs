@@ -1,10 +1,9 @@
-//! What one run of a benchmark found: figures by the metric's name, and latencies where it has any.
+//! What one run of a benchmark found: figures by the metric's name.
 
 use hdrhistogram::Histogram;
 
 use super::calls::Machine;
-use super::metric::{Metric, SHARED_WRITES, ZONE_LOCKS, ZONE_WORK};
-use super::sampler::{Sampled, Samples};
+use super::metric::{SHARED_WRITES, ZONE_LOCKS, ZONE_WORK};
 use crate::engine::Count;
 
 /// The figures of a run. A metric without one gets no row.
@@ -12,10 +11,6 @@ use crate::engine::Count;
 pub struct Figures {
     /// By the metric's name.
     pub values: Vec<(&'static str, f64)>,
-    /// Of metrics that were sampled, how many samples there were.
-    pub samples: Vec<(&'static str, Samples)>,
-    /// Every sample of one metric, in nanoseconds, under that metric's name.
-    pub latencies: Option<(&'static str, Histogram<u64>)>,
     /// What could not be measured here, and why.
     pub unavailable: Vec<String>,
 }
@@ -29,24 +24,6 @@ impl Figures {
 
     pub fn add(&mut self, metric: &'static str, value: f64) {
         self.values.push((metric, value));
-    }
-
-    /// With one that was sampled.
-    #[must_use]
-    pub fn with_sampled(mut self, metric: &'static str, sampled: Sampled) -> Self {
-        self.samples.push((metric, sampled.samples));
-        self.with(metric, sampled.per)
-    }
-
-    /// With a sampled one for each of these metrics, in their order, as far as there are so many.
-    #[must_use]
-    pub fn with_all_sampled(
-        self,
-        metrics: &[Metric],
-        sampled: impl IntoIterator<Item = Sampled>,
-    ) -> Self {
-        let each = metrics.iter().map(|metric| metric.name).zip(sampled);
-        each.fold(self, |figures, (name, sampled)| figures.with_sampled(name, sampled))
     }
 
     /// With what a meter has read.

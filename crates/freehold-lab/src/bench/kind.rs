@@ -23,7 +23,6 @@ names! {
     NearMark1024: "near-mark-1024",
     Tails: "tails",
     ExitAvalanche: "exit-avalanche",
-    Lazyfree: "lazyfree",
     Arena: "arena",
 }
 
@@ -47,7 +46,6 @@ impl Kind {
             Self::NearMark1024 => &steady::NEAR_MARK_1024,
             Self::Tails => &tails::ABOUT,
             Self::ExitAvalanche => &exit_avalanche::ABOUT,
-            Self::Lazyfree => &memory::lazyfree::ABOUT,
             Self::Arena => &memory::arena::ABOUT,
         }
     }

@@ -47,7 +47,7 @@ pub fn catalogue(kinds: &[Kind], style: Style) -> String {
         text.push('\n');
     }
     text.push_str(&wrap(
-        "Timed loops touch no memory of frames but in lazyfree and arena. Before the first run \
+        "Timed loops touch no memory of frames but in arena. Before the first run \
          every engine is warmed up \
          with its frames stamped; one that hands out a frame twice, or loses one, is an error.",
         style,

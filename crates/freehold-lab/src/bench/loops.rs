@@ -11,13 +11,12 @@
 //! engines keep their state in atomics and behind locks, whose accesses compilers do not leave out.
 
 use std::hint::black_box;
-use std::ops::Range;
 use std::time::Duration;
 
 use freehold::{CpuId, Order, Pfn};
 
 use super::calls::{Calls, Machine, Refused};
-use super::sampler::{Sampled, Sampler};
+use super::clock::timed;
 use crate::trials::random::Random;
 
 /// The CPU that the loops of this file play.
@@ -43,67 +42,46 @@ pub fn pairs<C: Calls, const ORDER: u8>(cpu: &mut C, n: u64) -> Result<(), Refus
 }
 
 /// Nanoseconds per pair.
-pub fn pair<M: Machine, const ORDER: u8>(machine: &M, n: u64) -> Result<Sampled, Refused> {
+pub fn pair<M: Machine, const ORDER: u8>(machine: &M, n: u64) -> Result<f64, Refused> {
     let mut cpu = machine.cpu(CPU)?;
     // Whatever the first allocation after a drain costs belongs to `bulk`.
     pairs::<_, ORDER>(&mut cpu, n / 16 + 1)?;
-    let mut sampler = Sampler::here();
-    sampler.calls(n, &mut |_, n| pairs::<_, ORDER>(&mut cpu, n))?;
-    Ok(sampler.end())
+    Ok(per(timed(|| pairs::<_, ORDER>(&mut cpu, n))?, n))
 }
 
 /// Allocates `n` frames and frees them, in several ways: nanoseconds a frame allocated one by one,
 /// freed in that order, freed in the reverse order, allocated [`BULK`] at a time, and freed so many
 /// at a time.
-pub fn bulk<M: Machine>(machine: &M, n: usize) -> Result<[Sampled; 5], Refused> {
+pub fn bulk<M: Machine>(machine: &M, n: usize) -> Result<[f64; 5], Refused> {
+    let each = |time| per(time, n as u64);
     let mut frames = vec![Pfn::default(); n];
     let mut cpu = machine.cpu(CPU)?;
-    let alloc = each_part(n, 1, &mut |part| alloc_all(&mut cpu, &mut frames[part]))?;
-    let free = each_part(n, 1, &mut |part| free_all(&mut cpu, frames[part].iter()))?;
+    let alloc = each(timed(|| alloc_all(&mut cpu, &mut frames))?);
+    let free = each(timed(|| free_all(&mut cpu, frames.iter()))?);
     drop(cpu);
 
     machine.drain();
     let mut cpu = machine.cpu(CPU)?;
     alloc_all(&mut cpu, &mut frames)?;
-    let free_reversed = each_part(n, 1, &mut |part| {
-        free_all(&mut cpu, frames[n - part.end..n - part.start].iter().rev())
-    })?;
+    let free_reversed = each(timed(|| free_all(&mut cpu, frames.iter().rev()))?);
     drop(cpu);
 
     machine.drain();
     let mut cpu = machine.cpu(CPU)?;
-    let bulk_alloc = each_part(n, BULK, &mut |part| {
-        frames[part].chunks_mut(BULK).try_for_each(|chunk| cpu.alloc_bulk(black_box(chunk)))
-    })?;
-    let bulk_free = each_part(n, BULK, &mut |part| {
-        frames[part].chunks(BULK).try_for_each(|chunk| cpu.free_bulk(black_box(chunk)))
-    })?;
+    let bulk_alloc = each(timed(|| {
+        frames.chunks_mut(BULK).try_for_each(|chunk| cpu.alloc_bulk(black_box(chunk)))
+    })?);
+    let bulk_free = each(timed(|| free_all_bulk(&mut cpu, &frames))?);
     Ok([alloc, free, free_reversed, bulk_alloc, bulk_free])
 }
 
-/// Nanoseconds for each of `n` places, which `work` is given in parts: whole multiples of `whole`
-/// places, but for the last.
-pub(super) fn each_part(
-    n: usize,
-    whole: usize,
-    work: &mut dyn FnMut(Range<usize>) -> Result<(), Refused>,
-) -> Result<Sampled, Refused> {
-    let mut sampler = Sampler::here();
-    let units = n.div_ceil(whole) as u64;
-    sampler.calls(units, &mut |from, units| {
-        let from = from as usize * whole;
-        work(from..(from + units as usize * whole).min(n))
-    })?;
-    Ok(sampler.end().each(n as f64 / units as f64))
-}
-
 /// Nanoseconds for each of `n` frames freed in random order.
-pub fn random_free<M: Machine>(machine: &M, n: usize, seed: u64) -> Result<Sampled, Refused> {
+pub fn random_free<M: Machine>(machine: &M, n: usize, seed: u64) -> Result<f64, Refused> {
     let mut frames = vec![Pfn::default(); n];
     let mut cpu = machine.cpu(CPU)?;
     alloc_all(&mut cpu, &mut frames)?;
     shuffle(&mut frames, seed);
-    each_part(n, 1, &mut |part| free_all(&mut cpu, frames[part].iter()))
+    Ok(per(timed(|| free_all(&mut cpu, frames.iter()))?, n as u64))
 }
 
 /// Fills `frames`, one by one.
@@ -125,6 +103,12 @@ pub fn free_all<'f, C: Calls>(
         cpu.free(*frame, Order::ZERO)?;
     }
     Ok(())
+}
+
+/// Frees `frames`, [`BULK`] a call.
+#[inline(never)]
+pub(super) fn free_all_bulk<C: Calls>(cpu: &mut C, frames: &[Pfn]) -> Result<(), Refused> {
+    frames.chunks(BULK).try_for_each(|chunk| cpu.free_bulk(black_box(chunk)))
 }
 
 /// Fisher and Yates, from a seed that must not be 0.

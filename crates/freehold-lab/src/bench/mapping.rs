@@ -1,7 +1,7 @@
 //! Memory as the system gives it, each piece unmapped when it is dropped.
 //!
-//! Unsafe code of this crate is here, in the probe and in its other allocators (`engines::heap`,
-//! `engines::llfree`, `engines::dpdk`, `memory::heap`).
+//! Unsafe code of this crate is here and in its other allocators (`engines::heap`,
+//! `engines::llfree`, `memory::heap`).
 //!
 //! Nothing here hands out a reference to the memory itself, so that whatever another thread or the
 //! system does to its contents (drops them, zeroes them) breaks no promise of the language. All

@@ -6,10 +6,9 @@
 //!  runner      what is measured, in what   mapping    memory from the system
 //!              order, who takes turns      result     medians, and the JSON
 //!  loops       one thread's loops          table      the table
-//!  steady      its loops that hold memory  yardstick  what atomics and cache lines cost here
-//!  threads     several threads' loops      sampler    which samples count; probe: is the core ours
-//!  workloads/  the benchmarks themselves   memory/    arena, lazyfree
-//!  contiguity/, calibrate, validate        the commands of these names
+//!  steady      its loops that hold memory  yardstick  what an atomic costs here
+//!  threads     several threads' loops      memory/    arena
+//!  workloads/  the benchmarks themselves   cli        the command
 //! ```
 //!
 //! # How far the figures can be trusted
@@ -23,17 +22,14 @@
 //!   Each run begins with the CPUs' own stocks drained.
 //! * Each thread stays on one CPU. Benchmarks of one thread are timed by that thread's CPU clock,
 //!   the others by the wall clock ([`clock`]).
-//! * Benchmarks of one thread are timed in samples of some 200 us. A sample counts only if the core
-//!   was ours alone ([`sampler`]).
 //! * No timed loop touches the memory of a frame, but in [`memory`].
 //! * Counts (zone-lock acquisitions, different frames) come from one thread where possible: exact,
 //!   and equal in every run ([`workloads::counting`]).
 //! * A statistical test decides whether an engine differs from the first
 //!   ([`crate::trials::significance`]).
-//! * Each run also measures an atomic read-modify-write and the hand-over of a cache line
-//!   ([`yardstick`]), as units for comparing machines.
+//! * Each run also measures an atomic read-modify-write ([`yardstick`]), as a unit for comparing
+//!   machines.
 
-mod calibrate;
 pub mod calls;
 pub(crate) mod cli;
 pub mod clock;
@@ -45,17 +41,13 @@ pub mod loops;
 mod mapping;
 pub mod memory;
 pub mod metric;
-mod probe;
-mod real;
 pub mod result;
 mod ring;
 pub mod runner;
-pub mod sampler;
 mod scale;
 pub mod steady;
 pub mod table;
 pub mod threads;
-mod validate;
 pub mod workloads;
 pub mod yardstick;
 

@@ -1,12 +1,9 @@
 //! Figures of several runs, and what `--json` prints of them.
 
-use std::collections::BTreeMap;
-
 use serde::{Serialize, Serializer};
 
 use super::kind::Kind;
-use super::metric::{About, Metric};
-use super::sampler::ENOUGH;
+use super::metric::Metric;
 use crate::one_line::one_line;
 use crate::tables::better::Better;
 use crate::trials::significance;
@@ -60,13 +57,6 @@ pub struct Yardstick {
     /// One uncontended atomic read-modify-write.
     #[serde(rename = "rmw_ns")]
     pub rmw: Spread,
-    /// Handing a cache line to the other core; nothing where there is one CPU.
-    #[serde(rename = "handover_ns")]
-    pub handover: Spread,
-    /// A frame through the ring of `producer-consumer` without an engine; nothing where that was
-    /// not run.
-    #[serde(rename = "ring_alone_ns")]
-    pub ring_alone: Spread,
 }
 
 /// A metric of a benchmark, for one engine.
@@ -88,27 +78,14 @@ pub struct Row {
     /// Whether it was counted on one thread, so that every run would say the same; what threads do
     /// at the same time is counted, too, and is not.
     pub exact: bool,
-    /// The share of samples that were not counted, since the core was not ours
-    /// ([`sampler`](super::sampler)); nothing where the metric is not sampled, or this processor
-    /// has no probe.
-    pub samples_shared: Option<f64>,
     pub better: Better,
     /// How it compares with the first engine; nothing for the first engine itself, and where that
     /// has no figure.
     #[serde(flatten)]
     pub comparison: Option<Comparison>,
-    /// Every sample of all runs as value and count, rising, where the metric is a percentile of
-    /// many.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub histogram: Option<Vec<(u64, u64)>>,
 }
 
 impl Row {
-    /// Whether so few samples were left that all of them count.
-    pub(super) fn mostly_shared(&self) -> bool {
-        self.samples_shared.is_some_and(|shared| 1.0 - shared < ENOUGH)
-    }
-
     /// Of an engine's runs, beside those of the first engine; `None` before the first run.
     pub fn new(
         kind: Kind,
@@ -128,10 +105,8 @@ impl Row {
             values: if runs.runs() > 1 { runs.sorted().to_vec() } else { Vec::new() },
             runs: runs.runs(),
             exact: false,
-            samples_shared: None,
             better: metric.better(),
             comparison: baseline.and_then(|(name, base)| Comparison::of(runs, name, base)),
-            histogram: None,
         })
     }
 }
@@ -139,6 +114,9 @@ impl Row {
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Comparison {
     pub baseline: String,
+    /// Its median.
+    #[serde(skip)]
+    pub base: f64,
     /// How much more than its median, in percent; negative for less. Nothing where that is 0.
     pub percent: Option<f64>,
     /// Probability of a difference as clear as this one between runs of the same engine.
@@ -155,6 +133,7 @@ impl Comparison {
         let percent = (from != 0.0).then(|| (to - from) / from * 100.0);
         Some(Self {
             baseline: baseline.to_owned(),
+            base: from,
             percent,
             p,
             significant: p < significance::LEVEL,
@@ -174,14 +153,6 @@ impl Default for Test {
     }
 }
 
-/// A benchmark that an engine was not measured in.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct Unsuited {
-    pub benchmark: &'static str,
-    pub engine: String,
-    pub reason: &'static str,
-}
-
 /// All that a run of the benchmarks found, and what `--json` prints of it.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct Report {
@@ -197,13 +168,8 @@ pub struct Report {
     /// Whether the system has `membarrier(2)`: without it Freehold's owners take an ordinary lock.
     pub barrier: bool,
     pub interrupted: bool,
-    /// Benchmarks left out because they need more CPUs than there are.
-    pub left_out: Vec<&'static str>,
-    /// What else was left out because the system does not offer it, and why.
-    pub unavailable: Vec<String>,
-    pub unsuited: Vec<Unsuited>,
-    /// What each benchmark is, as `--list` says it.
-    pub benchmarks: BTreeMap<&'static str, &'static About>,
+    /// What was left out, and why: in words.
+    pub left_out: Vec<String>,
     /// The figures: by benchmark, then metric, then engine.
     pub rows: Vec<Row>,
 }

@@ -14,7 +14,7 @@ use super::calls::Refused;
 use super::yardstick::{Line, wait_until};
 
 /// Messages of `N` frame numbers.
-pub(crate) struct Ring<const N: usize> {
+pub(super) struct Ring<const N: usize> {
     head: Line,
     tail: Line,
     messages: Vec<Message<N>>,
@@ -27,7 +27,7 @@ struct Message<const N: usize>([AtomicU64; N]);
 
 impl<const N: usize> Ring<N> {
     /// Room for `depth` messages, a power of two.
-    pub(crate) fn new(depth: usize) -> Self {
+    pub(super) fn new(depth: usize) -> Self {
         // So that the place of a message is a mask away.
         debug_assert!(depth.is_power_of_two());
         Self {
@@ -56,26 +56,20 @@ impl<const N: usize> Ring<N> {
     }
 
     #[inline(always)]
-    pub(crate) fn message(&self, n: u64) -> &[AtomicU64; N] {
+    fn message(&self, n: u64) -> &[AtomicU64; N] {
         &self.messages[n as usize & (self.messages.len() - 1)].0
     }
 
     /// The `n`-th message, once there is room for it.
     #[inline(always)]
     pub(super) fn empty(&self, n: u64) -> Result<&[AtomicU64; N], Refused> {
-        self.wait(|| self.has_room(n))?;
+        // Acquire: the consumer has read the slots that are filled again.
+        self.wait(|| n - self.tail.0.load(Ordering::Acquire) < self.messages.len() as u64)?;
         Ok(self.message(n))
     }
 
-    /// Whether there is room for the `n`-th message.
     #[inline(always)]
-    pub(crate) fn has_room(&self, n: u64) -> bool {
-        // Acquire: the consumer has read the slots that are filled again.
-        n - self.tail.0.load(Ordering::Acquire) < self.messages.len() as u64
-    }
-
-    #[inline(always)]
-    pub(crate) fn produced(&self, n: u64) {
+    pub(super) fn produced(&self, n: u64) {
         // Release: the slots are filled.
         self.head.0.store(n + 1, Ordering::Release);
     }
@@ -83,25 +77,13 @@ impl<const N: usize> Ring<N> {
     /// The `n`-th message, once it has been filled.
     #[inline(always)]
     pub(super) fn filled(&self, n: u64) -> Result<&[AtomicU64; N], Refused> {
-        self.wait(|| self.is_filled(n))?;
+        // Acquire: the slots are filled.
+        self.wait(|| self.head.0.load(Ordering::Acquire) > n)?;
         Ok(self.message(n))
     }
 
     #[inline(always)]
-    pub(crate) fn is_filled(&self, n: u64) -> bool {
-        // Acquire: the slots are filled.
-        self.head.0.load(Ordering::Acquire) > n
-    }
-
-    /// How many messages have been produced and consumed, for a thread that does not count them
-    /// itself: its own count is exact.
-    pub(crate) fn passed(&self) -> (u64, u64) {
-        // Relaxed: only the thread that asks writes the one it looks at.
-        (self.head.0.load(Ordering::Relaxed), self.tail.0.load(Ordering::Relaxed))
-    }
-
-    #[inline(always)]
-    pub(crate) fn consumed(&self, n: u64) {
+    pub(super) fn consumed(&self, n: u64) {
         // Release: the slots have been read.
         self.tail.0.store(n + 1, Ordering::Release);
     }

@@ -9,20 +9,16 @@
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hdrhistogram::Histogram;
-
 use super::calls::{Machine, Refused};
 use super::clock::Cpus;
 #[cfg(feature = "peers")]
 use super::engines::HeapMachine;
 use super::engines::{
-    BenchEngine, BuddySystem, ClassicMachine, FreeholdMachine, HostThreads, Peer, RingAlone,
-    Stamped,
+    BenchEngine, BuddySystem, ClassicMachine, FreeholdMachine, HostThreads, Peer, Stamped,
 };
 use super::figures::Figures;
 use super::kind::Kind;
-use super::result::{Report, Row, Spread, Unsuited};
-use super::sampler::Samples;
+use super::result::{Report, Row, Spread};
 use super::scale::Scale;
 use super::workloads::{self, Run};
 use super::{memory, threads, yardstick};
@@ -85,32 +81,6 @@ impl<'a> Side<'a> {
         }
         (spread.runs() > 0).then_some(spread)
     }
-
-    /// What is beside a metric's figures: its samples' share, and every latency.
-    fn complete(&self, row: &mut Row) {
-        row.exact = self.counted.get(row.metric).is_some();
-        let mut samples = Samples::default();
-        let mut all: Option<Histogram<u64>> = None;
-        for run in &self.found {
-            let of = run.samples.iter().filter(|(metric, _)| *metric == row.metric);
-            of.for_each(|(_, more)| samples.add(*more));
-            let Some((_, latencies)) = run.latencies.as_ref().filter(|(of, _)| *of == row.metric)
-            else {
-                continue;
-            };
-            match &mut all {
-                // Histograms of all runs have the same bounds: nothing falls out.
-                Some(all) => all.add(latencies).unwrap_or_default(),
-                none => *none = Some(latencies.clone()),
-            }
-        }
-        row.samples_shared = samples.shared_share();
-        let counts = |all: &Histogram<u64>| {
-            let each = all.iter_recorded();
-            each.map(|step| (step.value_iterated_to(), step.count_at_value())).collect()
-        };
-        row.histogram = all.as_ref().map(counts);
-    }
 }
 
 /// Threads that a benchmark runs on this machine.
@@ -146,7 +116,6 @@ fn run_here(
         cpus: cpus.numbers().take(usize::from(most)).collect(),
         pinned: cpus.pin(0),
         barrier: host.has_barrier(),
-        benchmarks: plan.benchmarks.iter().map(|kind| (kind.name(), kind.about())).collect(),
         ..Report::default()
     };
     // Relaxed: a flag that carries nothing.
@@ -158,7 +127,7 @@ fn run_here(
             break;
         }
         if usize::from(kind.about().fewest_threads) > cpus.count().max(1) {
-            report.left_out.push(kind.name());
+            report.left_out.push(format!("{kind}: it needs two CPUs, and there is one"));
             continue;
         }
         let threads = threads_of(kind, &cpus);
@@ -171,9 +140,9 @@ fn run_here(
             !stopped()
         };
         let mut sides = if memory::is_here(kind) {
-            memory::sides(kind, plan, &cpus, host, &mut report)
+            memory::sides(plan, &mut report.left_out)
         } else {
-            allocators(plan, kind, run, host, &mut told, &mut report)?
+            allocators(plan, kind, run, host, &mut told)?
         };
         take_turns(kind, plan.runs, &mut sides, run, &mut told, &mut report)?;
         rows(kind, &sides, &mut report);
@@ -191,7 +160,7 @@ fn rows(kind: Kind, sides: &[Side<'_>], report: &mut Report) {
             let Some(spread) = side.spread(metric.name) else { continue };
             let base = baseline.as_ref().filter(|_| at > 0).map(|(name, base)| (*name, base));
             if let Some(mut row) = Row::new(kind, metric, &side.name, &spread, base) {
-                side.complete(&mut row);
+                row.exact = side.counted.get(row.metric).is_some();
                 report.rows.push(row);
             }
         }
@@ -199,8 +168,8 @@ fn rows(kind: Kind, sides: &[Side<'_>], report: &mut Report) {
     let lacks = sides.iter().flat_map(|side| &side.found).flat_map(|run| &run.unavailable);
     for what in lacks.map(|what| format!("{kind}: {what}")) {
         // Said once, however often it is found.
-        if !report.unavailable.contains(&what) {
-            report.unavailable.push(what);
+        if !report.left_out.contains(&what) {
+            report.left_out.push(what);
         }
     }
 }
@@ -215,7 +184,8 @@ fn take_turns(
     report: &mut Report,
 ) -> Result<(), String> {
     'turns: for number in 0..runs {
-        measure_yardstick(report, kind, run.cpus, run.scale)?;
+        run.cpus.pin(0);
+        report.yardstick.rmw.add(yardstick::rmw_ns(run.scale.yardstick));
         for side in &mut *sides {
             if !told(number, &side.name) {
                 break 'turns;
@@ -243,7 +213,6 @@ fn allocators<'a>(
     run: Run<'a>,
     host: HostThreads,
     told: &mut impl FnMut(usize, &str) -> bool,
-    report: &mut Report,
 ) -> Result<Vec<Side<'a>>, String> {
     let mut sides = Vec::new();
     for engine in &plan.engines {
@@ -251,8 +220,8 @@ fn allocators<'a>(
         if !told(0, name) {
             break;
         }
-        let ready = Ready { name, kind, run, report };
-        sides.extend(build(engine, host, ready).map_err(|reason| failed(kind, name, &reason))?);
+        let ready = Ready { name, kind, run };
+        sides.push(build(engine, host, ready).map_err(|reason| failed(kind, name, &reason))?);
     }
     Ok(sides)
 }
@@ -261,7 +230,7 @@ fn build<'a>(
     engine: &BenchEngine,
     host: HostThreads,
     ready: Ready<'a, '_>,
-) -> Result<Option<Side<'a>>, String> {
+) -> Result<Side<'a>, String> {
     let (cpus, frames) = (ready.kind.cpus(ready.run.threads), ready.run.frames);
     let unbuildable = |reason| format!("cannot be built: {reason}");
     match engine {
@@ -282,12 +251,7 @@ fn build<'a>(
         BenchEngine::Peer(Peer::Llfree) => {
             ready.with(super::engines::LlfreeMachine::new(cpus, frames).map_err(unbuildable)?)
         }
-        #[cfg(feature = "dpdk")]
-        BenchEngine::Peer(Peer::Dpdk) => {
-            let machine = super::engines::DpdkMachine::new(ready.kind, cpus, frames);
-            ready.with(machine.map_err(unbuildable)?)
-        }
-        #[cfg(not(all(feature = "peers", feature = "llfree", feature = "dpdk")))]
+        #[cfg(not(all(feature = "peers", feature = "llfree")))]
         BenchEngine::Peer(peer) => Err(peer.needs().unwrap_or_default()),
         BenchEngine::Design(spec) => match freehold_owned(spec.name()) {
             Some(_) => ready.with(FreeholdMachine::new(cpus, frames, host).map_err(unbuildable)?),
@@ -303,19 +267,12 @@ struct Ready<'a, 'r> {
     name: &'r str,
     kind: Kind,
     run: Run<'a>,
-    report: &'r mut Report,
 }
 
 impl<'a> Ready<'a, '_> {
-    /// Counts what can be counted of a machine just built, and warms it up with its frames stamped;
-    /// `None` where the benchmark does not suit it.
-    fn with<M: Machine + 'a>(self, machine: M) -> Result<Option<Side<'a>>, String> {
-        let Self { name, kind, run, report } = self;
-        if let Some(reason) = machine.unsuited(kind) {
-            let (benchmark, engine) = (kind.name(), name.to_owned());
-            report.unsuited.push(Unsuited { benchmark, engine, reason });
-            return Ok(None);
-        }
+    /// Counts what can be counted of a machine just built, and warms it up with its frames stamped.
+    fn with<M: Machine + 'a>(self, machine: M) -> Result<Side<'a>, String> {
+        let Self { name, kind, run } = self;
         let counted = workloads::count(&machine, kind)?.unwrap_or_default();
         let stamped = Stamped::new(&machine, run.frames);
         workloads::measure(&stamped, kind, &Run { scale: &Scale::WARM_UP, ..run })?;
@@ -330,26 +287,6 @@ impl<'a> Ready<'a, '_> {
             whole.drain();
             whole.check(0)
         });
-        Ok(Some(Side { counted, check, ..Side::new(name, turn) }))
+        Ok(Side { counted, check, ..Side::new(name, turn) })
     }
-}
-
-/// What the machine costs at this moment.
-fn measure_yardstick(
-    report: &mut Report,
-    kind: Kind,
-    cpus: &Cpus,
-    scale: &Scale,
-) -> Result<(), String> {
-    cpus.pin(0);
-    report.yardstick.rmw.add(yardstick::rmw_ns(scale.yardstick));
-    if let Some(handover) = yardstick::handover_ns(cpus, scale.yardstick / 20) {
-        report.yardstick.handover.add(handover);
-    }
-    if kind == Kind::ProducerConsumer {
-        let (messages, depth) = (scale.messages, threads::RING);
-        let ring = threads::through_ring(&RingAlone, cpus, messages, depth, false)?;
-        report.yardstick.ring_alone.add(ring);
-    }
-    Ok(())
 }

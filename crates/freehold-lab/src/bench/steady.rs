@@ -18,8 +18,8 @@ use std::hint::black_box;
 use freehold::{CpuId, Order, Pfn};
 
 use super::calls::{Calls, Machine, Refused};
-use super::loops::{alloc_all, free_all, shuffle};
-use super::sampler::{Sampled, Sampler};
+use super::clock::timed;
+use super::loops::{alloc_all, free_all, per, shuffle};
 use crate::trials::random::Random;
 
 const CPU: CpuId = CpuId::new(0);
@@ -92,14 +92,13 @@ pub fn depth<M: Machine>(
     freed: Freed,
     pairs: u64,
     seed: u64,
-) -> Result<Sampled, Refused> {
+) -> Result<f64, Refused> {
     let mut cpu = machine.cpu(CPU)?;
     let mut held = Depth::new(depth, freed, seed);
     let rounds = pairs / u64::from(depth) + 1;
     held.rounds(&mut cpu, rounds / 16 + 1)?;
-    let mut sampler = Sampler::here();
-    sampler.calls(rounds, &mut |_, rounds| held.rounds(black_box(&mut cpu), rounds))?;
-    Ok(sampler.end().each(f64::from(depth)))
+    let time = timed(|| held.rounds(black_box(&mut cpu), rounds))?;
+    Ok(per(time, rounds * u64::from(depth)))
 }
 
 /// Chunks of one order held, for churn.
@@ -157,7 +156,7 @@ pub fn churn<M: Machine, const ORDER: u8>(
     chunks: u64,
     steps: u64,
     seed: u64,
-) -> Result<Sampled, Refused> {
+) -> Result<f64, Refused> {
     churned::<_, ORDER>(&mut machine.cpu(CPU)?, chunks, (chunks, steps), seed)
 }
 
@@ -168,7 +167,7 @@ pub fn near_mark<M: Machine>(
     frames: u64,
     steps: u64,
     seed: u64,
-) -> Result<Sampled, Refused> {
+) -> Result<f64, Refused> {
     churned::<_, 0>(&mut machine.cpu(CPU)?, frames, (steps / 10, steps), seed)
 }
 
@@ -177,15 +176,12 @@ fn churned<C: Calls, const ORDER: u8>(
     chunks: u64,
     (before, steps): (u64, u64),
     seed: u64,
-) -> Result<Sampled, Refused> {
+) -> Result<f64, Refused> {
     let mut churn = Churn::<ORDER>::start(cpu, chunks, seed)?;
-    let done = churn.steps(cpu, before).and_then(|()| {
-        let mut sampler = Sampler::here();
-        sampler.calls(steps, &mut |_, steps| churn.steps(black_box(&mut *cpu), steps))?;
-        Ok(sampler.end())
-    });
+    let done =
+        churn.steps(cpu, before).and_then(|()| timed(|| churn.steps(black_box(&mut *cpu), steps)));
     churn.end(cpu)?;
-    done
+    Ok(per(done?, steps))
 }
 
 /// Single frames allocated before half of them, drawn at random, is freed again; and chunks held
@@ -210,7 +206,7 @@ pub fn used<M: Machine, const ORDER: u8>(
     machine: &M,
     steps: u64,
     seed: u64,
-) -> Result<Sampled, Refused> {
+) -> Result<f64, Refused> {
     let mut cpu = machine.cpu(CPU)?;
     let kept = half_used(&mut cpu, seed)?;
     let found = churned::<_, ORDER>(&mut cpu, HELD, (HELD, steps), seed)?;
@@ -282,15 +278,14 @@ pub fn mixed<M: Machine>(
     frames: u64,
     steps: u64,
     seed: u64,
-) -> Result<(Sampled, f64), Refused> {
+) -> Result<(f64, f64), Refused> {
     let mut cpu = machine.cpu(CPU)?;
     let mut mixed = Mixed::new(frames, seed);
     // Each chunk has been replaced a few times.
     mixed.steps(&mut cpu, 4 * frames / MEAN)?;
     mixed.failures = 0;
-    let mut sampler = Sampler::here();
-    sampler.calls(steps, &mut |_, steps| mixed.steps(black_box(&mut cpu), steps))?;
+    let time = timed(|| mixed.steps(black_box(&mut cpu), steps))?;
     let failures = mixed.failures as f64;
     mixed.end(&mut cpu)?;
-    Ok((sampler.end(), failures * 1000.0 / steps as f64))
+    Ok((per(time, steps), failures * 1000.0 / steps as f64))
 }

@@ -1,15 +1,12 @@
-//! The table: metrics as rows, engines as columns, in the style of mmtests' comparisons. The first
-//! engine is the baseline; beside every other figure stands how much more or less it is, with a
-//! star where the difference is significant.
+//! The table: metrics as rows, engines as columns. The first engine is the baseline; beside every
+//! other figure stands how much more or less it is, with a star where the difference is
+//! significant.
 //!
 //! ```text
 //!                        freehold         vanilla
 //!  PAIR
-//!    ns_per_pair_order0  1.82 ±2%   64.1 ±0% x35.2*
+//!    ns_per_pair_order0  1.82 ±2%   64.1 ±0% x35*
 //! ```
-//!
-//! Where that is wider than the terminal, the engines are shown a few at a time, the first one
-//! beside each of them.
 
 use std::fmt::Write as _;
 
@@ -17,170 +14,79 @@ use super::kind::Kind;
 use super::memory;
 use super::result::{Report, Row};
 use crate::tables::better::Better;
-use crate::tables::number::{counted, thousands};
-use crate::tables::table::{Cell, Color, Room, Style, Table, right, wrap};
+use crate::tables::number::{percent, thousands};
+use crate::tables::table::{Cell, Style, Table, grouped, right, wrap};
 use crate::tables::unique;
-use crate::trials::significance;
 
 pub fn render(report: &Report, style: Style) -> String {
-    let mut text = header(report, style);
+    let mut text = format!("{}\n", wrap(&header(report), style, ""));
+    // The arena's engines are others: a table of its own.
     let (own, usual): (Vec<Kind>, Vec<Kind>) =
         Kind::ALL.into_iter().partition(|&kind| memory::is_here(kind));
-    // Those of memory have engines of their own: a table for each.
-    let parts = std::iter::once(usual).chain(own.into_iter().map(|kind| vec![kind]));
-    let tables: Vec<String> =
-        parts.filter_map(|kinds| Some(part(report, &kinds)?.render(style))).collect();
-    if !tables.is_empty() {
-        let _ = writeln!(text, "{}", tables.join("\n\n"));
-        text.push_str(&legend(report, style));
+    for table in [usual, own].iter().filter_map(|kinds| table(report, kinds)) {
+        let _ = writeln!(text, "{}\n", table.render(style));
+    }
+    text + &wrap(LEGEND, style, "") + "\n"
+}
+
+const LEGEND: &str = "Figures are medians, in ns or as named; ± is how far the farthest run is \
+                      from it. Counted, not timed: zone locks, zone steps, shared writes, distinct \
+                      and most_reused. Changes are against a table's first engine; * marks one \
+                      that is significant, which takes 4 runs at least.";
+
+fn header(report: &Report) -> String {
+    let cpus: Vec<String> = report.cpus.iter().map(usize::to_string).collect();
+    let mut text = if report.pinned {
+        format!("pinned to CPUs {}", cpus.join(", "))
+    } else {
+        "not pinned: the system does not let threads choose their CPU".to_owned()
+    };
+    if let Some(rmw) = report.yardstick.rmw.median() {
+        let _ = write!(text, "; one atomic read-modify-write (RMW) {} ns", figure(rmw));
+    }
+    if !report.barrier {
+        text.push_str("; no membarrier(2): owners of freehold's CPUs take an ordinary lock");
     }
     text
 }
 
 /// Benchmarks of the same engines; `None` where none of them was run.
-fn part(report: &Report, kinds: &[Kind]) -> Option<Table> {
+fn table(report: &Report, kinds: &[Kind]) -> Option<Table> {
     let rows_of = |kind: Kind| report.rows.iter().filter(move |row| row.benchmark == kind.name());
     let engines = unique(kinds.iter().flat_map(|&kind| rows_of(kind)).map(|row| &*row.engine));
     let names = engines.iter().map(|engine| right(engine).bold());
-    let head = std::iter::once(Cell::new("median; ns, or as named")).chain(names);
-    let mut table = Table::new(head.map(|name| (name, Room::Always))).in_blocks(2);
-    for &kind in kinds.iter().filter(|&&kind| rows_of(kind).next().is_some()) {
-        let blank = engines.iter().map(|_| Cell::new(""));
-        let name = std::iter::once(Cell::new(kind.name().to_uppercase()));
-        table.row(name.chain(blank).collect::<Vec<_>>());
-        for metric in kind.metrics() {
+    let groups = kinds.iter().filter(|&&kind| rows_of(kind).next().is_some()).map(|&kind| {
+        let rows = kind.metrics().iter().filter_map(|metric| {
             let row = |engine: &&str| report.row(kind.name(), metric.name, engine);
             let rows: Vec<Option<&Row>> = engines.iter().map(row).collect();
+            let label = Cell::new(format!("  {}", metric.label()));
+            let cells = rows.iter().map(|row| row.map_or_else(|| right("-"), cell));
             // Not every machine has the threads for every metric.
-            if rows.iter().any(Option::is_some) {
-                let label = Cell::new(format!("  {}", metric.label()));
-                let cells = std::iter::once(label).chain(rows.into_iter().map(cell));
-                table.row(cells.collect::<Vec<_>>());
-            }
-        }
-    }
-    (!engines.is_empty()).then_some(table)
+            rows.iter().any(Option::is_some).then(|| std::iter::once(label).chain(cells).collect())
+        });
+        (kind.name().to_uppercase(), rows.collect())
+    });
+    let head = std::iter::once(Cell::new("")).chain(names).collect();
+    (!engines.is_empty()).then(|| grouped(head, 1, groups))
 }
 
-fn cell(row: Option<&Row>) -> Cell {
-    let Some(row) = row else { return right("-") };
-    let parts = parts(row).into_iter().filter(|part| !part.is_empty());
-    let cell = right(parts.collect::<Vec<_>>().join(" "));
-    match verdict(row) {
-        Some(color) => cell.fg(color),
-        None => cell,
-    }
-}
-
-/// Median, spread, change.
-fn parts(row: &Row) -> [String; 3] {
+/// Median, spread, change; green is better, red worse, where that is significant.
+fn cell(row: &Row) -> Cell {
+    let mut text = figure(row.median);
     let farthest = (row.max - row.median).max(row.median - row.min) / row.median.abs() * 100.0;
-    let spread = if row.runs > 1 && farthest.is_finite() && !matches!(row.better, Better::Neither) {
-        format!("±{:.0}%", farthest.min(999.0))
-    } else {
-        String::new()
+    let has_better = row.better != Better::Neither;
+    if row.runs > 1 && farthest.is_finite() && has_better {
+        let _ = write!(text, " ±{:.0}%", farthest.min(999.0));
+    }
+    let Some(comparison) = row.comparison.as_ref().filter(|_| has_better) else {
+        return right(text);
     };
-    let change = row.comparison.as_ref().filter(|_| !matches!(row.better, Better::Neither)).map(
-        |comparison| {
-            let star = if comparison.significant { '*' } else { ' ' };
-            comparison
-                .percent
-                .map_or_else(String::new, |percent| format!("{}{star}", changed(percent)))
-        },
-    );
-    let mark = if row.mostly_shared() { "?" } else { "" };
-    [format!("{}{mark}", figure(row.median)), spread, change.unwrap_or_default()]
-}
-
-/// A change in percent; beyond a thousand per cent a factor says more.
-fn changed(percent: f64) -> String {
-    match percent.abs() {
-        p if p < 0.05 => "0.0%".to_owned(),
-        p if p < 10.0 => format!("{percent:+.1}%"),
-        p if p < 1000.0 => format!("{percent:+.0}%"),
-        _ => format!("x{}", figure(percent / 100.0 + 1.0)),
+    let star = if comparison.significant { "*" } else { "" };
+    if let Some(change) = percent(comparison.base, row.median) {
+        let _ = write!(text, " {change}{star}");
     }
-}
-
-/// Green is better, red worse; only what is significant.
-fn verdict(row: &Row) -> Option<Color> {
-    let percent = row.comparison.as_ref().filter(|comparison| comparison.significant)?.percent?;
-    row.better.color(percent < 0.0)
-}
-
-fn legend(report: &Report, style: Style) -> String {
-    let mut text = String::from(
-        "± is how far the farthest run is from the median. Counted, not timed: zone locks, zone \
-         steps, shared writes, \
-         distinct and most_reused.",
-    );
-    if report.rows.iter().any(|row| row.comparison.is_some()) {
-        // Of times: counts may have been made once.
-        let timed = || {
-            report
-                .rows
-                .iter()
-                .filter(|row| ["ns", "us", "ms"].contains(&row.unit))
-                .map(|row| row.runs)
-        };
-        let (fewest, runs) = (timed().min().unwrap_or(0), timed().max().unwrap_or(0));
-        let all = counted(runs as u64, "run");
-        let each = if fewest == runs { all } else { format!("{fewest} to {all}") };
-        text.push_str(
-            " Changes are against a table's first engine: -25% is a quarter less, x25 is 25 times \
-             as much. ",
-        );
-        if significance::can_tell(runs, runs) {
-            let _ = write!(
-                text,
-                "* marks a significant change: {}, p < {}, {each} of each engine.",
-                significance::NAME,
-                significance::LEVEL,
-            );
-        } else {
-            let enough = (runs..1000).find(|&n| significance::can_tell(n, n)).unwrap_or(1000);
-            let _ = write!(
-                text,
-                "No stars: with {each} of each engine no difference can be significant at {:.0} % \
-                 ({}), however large; \
-                 with --runs {enough} it can.",
-                significance::LEVEL * 100.0,
-                significance::NAME,
-            );
-        }
-    }
-    text.push_str(&shared(report));
-    let mut text = format!("{}\n", wrap(&text, style, ""));
-    for same in report.unsuited.chunk_by(|a, b| (a.benchmark, a.reason) == (b.benchmark, b.reason))
-    {
-        let engines =
-            same.iter().map(|unsuited| unsuited.engine.as_str()).collect::<Vec<_>>().join(", ");
-        let line = format!("- {}, {engines}: {}.", same[0].benchmark, same[0].reason);
-        let _ = writeln!(text, "{}", wrap(&line, style, "  "));
-    }
-    text
-}
-
-/// How many samples were not counted, and which figures have too few left.
-fn shared(report: &Report) -> String {
-    let shares: Vec<f64> = report.rows.iter().filter_map(|row| row.samples_shared).collect();
-    let Some(most) = shares.iter().copied().reduce(f64::max) else { return String::new() };
-    let mean = shares.iter().sum::<f64>() / shares.len() as f64;
-    let mut text = format!(
-        " {:.0} % of the samples on one thread were not counted (at most {:.0} % of one figure's), \
-         because \
-         something else used the core.",
-        mean * 100.0,
-        most * 100.0
-    );
-    if report.rows.iter().any(Row::mostly_shared) {
-        text.push_str(
-            " ? marks a figure for which fewer than a third of the samples were left: it is of all \
-             samples, disturbed ones \
-             included.",
-        );
-    }
-    text
+    let color = row.better.color(row.median < comparison.base).filter(|_| comparison.significant);
+    color.into_iter().fold(right(text), Cell::fg)
 }
 
 /// Three digits or so; counts as they are.
@@ -192,48 +98,6 @@ fn figure(value: f64) -> String {
         v if v < 100.0 => format!("{v:.1}"),
         v => thousands(v.round() as u64),
     }
-}
-
-fn header(report: &Report, style: Style) -> String {
-    let cpus: Vec<String> = report.cpus.iter().map(usize::to_string).collect();
-    let mut text = match (report.pinned, &cpus[..]) {
-        (true, [only]) => format!("pinned to CPU {only}"),
-        (true, [_, _]) => format!("pinned to CPUs {}", cpus.join(" and ")),
-        (true, _) => format!("pinned to CPUs {}", cpus.join(", ")),
-        (false, _) => "not pinned: the system does not let threads choose their CPU".to_owned(),
-    };
-    if let Some(rmw) = report.yardstick.rmw.median() {
-        let _ = write!(
-            text,
-            "; one atomic read-modify-write (RMW) {} ns",
-            spread(rmw, &report.yardstick.rmw)
-        );
-    }
-    if let Some(handover) = report.yardstick.handover.median() {
-        let _ = write!(
-            text,
-            "; a cache line to the other core {} ns",
-            spread(handover, &report.yardstick.handover)
-        );
-    }
-    if let Some(ring) = report.yardstick.ring_alone.median() {
-        let _ = write!(
-            text,
-            "\nthe ring of producer-consumer alone, without an engine: {} ns a frame",
-            spread(ring, &report.yardstick.ring_alone)
-        );
-    }
-    if !report.barrier {
-        text.push_str(
-            "\nno membarrier(2) on this system: owners of freehold's CPUs take an ordinary lock",
-        );
-    }
-    text.lines().map(|line| wrap(line, style, "") + "\n").collect()
-}
-
-fn spread(median: f64, all: &super::Spread) -> String {
-    let (min, max) = (all.min().unwrap_or(median), all.max().unwrap_or(median));
-    format!("{} ({}-{})", figure(median), figure(min), figure(max))
 }
 
 #[cfg(test)]
@@ -294,8 +158,8 @@ mod tests {
                 "ns_per_pair_order0",
                 "±4%",
                 "±11%",
-                "x15.2*",
-                "-48%*",
+                "x15*",
+                "-48.2%*",
                 "0.0%",
                 "buddy_system_allocator",
                 "pcp-buddy-fixed,-merge,-route,-claim",
@@ -307,26 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_counted_is_told_and_figures_with_too_little_left_are_marked() {
-        let style = Style::plain(120);
-        let mut report = report();
-        let text = render(&report, style);
-        assert!(!text.contains("neighbour") && !text.contains('?'), "nobody could tell: {text}");
-
-        report.rows[0].samples_shared = Some(0.0);
-        report.rows[1].samples_shared = Some(0.5);
-        let text = render(&report, style).replace('\n', " ");
-        let said =
-            "25 % of the samples on one thread were not counted (at most 50 % of one figure's)";
-        assert!(text.contains(said) && !text.contains('?'), "{text}");
-
-        report.rows[0].samples_shared = Some(0.7);
-        let text = render(&report, style).replace('\n', " ");
-        assert!(text.contains("4.15?") && text.contains("? marks a figure"), "{text}");
-    }
-
-    #[test]
-    fn few_runs_get_no_stars_and_are_told() {
+    fn few_runs_get_no_stars() {
         let mut report = report();
         report.rows.retain(|row| row.unit == "ns");
         for row in &mut report.rows {
@@ -334,23 +179,6 @@ mod tests {
             *row = self::row(&row.engine.clone(), TIME, &[60.0, 61.0, 62.0], base);
         }
         let text = render(&report, Style::plain(120));
-        // However the lines are broken.
-        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(text.contains("No stars") && text.contains("--runs 4"), "{text}");
-        assert!(!text.contains("%*") && !text.contains("x15.0*"), "{text}");
-    }
-
-    #[test]
-    fn changes() {
-        for (percent, text) in [
-            (0.01, "0.0%"),
-            (-2.25, "-2.2%"),
-            (35.0, "+35%"),
-            (-88.2, "-88%"),
-            (999.4, "+999%"),
-            (2400.0, "x25"),
-        ] {
-            assert_eq!(changed(percent), text);
-        }
+        assert!(text.contains("x15") && !text.contains("x15*"), "{text}");
     }
 }

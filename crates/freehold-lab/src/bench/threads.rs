@@ -5,7 +5,6 @@
 //!  remote-free          CPU 0: allocate all, then CPU 1: free all
 //! ```
 
-use std::hint::black_box;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -14,10 +13,9 @@ use std::time::Instant;
 use freehold::{CpuId, Order, Pfn};
 
 use super::calls::{Calls, Machine, Refused};
-use super::clock::Cpus;
-use super::loops::{BULK, alloc_all, each_part, free_all, per, shuffle};
+use super::clock::{Cpus, timed};
+use super::loops::{BULK, alloc_all, free_all, free_all_bulk, per, shuffle};
 use super::ring::Ring;
-use super::sampler::Sampled;
 use super::yardstick::wait_until;
 
 const FIRST: CpuId = CpuId::new(0);
@@ -111,7 +109,7 @@ pub fn remote_free<M: Machine>(
     n: usize,
     scattered: Option<u64>,
     bulk: bool,
-) -> Result<Sampled, Refused> {
+) -> Result<f64, Refused> {
     cpus.pin(0);
     let mut frames = vec![Pfn::default(); n];
     // Kept to the end: the holder is there while others free into its blocks.
@@ -130,14 +128,14 @@ pub fn remote_free<M: Machine>(
                 return Ok(None);
             }
             let mut cpu = machine.cpu(SECOND)?;
-            let freed = if bulk {
-                each_part(n, BULK, &mut |part| {
-                    frames[part].chunks(BULK).try_for_each(|chunk| cpu.free_bulk(black_box(chunk)))
-                })
-            } else {
-                each_part(n, 1, &mut |part| free_all(&mut cpu, frames[part].iter()))
-            };
-            freed.map(Some)
+            let time = timed(|| {
+                if bulk {
+                    free_all_bulk(&mut cpu, &frames)
+                } else {
+                    free_all(&mut cpu, frames.iter())
+                }
+            })?;
+            Ok(Some(per(time, n as u64)))
         },
     )?;
     drop(holder);

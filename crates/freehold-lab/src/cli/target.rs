@@ -17,7 +17,6 @@ pub struct Target {
 
 impl Target {
     pub const METRICS: Self = Self { what: "metrics", option: "--prometheus" };
-    pub const MODEL: Self = Self { what: "model", option: "--output" };
     pub const PAGE: Self = Self { what: "report", option: "-o" };
     pub const TRACE: Self = Self { what: "trace", option: "--output" };
     pub const PICTURE: Self = Self { what: "picture", option: "--picture" };

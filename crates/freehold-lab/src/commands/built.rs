@@ -9,11 +9,9 @@ use crate::cli::Outcome;
 use crate::cli::error::CliError;
 
 #[cfg(feature = "bench")]
-pub(super) use crate::bench::cli::{BenchArgs, CalibrateArgs, bench, calibrate};
+pub(super) use crate::bench::cli::{BenchArgs, run as bench};
 #[cfg(not(feature = "bench"))]
-pub(super) use {
-    Missing as BenchArgs, Missing as CalibrateArgs, missing as bench, missing as calibrate,
-};
+pub(super) use {Missing as BenchArgs, missing as bench};
 
 #[cfg(feature = "contiguity")]
 pub(super) use crate::contiguity::cli::{ContiguityArgs, run as contiguity};

@@ -85,8 +85,6 @@ enum Command {
     Bench(built::BenchArgs),
     /// Count what engines do to contiguity, over machines of many shapes.
     Contiguity(built::ContiguityArgs),
-    /// Measure the constants of the simulation's cost model on this machine.
-    Calibrate(built::CalibrateArgs),
     /// Simulate engines on 1 to 1,024 CPUs.
     Simulate(built::SimulateArgs),
     /// Make one HTML page of what other commands printed with --json.
@@ -124,7 +122,6 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(Command::Look(args)) => built::look(args),
         Some(Command::Bench(args)) => built::bench(args),
         Some(Command::Contiguity(args)) => built::contiguity(args),
-        Some(Command::Calibrate(args)) => built::calibrate(args),
         Some(Command::Simulate(args)) => built::simulate(args),
         Some(Command::Report(args)) => built::report(args),
         Some(Command::Compare(args)) => built::compare(args),

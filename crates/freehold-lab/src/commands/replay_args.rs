@@ -47,8 +47,8 @@ pub(super) struct ReplayArgs {
     #[arg(short, long, value_name = "N", value_parser = whole(1..=u16::MAX))]
     pub(super) jobs: Option<u16>,
 
-    /// Constants that 'freehold calibrate --output' wrote, for what the zone lock costs. Default:
-    /// those checked in, of a machine that the answer names.
+    /// A file of constants for what the zone lock costs, as `simulate --json` prints them under
+    /// "model". Default: those built in, of a machine that the answer names.
     #[arg(long, value_name = "FILE")]
     pub(super) model: Option<PathBuf>,
 }

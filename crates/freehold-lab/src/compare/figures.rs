@@ -183,9 +183,6 @@ fn simulated(row: &Value) -> String {
     if let Some(nodes) = row["nodes"].as_u64().filter(|&nodes| nodes > 1) {
         what = format!("{what} on {nodes} nodes");
     }
-    if let Some(cma) = row["cma"]["frames"].as_u64().filter(|&frames| frames > 0) {
-        what = format!("{what}, {} of it CMA", memory_of(cma, 4096));
-    }
     if let Some(think) = row["think_ns"].as_f64().filter(|&think| think > 0.0) {
         what = format!("{what}, {} ns of other work between allocations", decimal(think));
     }

@@ -68,7 +68,7 @@ impl Io for Turn<'_, '_> {
 pub(super) fn run(books: &mut Books<'_>, seed: u64) -> Figures {
     let (cpus, frames) = (books.cpus, books.managed());
     let kind = Kind::KernelBuildLike;
-    let setting = Setting { kind, cpus, frames, seed, think_ns: 0.0, trace: None };
+    let setting = Setting { kind, cpus, frames, seed, think_ns: 0.0 };
     let mut programs = programs(&setting);
     let mut boxes: Vec<VecDeque<(u16, Message)>> = vec![VecDeque::new(); usize::from(cpus)];
     // As many as the simulation allocates; of smaller processes, fewer in proportion.

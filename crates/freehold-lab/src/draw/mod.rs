@@ -1,16 +1,18 @@
 //! The one drawer of SVG: of the simulator, of reports and of the repository's documents.
 //!
 //! ```text
+//!  digits   numbers with commas
 //!  series   the colour and the mark of each engine; the terminal goes by it, too
 //!  svg      text, lines, bars, marks, in the reader's light or dark colours
 //!  panels   a table as panels of bars or marks, a row under each other
 //!  curves   values over an axis, a line for each engine
 //! ```
 //!
-//! `xtask` includes `series`, `svg` and `panels` as files, so these depend on nothing else here.
+//! `xtask` includes all but `curves` as files, so these depend on nothing else here.
 
 #[cfg(feature = "simulate")]
 pub(crate) mod curves;
+pub(crate) mod digits;
 #[cfg(feature = "simulate")]
 pub(crate) mod panels;
 pub(crate) mod series;

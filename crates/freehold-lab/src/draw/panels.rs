@@ -7,8 +7,9 @@
 //! ```
 //!
 //! Each row is an engine, with its mark and a bar in each panel. This file depends on nothing but
-//! `series` and `svg`: the repository's own tools include it.
+//! `digits`, `series` and `svg`: the repository's own tools include it.
 
+use super::digits::thousands;
 use super::series;
 use super::svg::Svg;
 
@@ -84,17 +85,9 @@ fn panel(svg: &mut Svg, panel: &Panel, places: &[usize], (left, wide): (f64, f64
 fn exact(value: f64) -> String {
     let text = format!("{value:.2}");
     let (whole, fraction) = text.split_once('.').unwrap_or((&text, ""));
-    let whole = grouped(whole);
+    let whole = whole.parse().map_or_else(|_| whole.to_owned(), thousands);
     let fraction = fraction.trim_end_matches('0');
     if fraction.is_empty() { whole } else { format!("{whole}.{fraction}") }
-}
-
-/// Digits with a comma before each three of them.
-fn grouped(digits: &str) -> String {
-    let (first, rest) = digits.split_at(digits.len() % 3);
-    let rest = rest.as_bytes().chunks(3).map(String::from_utf8_lossy);
-    let first = (!first.is_empty()).then(|| first.into());
-    first.into_iter().chain(rest).collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]

@@ -15,7 +15,6 @@ pub use self::freehold::{
     with_config as with_freehold_config,
 };
 pub use self::platform::{Barriers, Counting};
-pub use self::sums::free_chunks;
 pub use machine::{ListFill, MachineConfig, RecordedZone, ZonePlace};
 
 use std::fmt;

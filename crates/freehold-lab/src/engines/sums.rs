@@ -17,7 +17,7 @@ pub(super) fn added(mut sum: ZoneStats, more: ZoneStats) -> ZoneStats {
 /// Frees chunks where single frames have a call for many: those 64 at a time, larger ones each by
 /// itself.
 #[inline(always)]
-pub fn free_chunks<T, E>(
+pub(super) fn free_chunks<T, E>(
     to: &mut T,
     chunks: &[(Pfn, Order)],
     one: impl Fn(&mut T, Pfn, Order) -> Result<(), E>,

@@ -1,21 +1,19 @@
 //! `freehold simulate`: engines on machines that are not at hand.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use clap::Args;
 
 use crate::cli::error::CliError;
 use crate::cli::given::{Printed, Shown};
-use crate::cli::input::TraceFile;
-use crate::cli::size::{Memory, parse_memory, parse_percent, whole};
+use crate::cli::size::{Memory, parse_memory, whole};
 use crate::cli::target::Target;
 use crate::cli::{Outcome, given, output, stop};
 use crate::engines::EngineSpec;
 use crate::simulate::many::{Simulated, simulate_all};
 use crate::simulate::output::{Document, table};
 use crate::simulate::run::{NODES_MAX, Scenario, SimulateError};
-use crate::simulate::workloads::{About, TraceOps};
+use crate::simulate::workloads::About;
 use crate::simulate::{Kind, Model, model_file, plot};
 use crate::tables::table::rendered;
 use crate::tables::{thousands, unique};
@@ -36,8 +34,6 @@ Examples:
   freehold simulate -w exit-avalanche --cpus 256 -e vanilla -e pcp-buddy,-merge --memory 256G --json
   freehold simulate -w kernel-build-like --cpus 1,4,16,64,256,1024 --picture build.svg
   freehold simulate -w kernel-build-like --cpus 1024 --nodes 8 --memory 128G
-  freehold simulate -w trace --trace trace.parquet --cpus 2,64
-  freehold calibrate --validate                 simulated beside measured on this machine's own CPUs
 
 --json prints {\"command\": \"simulate\", \"seed\", \"verdict\", \"model\", \"rows\": \
 [{\"engine\", \"workload\", \"cpus\", \
@@ -89,17 +85,8 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_name = "N[,N]...", value_delimiter = ',', value_parser = whole(1..=NODES_MAX))]
     nodes: Vec<u16>,
 
-    /// Make this share of each zone CMA, which serves movable requests only: above 0 % up to 90 %.
-    /// A second table, and `cma` in the JSON, count what it serves.
-    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
-    cma: Option<f64>,
-
-    /// The trace to play, for the workload 'trace'.
-    #[arg(long, value_name = "FILE")]
-    trace: Option<PathBuf>,
-
-    /// Constants that 'freehold calibrate --output' wrote. Default: those checked in, of a machine
-    /// that the output names.
+    /// A file of constants, as --json prints them under "model". Default: those built in, of a
+    /// machine that the output names.
     #[arg(long, value_name = "FILE")]
     model: Option<PathBuf>,
 
@@ -146,7 +133,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<Outcome, CliError> {
     if let Some(path) = args.picture.as_ref().filter(|_| !rows.is_empty()) {
         Target::PICTURE.write(path, plot::render(rows, &model))?;
     }
-    let document = Document::new(seeds(args)[0], &model, rows, None);
+    let document = Document::new(seeds(args)[0], &model, rows);
     output::result(&args.shown.printed, &document, |style| {
         if rows.is_empty() { String::new() } else { table(rows, &model, style) }
     })?;
@@ -180,9 +167,6 @@ fn simulated(
 /// An error of a simulation as the user sees it.
 fn refused(error: SimulateError) -> CliError {
     let hint = match &error {
-        SimulateError::TooLittleMemory { needed_mib, .. } => {
-            Some(format!("give it more: --memory {}G", needed_mib.div_ceil(1024)))
-        }
         SimulateError::TooManyNodes { .. } => {
             Some("give it fewer: --nodes 1, for example".to_owned())
         }
@@ -229,22 +213,6 @@ fn seeds(args: &SimulateArgs) -> Vec<u64> {
 /// All combinations: workload, memory, CPUs, seed, engine.
 fn scenarios(args: &SimulateArgs, engines: &[EngineSpec]) -> Result<Vec<Scenario>, CliError> {
     let workloads = given::or(&args.workloads, &[Kind::KernelBuildLike]);
-    let trace = match (&args.trace, workloads.contains(&Kind::Trace)) {
-        (Some(path), true) => {
-            let file = TraceFile::named(path, false, None)?;
-            Some(Arc::new(TraceOps::read(&file)?))
-        }
-        (None, true) => {
-            return Err(CliError::new("the workload 'trace' plays a trace, and none was named")
-                .hint("name one: --trace trace.parquet"));
-        }
-        (Some(_), false) => {
-            return Err(
-                CliError::new("a trace was named, and no workload plays it").hint("add -w trace")
-            );
-        }
-        (None, false) => None,
-    };
     let cpus = given::or(&args.cpus, &DEFAULT_CPUS);
     // Those that were asked for by name must do; of the default ones as many as the workload can
     // have.
@@ -269,12 +237,10 @@ fn scenarios(args: &SimulateArgs, engines: &[EngineSpec]) -> Result<Vec<Scenario
                             cpus,
                             frames,
                             nodes,
-                            cma: args.cma.unwrap_or(0.0),
                             seed,
                             think_ns: None,
                             measured: args.frames,
                             tick_ms: TICK_MS,
-                            trace: trace.clone(),
                         });
                     }
                 }

@@ -6,14 +6,14 @@
 //! but came to a lock sooner is served by the lock's book of gaps ([`super::lock`]), but does not
 //! change what the earlier call found.
 
-use freehold::{AllocFlags, CpuId, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn};
+use freehold::{CpuId, Order, PAGEBLOCK_FRAMES, Pfn};
 
 use super::lines::Lines;
 use super::lock::Lock;
 use super::model::Model;
 use super::tally::Tally;
 use super::time::Time;
-use crate::engine::{CmaBook, Count, Request};
+use crate::engine::{Count, Request};
 use crate::engines::MachineConfig;
 use crate::model::Family;
 use crate::trials::simulated::{Marks, Simulated};
@@ -83,7 +83,6 @@ pub struct Machine<'a> {
     /// allocations.
     foreign: Vec<u32>,
     watched: Vec<bool>,
-    pub cma: Option<CmaBook>,
     pub tally: Tally,
 }
 
@@ -139,7 +138,6 @@ impl<'a> Machine<'a> {
             inboxes: Lines::new(locks as u64),
             foreign: vec![0; cpus],
             watched: vec![false; cpus],
-            cma: CmaBook::new(&config.cma(), 0),
             tally: Tally::new(zones.len()),
         }
     }
@@ -191,7 +189,7 @@ impl<'a> Machine<'a> {
     }
 
     /// Allocates at `now`; when that is over, and what came of it.
-    pub fn alloc(&mut self, cpu: u16, now: Time, mut request: Request) -> (Time, Option<Pfn>) {
+    pub fn alloc(&mut self, cpu: u16, now: Time, request: Request) -> (Time, Option<Pfn>) {
         let id = CpuId::new(cpu);
         let lock = self.family == Family::Owners;
         // The lists of its own node: an allocation that has to go to another one's is taken to find
@@ -200,9 +198,6 @@ impl<'a> Machine<'a> {
         let own = self.place(zone, cpu);
         self.pcps[own].forget_before(now);
         let busy = lock && self.pcps[own].is_held(now);
-        if self.cma.is_some() && request.migratetype == Migratetype::Movable {
-            request.flags |= AllocFlags::CMA;
-        }
         self.mark(id);
         let got = if busy {
             self.tally.pcp_busy += 1;
@@ -226,10 +221,8 @@ impl<'a> Machine<'a> {
             at = self.take_lines(cpu, at, pfn);
             self.tally.frames += request.order.frames();
             self.tally.off_node += u64::from(self.zone_of(pfn) != zone);
-            self.cma.iter_mut().for_each(|book| book.served(request, pfn));
         } else {
             self.tally.failed += 1;
-            self.cma.iter_mut().for_each(|book| book.failed(request));
         }
         if lock && !busy {
             self.pcps[own].hold_until(cpu, now, at);
@@ -263,9 +256,6 @@ impl<'a> Machine<'a> {
             at = self.free_part(cpu, at, part, home, chunks.len() > 1);
             rest = more;
         }
-        self.cma
-            .iter_mut()
-            .for_each(|book| chunks.iter().for_each(|&(pfn, order)| book.freed(pfn, order)));
         self.over(cpu, now, at);
         at
     }

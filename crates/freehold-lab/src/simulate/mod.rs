@@ -21,9 +21,6 @@
 //! counted but not charged. A heavy barrier takes its caller `barrier_ns` for each other CPU; its
 //! cost to those is not charged. Each row names its bound: think time, a lock, lines.
 //!
-//! `freehold calibrate` measures what each step costs on a machine, and `freehold calibrate
-//! --validate` compares the simulation with real threads.
-//!
 //! Not modelled: the interconnect's bandwidth and topology beyond two distances, caches that
 //! overflow, interrupts (those of heavy barriers too) and scheduling, reclaim and compaction.
 //! Memory of another node (`--nodes`) is as near as one's own.
@@ -41,7 +38,6 @@ pub mod run;
 pub mod tally;
 mod ticks;
 pub mod time;
-pub mod validation;
 pub mod workloads;
 
 pub use crate::cli::model_file;

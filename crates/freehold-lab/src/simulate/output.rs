@@ -6,12 +6,9 @@ use serde::Serialize;
 
 use super::model::Model;
 use super::row::{Bound, Row, rate};
-use super::validation::ValidationRow;
-use crate::tables::better::Better;
-use crate::tables::number::counted as counted_as;
+use crate::tables::number::counted;
 use crate::tables::table::{Cell, Room, Style, Table, right, wrap};
 use crate::tables::{are_equal, thousands, unique};
-use crate::trials::verdict::{Question, sentence_but};
 
 /// What `--json` prints.
 #[derive(Serialize)]
@@ -25,19 +22,11 @@ pub struct Document<'a> {
     pub verdict: Option<String>,
     pub model: &'a Model,
     pub rows: &'a [Row],
-    /// Simulated beside measured, of `freehold calibrate --validate`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub validation: Option<&'a [ValidationRow]>,
 }
 
 impl<'a> Document<'a> {
-    pub fn new(
-        seed: u64,
-        model: &'a Model,
-        rows: &'a [Row],
-        validation: Option<&'a [ValidationRow]>,
-    ) -> Self {
-        Self { command: "simulate", seed, verdict: verdict(rows), model, rows, validation }
+    pub fn new(seed: u64, model: &'a Model, rows: &'a [Row]) -> Self {
+        Self { command: "simulate", seed, verdict: verdict(rows), model, rows }
     }
 }
 
@@ -73,30 +62,24 @@ pub fn memory(bytes: u64) -> String {
 
 /// Rows of one workload, machine and seed: what one table shows.
 fn groups(rows: &[Row]) -> impl Iterator<Item = &[Row]> {
-    let group = |row: &Row| {
-        (row.workload.clone(), row.memory_bytes, row.seed, row.nodes, row.cma.map(|cma| cma.frames))
-    };
+    let group = |row: &Row| (row.workload.clone(), row.memory_bytes, row.seed, row.nodes);
     rows.chunk_by(move |a, b| group(a) == group(b))
 }
 
-/// So many workloads and machines have a sentence each; more are counted.
+/// Of so many workloads and machines each has a sentence; more are for the tables alone.
 const TOLD: usize = 4;
 
-/// Which engine allocates most with the most CPUs: a sentence for each workload and machine, or, of
-/// many, one that counts them. `None` for one engine.
+/// Which engine allocates most with the most CPUs: a sentence for each workload and machine. `None`
+/// for one engine, and of more than [`TOLD`].
 pub fn verdict(rows: &[Row]) -> Option<String> {
     let engines = unique(rows.iter().map(|row| row.engine.as_str()));
-    if engines.len() < 2 {
+    if engines.len() < 2 || groups(rows).count() > TOLD {
         return None;
-    }
-    let groups: Vec<&[Row]> = groups(rows).collect();
-    if groups.len() > TOLD {
-        return counted(&engines, &groups);
     }
     let several = |of: fn(&Row) -> String| unique(rows.iter().map(of)).len() > 1;
     let (workloads, machines) =
         (several(|row| row.workload.clone()), several(|row| row.memory_bytes.to_string()));
-    let said = groups.iter().filter_map(|group| {
+    let said = groups(rows).filter_map(|group| {
         let first = &group[0];
         let named = [
             workloads.then(|| first.workload.clone()),
@@ -126,7 +109,7 @@ fn of_group(engines: &[&str], group: &[Row]) -> Option<String> {
     // Of equal ones the first.
     let best = rows.iter().rev().max_by(most)?;
     let least = rows.iter().map(|row| row.frames_per_second).fold(f64::INFINITY, f64::min);
-    let cpus = counted_as(u64::from(best.cpus), "CPU");
+    let cpus = counted(u64::from(best.cpus), "CPU");
     if rows.len() < 2 || are_equal(least, best.frames_per_second) {
         return Some(format!("With {cpus} the engines' frames/s do not differ."));
     }
@@ -148,21 +131,6 @@ fn of_group(engines: &[&str], group: &[Row]) -> Option<String> {
     Some(format!("With {cpus} {} allocates most: {rate} frames/s{limit}; {beside}", best.engine))
 }
 
-/// How often each engine allocates most. By how much is not said where its row is bound by think
-/// time: that would be a figure of the think time.
-fn counted(engines: &[&str], groups: &[&[Row]]) -> Option<String> {
-    const MOST: Question<'_> =
-        Question { best: "Most frames/s with the most CPUs", better: Better::More };
-    let found: Vec<_> = groups.iter().map(|group| with_most_cpus(engines, group)).collect();
-    let figures = |of: &Vec<Option<&Row>>| {
-        (MOST, of.iter().map(|row| row.map(|row| row.frames_per_second)).collect())
-    };
-    let cases: Vec<_> = found.iter().map(figures).collect();
-    sentence_but(engines, &cases, |case, engine| {
-        found[case][engine].is_some_and(|row| row.bound == Bound::Think)
-    })
-}
-
 /// The verdict, and a table for each workload and size of memory.
 pub fn table(rows: &[Row], model: &Model, style: Style) -> String {
     let mut text = verdict(rows)
@@ -177,18 +145,10 @@ pub fn table(rows: &[Row], model: &Model, style: Style) -> String {
         let memory = memory(first.memory_bytes);
         let nodes =
             if first.nodes > 1 { format!(" on {} nodes", first.nodes) } else { String::new() };
-        let cma = first.cma.map_or_else(String::new, |cma| {
-            format!(", {} of it CMA", self::memory(cma.frames * freehold::FRAME_SIZE))
-        });
-        let title = format!(
-            "{}, {memory} of memory{nodes}{cma}, seed {}{think}",
-            first.workload, first.seed
-        );
+        let title =
+            format!("{}, {memory} of memory{nodes}, seed {}{think}", first.workload, first.seed);
         let _ = writeln!(text, "{}", wrap(&title, style, ""));
         let _ = writeln!(text, "{}\n", group_table(part, style));
-        if first.cma.is_some() {
-            let _ = writeln!(text, "{}\n", cma_table(part, style));
-        }
     }
     let bystanders = if rows.iter().any(|row| row.bystander_p999_ns.is_some()) {
         ", of the bystanders' calls where there are any"
@@ -208,10 +168,6 @@ pub fn table(rows: &[Row], model: &Model, style: Style) -> String {
         model.machine
     );
     let _ = writeln!(text, "{}", wrap(&legend, style, ""));
-    let note = validation_note(rows);
-    if !note.is_empty() {
-        let _ = writeln!(text, "{}", wrap(&note, style, "  "));
-    }
     text
 }
 
@@ -239,7 +195,7 @@ fn group_table(rows: &[Row], style: Style) -> String {
         let mut cells = vec![right(cpus), Cell::new(&row.engine)];
         let p999 = row.bystander_p999_ns.unwrap_or(row.latency_p999_ns);
         let numbers = [
-            format!("{}{}", rate(row.frames_per_second), if row.is_off() { " *" } else { "" }),
+            rate(row.frames_per_second),
             percent(row.zone_lock_wait_share),
             percent(row.pcp_lock_wait_share),
             percent(row.line_wait_share),
@@ -256,50 +212,4 @@ fn group_table(rows: &[Row], style: Style) -> String {
         table.row(cells);
     }
     table.render(style)
-}
-
-/// What CMA served, from the start on.
-fn cma_table(rows: &[Row], style: Style) -> String {
-    let mut table = Table::new([
-        ("CPUs", Room::Always),
-        ("engine", Room::Always),
-        ("movable by CMA", Room::Always),
-        ("CMA free, lowest", Room::GivesWay(1)),
-        ("at the end", Room::GivesWay(1)),
-        ("failed while free", Room::GivesWay(0)),
-        ("movable", Room::GivesWay(2)),
-    ]);
-    let cells = |row: &Row| {
-        let cma = row.cma.unwrap_or_default();
-        let numbers = [
-            percent(cma.share()),
-            thousands(cma.free_lowest),
-            thousands(cma.free_end),
-            thousands(cma.failed_while_free),
-            thousands(cma.failed_movable),
-        ];
-        [right(row.cpus), Cell::new(&row.engine)]
-            .into_iter()
-            .chain(numbers.map(right))
-            .collect::<Vec<_>>()
-    };
-    rows.iter().for_each(|row| table.row(cells(row)));
-    table.render(style)
-}
-
-/// How far the rows with a star were off where they were compared with real threads; empty where
-/// there are none.
-pub(super) fn validation_note(rows: &[Row]) -> String {
-    let off = |row: &Row| {
-        let percent = row.validation_difference_percent.unwrap_or_default();
-        format!("{} with {} {percent:+.0} %", row.workload, row.engine)
-    };
-    let said = unique(rows.iter().filter(|row| row.is_off()).map(off));
-    if said.is_empty() {
-        return String::new();
-    }
-    format!(
-        "* Against real threads on 2 CPUs the simulated frames/s were off by: {}.\n",
-        said.join(", ")
-    )
 }

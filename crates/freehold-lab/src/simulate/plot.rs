@@ -17,7 +17,7 @@ use crate::draw::svg::Svg;
 use crate::tables::unique;
 
 use super::model::Model;
-use super::output::{memory, validation_note};
+use super::output::memory;
 use super::row::Row;
 
 const WIDTH: f64 = 900.0;
@@ -25,8 +25,6 @@ const MARGIN: f64 = 12.0;
 const ROW: f64 = 280.0;
 const HEAD: f64 = 44.0;
 const FOOT: f64 = 30.0;
-/// A line more at the foot.
-const LINE: f64 = 18.0;
 
 /// What one of the three charts of a row shows.
 struct Measure {
@@ -98,9 +96,7 @@ pub fn render(rows: &[Row], model: &Model) -> String {
             None => groups.push((name, vec![row])),
         }
     }
-    let off = validation_note(rows);
-    let foot = if off.is_empty() { FOOT } else { FOOT + LINE };
-    let height = HEAD + ROW * groups.len() as f64 + foot;
+    let height = HEAD + ROW * groups.len() as f64 + FOOT;
     let mut svg = Svg::new("Throughput, waiting for locks and fragmentation", (WIDTH, height));
     svg.legend(&engines, (MARGIN, 22.0));
     for ((name, rows), top) in groups.iter().zip((0..).map(|at| HEAD + ROW * f64::from(at))) {
@@ -115,10 +111,6 @@ pub fn render(rows: &[Row], model: &Model) -> String {
             };
             draw(&mut svg, area, chart, rows, &engines, by_memory);
         }
-    }
-    if !off.is_empty() {
-        let note = off.trim_end().trim_start_matches("* ");
-        svg.text((MARGIN, height - 10.0 - LINE), "soft", note);
     }
     let foot = format!("simulated by the constants of: {}", model.machine);
     svg.text((MARGIN, height - 10.0), "soft", &foot);

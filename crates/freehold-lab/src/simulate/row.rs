@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::engine::{CmaCounts, Paths};
+use crate::engine::Paths;
 use crate::tables::thousands;
 
 /// What came of it: a row of the output.
@@ -39,10 +39,6 @@ pub struct Row {
     /// What bounds the throughput: where most of all CPUs' time goes, or the lock that is held
     /// practically all the time.
     pub bound: Bound,
-    /// How far the simulation of this workload and engine was off beside real threads where both
-    /// were run, in per cent of what was measured: with the most CPUs that there were. `None`: not
-    /// compared.
-    pub validation_difference_percent: Option<f64>,
     /// Share of the time that the busiest zone's lock was held.
     pub zone_lock_busy_share: f64,
     /// Holds of zone locks.
@@ -73,9 +69,6 @@ pub struct Row {
     pub failed: u64,
     /// Chunks that came from another node than their CPU's.
     pub off_node: u64,
-    /// What CMA served from the start on, where there is any.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cma: Option<CmaCounts>,
     /// Frames freed to another CPU's lists or blocks, from the start on.
     pub remote_frees: u64,
     /// Pairs of buddies merged under the zone lock, from the start on.
@@ -100,13 +93,6 @@ pub struct Row {
     /// How often each of the engine's ways was taken from the start on, where it says that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paths: Option<Paths>,
-}
-
-impl Row {
-    /// Whether the simulation of this workload and engine is known to be off by more than a fifth.
-    pub fn is_off(&self) -> bool {
-        self.validation_difference_percent.is_some_and(|percent| percent.abs() > 20.0)
-    }
 }
 
 /// What bounds a row's throughput. Where it is [`Bound::Think`] the frames per second say how much

@@ -11,7 +11,6 @@
 //! it is at that moment.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use freehold::{FRAME_SIZE, Order, PAGEBLOCK_FRAMES, Pfn};
 
@@ -21,10 +20,9 @@ use super::queue::Queue;
 use super::row::{Bound, Row};
 use super::ticks::Ticks;
 use super::time::Time;
-use super::workloads::{DEPTH, Io, Kind, Message, Program, Setting, Step, TraceOps, programs};
-use crate::engine::{CmaBook, Counters, Request};
+use super::workloads::{DEPTH, Io, Kind, Message, Program, Setting, Step, programs};
+use crate::engine::{Counters, Request};
 use crate::engines::{EngineError, EngineSpec, MachineConfig};
-use crate::replay::sizing;
 use crate::trials::defaults::TICK_MS;
 use crate::trials::simulated::{Simulated, accounted, with_simulated};
 
@@ -41,8 +39,6 @@ pub struct Scenario {
     pub frames: u64,
     /// Memory nodes: each has a zone with its share of memory, and its share of the CPUs.
     pub nodes: u16,
-    /// The share of memory that is CMA, 0 to 1.
-    pub cma: f64,
     pub seed: u64,
     /// Nanoseconds of other work per allocation; `None`: the workload's own.
     pub think_ns: Option<f64>,
@@ -50,8 +46,6 @@ pub struct Scenario {
     pub measured: Option<u64>,
     /// Simulated milliseconds between two ticks of a CPU; 0: it never ticks.
     pub tick_ms: f64,
-    /// The trace, for [`Kind::Trace`].
-    pub trace: Option<Arc<TraceOps>>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -69,12 +63,6 @@ pub enum SimulateError {
         "{nodes} nodes of {cpus} CPUs and {memory_mib} MiB: each needs a CPU and {NODE_MIB} MiB"
     )]
     TooManyNodes { nodes: u16, cpus: u16, memory_mib: u64 },
-    /// Too little memory for a trace, whose amounts are what was recorded.
-    #[error(
-        "{workload} on {cpus} CPUs has up to {needed_mib} MiB in use at once, and the machine has \
-         {memory_mib} MiB"
-    )]
-    TooLittleMemory { workload: Kind, cpus: u16, needed_mib: u64, memory_mib: u64 },
     /// A defect of an engine, found at the end.
     #[error(
         "engine {engine} lost frames or failed its checks after {workload} on {cpus} CPUs: {reason}"
@@ -83,21 +71,19 @@ pub enum SimulateError {
 }
 
 impl Scenario {
-    /// Of one node without CMA, with the seed 1 and what the workload has of its own.
+    /// Of one node, with the seed 1 and what the workload has of its own.
     pub fn new(engine: EngineSpec, workload: Kind, cpus: u16, frames: u64) -> Self {
-        let (think_ns, measured, trace) = (None, None, None);
+        let (think_ns, measured) = (None, None);
         Self {
             engine,
             workload,
             cpus,
             frames,
             nodes: 1,
-            cma: 0.0,
             seed: 1,
             think_ns,
             measured,
             tick_ms: TICK_MS,
-            trace,
         }
     }
 
@@ -116,34 +102,11 @@ impl Scenario {
         if nodes > 1 && (nodes > cpus || mib(frames) / u64::from(nodes) < NODE_MIB) {
             return Err(SimulateError::TooManyNodes { nodes, cpus, memory_mib: mib(frames) });
         }
-        // All other workloads do with what there is: see `Setting::scaled`.
-        let Some(trace) = self.trace.as_ref().filter(|_| self.workload == Kind::Trace) else {
-            return Ok(());
-        };
-        let live = u64::from(self.cpus.div_ceil(trace.cpus.max(1))) * trace.peak_frames;
-        // An eighth more: watermarks, and blocks that are begun.
-        let needed = live + live / 8 + Order::LINUX_MAX.frames();
-        if needed > self.frames {
-            return Err(SimulateError::TooLittleMemory {
-                workload: self.workload,
-                cpus: self.cpus,
-                needed_mib: mib(needed),
-                memory_mib: mib(self.frames),
-            });
-        }
         Ok(())
     }
 
     pub fn machine(&self) -> MachineConfig {
-        let config = MachineConfig {
-            nodes: self.nodes.max(1),
-            ..MachineConfig::new(self.frames, self.cpus)
-        };
-        let cma = |share| {
-            sizing::cma_frames(config.memory_frames / u64::from(config.nodes), share)
-                * u64::from(config.nodes)
-        };
-        MachineConfig { cma_frames: if self.cma > 0.0 { cma(self.cma) } else { 0 }, ..config }
+        MachineConfig { nodes: self.nodes.max(1), ..MachineConfig::new(self.frames, self.cpus) }
     }
 
     /// Nanoseconds of other work per allocation.
@@ -168,24 +131,13 @@ fn with_engine(
 ) -> Result<Row, SimulateError> {
     let Scenario { workload, cpus, seed, .. } = *scenario;
     let think_ns = scenario.think();
-    let setting = Setting {
-        kind: workload,
-        cpus,
-        frames: config.memory_frames,
-        seed,
-        think_ns,
-        trace: scenario.trace.clone(),
-    };
+    let setting = Setting { kind: workload, cpus, frames: config.memory_frames, seed, think_ns };
     engine.start();
     let machine = Machine::new(engine, model, config);
-    let (warm, measured) = match &scenario.trace {
-        // A trace is played once, all of it.
-        Some(_) if workload == Kind::Trace => (0, u64::MAX),
-        _ => scenario.measured.map_or_else(
-            || workload.stretch(cpus, config.memory_frames),
-            |frames| (frames / 2, frames),
-        ),
-    };
+    let (warm, measured) = scenario.measured.map_or_else(
+        || workload.stretch(cpus, config.memory_frames),
+        |frames| (frames / 2, frames),
+    );
     let ticks = Ticks::new(cpus, scenario.tick_ms);
     let mut run = Run::new(machine, model, programs(&setting), ticks);
     run.until(warm);
@@ -201,26 +153,17 @@ fn with_engine(
             reason,
         });
     }
-    Ok(row(scenario, model, (engine, config), &run, before))
-}
-
-/// The workload's name in the results; a trace's with its own.
-fn workload_of(scenario: &Scenario) -> String {
-    match (scenario.workload, &scenario.trace) {
-        (Kind::Trace, trace) => format!("trace:{}", trace.as_ref().map_or("", |trace| &trace.name)),
-        (workload, _) => workload.name().to_owned(),
-    }
+    Ok(row(scenario, (engine, config), &run, before))
 }
 
 /// What came of a run, before which the engine had counted so many heavy barriers and so much else.
 fn row(
     scenario: &Scenario,
-    model: &Model,
     (engine, config): (&dyn Simulated, &MachineConfig),
     run: &Run<'_>,
     (barriers, before): (u64, Counters),
 ) -> Row {
-    let Scenario { workload, cpus, seed, .. } = *scenario;
+    let Scenario { cpus, seed, .. } = *scenario;
     let (memory, counters, live) = (engine.memory(), engine.counters(), run.live());
     let (tally, elapsed) = (&run.machine.tally, run.now - run.begun);
     let (all, time) = (elapsed.seconds() * f64::from(cpus), elapsed.seconds());
@@ -229,7 +172,7 @@ fn row(
     let used_blocks = (memory.managed_frames / PAGEBLOCK_FRAMES).saturating_sub(memory.free_blocks);
     let row = Row {
         engine: scenario.engine.name().to_owned(),
-        workload: workload_of(scenario),
+        workload: scenario.workload.name().to_owned(),
         cpus,
         nodes: config.nodes,
         memory_bytes: config.memory_frames * FRAME_SIZE,
@@ -249,7 +192,6 @@ fn row(
         line_wait_share: share(tally.line_wait, all),
         think_share: share(tally.between, all),
         bound: Bound::default(),
-        validation_difference_percent: validated(model, workload.name(), scenario.engine.name()),
         zone_lock_busy_share: busiest(&tally.zones_held),
         zone_lock_acquisitions: tally.zone_holds,
         longest_hold_ns: tally.longest_hold.whole_ns(),
@@ -265,7 +207,6 @@ fn row(
         fallbacks: counters.fallbacks,
         failed: tally.failed,
         off_node: tally.off_node,
-        cma: run.machine.cma.as_ref().map(CmaBook::counts),
         remote_frees: counters.remote_frees,
         merges_zone: counters.merges_zone,
         merges_pcp: counters.merges_pcp,
@@ -483,27 +424,16 @@ impl<'a> Run<'a> {
                     }
                 }
             }
-            Step::Finished => {}
         }
     }
 
-    /// What is wrong with the engine at the end, in words: frames that are lost or there twice, or
-    /// CMA that is.
+    /// What is wrong with the engine at the end, in words: frames that are lost or there twice.
     fn finding(&self, engine: &dyn Simulated) -> Option<String> {
-        let cma = || self.machine.cma.as_ref()?.findings(&engine.blocks()).pop();
-        accounted(engine, self.live()).err().or_else(cma)
+        accounted(engine, self.live()).err()
     }
 
     /// Frames that programs have, or that are in messages.
     fn live(&self) -> u64 {
         self.posted + self.programs.iter().map(|program| program.live()).sum::<u64>()
     }
-}
-
-/// How far off the model was with this workload and engine, in per cent, on the most CPUs that it
-/// was compared on.
-fn validated(model: &Model, workload: &str, engine: &str) -> Option<f64> {
-    let same =
-        model.validated.iter().filter(|row| row.workload == workload && row.engine == engine);
-    same.max_by_key(|row| row.cpus).map(|row| row.difference_percent)
 }

@@ -1,17 +1,6 @@
 //! Numbers the way the tables print them.
 
-/// A count with separators: `1,234,567`.
-pub fn thousands(n: u64) -> String {
-    let digits = n.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
+pub use crate::draw::digits::thousands;
 
 /// A count and what it counts, `1 CPU`, `2,000 CPUs`: more than one has an s.
 pub fn counted(n: u64, one: &str) -> String {

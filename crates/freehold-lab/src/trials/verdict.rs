@@ -22,8 +22,6 @@ pub type Case = (Question<'static>, Vec<Option<f64>>);
 struct Won {
     cases: usize,
     changes: Vec<(f64, f64)>,
-    /// Cases in which its figure is no figure of the engine's.
-    by_think: usize,
 }
 
 /// The place of the engine that is best, unless another is practically as good or has no rival.
@@ -36,70 +34,40 @@ fn best((question, figures): &Case) -> Option<usize> {
     (!are_equal(best, second)).then_some(first)
 }
 
-/// The least and the greatest change of one engine beside the first, in words, and what has no
-/// change to be told.
+/// The least and the greatest change of one engine beside the first, in words.
 fn range(won: &Won, baseline: &str) -> String {
     let mut changes: Vec<&(f64, f64)> =
         won.changes.iter().filter(|(base, _)| *base != 0.0).collect();
     changes.sort_by(|a, b| (a.1 / a.0).total_cmp(&(b.1 / b.0)));
     let text = |&&(base, value): &&(f64, f64)| percent(base, value);
-    let (least, most) = (changes.first().and_then(text), changes.last().and_then(text));
-    let told = match (least, most) {
-        (Some(least), Some(most)) if least == most => Some(format!("{least} against {baseline}")),
-        (Some(least), Some(most)) => Some(format!("{least} to {most} against {baseline}")),
-        _ => None,
-    };
-    match (told, won.by_think) {
-        (None, 0) => String::new(),
-        (Some(told), 0) => format!(" ({told})"),
-        (None, n) if n == won.cases => " (limited by the workload)".to_owned(),
-        (None, n) => format!(" (limited by the workload in {n})"),
-        (Some(told), n) => format!(" ({told}; limited by the workload in {n})"),
+    match (changes.first().and_then(text), changes.last().and_then(text)) {
+        (Some(least), Some(most)) if least == most => format!(" ({least} against {baseline})"),
+        (Some(least), Some(most)) => format!(" ({least} to {most} against {baseline})"),
+        _ => String::new(),
     }
 }
 
 /// A sentence for each question that is asked, or `None` where there is nothing to compare.
 pub fn sentence(engines: &[&str], cases: &[Case]) -> Option<String> {
-    sentence_but(engines, cases, |_, _| false)
-}
-
-/// The sentences where `by_think` says of a case and an engine that the figure is the think time's:
-/// no change is told then.
-pub fn sentence_but(
-    engines: &[&str],
-    cases: &[Case],
-    by_think: impl Fn(usize, usize) -> bool,
-) -> Option<String> {
-    let compared = |case: &&(usize, &Case)| case.1.1.iter().flatten().count() > 1;
-    let all: Vec<(usize, &Case)> =
-        cases.iter().enumerate().filter(|case| compared(&case)).collect();
-    let questions = unique(all.iter().map(|(_, (question, _))| question.best));
-    let said: Vec<String> = questions
-        .into_iter()
-        .map(|asked| {
-            let own: Vec<_> =
-                all.iter().copied().filter(|(_, (question, _))| question.best == asked).collect();
-            of_question(engines, asked, &own, &by_think)
-        })
-        .collect();
+    let compared = |case: &&Case| case.1.iter().flatten().count() > 1;
+    let all: Vec<&Case> = cases.iter().filter(compared).collect();
+    let of = |asked| {
+        let own: Vec<&Case> = all.iter().copied().filter(|case| case.0.best == asked).collect();
+        of_question(engines, asked, &own)
+    };
+    let said: Vec<String> =
+        unique(all.iter().map(|(question, _)| question.best)).into_iter().map(of).collect();
     (!said.is_empty()).then(|| said.join(" "))
 }
 
-/// The sentence of the cases that ask one question, each with its place among all.
-fn of_question(
-    engines: &[&str],
-    asked: &str,
-    cases: &[(usize, &Case)],
-    by_think: impl Fn(usize, usize) -> bool,
-) -> String {
+/// The sentence of the cases that ask one question.
+fn of_question(engines: &[&str], asked: &str, cases: &[&Case]) -> String {
     let baseline = engines.first().copied().unwrap_or_default();
     let mut won = vec![Won::default(); engines.len()];
-    for (n, case) in cases {
+    for case in cases {
         let Some(at) = best(case) else { continue };
         won[at].cases += 1;
-        if by_think(*n, at) {
-            won[at].by_think += 1;
-        } else if let (Some(base), Some(value), true) = (case.1[0], case.1[at], at > 0) {
+        if let (Some(base), Some(value), true) = (case.1[0], case.1[at], at > 0) {
             won[at].changes.push((base, value));
         }
     }
@@ -165,23 +133,6 @@ mod tests {
                  Least unusable: freehold in 2 of 2 cases (-50.0% to -25.0% against vanilla)."
             )
         );
-    }
-
-    #[test]
-    fn a_figure_of_the_think_time_has_no_change() {
-        let cases = [&[10.0, 20.0], &[10.0, 15.0]].map(|figures| case(MOST, figures));
-        let said = |bound: &'static [usize]| {
-            sentence_but(&["a", "b"], &cases, |case, engine| engine == 1 && bound.contains(&case))
-                .unwrap()
-        };
-        assert_eq!(said(&[0, 1]), "Most frames/s: b in 2 of 2 cases (limited by the workload).");
-        assert_eq!(
-            said(&[1]),
-            "Most frames/s: b in 2 of 2 cases (+100.0% against a; limited by the workload in 1)."
-        );
-        // Whose baseline alone is bound has a change: it is no less than that.
-        let first = sentence_but(&["a", "b"], &cases[..1], |_, engine| engine == 0).unwrap();
-        assert_eq!(first, "Most frames/s: b (+100.0% against a).");
     }
 
     #[test]

@@ -107,9 +107,4 @@ impl Calls for ClassicCpu<'_> {
         self.folios.extend(frames.iter().map(|&pfn| (pfn, Order::ZERO)));
         self.classic.free_folios(self.cpu, &self.folios).map(drop).map_err(Into::into)
     }
-
-    #[inline(always)]
-    fn free_chunks(&mut self, chunks: &[(Pfn, Order)]) -> Result<(), Refused> {
-        self.classic.free_folios(self.cpu, chunks).map(drop).map_err(Into::into)
-    }
 }

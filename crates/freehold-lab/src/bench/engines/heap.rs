@@ -72,10 +72,6 @@ impl<A: GlobalAlloc + Sync> Calls for HeapCpu<'_, A> {
         unsafe { self.heap.dealloc(block, layout(order)?) };
         Ok(())
     }
-
-    fn split(&mut self, _: Pfn, _: Order) -> Result<(), Refused> {
-        Err(Refused::NoSuchCall)
-    }
 }
 
 #[cfg(test)]

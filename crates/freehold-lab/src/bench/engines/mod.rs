@@ -4,10 +4,6 @@
 mod bitmap;
 mod buddy_system;
 mod classic;
-// A mempool and its caches, which are C.
-#[cfg(feature = "dpdk")]
-#[allow(unsafe_code)]
-mod dpdk;
 mod freehold;
 // `dealloc` is unsafe to call.
 #[cfg(any(test, feature = "peers"))]
@@ -18,7 +14,6 @@ mod heap;
 #[allow(unsafe_code)]
 mod llfree;
 mod peer;
-mod ring_alone;
 mod stamped;
 
 pub use self::freehold::{ByDoor, FreeholdCpu, FreeholdMachine, OnCpu};
@@ -27,14 +22,11 @@ pub use crate::trials::threads::{HostThreads, InitialThread};
 pub use bitmap::{BitmapCpu, BitmapMachine};
 pub use buddy_system::{BuddySystem, BuddySystemCpu};
 pub use classic::{ClassicCpu, ClassicMachine};
-#[cfg(feature = "dpdk")]
-pub use dpdk::{DpdkCpu, DpdkMachine};
 #[cfg(any(test, feature = "peers"))]
 pub use heap::{HeapCpu, HeapMachine};
 #[cfg(feature = "llfree")]
 pub use llfree::{LlfreeCpu, LlfreeMachine};
 pub use peer::Peer;
-pub use ring_alone::{RingAlone, RingAloneCpu};
 pub use stamped::{Stamped, StampedCpu};
 
 use std::str::FromStr;

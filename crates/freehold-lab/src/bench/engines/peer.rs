@@ -1,5 +1,5 @@
 //! What users pick instead. Most are behind the feature `peers`, which builds from the registry
-//! alone, two behind features of their own; they are known by name in every build, so that a build
+//! alone, one behind a feature of its own; they are known by name in every build, so that a build
 //! without them can say what is missing.
 
 use crate::trials::kinds::kinds;
@@ -30,10 +30,6 @@ kinds! {
         summary: "LLFree's implementation in C, its classes and policy for movable frames, a slot \
                   for each CPU",
     },
-    Dpdk: About {
-        name: "dpdk",
-        summary: "DPDK's mempool, a ring and a cache of 512 for each CPU; a pool for each order",
-    },
 }
 
 impl Peer {
@@ -43,7 +39,6 @@ impl Peer {
         match self {
             Self::BuddySystem => None,
             Self::Llfree => Some(("llfree", cfg!(feature = "llfree"))),
-            Self::Dpdk => Some(("dpdk", cfg!(feature = "dpdk"))),
             _ => Some(("peers", cfg!(feature = "peers"))),
         }
     }
@@ -65,7 +60,6 @@ impl Peer {
             Self::Llfree => {
                 "git clone https://github.com/luhsra/llfree-c; export LLFREE_C=$PWD/llfree-c; "
             }
-            Self::Dpdk => "apt-get install libdpdk-dev dpdk-dev pkg-config; ",
             _ => "",
         };
         let (name, feature) = (self.name(), self.feature().map_or("peers", |known| known.0));

@@ -1,58 +1,38 @@
-//! What is measured of memory itself: an arena's frames as a program has them, and reclaim of
-//! lazyfree folios.
+//! What is measured of memory itself: an arena's frames as a program has them.
 //!
 //! ```text
-//!  lazyfree    two ways of unmapping              folios     128 MiB on a HostMmu
-//!  arena       an arena's frames as memory        heap       malloc families beside it
-//!  rss         what this process has
+//!  arena    an arena's frames as memory       heap    malloc families beside it
+//!  rss      what this process has
 //! ```
 //!
-//! These differ from the other benchmarks in what takes turns: besides page allocators, malloc
-//! families and the system's own calls.
+//! It differs from the other benchmarks in what takes turns: besides an arena, malloc families and
+//! the system's own mapping.
 
 pub(crate) mod arena;
-pub mod folios;
 mod heap;
-pub(crate) mod lazyfree;
 mod rss;
 
-use super::clock::Cpus;
-use super::engines::{BenchEngine, FREEHOLD, HostThreads, Peer};
+use super::engines::{BenchEngine, FREEHOLD, Peer};
 use super::kind::Kind;
-use super::result::{Report, Unsuited};
 use super::runner::{Plan, Side};
 
 /// Whether a benchmark is one of these.
 pub(super) fn is_here(kind: Kind) -> bool {
-    matches!(kind, Kind::Lazyfree | Kind::Arena)
+    kind == Kind::Arena
 }
 
-/// Why a benchmark here has nothing to measure of a page allocator; `None` where it has.
-fn unsuited(kind: Kind, engine: &BenchEngine) -> Option<&'static str> {
-    match (kind, engine) {
-        _ if engine.name() == FREEHOLD => None,
-        (Kind::Arena, BenchEngine::Peer(Peer::Mimalloc | Peer::Jemalloc)) => None,
-        (Kind::Arena, _) => {
-            Some("only arenas and malloc families (malloc, mimalloc, jemalloc) are measured there")
-        }
-        _ => Some("only freehold's own reclaim is measured there"),
-    }
-}
-
-/// What takes turns in a benchmark here.
-pub(super) fn sides<'a>(
-    kind: Kind,
-    plan: &Plan,
-    cpus: &'a Cpus,
-    host: HostThreads,
-    report: &mut Report,
-) -> Vec<Side<'a>> {
-    report.unsuited.extend(plan.engines.iter().filter_map(|engine| {
-        let reason = unsuited(kind, engine)?;
-        Some(Unsuited { benchmark: kind.name(), engine: engine.name().to_owned(), reason })
+/// What takes turns; `left_out` is told of each engine of the plan that has nothing to measure here.
+pub(super) fn sides(plan: &Plan, left_out: &mut Vec<String>) -> Vec<Side<'static>> {
+    let is_memory = |engine: &BenchEngine| {
+        let heap = matches!(engine, BenchEngine::Peer(Peer::Mimalloc | Peer::Jemalloc));
+        heap || engine.name() == FREEHOLD
+    };
+    left_out.extend(plan.engines.iter().filter(|engine| !is_memory(engine)).map(|engine| {
+        format!(
+            "{}, {}: only arenas and malloc families (malloc, mimalloc, jemalloc) are measured there",
+            Kind::Arena,
+            engine.name()
+        )
     }));
-    match kind {
-        Kind::Lazyfree => lazyfree::sides(plan, cpus, host),
-        _ => arena::sides(plan),
-    }
+    arena::sides(plan)
 }

@@ -6,7 +6,6 @@ use crate::bench::calls::{Machine, Refused};
 use crate::bench::figures::Figures;
 use crate::bench::loops::pair;
 use crate::bench::metric::{About, Metric, metric, ns};
-use crate::bench::sampler::Sampled;
 use crate::bench::steady::{self, Freed};
 
 /// Frames of the machine of `churn` and `mixed`: 1 GiB.
@@ -177,10 +176,10 @@ pub const NEAR_MARK_1024: About = About {
 };
 
 /// Nanoseconds of a pair or a step, so many times.
-type Loop<M> = fn(&M, u64) -> Result<Sampled, Refused>;
+type Loop<M> = fn(&M, u64) -> Result<f64, Refused>;
 
 /// Nanoseconds of a step.
-fn step<M: Machine, const ORDER: u8>(machine: &M, steps: u64) -> Result<Sampled, Refused> {
+fn step<M: Machine, const ORDER: u8>(machine: &M, steps: u64) -> Result<f64, Refused> {
     steady::churn::<_, ORDER>(machine, steady::HELD, steps, SEED)
 }
 
@@ -188,10 +187,8 @@ pub fn depth<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused>
     let shapes = DEPTHS.into_iter().flat_map(|depth| FREED.map(|freed| (depth, freed)));
     shapes.zip(DEPTH.metrics).try_fold(Figures::default(), |figures, ((depth, freed), metric)| {
         let pairs = run.scale.steady_pairs;
-        Ok(figures.with_sampled(
-            metric.name,
-            steady::depth(run.drained(machine), depth, freed, pairs, SEED)?,
-        ))
+        Ok(figures
+            .with(metric.name, steady::depth(run.drained(machine), depth, freed, pairs, SEED)?))
     })
 }
 
@@ -204,9 +201,7 @@ pub fn churn<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused>
             SEED,
         )
     };
-    Ok(Figures::default()
-        .with_sampled("ns_per_step_50", at(50)?)
-        .with_sampled("ns_per_step_90", at(90)?))
+    Ok(Figures::default().with("ns_per_step_50", at(50)?).with("ns_per_step_90", at(90)?))
 }
 
 pub fn mixed<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused> {
@@ -215,8 +210,8 @@ pub fn mixed<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused>
     };
     let ((half, half_failed), (most, most_failed)) = (at(50)?, at(90)?);
     Ok(Figures::default()
-        .with_sampled("ns_per_step_50", half)
-        .with_sampled("ns_per_step_90", most)
+        .with("ns_per_step_50", half)
+        .with("ns_per_step_90", most)
         .with("failures_per_1000_50", half_failed)
         .with("failures_per_1000_90", most_failed))
 }
@@ -236,7 +231,7 @@ fn each<M: Machine>(
 ) -> Result<Figures, Refused> {
     loops.iter().zip(metrics).try_fold(Figures::default(), |figures, (one, metric)| {
         let found = one(run.drained(machine), run.scale.steady_pairs)?;
-        Ok(figures.with_sampled(metric.name, found))
+        Ok(figures.with(metric.name, found))
     })
 }
 
@@ -254,7 +249,7 @@ pub fn used<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused> 
 }
 
 /// Nanoseconds of a step on a half-used machine.
-fn used_step<M: Machine, const ORDER: u8>(machine: &M, steps: u64) -> Result<Sampled, Refused> {
+fn used_step<M: Machine, const ORDER: u8>(machine: &M, steps: u64) -> Result<f64, Refused> {
     steady::used::<_, ORDER>(machine, steps, SEED)
 }
 
@@ -265,7 +260,7 @@ pub fn near_mark<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refu
     marks.iter().try_fold(Figures::default(), |figures, &(permille, metric)| {
         let held = run.frames * permille / 1000;
         match steady::near_mark(run.drained(machine), held, steps, SEED) {
-            Ok(found) => Ok(figures.with_sampled(metric, found)),
+            Ok(found) => Ok(figures.with(metric, found)),
             // Its mark is higher: no figure.
             Err(refused) if refused.is_shortage() => Ok(figures),
             Err(refused) => Err(refused),

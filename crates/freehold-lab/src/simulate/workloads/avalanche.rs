@@ -3,8 +3,7 @@
 
 use freehold::{Order, Pfn};
 
-use super::rounds::Rounds;
-use super::{About, Io, MOVABLE, Program, Setting, Step};
+use super::{About, BATCH, Io, MOVABLE, Program, Setting, Step};
 
 pub(super) const EXIT_AVALANCHE: About = About {
     name: "exit-avalanche",
@@ -37,6 +36,67 @@ pub(super) const fn set(cpus: u16, memory: u64) -> u64 {
         LEAST
     } else {
         share
+    }
+}
+
+/// Allocates its set, waits for the others, frees all of it, again and again.
+struct Worker {
+    set: usize,
+    /// Frames of this round.
+    wanted: usize,
+    think_ns: f64,
+    frames: Vec<(Pfn, Order)>,
+    /// How many of them are free already, while freeing.
+    freed: Option<usize>,
+    /// It has still to wait for the others.
+    waits: bool,
+}
+
+impl Worker {
+    fn new(setting: &Setting) -> Self {
+        let set = set(setting.cpus, setting.frames) as usize;
+        let frames = Vec::with_capacity(set);
+        let think_ns = setting.think_ns;
+        Self { set, wanted: set, think_ns, frames, freed: None, waits: false }
+    }
+}
+
+impl Program for Worker {
+    fn step(&mut self, io: &mut dyn Io) -> Step {
+        let Some(freed) = self.freed else {
+            match io.alloc(MOVABLE) {
+                Some(pfn) => self.frames.push((pfn, Order::ZERO)),
+                // No memory: free what there is.
+                None => self.wanted = self.frames.len(),
+            }
+            io.zero_frame();
+            io.think(self.think_ns);
+            if self.frames.len() >= self.wanted {
+                self.freed = Some(0);
+                self.waits = true;
+            }
+            return Step::Done;
+        };
+        if std::mem::take(&mut self.waits) {
+            return Step::Barrier;
+        }
+        let end = (freed + BATCH).min(self.frames.len());
+        io.free(&self.frames[freed..end]);
+        self.freed = Some(end);
+        if end == self.frames.len() {
+            self.frames.clear();
+            self.freed = None;
+            self.wanted = self.set;
+        }
+        Step::Done
+    }
+
+    fn has_barrier(&self) -> bool {
+        true
+    }
+
+    fn live(&self) -> u64 {
+        (self.frames.len() - self.freed.unwrap_or(0)) as u64
     }
 }
 
@@ -76,6 +136,6 @@ pub(super) fn program(setting: &Setting, cpu: u16) -> Box<dyn Program> {
     if (cpu + 1).is_multiple_of(EVERY) || (setting.cpus < EVERY && cpu + 1 == setting.cpus) {
         Box::new(Bystander { frames: Vec::with_capacity(FEW), freeing: false })
     } else {
-        Box::new(Rounds::exit(setting, set(setting.cpus, setting.frames) as usize))
+        Box::new(Worker::new(setting))
     }
 }

@@ -2,18 +2,13 @@
 //! one another.
 //!
 //! A program is a state machine that does one call a step, so that simulated CPUs interleave call
-//! by call. It speaks to the world through [`Io`] only, which is either the simulator
-//! (`super::run`) or real threads and real engines (`super::validate`): what is compared there is
-//! one and the same code.
+//! by call. It speaks to the world through [`Io`] only, which is the simulator (`super::run`) or,
+//! without a notion of time, `freehold contiguity`.
 
 mod avalanche;
 mod kernel_build;
 mod pair;
 mod pass;
-mod rounds;
-mod trace;
-
-use std::sync::Arc;
 
 use freehold::{AllocFlags, Migratetype, Order, Pfn};
 use serde::Serialize;
@@ -21,8 +16,6 @@ use serde::Serialize;
 use crate::engine::Request;
 use crate::trials::kinds::kinds;
 use crate::trials::random::Random;
-
-pub use trace::TraceOps;
 
 /// Frames in a message from CPU to CPU.
 pub const MESSAGE: usize = 64;
@@ -56,7 +49,6 @@ pub enum Step {
     Full(u16),
     /// It waits for all that take part in the barrier.
     Barrier,
-    Finished,
 }
 
 /// One CPU's program.
@@ -79,15 +71,10 @@ pub trait Program: Send {
 kinds! {
     Kind, About, ("workload", "simulate --list"):
     Pair: pair::PAIR,
-    Bulk: rounds::BULK_ABOUT,
-    PageFault1: rounds::PAGE_FAULT_ABOUT,
-    ProducerConsumer: pass::PRODUCER_CONSUMER,
-    NetperfLike: pass::NETPERF_LIKE,
     ManyAllocFewFree: pass::MANY_ALLOC_FEW_FREE,
     FewAllocManyFree: pass::FEW_ALLOC_MANY_FREE,
     ExitAvalanche: avalanche::EXIT_AVALANCHE,
     KernelBuildLike: kernel_build::KERNEL_BUILD_LIKE,
-    Trace: trace::TRACE,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
@@ -111,15 +98,9 @@ impl Kind {
         let cpus = cpus as u64;
         let (warm, measured, least) = match self {
             Self::Pair => (512, 2048, 1 << 18),
-            Self::Bulk => (rounds::BULK as u64, 2 * rounds::BULK as u64, 1 << 19),
-            Self::PageFault1 => (rounds::PAGE_FAULT as u64, rounds::PAGE_FAULT as u64, 1 << 19),
             Self::ExitAvalanche => (set, set, 1 << 18),
             Self::KernelBuildLike => (8192, 8192, 1 << 19),
-            Self::NetperfLike => (32768, 32768, 1 << 20),
-            Self::ProducerConsumer
-            | Self::ManyAllocFewFree
-            | Self::FewAllocManyFree
-            | Self::Trace => (4096, 6144, 1 << 19),
+            Self::ManyAllocFewFree | Self::FewAllocManyFree => (4096, 6144, 1 << 19),
         };
         let (warm, measured) = (warm * cpus, measured * cpus);
         (
@@ -130,7 +111,7 @@ impl Kind {
 }
 
 /// What a program is made for.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Setting {
     pub kind: Kind,
     pub cpus: u16,
@@ -139,8 +120,6 @@ pub struct Setting {
     pub seed: u64,
     /// Nanoseconds of other work per allocation.
     pub think_ns: f64,
-    /// The trace, for [`Kind::Trace`].
-    pub trace: Option<Arc<TraceOps>>,
 }
 
 impl Setting {
@@ -167,30 +146,14 @@ impl Setting {
 
 pub fn programs(setting: &Setting) -> Vec<Box<dyn Program>> {
     let cpus = setting.cpus;
-    if setting.kind == Kind::Trace {
-        return setting
-            .trace
-            .as_ref()
-            .map_or_else(Vec::new, |trace| trace::programs(trace, setting));
-    }
     (0..cpus)
         .map(|cpu| -> Box<dyn Program> {
             match setting.kind {
                 Kind::Pair => Box::new(pair::Pair::new(setting)),
-                Kind::Bulk => Box::new(rounds::Rounds::bulk(setting, cpu)),
-                Kind::PageFault1 => Box::new(rounds::Rounds::page_fault(setting, cpu)),
-                Kind::ProducerConsumer => {
-                    pass::pairs(setting, cpu, Order::ZERO, Migratetype::Movable)
-                }
-                Kind::NetperfLike => {
-                    pass::pairs(setting, cpu, pass::SOCKET, Migratetype::Unmovable)
-                }
                 Kind::ManyAllocFewFree => pass::many_to_few(setting, cpu),
                 Kind::FewAllocManyFree => pass::one_to_many(setting, cpu),
                 Kind::ExitAvalanche => avalanche::program(setting, cpu),
-                Kind::KernelBuildLike | Kind::Trace => {
-                    Box::new(kernel_build::KernelBuild::new(setting, cpu))
-                }
+                Kind::KernelBuildLike => Box::new(kernel_build::KernelBuild::new(setting, cpu)),
             }
         })
         .collect()

@@ -15,7 +15,7 @@ fn bench() -> Command {
 }
 
 /// Every benchmark, with a metric or two that pages name.
-const NAMED: [(&str, &[&str]); 16] = [
+const NAMED: [(&str, &[&str]); 15] = [
     ("pair", &["ns_per_pair_order0", "zone_lock_acquisitions_per_1000_frames"]),
     ("bulk", &["ns_per_alloc", "ns_per_free", "ns_per_frame_bulk_alloc"]),
     ("random-free", &["ns_per_free", "shared_writes_per_1000_frames"]),
@@ -30,7 +30,6 @@ const NAMED: [(&str, &[&str]); 16] = [
     ("near-mark-1024", &["ns_per_step_900", "ns_per_step_980"]),
     ("tails", &["alloc_p99_ns", "alloc_p999_ns", "alloc_p9999_ns"]),
     ("exit-avalanche", &["ns_per_frame_freed", "bystander_p999_ns", "threads"]),
-    ("lazyfree", &["ns_per_folio_batched", "batched_speedup"]),
     ("arena", &["ns_per_pair_4k", "mib_after_purge_64k"]),
 ];
 
@@ -71,7 +70,6 @@ fn whole(row: &serde_json::Value) {
         "better",
         "engine",
         "exact",
-        "samples_shared",
         "max",
         "median",
         "metric",
@@ -85,12 +83,6 @@ fn whole(row: &serde_json::Value) {
         // One run against one.
         assert_eq!((row["p"].as_f64(), row["significant"].as_bool()), (Some(1.0), Some(false)));
     }
-    if row["metric"] == "bystander_p999_ns" || row["metric"] == "alloc_p9999_ns" {
-        wanted.insert("histogram");
-        let samples = row["histogram"].as_array().expect("samples");
-        assert!(samples.windows(2).all(|two| two[0][0].as_u64() < two[1][0].as_u64()));
-        assert!(samples.iter().all(|sample| sample[1].as_u64() > Some(0)));
-    }
     assert_eq!(keys(row), wanted, "{row}");
     assert_eq!(row["runs"].as_u64(), Some(1));
     let number = |name: &str| row[name].as_f64().expect("a number");
@@ -100,14 +92,6 @@ fn whole(row: &serde_json::Value) {
             && number("median") <= number("max")
     );
     assert!(row["unit"] != "ns" || number("median") > 0.0, "{row}");
-    // A share of samples, where they are taken and the processor has a probe.
-    let shared = row["samples_shared"].as_f64();
-    assert!(shared.is_none_or(|share| (0.0..=1.0).contains(&share)), "{row}");
-    assert!(row["exact"] == false || shared.is_none(), "{row}");
-    let probed = cfg!(any(target_arch = "x86_64", target_arch = "aarch64"));
-    if row["benchmark"] == "pair" && row["unit"] == "ns" && probed {
-        assert!(shared.is_some(), "{row}");
-    }
 }
 
 #[test]
@@ -120,38 +104,24 @@ fn json_has_every_metric_of_every_engine() {
     engines.iter().for_each(|engine| {
         command.args(["-e", engine]);
     });
-    // Those of memory, whose engines are their own, are in `memory.rs`.
+    // That of memory, whose engines are its own, is in `memory.rs`.
     let mut wanted = listed();
-    wanted.retain(|(name, _, threads)| {
-        !["lazyfree", "arena"].contains(&name.as_str()) && (two_cpus || *threads < 2)
-    });
+    wanted.retain(|(name, _, threads)| name != "arena" && (two_cpus || *threads < 2));
     command.args(wanted.iter().map(|(name, ..)| name));
     let done = command.assert().code(0);
     let document: serde_json::Value =
         serde_json::from_slice(&done.get_output().stdout).expect("one JSON document");
-    let said = ["barrier", "cpus", "interrupted", "left_out", "pinned", "unavailable"];
-    assert_eq!(
-        keys(&document),
-        said.into_iter().chain(["benchmarks", "rows", "test", "unsuited", "yardstick"]).collect()
-    );
-    assert_eq!(
-        keys(&document["yardstick"]),
-        BTreeSet::from(["handover_ns", "ring_alone_ns", "rmw_ns"])
-    );
+    let said = ["barrier", "cpus", "interrupted", "left_out", "pinned"];
+    assert_eq!(keys(&document), said.into_iter().chain(["rows", "test", "yardstick"]).collect());
+    assert_eq!(keys(&document["yardstick"]), BTreeSet::from(["rmw_ns"]));
     assert!(
         document["interrupted"] == false
             && document["pinned"].is_boolean()
             && document["barrier"].is_boolean()
     );
     assert!(!document["cpus"].as_array().expect("an array").is_empty());
-    let left_out = document["left_out"].as_array().expect("an array").len();
-    assert_eq!(
-        (left_out == 0, document["yardstick"]["ring_alone_ns"].is_number()),
-        (two_cpus, two_cpus),
-        "{document}"
-    );
+    assert_eq!(document["left_out"], serde_json::json!([]));
     assert!(document["yardstick"]["rmw_ns"].as_f64().expect("a number") > 0.0);
-    assert_eq!(document["unsuited"], serde_json::json!([]));
 
     let rows = document["rows"].as_array().expect("an array");
     let text =
@@ -204,7 +174,7 @@ fn fits(text: &str, columns: usize) {
     text.lines().for_each(|line| assert!(line.chars().count() <= columns, "{columns}: {line}"));
     // However the lines are broken.
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(text.contains("read-modify-write") && text.contains("No stars"), "{text}");
+    assert!(text.contains("read-modify-write") && text.contains("4 runs at least"), "{text}");
 }
 
 #[test]
@@ -223,7 +193,7 @@ fn peers_are_known_by_name() {
     let text = String::from_utf8(help.get_output().stdout.clone()).expect("UTF-8");
     // However the lines are broken.
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let always = ["freehold", "buddy_system_allocator", "llfree", "dpdk"];
+    let always = ["freehold", "buddy_system_allocator", "llfree"];
     for engine in always.iter().chain(&PEERS) {
         assert!(text.contains(engine), "{engine}: {text}");
     }
@@ -243,9 +213,8 @@ fn peers_are_known_by_name() {
             };
             assert_eq!(rows.iter().filter(pair).count(), 1, "{engine}");
         }
-        let unsuited = document["unsuited"].as_array().expect("an array");
-        assert_eq!(unsuited.len(), 2, "{unsuited:?}");
-        assert!(unsuited.iter().all(|left| left["benchmark"] == "arena"), "{unsuited:?}");
+        let left_out = document["left_out"].to_string();
+        assert_eq!(left_out.matches("arena, ").count(), 2, "{left_out}");
     } else {
         let wanted = contains("engine bitmap-allocator needs a build with --features peers");
         command
@@ -257,23 +226,17 @@ fn peers_are_known_by_name() {
     }
 }
 
-/// The two that the registry does not have: each is measured, or says what it needs.
+/// The one that the registry does not have: it is measured, or says what it needs.
 #[test]
-fn peers_in_c_are_known_by_name() {
-    for (engine, is_there, unsuited, before) in [
-        ("llfree", cfg!(feature = "llfree"), "arena", "git clone"),
-        ("dpdk", cfg!(feature = "dpdk"), "mixed", "apt-get install"),
-    ] {
-        let mut command = bench();
-        command.args(["--quick", "--runs", "1", "-e", engine, "pair", "churn", unsuited]);
-        if is_there {
-            let left_out = contains(format!("- {unsuited}, {engine}: "));
-            let measured = contains("ns_per_pair_order9").and(contains("ns_per_step_90"));
-            command.assert().code(0).stdout(measured.and(left_out));
-        } else {
-            let needs = format!("engine {engine} needs a build with --features {engine}");
-            command.assert().code(2).stdout("").stderr(contains(needs).and(contains(before)));
-        }
+fn a_peer_in_c_is_known_by_name() {
+    let mut command = bench();
+    command.args(["--quick", "--runs", "1", "-e", "llfree", "pair", "churn", "arena"]);
+    if cfg!(feature = "llfree") {
+        let measured = contains("ns_per_pair_order9").and(contains("ns_per_step_90"));
+        command.assert().code(0).stdout(measured).stderr(contains("warning: arena, llfree: "));
+    } else {
+        let needs = contains("engine llfree needs a build with --features llfree");
+        command.assert().code(2).stdout("").stderr(needs.and(contains("git clone")));
     }
 }
 
@@ -305,24 +268,17 @@ fn exit_avalanche_says_how_many_threads_there_were() {
         .find(|line| line.trim_start().starts_with("threads "))
         .expect("how many threads");
     assert!(row.split_whitespace().any(|word| word == cpus.min(16).to_string()), "{row}");
-    if cpus < 16 {
-        let error = String::from_utf8(done.get_output().stderr.clone()).expect("UTF-8");
-        assert!(error.contains(&format!("ran {cpus} threads")), "{error}");
-    }
 }
 
 #[test]
 fn list_names_everything() {
     let done = bench().arg("--list").assert().code(0).stderr("");
     let text = String::from_utf8(done.get_output().stdout.clone()).expect("UTF-8");
-    let help = bench().arg("--help").assert().code(0);
-    let help = String::from_utf8(help.get_output().stdout.clone()).expect("UTF-8");
     let listed = listed();
     assert_eq!(listed.len(), NAMED.len());
     for ((benchmark, metrics), (name, known, _)) in NAMED.iter().zip(&listed) {
         assert_eq!(benchmark, name);
         assert!(text.contains(&benchmark.to_uppercase()), "{benchmark}");
-        assert!(help.contains(&format!("  {benchmark}: ")), "{benchmark}: no source in the help");
         let is_known = |metric: &&str| known.iter().any(|known| known == metric);
         assert!(metrics.iter().all(is_known), "{benchmark}: {known:?}");
         known.iter().for_each(|metric| assert!(text.contains(metric), "{metric}"));

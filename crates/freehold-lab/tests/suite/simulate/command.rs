@@ -46,32 +46,21 @@ fn json_has_the_rows_the_model_and_the_seed() {
             assert!(row[key].is_number(), "{key}");
         }
     }
-    assert!(document.get("validation").is_none());
 }
 
 #[test]
-fn nodes_and_cma_are_in_the_json_and_the_table() {
+fn nodes_are_in_the_json_and_the_table() {
     let args = ["-w", "pair", "--cpus", "4", "-e", "vanilla", "-e", "freehold", "--memory", "1G"];
-    let document = json(&[&args[..], &["--nodes", "1,2", "--cma", "25%"]].concat());
+    let document = json(&[&args[..], &["--nodes", "1,2"]].concat());
     let rows = document["rows"].as_array().unwrap();
     assert_eq!(
         rows.iter().map(|row| row["nodes"].as_u64().unwrap()).collect::<Vec<_>>(),
         [1, 1, 2, 2]
     );
-    for row in rows {
-        assert_eq!(row["cma"]["frames"], 1 << 16);
-        assert!(
-            row["cma"]["movable_requests"].as_u64() > Some(0) && row["off_node"].is_number(),
-            "{row}"
-        );
-    }
-    let plain = &json(&args)["rows"][0];
-    assert!(plain["nodes"] == 1 && plain.get("cma").is_none(), "{plain}");
-    let with = [&args[..], &["--nodes", "2", "--cma", "25%"]].concat();
-    simulate(&with)
-        .assert()
-        .success()
-        .stdout(contains("1 GiB of memory on 2 nodes, 256 MiB of it CMA"));
+    assert!(rows.iter().all(|row| row["off_node"].is_number()), "{rows:?}");
+    assert_eq!(json(&args)["rows"][0]["nodes"], 1);
+    let with = [&args[..], &["--nodes", "2"]].concat();
+    simulate(&with).assert().success().stdout(contains("1 GiB of memory on 2 nodes"));
     simulate(&args)
         .assert()
         .success()
@@ -148,44 +137,19 @@ fn the_verdict_is_that_of_the_rows() {
 
 #[test]
 fn mistakes_are_named_with_what_to_do() {
-    let cases: [(&[&str], &str); 8] = [
+    let cases: [(&[&str], &str); 7] = [
         (&["-w", "kernel-build"], "did you mean 'kernel-build-like'"),
         (&["--cpus", "0"], "0 is out of range: 1 to 1,024"),
         (&["--cpus", "1025"], "1,025 is out of range: 1 to 1,024"),
         (&["-e", "vanila"], "did you mean 'vanilla'"),
-        (&["-w", "producer-consumer", "--cpus", "1"], "give it more: --cpus 2"),
-        (&["-w", "trace"], "--trace"),
-        (&["--model", "/nowhere/model.json"], "freehold calibrate --output"),
+        (&["-w", "exit-avalanche", "--cpus", "1"], "give it more: --cpus 2"),
+        (&["--model", "/nowhere/model.json"], "freehold simulate --json"),
         (&["--picture", "/nowhere/x.svg"], "there is no folder /nowhere"),
     ];
     for (args, message) in cases {
         simulate(args).assert().code(2).stderr(contains(message));
     }
     simulate(&["--picture", "x.png"]).assert().code(2).stderr(contains("x.svg"));
-}
-
-fn sample() -> String {
-    format!("{}/../../data/page-cache-churn.parquet", env!("CARGO_MANIFEST_DIR"))
-}
-
-#[test]
-fn a_trace_is_spread_over_cpus() {
-    let trace = sample();
-    let args =
-        ["-w", "trace", "--trace", &trace, "--cpus", "2,6", "-e", "freehold", "--memory", "2G"];
-    let document = json(&args);
-    let rows = document["rows"].as_array().unwrap();
-    let frames: Vec<u64> = rows.iter().map(|row| row["frames"].as_u64().unwrap()).collect();
-    // Recorded on two CPUs: six play three copies.
-    assert_eq!(frames[1], 3 * frames[0]);
-    assert!(frames[0] > 0 && rows[0]["workload"].as_str().unwrap().starts_with("trace:"));
-}
-
-#[test]
-fn a_trace_needs_as_much_memory_as_was_recorded() {
-    let trace = sample();
-    let args = ["-w", "trace", "--trace", &trace, "--cpus", "64", "--memory", "64M"];
-    simulate(&args).assert().code(2).stderr(contains("give it more: --memory"));
 }
 
 #[test]
@@ -230,8 +194,6 @@ fn tables_fit_the_terminal() {
         "2,64",
         "--memory",
         "4G",
-        "--cma",
-        "25%",
         "-e",
         "vanilla",
         "-e",

@@ -14,12 +14,10 @@ fn row(cpus: u16, model: &Model) -> Row {
         cpus,
         frames: 1 << 20,
         nodes: 1,
-        cma: 0.0,
         seed: 1,
         think_ns: None,
         measured: Some(100_000),
         tick_ms: TICK_MS,
-        trace: None,
     };
     simulate(&scenario, model).unwrap()
 }

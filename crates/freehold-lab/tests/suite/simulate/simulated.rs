@@ -1,6 +1,5 @@
 //! The simulator as a library: the same every time, no frame lost, locks as queues, exact counts.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use freehold::{AllocFlags, Migratetype, Order};
@@ -9,7 +8,7 @@ use freehold_lab::engines::{EngineSpec, MachineConfig};
 use freehold_lab::simulate::machine::Machine;
 use freehold_lab::simulate::many::simulate_all;
 use freehold_lab::simulate::time::Time;
-use freehold_lab::simulate::workloads::{Setting, TraceOps};
+use freehold_lab::simulate::workloads::Setting;
 use freehold_lab::simulate::{Bound, Kind, Model, Row, Scenario, SimulateError, simulate};
 use freehold_lab::trials::defaults::TICK_MS;
 use freehold_lab::trials::simulated::with_simulated;
@@ -28,13 +27,11 @@ fn scenario(engine: &str, workload: Kind, cpus: u16) -> Scenario {
         cpus,
         frames: FRAMES,
         nodes: 1,
-        cma: 0.0,
         seed: 1,
         think_ns: None,
         // Quick also without optimisation.
         measured: Some(30_000),
         tick_ms: TICK_MS,
-        trace: None,
     }
 }
 
@@ -72,7 +69,7 @@ fn the_same_scenario_gives_the_same_row_and_another_seed_another_one() {
 /// of engine.
 #[test]
 fn no_frame_is_lost_whatever_the_workload() {
-    for kind in Kind::ALL.into_iter().filter(|&kind| kind != Kind::Trace) {
+    for kind in Kind::ALL {
         for engine in ["vanilla", "pcp-buddy", "pcp-buddy-fixed", "freehold"] {
             let few = Scenario { measured: Some(10_000), ..scenario(engine, kind, 3) };
             let row = run(&Scenario { frames: 2 * FRAMES, ..few });
@@ -185,33 +182,14 @@ fn a_thousand_cpus_wait_less_the_more_nodes_there_are() {
 }
 
 #[test]
-fn every_workload_is_whole_on_several_nodes_and_with_cma() {
+fn every_engine_is_whole_on_several_nodes() {
     for engine in ["vanilla", "pcp-buddy", "pcp-buddy-fixed", "freehold"] {
-        let more = Scenario {
-            nodes: 3,
-            cma: 0.6,
-            frames: 4 * FRAMES,
-            ..scenario(engine, Kind::KernelBuildLike, 6)
-        };
+        let few = scenario(engine, Kind::KernelBuildLike, 6);
+        let more = Scenario { nodes: 3, frames: 4 * FRAMES, ..few };
         let row = run(&more);
         assert_eq!(row, run(&more), "{engine}");
-        let cma = row.cma.unwrap_or_else(|| panic!("{engine}: there is CMA"));
-        assert!(cma.movable_by_cma > 0 && cma.free_lowest <= cma.free_end, "{engine}: {cma:?}");
-        assert!(cma.frames.abs_diff(4 * FRAMES * 6 / 10) <= 3 * 1024, "{engine}: {cma:?}");
         assert_eq!(row.failed, 0, "{engine}");
-        let off = run(&Scenario { cma: 0.0, ..more });
-        assert!(off.cma.is_none());
     }
-    let share = |engine| {
-        run(&Scenario { cma: 0.6, ..scenario(engine, Kind::KernelBuildLike, 2) })
-            .cma
-            .unwrap()
-            .share()
-    };
-    assert!(
-        share("vanilla") > 0.9 && share("vanilla,-cma-half") < 0.1,
-        "over half of what is free is CMA"
-    );
 }
 
 #[test]
@@ -344,24 +322,6 @@ fn a_row_says_what_bounds_it() {
 }
 
 #[test]
-fn a_row_that_real_threads_contradicted_says_so() {
-    let off = run(&scenario("pcp-buddy", Kind::ProducerConsumer, 2));
-    assert!(off.is_off() && off.validation_difference_percent > Some(20.0));
-    let fine = run(&scenario("vanilla", Kind::Pair, 2));
-    assert!(!fine.is_off() && fine.validation_difference_percent.is_some());
-    assert_eq!(
-        run(&scenario("pcp-buddy,-merge", Kind::Pair, 2)).validation_difference_percent,
-        None
-    );
-    let style = freehold_lab::tables::table::Style::plain(120);
-    let table = freehold_lab::simulate::output::table(&[off, fine], &Model::standard(), style);
-    assert!(
-        table.contains("producer-consumer with pcp-buddy +") && !table.contains("pair with"),
-        "{table}"
-    );
-}
-
-#[test]
 fn counts_of_pairs_do_not_depend_on_the_number_of_cpus() {
     for engine in ["vanilla", "freehold"] {
         let rows: Vec<Row> = [1, 2, 8].map(|cpus| run(&scenario(engine, Kind::Pair, cpus))).into();
@@ -394,19 +354,15 @@ fn a_machine_of_a_thousand_cpus_is_simulated() {
 fn what_cannot_be_is_refused() {
     let check = |scenario: Scenario| simulate(&scenario, &Model::standard()).unwrap_err();
     assert!(matches!(
-        check(scenario("vanilla", Kind::ProducerConsumer, 1)),
+        check(scenario("vanilla", Kind::ExitAvalanche, 1)),
         SimulateError::TooFewCpus { .. }
     ));
-    let trace =
-        Some(Arc::new(TraceOps { cpus: 1, peak_frames: FRAMES / 8, ..TraceOps::default() }));
-    let many = Scenario { trace, ..scenario("vanilla", Kind::Trace, 64) };
-    assert!(matches!(check(many), SimulateError::TooLittleMemory { .. }));
 }
 
 /// Workloads are smaller where memory is: 1,024 CPUs with 2 MiB each, and two with hardly any.
 #[test]
 fn any_number_of_cpus_is_simulated_on_any_memory() {
-    for kind in Kind::ALL.into_iter().filter(|&kind| kind != Kind::Trace) {
+    for kind in Kind::ALL {
         for engine in ["vanilla", "freehold"] {
             let small = Scenario {
                 frames: 1024 * 512,
@@ -425,11 +381,11 @@ fn any_number_of_cpus_is_simulated_on_any_memory() {
 #[test]
 fn where_there_is_memory_workloads_are_as_large_as_ever() {
     let setting =
-        |frames| Setting { kind: Kind::Bulk, cpus: 4, frames, seed: 1, think_ns: 0.0, trace: None };
-    assert_eq!(setting(1 << 20).scaled(16_384), 16_384);
+        |frames| Setting { kind: Kind::KernelBuildLike, cpus: 4, frames, seed: 1, think_ns: 0.0 };
+    assert_eq!(setting(1 << 20).scaled(8192), 8192);
     // A ninth and 4 MiB are left: of 16 MiB a CPU room for 3,413 frames.
-    assert_eq!(setting(4 * 4096).scaled(16_384), 3413);
-    assert_eq!(setting(4).scaled(16_384), 1);
+    assert_eq!(setting(4 * 4096).scaled(8192), 3413);
+    assert_eq!(setting(4).scaled(8192), 1);
 }
 
 #[test]
@@ -452,7 +408,7 @@ fn heavy_barriers_are_counted() {
     let want = Scenario {
         frames: 16 * 1024,
         measured: Some(40_000),
-        ..scenario("freehold", Kind::Bulk, 16)
+        ..scenario("freehold", Kind::KernelBuildLike, 16)
     };
     let plenty = run(&Scenario { frames: FRAMES, ..want.clone() });
     assert_eq!((plenty.heavy_barriers, plenty.failed), (0, 0));

@@ -4,8 +4,7 @@ use std::str::FromStr;
 
 use clap::Args;
 
-use crate::bench::metric::THREADS;
-use crate::bench::{BenchEngine, Kind, Plan, Report, Row, Scale, listing, table};
+use crate::bench::{BenchEngine, Kind, Plan, Report, Scale, listing, table};
 use crate::cli::error::CliError;
 use crate::cli::given::Shown;
 use crate::cli::size::whole;
@@ -21,13 +20,10 @@ All engines run the same loops, compiled for each of them; nothing is called thr
 timed loop. \
 Engines take turns within a run; a figure is the median of the runs, with the farthest of them \
 as \u{b1}. Threads stay \
-on one CPU each. One uncontended atomic read-modify-write (RMW) and the hand-over of a cache line \
-to the other core \
-are measured in the same run: compare machines by them, not by nanoseconds. What one thread does \
-is timed in samples of \
-some 200 us, of which only those count in which the core was ours: a probe of independent adds \
-before and after each tells a \
-neighbour on the core's other hardware thread. What can be counted is counted exactly \
+on one CPU each. What one thread does is timed by its CPU clock. One uncontended atomic \
+read-modify-write (RMW) is \
+measured in the same run: compare machines by it, not by nanoseconds. What can be counted is \
+counted exactly \
 (zone-lock acquisitions and work, different frames), most of it once, on one thread that plays all \
 CPUs.
 
@@ -43,25 +39,20 @@ Examples:
                                                 what one patch is worth
   freehold bench used near-mark near-mark-1024  machines that have run for a while, and full ones
   freehold bench -e freehold -e mimalloc pair   peers; most need a build with --features peers,
-                                                llfree and dpdk one with features of these names
+                                                llfree one with --features llfree
   freehold bench -e help                        the engines that can be named
   freehold bench -e freehold -e mimalloc -e jemalloc arena
                                                 frames as memory, beside malloc families
   freehold contiguity --help                    counts of contiguity on machines of 2 to 1,024 CPUs
   freehold bench --json | jq '.rows[] | select(.benchmark == \"pair\")'
 
---json prints {\"yardstick\": {\"rmw_ns\", \"handover_ns\", \"ring_alone_ns\"}, \"test\": \
-{\"name\", \"level\"}, \
-\"cpus\", \"pinned\", \"barrier\", \"interrupted\", \"left_out\", \"unavailable\", \"unsuited\": \
-[{\"benchmark\", \"engine\", \"reason\"}], \"rows\": \
+--json prints {\"yardstick\": {\"rmw_ns\"}, \"test\": {\"name\", \"level\"}, \
+\"cpus\", \"pinned\", \"barrier\", \"interrupted\", \"left_out\": what was, and why, \"rows\": \
 [{\"benchmark\", \"engine\", \"metric\", \"unit\", \"median\", \
-\"min\", \"max\", \"values\": each run, \"runs\", \"exact\": counted on one \
-thread, \"samples_shared\": the share of samples \
-that were not counted since the core was not ours, null where nothing is \
-sampled, \"better\": \"less\", \"more\" or \"neither\"}]}; rows of engines but the first also have \
+\"min\", \"max\", \"values\": each run, \"runs\", \"exact\": counted on one thread, \
+\"better\": \"less\", \"more\" or \"neither\"}]}; rows of engines but the first also have \
 \"baseline\", \"percent\" (how much more than the baseline, negative for less), \"p\" \
-and \"significant\"; rows that \
-are a percentile of many samples have \"histogram\": [[value, count], ...].
+and \"significant\".
 
 Ctrl-C ends after the engine under way and prints what there is (exit code 130).";
 
@@ -73,7 +64,7 @@ const RUNS: usize = 7;
 const QUICK_RUNS: usize = 4;
 
 #[derive(Args, Clone, PartialEq, Eq, Debug)]
-#[command(after_help = HELP, after_long_help = long_help())]
+#[command(after_help = HELP)]
 pub(crate) struct BenchArgs {
     /// Benchmarks to run; --list describes them. Default: all.
     #[arg(value_name = "NAME")]
@@ -81,8 +72,8 @@ pub(crate) struct BenchArgs {
 
     /// An engine to measure: freehold, buddy_system_allocator (behind its spin lock), a peer
     /// (bitmap-allocator, mimalloc, jemalloc, snmalloc: they need a build with --features peers;
-    /// llfree and dpdk need features of these names), or a kernel's design with changes to switch
-    /// on (+) or off (-); `-e help` lists all. May be given several times; the others are compared
+    /// llfree needs --features llfree), or a kernel's design with changes to switch on (+) or off
+    /// (-); `-e help` lists all. May be given several times; the others are compared
     /// with the first.
     /// Default: freehold, vanilla, pcp-buddy-fixed and buddy_system_allocator.
     #[arg(short, long = "engine", value_name = "NAME[,±SWITCH]...")]
@@ -164,41 +155,9 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Outcome, CliError> {
 
 /// Says on standard error what the figures lack.
 fn notes(report: &Report) {
-    for kind in &report.left_out {
-        output::complain(&format!(
-            "warning: {kind} left out: it needs two CPUs, and this process may use only one"
-        ));
-    }
-    let names_of = |is: &dyn Fn(&Row) -> bool| {
-        let mut names: Vec<_> =
-            report.rows.iter().filter(|row| is(row)).map(|row| row.benchmark).collect();
-        names.dedup();
-        names.join(", ")
-    };
-    let lacks = |row: &Row| row.metric == THREADS && lacks_cpus(row);
-    if let Some(row) = report.rows.iter().find(|row| lacks(row)) {
-        output::complain(&format!(
-            "note: {} ran {:.0} threads: this process may use no more CPUs",
-            names_of(&lacks),
-            row.median
-        ));
-    }
-    for what in &report.unavailable {
+    for what in &report.left_out {
         output::complain(&format!("warning: {what}"));
     }
-}
-
-/// Whether a benchmark ran fewer threads than it is meant to.
-fn lacks_cpus(row: &Row) -> bool {
-    let kind = Kind::ALL.into_iter().find(|kind| kind.name() == row.benchmark);
-    kind.is_some_and(|kind| row.median < f64::from(kind.about().threads))
-}
-
-/// What `--help` adds to `-h`: every benchmark and where it comes from. Paragraphs are one line
-/// each, as above.
-fn long_help() -> String {
-    let sources = Kind::ALL.iter().map(|kind| format!("  {kind}: {}.\n", kind.about().source));
-    format!("{HELP}\n\nBenchmarks and their sources:\n{}", sources.collect::<String>())
 }
 
 fn engines(args: &BenchArgs) -> Result<Vec<BenchEngine>, CliError> {
