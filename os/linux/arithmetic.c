@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* What rustc calls and the kernel does not bring: the division of 128-bit numbers, for statistics only. */
+/*
+ * What rustc calls and the kernel does not bring: the division of 128-bit numbers, for statistics
+ * only.
+ */
 #include <linux/types.h>
 
 unsigned __int128 __udivti3(unsigned __int128 dividend, unsigned __int128 divisor);

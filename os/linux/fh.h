@@ -30,14 +30,18 @@ extern atomic64_t fh_late_double_frees, fh_refused;
 /* Calls that came while this CPU was inside already: from an interrupt. */
 u64 fh_interrupted(void);
 
-/* One more allocator: its zone as freehold_new() gets it, and how many pieces of memory may be added to it later. */
+/*
+ * One more allocator: its zone as freehold_new() gets it, and how many pieces of memory may be
+ * added to it later.
+ */
 int fh_platform_add(unsigned int which, const freehold_zone *zone, unsigned int extra_ranges);
 /* Once they are all there: owns the CPUs. Where that fails the allocators have ended. */
 int fh_platform_start(void);
 
 /*
- * From any context but NMI. Who passes a gfp mask that allows blocking may hold no spin lock and has interrupts on, as with
- * alloc_pages(): all other CPUs may be asked, which interrupts them. Others get what can be had without waiting for a lock.
+ * From any context but NMI. Who passes a gfp mask that allows blocking may hold no spin lock and
+ * has interrupts on, as with alloc_pages(): all other CPUs may be asked, which interrupts them.
+ * Others get what can be had without waiting for a lock.
  */
 int fh_alloc_of(unsigned int which, gfp_t gfp, u16 flags, unsigned int order, u64 *pfn);
 size_t fh_alloc_bulk_of(unsigned int which, gfp_t gfp, u16 flags, size_t count, u64 *pfns);
@@ -50,15 +54,34 @@ void fh_flush(void);
 /* This CPU's periodic work, about once a second. */
 void fh_tick(void);
 
-/* Interrupts stay on, preemption is off: for calls that concern more than one CPU. Process context. */
-#define FH_ALONE(call) ({ int status_; preempt_disable(); status_ = (call); preempt_enable(); status_; })
+/*
+ * Interrupts stay on, preemption is off: for calls that concern more than one CPU. Process context.
+ */
+#define FH_ALONE(call)		\
+({				\
+	int status_;		\
+				\
+	preempt_disable();	\
+	status_ = (call);	\
+	preempt_enable();	\
+	status_;		\
+})
 
 /*
- * For calls that change what CPUs and what memory there are. One such call at a time: a second one would wait for the allocator's own
- * lock with preemption off, and on a machine whose CPUs are not always run (a guest) that takes long enough for the watchdog.
+ * For calls that change what CPUs and what memory there are. One such call at a time: a second one
+ * would wait for the allocator's own lock with preemption off, and on a machine whose CPUs are not
+ * always run (a guest) that takes long enough for the watchdog.
  */
 extern struct mutex fh_hotplug;
-#define FH_HOTPLUG(call) ({ int result_; mutex_lock(&fh_hotplug); result_ = FH_ALONE(call); mutex_unlock(&fh_hotplug); result_; })
+#define FH_HOTPLUG(call)		\
+({					\
+	int result_;			\
+					\
+	mutex_lock(&fh_hotplug);	\
+	result_ = FH_ALONE(call);	\
+	mutex_unlock(&fh_hotplug);	\
+	result_;			\
+})
 
 /* freehold.c: the frame numbers that memory may have, on this machine. */
 extern unsigned long fh_first_pfn, fh_end_pfn;
@@ -74,5 +97,6 @@ static inline unsigned long fh_block_number(unsigned long pfn)
 /* Any frame number. */
 static inline bool fh_has(unsigned long pfn)
 {
-	return fh_block_number(pfn) < FH_BLOCK_NUMBERS && test_bit(fh_block_number(pfn), fh_block_map);
+	return fh_block_number(pfn) < FH_BLOCK_NUMBERS &&
+	       test_bit(fh_block_number(pfn), fh_block_map);
 }

@@ -2,13 +2,16 @@
 /*
  * The allocators' platform, and the ways in.
  *
- * Each online CPU is owned in each allocator: its calls need no atomic operation. A handle is used by one thread of execution at a time, so
- * a call runs with preemption off and marks the CPU as `inside`. An interrupt that comes meanwhile finds the mark, and goes
- * by the shared door instead, which takes nothing and waits for nothing there: its frees go straight to the frames' words.
- * Interrupts nest, so the mark needs no more than a compiler barrier. One mark is enough for all allocators.
+ * Each online CPU is owned in each allocator: its calls need no atomic operation. A handle is used
+ * by one thread of execution at a time, so a call runs with preemption off and marks the CPU as
+ * `inside`. An interrupt that comes meanwhile finds the mark, and goes by the shared door instead,
+ * which takes nothing and waits for nothing there: its frees go straight to the frames' words.
+ * Interrupts nest, so the mark needs no more than a compiler barrier. One mark is enough for all
+ * allocators.
  *
- * Who wants something of another CPU's (a request that finds no memory, a drain) has all CPUs pass a barrier by an
- * interrupt and waits for it. That is done by callers who may block only, as with the kernel's own page allocator.
+ * Who wants something of another CPU's (a request that finds no memory, a drain) has all CPUs pass
+ * a barrier by an interrupt and waits for it. That is done by callers who may block only, as with
+ * the kernel's own page allocator.
  */
 #include "fh.h"
 
@@ -120,7 +123,10 @@ static __always_inline freehold_request request_for(gfp_t gfp, u16 flags, unsign
 	return request;
 }
 
-/* An allocation may fail for want of memory, or of a lock in a context that cannot wait; everything else is a defect. */
+/*
+ * An allocation may fail for want of memory, or of a lock in a context that cannot wait; everything
+ * else is a defect.
+ */
 static int checked(int status)
 {
 	if (status != FREEHOLD_STATUS_NO_MEMORY && status != FREEHOLD_STATUS_WOULD_BLOCK) {
@@ -172,7 +178,8 @@ size_t fh_alloc_bulk_of(unsigned int which, gfp_t gfp, u16 flags, size_t count, 
 	int status;
 
 	if (likely(cpu)) {
-		status = freehold_alloc_bulk(cpu->handles[which], &request, pfns, count, &allocated, NULL);
+		status = freehold_alloc_bulk(cpu->handles[which], &request, pfns, count, &allocated,
+					     NULL);
 	} else {
 		status = freehold_alloc_bulk(spare(which), &request, pfns, count, &allocated, NULL);
 	}
@@ -227,7 +234,8 @@ static void give_up(unsigned int which, unsigned int number)
 	/* From here on interrupts of this CPU use the shared door. */
 	WRITE_ONCE(cpu->handles[which], NULL);
 	barrier();
-	if (FH_ALONE(freehold_release(handle, &error)) || FH_HOTPLUG(freehold_cpu_offline(fh, number, &error))) {
+	if (FH_ALONE(freehold_release(handle, &error)) ||
+	    FH_HOTPLUG(freehold_cpu_offline(fh, number, &error))) {
 		pr_err("CPU %u is not given up: %s\n", number, error.message);
 		atomic64_inc(&fh_refused);
 	}
@@ -304,7 +312,8 @@ static void end_allocators(void)
 
 int fh_platform_start(void)
 {
-	int status = cpuhp_setup_state(CPUHP_AP_ONLINE_DYN, "mm/freehold:online", cpu_comes, cpu_goes);
+	int status = cpuhp_setup_state(CPUHP_AP_ONLINE_DYN, "mm/freehold:online", cpu_comes,
+				       cpu_goes);
 
 	if (status < 0) {
 		end_allocators();

@@ -31,10 +31,12 @@ const MEMORY: &str = "4G";
 
 #[derive(Args)]
 #[command(after_help = "\
-Needs the sources of `core` (rustup component add rust-src), QEMU and, once, the crate registry. All tests run on one
+Needs the sources of `core` (rustup component add rust-src), QEMU and, once, the crate registry. \
+All tests run on one
 CPU first, as OSTD's runner wants it; then those of page tables and interrupts on more.
 
-Exit status: 0 all passed, or it was skipped; 1 something failed, 2 nothing was run, 3 the time limit, 4 the machine died
+Exit status: 0 all passed, or it was skipped; 1 something failed, 2 nothing was run, 3 the time \
+limit, 4 the machine died
 without a word.")]
 pub(crate) struct Arguments {
     /// CPUs of the second machine; 1: there is none.

@@ -7,7 +7,8 @@
 //!   nothing:  each zone again, down to min, with the reserves that the request may use
 //!   nothing:  (peer-blocks) a block from another CPU
 //!   nothing:  (least-drain) one CPU after the other gives back what is lacking
-//!   nothing:  give a HIGHATOMIC block back, drain all CPUs, once more (not for requests that may not wait)
+//!   nothing:  give a HIGHATOMIC block back, drain all CPUs, once more (not for requests that may
+//!             not wait)
 //!   nothing:  give the last HIGHATOMIC block back, once more
 //! ```
 //!

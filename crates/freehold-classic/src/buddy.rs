@@ -2,12 +2,12 @@
 //! other half.
 //!
 //! ```text
-//!   order 3  [               0..8               ]     take 1 of 8: the halves not needed go to the lists,
-//!   order 2  [    0..4     ] [    4..8  free    ]     the upper half first
+//!   order 3  [               0..8               ]  take 1 of 8: the halves not needed go to the
+//!   order 2  [    0..4     ] [    4..8  free    ]  lists, the upper half first
 //!   order 1  [0..2] [2..4 free]
-//!   order 0  [0][1 free]
-//!                                                     free 0 again: buddy 1 is free, join to 0..2; buddy 2..4 is
-//!                                                     free, join to 0..4; ... until a buddy is in use
+//!   order 0  [0][1 free]                           free 0 again: buddy 1 is free, join to 0..2;
+//!                                                  buddy 2..4 is free, join to 0..4; ... until a
+//!                                                  buddy is in use
 //! ```
 //!
 //! A chunk's buddy differs from it in one bit of the frame number, so finding it costs nothing;

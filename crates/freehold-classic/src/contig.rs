@@ -1,10 +1,12 @@
 //! Getting hold of one particular range of frames, whoever has them.
 //!
 //! ```text
-//!   isolate    the pageblocks of the range: free chunks move to isolated lists, nobody may take them
+//!   isolate    the pageblocks of the range: free chunks move to isolated lists, nobody may take
+//!              them
 //!   drain      every CPU's lists, so that free frames of the range arrive there too
 //!   migrate    what is in use: the caller moves it elsewhere and frees it
-//!   test       every frame of the range free and isolated?     no ──> Busy, everything undone; try again
+//!   test       every frame of the range free and isolated?
+//!              no ──> Busy, everything undone; try again
 //!   take       the range; what free chunks reach beyond it goes back
 //!   un-isolate the pageblocks
 //! ```

@@ -3,10 +3,13 @@
 //!
 //! ```text
 //!   5.17   selection (rotating, a growing share a list) ──> second list ──> zone lock: free each
-//!   5.18   zone lock: from the list that overflowed on, empty one list after the other, free each as it is picked
+//!   5.18   zone lock: from the list that overflowed on, empty one list after the other, free each
+//!          as it is picked
 //!   6.18   as in 5.18; what decays goes back batch by batch, each from the first list on
-//!   6.19   batch by batch too goes what a free drains, from the list that overflowed on, and the lock is dropped after every batch
-//!   RFC    PCP lock: merge buddies; zone lock: whole pageblocks first, then the lists from the smallest order on
+//!   6.19   batch by batch too goes what a free drains, from the list that overflowed on, and the
+//!          lock is dropped after every batch
+//!   RFC    PCP lock: merge buddies; zone lock: whole pageblocks first, then the lists from the
+//!          smallest order on
 //! ```
 //!
 //! Who asks: a free that found the PCP full, the decay of an idle CPU, a drain of everybody before

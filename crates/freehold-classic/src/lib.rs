@@ -9,7 +9,7 @@
 //!   alloc ──> PCP list (pcp) ── empty ──> refill (refill) ──> zone lists (zone, buddy)
 //!     ^            ^                                              │ none of that type
 //!     │            │ tune: how much, how high                     v
-//!     │            │                                     other types (fallback), reserves (highatomic)
+//!     │            │                                other types (fallback), reserves (highatomic)
 //!     v            │
 //!   in use ── free (free, range) ──> own PCP, owner's PCP, or zone
 //!                  │ too much

@@ -3,10 +3,12 @@
 //! ```text
 //!   5.17 .. 7.3                                    pcp-buddy
 //!   lists[0..12]  orders 0..3 x 3 types            lists[0..30]  orders 0..9 x 3 types
-//!   lists[12..14] order 9: not movable, movable    (6.0 to 6.9: one list for both; before: 12..15, 3 types)
+//!   lists[12..14] order 9: not movable, movable
+//!     (6.0 to 6.9: one list for both; before: 12..15, 3 types)
 //!   5.13 and before, or `high-order-pcp` off: lists[0..3], order 0 only
 //!
-//!   head <── allocation takes, free puts (cache-warm)      tail ──> drained first (cold); refills put here
+//!   head <── allocation takes, free puts (cache-warm)
+//!   tail ──> drained first (cold); refills put here
 //! ```
 //!
 //! The lock is the CPU's own in the sense that nobody else is expected to want it: others only come

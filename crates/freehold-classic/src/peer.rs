@@ -2,8 +2,10 @@
 //! its author called a block economy.
 //!
 //! ```text
-//!   CPU 1 is out of movable frames          asks CPU 2, 3, ... 0 in turn, whoever has a whole block of that type
-//!   CPU 2  [block 7: 512 free, own]  ──────> CPU 1  [block 7: 512 free, own]       no zone lock, no splits, no merges
+//!   CPU 1  is out of movable frames, asks CPU 2, 3, ... 0 in turn, whoever has a whole block of
+//!          that type
+//!   CPU 2  [block 7: 512 free, own]  ──────> CPU 1  [block 7: 512 free, own]
+//!          no zone lock, no splits, no merges
 //! ```
 //!
 //! The order of asking is the natural one of a machine whose neighbours in number share a cache.

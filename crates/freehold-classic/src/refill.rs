@@ -4,10 +4,11 @@
 //! it goes through four phases, each with a smaller claim on the future than the one before:
 //!
 //! ```text
-//!   phase 0  recover   fragments of blocks this CPU owns, which a drain had to give back     marked, may merge
-//!   phase 1  claim     whole pageblocks, from now on owned by this CPU                       marked, may merge
-//!   phase 2  fragment  the largest chunks of the same type that fit                          cached only
-//!   phase 3  fallback  chunks of the wanted order, from other types if need be               cached only
+//!   phase 0  recover   marked, may merge  fragments of blocks this CPU owns, which a drain had to
+//!                                         give back
+//!   phase 1  claim     marked, may merge  whole pageblocks, from now on owned by this CPU
+//!   phase 2  fragment  cached only        the largest chunks of the same type that fit
+//!   phase 3  fallback  cached only        chunks of the wanted order, from other types if need be
 //! ```
 //!
 //! A zone too small or too fragmented for a phase falls through to the next, so that on a small

@@ -2,10 +2,12 @@
 //! else.
 //!
 //! ```text
-//!   new ──> set-up: allocations for what is in use at first ──> forget_setup ──> prefill, set_tuning ──> reset_stats
-//!             leaves in use or free: frames, pageblocks' types and owners          as observed elsewhere
+//!   new ──> set-up: allocations for what is in use at first ──> forget_setup ──>
+//!             leaves in use or free: frames, pageblocks' types and owners
 //!             leaves behind: CPUs' lists, tuning, BELOW_HIGH, boosts, counts
 //!                            └─ all of it goes
+//!       ──> prefill, set_tuning ──> reset_stats
+//!           as observed elsewhere
 //! ```
 //!
 //! A set-up that takes a whole zone and gives most of it back finds memory short on the way. What

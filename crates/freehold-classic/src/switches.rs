@@ -50,8 +50,9 @@ impl Proposal {
 }
 
 macro_rules! switches {
-    ($($(#[$doc:meta])* $variant:ident = $name:literal, $since:literal, $proposal:ident, $summary:literal
-        $(, by $by:literal)? $(, until $until:literal)? $(, needs $($needs:ident)+)?;)*) => {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal, $since:literal, $proposal:ident,
+        $summary:literal $(, by $by:literal)? $(, until $until:literal)?
+        $(, needs $($needs:ident)+)?;)*) => {
         /// One change to the design.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         #[repr(u8)]

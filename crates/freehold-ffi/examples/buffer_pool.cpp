@@ -28,8 +28,8 @@ try {
         std::thread([taken = std::move(buffers)]() mutable { taken.clear(); }).join();
     }
     const std::uint64_t frames = pool.stats().frames;
-    std::cout << pool.stats().frames_free << " of " << frames << " frames free, " << pool.trim().bytes
-              << " bytes back to the system\n";
+    std::cout << pool.stats().frames_free << " of " << frames << " frames free, "
+              << pool.trim().bytes << " bytes back to the system\n";
     try {
         freehold::Frames too_large = pool.frames(frames + 1);
         return 1;

@@ -1,8 +1,9 @@
 //! Runs a number of operations of one kind and nothing else, for tools that count instructions.
 //!
 //! ```text
-//! operation-instructions ROW N [ENGINE]     N operations of that row, of Freehold or of another engine
-//! operation-instructions --list             every row, with the two numbers to count it with
+//! operation-instructions ROW N [ENGINE]  N operations of that row, of Freehold or of another
+//!                                        engine
+//! operation-instructions --list          every row, with the two numbers to count it with
 //! ```
 //!
 //! Whatever a run costs before its operations is the same for every N, so the difference of two

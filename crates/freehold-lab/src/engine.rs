@@ -182,9 +182,10 @@ pub struct Counters {
 }
 
 count! { Counters:
-    allocs frees failed pcp_hits zone_lock_acquisitions zone_lock_work zone_lock_work_max zone_lock_work_p99
-    shared_writes pcp_lock_acquisitions pcp_lock_work merges_zone merges_pcp splits_zone splits_pcp refills refills_by_phase refilled_frames
-    drains drained_frames drains_of_all cpus_asked remote_frees lists_looked_at fallbacks
+    allocs frees failed pcp_hits zone_lock_acquisitions zone_lock_work zone_lock_work_max
+    zone_lock_work_p99 shared_writes pcp_lock_acquisitions pcp_lock_work merges_zone merges_pcp
+    splits_zone splits_pcp refills refills_by_phase refilled_frames drains drained_frames
+    drains_of_all cpus_asked remote_frees lists_looked_at fallbacks
 }
 
 impl Counters {

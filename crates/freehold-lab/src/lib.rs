@@ -3,10 +3,10 @@
 //!
 //! ```text
 //!  commands   the command line: replay, record, engines, and which of the others are built in
-//!  look  fidelity  simulate  bench  contiguity  report  compare      a command each, behind features
+//!  look  fidelity  simulate  bench  contiguity  report  compare   a command each, behind features
 //!  results    what report and compare read back
 //!  trials     what those share that a replay does without
-//!  cli  draw  tables  engines  replay  engine  model  zone_lock            what all commands share
+//!  cli  draw  tables  engines  replay  engine  model  zone_lock   what all commands share
 //!
 //!  trace file ──> TraceReader ──> replay ──> Engine (one a design) ──> Counters ──> tables, JSON
 //!                 (any format)    maps frames, orders events

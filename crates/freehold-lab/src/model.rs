@@ -5,15 +5,16 @@
 //! modelled: the engine itself is run, and says.
 //!
 //! ```text
-//!   call = local cost                              alloc_ns, free_ns, batch_free_ns, remote_free_ns
-//!        + changes under the CPU's own lock        pcp_step_ns, merge_step_ns
-//!        + waiting for a lock                      the queue: of the simulation, or by its mean (crate::zone_lock)
-//!        + each hold of the zone lock              hold_ns + steps x refill_step_ns or drain_step_ns
-//!              the first after another CPU's       + bounce_ns: the lock's line and what it protects
-//!        + each heavy barrier                        barrier_ns x the other CPUs
-//!        + lines that another CPU wrote            transfer_ns where the next step waits for it, line_ns in a run,
-//!                                                  chain_ns along a list
-//!              on another socket                   x socket_factor
+//!   call = local cost                          alloc_ns, free_ns, batch_free_ns, remote_free_ns
+//!        + changes under the CPU's own lock    pcp_step_ns, merge_step_ns
+//!        + waiting for a lock                  the queue: of the simulation, or by its mean
+//!                                              (crate::zone_lock)
+//!        + each hold of the zone lock          hold_ns + steps x refill_step_ns or drain_step_ns
+//!              the first after another CPU's   + bounce_ns: the lock's line and what it protects
+//!        + each heavy barrier                  barrier_ns x the other CPUs
+//!        + lines that another CPU wrote        transfer_ns where the next step waits for it,
+//!                                              line_ns in a run, chain_ns along a list
+//!              on another socket               x socket_factor
 //! ```
 
 use std::collections::BTreeMap;
@@ -124,10 +125,12 @@ macro_rules! measured {
 }
 
 measured! { EngineCosts, 8:
-    alloc_ns free_ns batch_free_ns remote_free_ns refill_step_ns drain_step_ns pcp_step_ns merge_step_ns
+    alloc_ns free_ns batch_free_ns remote_free_ns refill_step_ns drain_step_ns pcp_step_ns
+    merge_step_ns
 }
 measured! { Model, 10:
-    rmw_ns transfer_ns line_ns chain_ns hold_ns bounce_ns barrier_ns message_ns zero_frame_ns caller_ns
+    rmw_ns transfer_ns line_ns chain_ns hold_ns bounce_ns barrier_ns message_ns zero_frame_ns
+    caller_ns
 }
 
 /// The model that is used where none is given.

@@ -6,9 +6,11 @@
 //! ```text
 //!   frame   | 0: head, order 2 | 1: tail, 1 back | 2: tail, 2 back | 3: tail, 3 back |
 //!   state   flags               -                 -                 -
-//!   refs    7                   -                 -                 -        references
-//!   maps    6                   -                 -                 -        entries that show any of its frames
-//!   page_maps  1                2                 2                 1        entries that show this frame
+//!   refs    7                   -                 -                 -  references
+//!   maps    6                   -                 -                 -  entries that show any of
+//!                                                                      its frames
+//!   page_maps  1                2                 2                 1  entries that show this
+//!                                                                      frame
 //! ```
 //!
 //! Every mapped entry has a reference; so has everybody who uses the folio otherwise: whoever

@@ -354,7 +354,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn agrees_with_a_sorted_map(steps in prop::collection::vec((0u64..128, 1u64..12, any::<bool>()), 1..60)) {
+        fn agrees_with_a_sorted_map(
+            steps in prop::collection::vec((0u64..128, 1u64..12, any::<bool>()), 1..60)
+        ) {
             let mut nodes = vec![IntervalNode::new(); 12];
             let mut tree = IntervalTree::new(&mut nodes);
             let mut model = BTreeMap::new();
@@ -367,7 +369,8 @@ mod tests {
                     prop_assert_eq!(tree.insert(start, end, i as u32), expected);
                     if expected.is_ok() { model.insert(start, (end, i as u32)); }
                 } else {
-                    let hit = model.range(..=start).next_back().filter(|(_, (e, _))| *e > start).map(|(s, _)| *s);
+                    let last = model.range(..=start).next_back();
+                    let hit = last.filter(|(_, (e, _))| *e > start).map(|(s, _)| *s);
                     prop_assert_eq!(tree.remove(start).map(|i| i.start), hit);
                     hit.map(|s| model.remove(&s));
                 }

@@ -38,7 +38,8 @@
 //! ```
 //! # use freehold::{Config, FrameRange, Freehold, Order, Pfn, SingleCpu, ZoneConfig};
 //! use freehold_vm::{
-//!     Access, Frame, IntervalNode, Mapping, PageTable, SoftMmu, Space, SpaceId, Vm, Vma, Vpn, VpnRange,
+//!     Access, Frame, IntervalNode, Mapping, PageTable, SoftMmu, Space, SpaceId, Vm, Vma, Vpn,
+//!     VpnRange,
 //! };
 //!
 //! # let memory = [FrameRange::new(Pfn::new(0x1000), 1 << 14).unwrap()];
@@ -61,7 +62,8 @@
 //! vm.touch(space, Vpn::new(20), true)?;
 //! assert_eq!(vm.madvise_pageout(&frames, space, all)?, 48);
 //! let stats = vm.stats();
-//! assert_eq!((stats.reclaimed_folios, stats.redirtied, stats.reclaim_flushes, stats.deferred_queued), (3, 1, 1, 0));
+//! assert_eq!((stats.reclaimed_folios, stats.redirtied), (3, 1));
+//! assert_eq!((stats.reclaim_flushes, stats.deferred_queued), (1, 0));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

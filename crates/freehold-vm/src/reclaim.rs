@@ -2,13 +2,13 @@
 //!
 //! ```text
 //!   list of lazyfree folios
-//!   front <- madvise_free, second chances ......... oldest -> back
-//!                                                              | off the list, one reference, trylock
-//!                                                              v
-//!                             used since?  written to?  pinned?  -> back to the front, or swap-backed again
-//!                                                              | all entries cleared, references frozen
-//!                                                              v
-//!                      up to 128 folios: one flush, then their frames, neighbours together, go back to the allocator
+//!   front <- madvise_free, second chances ... oldest -> back
+//!                                                        | off the list, one reference, trylock
+//!                                                        v
+//!                used since?  written to?  pinned?  -> back to the front, or swap-backed again
+//!                                                        | all entries cleared, references frozen
+//!                                                        v
+//!   up to 128 folios: one flush, then their frames, neighbours together, go back to the allocator
 //! ```
 
 use freehold::FrameRange;

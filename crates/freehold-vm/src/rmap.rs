@@ -1,10 +1,11 @@
 //! The reverse map: which entries, in which address spaces, show a folio's frames.
 //!
 //! ```text
-//!   folio (4 frames)                     address space 0          address space 1
-//!     rmap -> mapping { space 0, base 96,   live 1111 } -> mapping { space 1, base 509, live 1110 }
-//!                       |                                            |
-//!             pages 96..100 show frames 0..4          pages 510..513 show frames 1..4, across a table's end
+//!   folio (4 frames)                   address space 0        address space 1
+//!     rmap -> mapping { space 0, base 96, live 1111 } -> mapping { space 1, base 509, live 1110 }
+//!                       |                                          |
+//!             pages 96..100 show frames 0..4        pages 510..513 show frames 1..4, across a
+//!                                                   table's end
 //! ```
 //!
 //! `base` is the page at which the folio's first frame would be; `live` has a bit for each of its

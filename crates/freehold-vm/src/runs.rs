@@ -256,7 +256,8 @@ mod tests {
             let mut arena = RunArena::new(&mut nodes);
             let mut runs = Runs::EMPTY;
             // Every third frame keeps its right neighbour, so that there are longer runs, too.
-            let frames: Vec<u64> = frames[..len].iter().flat_map(|f| if f % 3 == 0 { vec![f * 2, f * 2 + 1] } else { vec![f * 2] }).collect();
+            let pairs = |f: &u64| if f % 3 == 0 { vec![f * 2, f * 2 + 1] } else { vec![f * 2] };
+            let frames: Vec<u64> = frames[..len].iter().flat_map(pairs).collect();
             for f in &frames {
                 arena.push(&mut runs, Pfn::new(*f), 1).unwrap();
             }

@@ -1,8 +1,8 @@
 //! An [`Mmu`] of nothing but software: it counts, and it models what a CPU's TLB does.
 //!
 //! ```text
-//!   CPU 0: TLB of 64 translations --- miss, or a write through a clean one ---> walk of the software entries
-//!   CPU 1: TLB of 64 translations ---                ...
+//!   CPU 0: TLB of 64 translations - miss, or a write through a clean one -> walk of the software
+//!   CPU 1: TLB of 64 translations -              ...                        entries
 //! ```
 //!
 //! An access ([`SoftMmu::access`]) uses what its CPU's TLB holds, **even where the entry has

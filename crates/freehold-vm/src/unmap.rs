@@ -2,14 +2,15 @@
 //! else uses it: page by page, all or nothing, and in batches.
 //!
 //! ```text
-//!   page by page (baseline)                     batched
-//!   for each entry:                             for each batch of entries that agree, within a table, a VMA, the folio:
-//!     clear it                                    clear them, merging dirty and young
-//!     note the flush for later                    full barrier; references == 1 + mappings?  not dirty?
-//!     full barrier; unused, not dirty?              no: put them back, each with its own rights; stop
-//!     take it off the folio's counts              note the range for a later flush
-//!       -> the folio is partly mapped:          once, at the end: take all off the folio's counts
-//!          queued for a split                     -> it goes from mapped to unmapped in one step
+//!   page by page (baseline)               batched
+//!   for each entry:                       for each batch of entries that agree, within a table, a
+//!                                           VMA, the folio:
+//!     clear it                              clear them, merging dirty and young
+//!     note the flush for later              full barrier; references == 1 + mappings?  not dirty?
+//!     full barrier; unused, not dirty?        no: put them back, each with its own rights; stop
+//!     take it off the folio's counts        note the range for a later flush
+//!       -> the folio is partly mapped:    once, at the end: take all off the folio's counts
+//!          queued for a split               -> it goes from mapped to unmapped in one step
 //!
 //!   all or nothing (as posted): page by page, but a folio whose entries all agree is one entry
 //! ```

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * The load that asks for chunks in interrupts while memory is full, and then full of holes: only blocks that are kept for such requests
- * have any then. mm/freehold/highatomic.c does what programs cannot ask for.
+ * The load that asks for chunks in interrupts while memory is full, and then full of holes: only
+ * blocks that are kept for such requests have any then. mm/freehold/highatomic.c does what programs
+ * cannot ask for.
  */
 #include "loads.h"
 
 #define TRIAL "/sys/kernel/debug/atomic_trial"
 
-/* Chunks of order 3 that make blocks kept: seven blocks' and some, of which DMA32 may have several. */
+/*
+ * Chunks of order 3 that make blocks kept: seven blocks' and some, of which DMA32 may have several.
+ */
 #define KEEPS 500
 /* Pages that a full machine has left. */
 #define LEFT 1024
@@ -16,7 +19,9 @@
 /* What /proc's files and a CPU's lists differ by, at most. */
 #define SOME 512
 
-/* What is told of all zones Normal; free pages are those that anybody may have, not a CMA area's. */
+/*
+ * What is told of all zones Normal; free pages are those that anybody may have, not a CMA area's.
+ */
 struct told {
 	long zones, blocks, free_kept, free, min;
 };
@@ -32,12 +37,14 @@ static void read_types(struct told *told)
 		long count, blocks[4];
 		int length;
 
-		if (sscanf(line, "Node %*d, zone Normal %ld %ld %ld %ld", blocks, blocks + 1, blocks + 2, blocks + 3) == 4)
+		if (sscanf(line, "Node %*d, zone Normal %ld %ld %ld %ld", blocks, blocks + 1,
+			   blocks + 2, blocks + 3) == 4)
 			told->blocks += blocks[3];
 		if (!at || !strstr(line, "zone   Normal, type"))
 			continue;
 		at += strlen("HighAtomic ");
-		for (int order = 0; sscanf(at, " %ld%n", &count, &length) == 1; order++, at += length)
+		for (int order = 0; sscanf(at, " %ld%n", &count, &length) == 1;
+		     order++, at += length)
 			told->free_kept += count << order;
 	}
 	fclose(file);
@@ -95,20 +102,24 @@ static void ask_for(const char *what, long count)
 }
 
 /*
- * Says what is wrong, with the numbers, and ends. Only with Freehold: other kernels go the same way, but what they have kept by then
- * depends on what their lists hold, and on whose zone's blocks they took.
+ * Says what is wrong, with the numbers, and ends. Only with Freehold: other kernels go the same
+ * way, but what they have kept by then depends on what their lists hold, and on whose zone's blocks
+ * they took.
  */
 static void holds(int right, const char *what, struct told told)
 {
 	if (right || access("/sys/kernel/debug/freehold", F_OK))
 		return;
-	fprintf(stderr, "%s: %ld blocks kept, %ld pages of them free, %ld of the zone's, min %ld, had %ld\n", what, told.blocks,
-		told.free_kept, told.free, told.min, had());
+	fprintf(stderr,
+		"%s: %ld blocks kept, %ld pages of them free, %ld of the zone's, min %ld, had %ld\n",
+		what, told.blocks, told.free_kept, told.free, told.min, had());
 	put(TRIAL, "free");
 	exit(1);
 }
 
-/* The marks of all zones, by kB in all; what they were. No process is made for it: memory is full. */
+/*
+ * The marks of all zones, by kB in all; what they were. No process is made for it: memory is full.
+ */
 static long set_marks(long kb)
 {
 	FILE *file = fopen("/proc/sys/vm/min_free_kbytes", "r+");
@@ -138,7 +149,10 @@ void load_atomic(void)
 	ask("fill");
 	now = tell();
 	holds(now.free + SOME >= now.min + now.free_kept, "what is kept counts for the marks", now);
-	/* Otherwise nothing is said by that. Of several zones only one keeps blocks, in which some pages are in use. */
+	/*
+	 * Otherwise nothing is said by that. Of several zones only one keeps blocks, in which some
+	 * pages are in use.
+	 */
 	holds(now.free_kept > LEFT + SOME || now.zones > 1, "hardly anything is kept", now);
 	ask("holes");
 	ask_for("ordinary", 1000000);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A known beginning for recordings. Whoever writes to /sys/kernel/debug/page_alloc_begin has the lists of all CPUs emptied into
- * their zones; in the RFC's kernel every pageblock is the zone's afterwards, too (disown.c), as after boot. A recording tells
- * neither what lay on the lists before it nor who owned which block.
+ * A known beginning for recordings. Whoever writes to /sys/kernel/debug/page_alloc_begin has the
+ * lists of all CPUs emptied into their zones; in the RFC's kernel every pageblock is the zone's
+ * afterwards, too (disown.c), as after boot. A recording tells neither what lay on the lists before
+ * it nor who owned which block.
  */
 #include "begin.h"
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What an allocation with its free costs: /sys/kernel/debug/page_alloc_cost, measured when it is read, in hundredths of a nanosecond.
- * Under QEMU's -icount shift=0 a nanosecond is an instruction, of all that a call runs: the way in, watermarks, struct page, counts.
- * "pair" frees at once what was allocated; "batch" allocates 64 and then frees them. Each is the least of some rounds, since a timer's
- * interrupt only adds. Pages are not cleared.
+ * What an allocation with its free costs: /sys/kernel/debug/page_alloc_cost, measured when it is
+ * read, in hundredths of a nanosecond. Under QEMU's -icount shift=0 a nanosecond is an instruction,
+ * of all that a call runs: the way in, watermarks, struct page, counts. "pair" frees at once what
+ * was allocated; "batch" allocates 64 and then frees them. Each is the least of some rounds, since
+ * a timer's interrupt only adds. Pages are not cleared.
  */
 #include <linux/debugfs.h>
 #include <linux/gfp.h>
@@ -50,7 +51,8 @@ static u64 batches_take(unsigned int order)
 	return ktime_get_ns() - began;
 }
 
-static void show_least(struct seq_file *file, const char *what, unsigned int order, u64 (*take)(unsigned int))
+static void show_least(struct seq_file *file, const char *what, unsigned int order,
+		       u64 (*take)(unsigned int))
 {
 	u64 least = U64_MAX;
 

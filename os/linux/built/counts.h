@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What mm/page_alloc.c is made to count. counts.c prints it as /sys/kernel/debug/page_alloc_counts, a line each: "zone_locks 12".
- * The rules in counts.json, vanilla.json and rfc.json say where it is counted.
+ * What mm/page_alloc.c is made to count. counts.c prints it as /sys/kernel/debug/page_alloc_counts,
+ * a line each: "zone_locks 12". The rules in counts.json, vanilla.json and rfc.json say where it is
+ * counted.
  */
 #pragma once
 
@@ -15,7 +16,10 @@ enum fh_count {
 	FH_ZONE_WAITS,
 	/* Of these acquisitions those of a zone Normal. */
 	FH_NORMAL_LOCKS,
-	/* Of the per-CPU lists: how often they were filled from the zone and emptied into it, and by how many frames. */
+	/*
+	 * Of the per-CPU lists: how often they were filled from the zone and emptied into it, and
+	 * by how many frames.
+	 */
 	FH_REFILLS,
 	FH_PHASE0_FRAMES,
 	FH_PHASE1_FRAMES,
@@ -43,7 +47,10 @@ static inline void fh_zone_locked(struct zone *zone)
 		fh_count(FH_NORMAL_LOCKS, 1);
 }
 
-/* Macros, as the flags are written by name. A lock that is taken is waited for; that is what is counted. */
+/*
+ * Macros, as the flags are written by name. A lock that is taken is waited for; that is what is
+ * counted.
+ */
 #define fh_zone_trylock(zone, flags)					\
 ({									\
 	bool locked_ = spin_trylock_irqsave(&(zone)->lock, flags);	\

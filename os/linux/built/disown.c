@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The RFC's kernel forgets which CPU owns which pageblock, as if it had just booted: no block has an owner, none waits to be
- * recovered, and what lies on a CPU's lists is not marked for merging. Pages of those blocks that are in use go to the freeing
- * CPU's lists one day, like all pages of blocks without an owner.
+ * The RFC's kernel forgets which CPU owns which pageblock, as if it had just booted: no block has
+ * an owner, none waits to be recovered, and what lies on a CPU's lists is not marked for merging.
+ * Pages of those blocks that are in use go to the freeing CPU's lists one day, like all pages of
+ * blocks without an owner.
  *
- * The other CPUs stand still meanwhile, none of them within a section that a spin lock protects: so no lock is needed.
+ * The other CPUs stand still meanwhile, none of them within a section that a spin lock protects: so
+ * no lock is needed.
  */
 #include "../internal.h"
 #include "begin.h"

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The page allocator's own calls, from every context, in all kernels. A number written to /sys/kernel/debug/page_alloc_exercise is how
- * many operations the CPUs make together; the write ends with them, and fails where a page was somebody else's, or where nothing was
- * done. Read, the file counts what was allocated since the boot, by context.
+ * The page allocator's own calls, from every context, in all kernels. A number written to
+ * /sys/kernel/debug/page_alloc_exercise is how many operations the CPUs make together; the write
+ * ends with them, and fails where a page was somebody else's, or where nothing was done. Read, the
+ * file counts what was allocated since the boot, by context.
  *
- *   thread     one a CPU: orders 0 to 10 of all three migratetypes, in bulk, with the reserves of atomic requests, of one node alone
+ *   thread     one a CPU: orders 0 to 10 of all three migratetypes, in bulk, with the reserves of
+ *              atomic requests, of one node alone
  *   hardirq    a timer on each CPU: single pages that may not wait, and by alloc_pages_nolock()
- *   NMI        sent by the threads to the next CPU, into whatever that is doing: by alloc_pages_nolock()
+ *   NMI        sent by the threads to the next CPU, into whatever that is doing: by
+ *              alloc_pages_nolock()
  *
  * Whoever has a page has written its name into it, and looks for it before the page is freed.
  */
@@ -64,14 +67,16 @@ static u64 allocated[CONTEXTS], nothing[CONTEXTS];
 /* In its first page and its last one. */
 static void write_name(struct worker *worker, struct slot *slot)
 {
-	u64 *first = page_address(slot->page), *last = page_address(slot->page + (1 << slot->order) - 1);
+	u64 *first = page_address(slot->page),
+	    *last = page_address(slot->page + (1 << slot->order) - 1);
 
 	*first = *last = worker->name ^ (unsigned long)slot;
 }
 
 static void free_slot(struct worker *worker, struct slot *slot, bool nolock)
 {
-	u64 *first = page_address(slot->page), *last = page_address(slot->page + (1 << slot->order) - 1);
+	u64 *first = page_address(slot->page),
+	    *last = page_address(slot->page + (1 << slot->order) - 1);
 	u64 name = worker->name ^ (unsigned long)slot;
 
 	worker->wrong += *first != name || *last != name;
@@ -121,7 +126,9 @@ static struct page *thread_pages(struct worker *worker, u32 random, gfp_t gfp, u
 
 static void thread_step(struct worker *worker)
 {
-	static const gfp_t kinds[4] = { GFP_KERNEL, GFP_HIGHUSER_MOVABLE, GFP_KERNEL | __GFP_RECLAIMABLE, GFP_ATOMIC };
+	static const gfp_t kinds[4] = {
+		GFP_KERNEL, GFP_HIGHUSER_MOVABLE, GFP_KERNEL | __GFP_RECLAIMABLE, GFP_ATOMIC
+	};
 	u32 random = prandom_u32_state(&worker->random);
 	struct slot *slot = &worker->slots[random % worker->capacity];
 	gfp_t gfp = kinds[random >> 30] | __GFP_NOWARN | __GFP_NORETRY;
@@ -189,7 +196,10 @@ static int exercise_on_this_cpu(void *unused)
 {
 	struct exerciser *self = this_cpu_ptr(&exercisers);
 
-	/* A hard interrupt here, but not where zone->lock may sleep (PREEMPT_RT): an ordinary free takes it. */
+	/*
+	 * A hard interrupt here, but not where zone->lock may sleep (PREEMPT_RT): an ordinary free
+	 * takes it.
+	 */
 	hrtimer_setup(&self->timer, timer_step, CLOCK_MONOTONIC, HRTIMER_MODE_REL_PINNED);
 	hrtimer_start(&self->timer, ns_to_ktime(PERIOD_NS), HRTIMER_MODE_REL_PINNED);
 	for (u64 done = 0; done < self->operations; done++) {
@@ -295,7 +305,8 @@ static ssize_t exercise_write(struct file *file, const char __user *text, size_t
 static int exercise_show(struct seq_file *file, void *unused)
 {
 	for (int context = 0; context < CONTEXTS; context++)
-		seq_printf(file, "exercised_%s %llu\nexercised_%s_nothing %llu\n", context_names[context], allocated[context],
+		seq_printf(file, "exercised_%s %llu\nexercised_%s_nothing %llu\n",
+			   context_names[context], allocated[context],
 			   context_names[context], nothing[context]);
 	return 0;
 }
@@ -306,7 +317,8 @@ static int exercise_open(struct inode *inode, struct file *file)
 }
 
 static const struct file_operations exercise_operations = {
-	.open = exercise_open, .read = seq_read, .llseek = seq_lseek, .release = single_release, .write = exercise_write,
+	.open = exercise_open, .read = seq_read, .llseek = seq_lseek, .release = single_release,
+	.write = exercise_write,
 };
 
 static int __init exercise_start(void)

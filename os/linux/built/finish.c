@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Ends the machine with a byte for QEMU's isa-debug-exit: 16 all is well, 17 something is not. Usage: finish BYTE */
+/*
+ * Ends the machine with a byte for QEMU's isa-debug-exit: 16 all is well, 17 something is not.
+ * Usage: finish BYTE
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/io.h>

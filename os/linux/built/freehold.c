@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Freehold as the allocator of zone Normal, of each node that has one. At the end of the boot all of these zones become Freehold's in
- * one step:
+ * Freehold as the allocator of zone Normal, of each node that has one. At the end of the boot all
+ * of these zones become Freehold's in one step:
  *
  *   1  an allocator for each zone over all of its blocks, in which every frame is allocated
- *   2  with all CPUs stopped: what is free in the kernel's lists is freed to Freehold; from then on mm/page_alloc.c asks and frees here
+ *   2  with all CPUs stopped: what is free in the kernel's lists is freed to Freehold; from then on
+ *      mm/page_alloc.c asks and frees here
  *
- * Whoever has a frame then frees it to Freehold later. The kernel's lists of the zones stay empty for good. A zone has an allocator of
- * its own, by its node's number, as it has lists and marks of its own in the kernel: who asks a zone is never served by another one. A
- * zone may begin or end inside a pageblock: the rest of it is a hole, or of another node's zone Normal, for whose allocator the first
- * zone's part is one. Where a pageblock is shared with a zone that is not Freehold's, all is refused, with the reason in the log, and the
- * kernel serves itself. Zones DMA32 and Movable are the kernel's own.
+ * Whoever has a frame then frees it to Freehold later. The kernel's lists of the zones stay empty
+ * for good. A zone has an allocator of its own, by its node's number, as it has lists and marks of
+ * its own in the kernel: who asks a zone is never served by another one. A zone may begin or end
+ * inside a pageblock: the rest of it is a hole, or of another node's zone Normal, for whose
+ * allocator the first zone's part is one. Where a pageblock is shared with a zone that is not
+ * Freehold's, all is refused, with the reason in the log, and the kernel serves itself. Zones DMA32
+ * and Movable are the kernel's own.
  */
 #include "fh.h"
 
@@ -30,7 +33,10 @@
 #include "own.h"
 #include "walkers.h"
 
-/* The frames of all of Freehold's zones lie in between. The map is there from the hand-over on: what it has a bit for is Freehold's. */
+/*
+ * The frames of all of Freehold's zones lie in between. The map is there from the hand-over on:
+ * what it has a bit for is Freehold's.
+ */
 unsigned long fh_first_pfn = ULONG_MAX, fh_end_pfn;
 unsigned long *fh_block_map;
 unsigned long fh_swept;
@@ -110,8 +116,10 @@ static size_t __init find_cma(struct zone *zone)
 	size_t pieces = 0;
 	unsigned long pfn;
 
-	for (pfn = round_down(zone->zone_start_pfn, FH_BLOCK_FRAMES); pfn < zone_end_pfn(zone); pfn += FH_BLOCK_FRAMES) {
-		if (zone_of(pfn) != zone || !is_migrate_cma(get_pageblock_migratetype(pfn_to_page(pfn))))
+	for (pfn = round_down(zone->zone_start_pfn, FH_BLOCK_FRAMES); pfn < zone_end_pfn(zone);
+	     pfn += FH_BLOCK_FRAMES) {
+		if (zone_of(pfn) != zone ||
+		    !is_migrate_cma(get_pageblock_migratetype(pfn_to_page(pfn))))
 			continue;
 		if (pieces && cma[pieces - 1].end == pfn) {
 			cma[pieces - 1].end += FH_BLOCK_FRAMES;
@@ -143,15 +151,22 @@ static unsigned long __init end_of_room(void)
 	return round_up(end + (end - first), FH_BLOCK_FRAMES);
 }
 
-/* An allocator over all of the zone, of which nothing is free. Holes are frames that nobody ever frees. */
+/*
+ * An allocator over all of the zone, of which nothing is free. Holes are frames that nobody ever
+ * frees.
+ */
 static int __init make_allocator(struct zone *normal, unsigned long room)
 {
 	freehold_frame_range all = {
-		round_down(normal->zone_start_pfn, FH_BLOCK_FRAMES), round_up(zone_end_pfn(normal), FH_BLOCK_FRAMES),
+		round_down(normal->zone_start_pfn, FH_BLOCK_FRAMES),
+		round_up(zone_end_pfn(normal), FH_BLOCK_FRAMES),
 	};
 	freehold_zone zone = {
-		.span = { all.start, room }, .memory = &all, .memory_count = 1, .cma = cma, .cma_count = find_cma(normal),
-		.watermarks = FREEHOLD_WATERMARK_RULE_NONE, .spare_sections = DIV_ROUND_UP(room - all.end, FH_SECTION_FRAMES),
+		.span = { all.start, room },
+		.memory = &all, .memory_count = 1,
+		.cma = cma, .cma_count = find_cma(normal),
+		.watermarks = FREEHOLD_WATERMARK_RULE_NONE,
+		.spare_sections = DIV_ROUND_UP(room - all.end, FH_SECTION_FRAMES),
 	};
 	freehold_error error;
 	int status;
@@ -161,11 +176,13 @@ static int __init make_allocator(struct zone *normal, unsigned long room)
 		       zone_to_nid(normal), MAX_CMA_PIECES);
 		return -E2BIG;
 	}
-	status = fh_platform_add(zone_to_nid(normal), &zone, 2 * ((all.end - all.start) >> FH_BLOCK_ORDER));
+	status = fh_platform_add(zone_to_nid(normal), &zone,
+				 2 * ((all.end - all.start) >> FH_BLOCK_ORDER));
 	if (status)
 		return status;
 	if (freehold_leave_reserve_to_host(fh_of_zone(normal), 0, &error) ||
-	    FH_ALONE(freehold_alloc_contig_range(fh_of_zone(normal), all.start, all.end, NULL, NULL, &error))) {
+	    FH_ALONE(freehold_alloc_contig_range(fh_of_zone(normal), all.start, all.end, NULL, NULL,
+						 &error))) {
 		pr_err("REFUSED: %s: the kernel serves itself\n", error.message);
 		return -EIO;
 	}
@@ -213,8 +230,8 @@ static int __init find_blocks(void)
 		if (!is_found(first) && !is_found(last))
 			continue;
 		if ((first && !is_found(first)) || (last && !is_found(last))) {
-			pr_err("REFUSED: %s and %s meet within a block at %lu: the kernel serves itself\n", first->name,
-			       last->name, pfn);
+			pr_err("REFUSED: %s and %s meet within a block at %lu: the kernel serves itself\n",
+			       first->name, last->name, pfn);
 			return -EOPNOTSUPP;
 		}
 		__set_bit(fh_block_number(pfn), found_blocks);

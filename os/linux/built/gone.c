@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Pages of Freehold's zones that go: memory that is taken offline, and single pages that are broken. Both are taken out of Freehold, as if
- * somebody had allocated them, and come back by a free.
+ * Pages of Freehold's zones that go: memory that is taken offline, and single pages that are
+ * broken. Both are taken out of Freehold, as if somebody had allocated them, and come back by a
+ * free.
  *
- *   offline   isolate -> users move away -> fh_take_offline(): nobody has any of it, and the block stays isolated
+ *   offline   isolate -> users move away -> fh_take_offline(): nobody has any of it, and the block
+ *             stays isolated
  *   online    the kernel frees what it brings online, here as anywhere -> restore
- *   added     memory that the machine did not have becomes Freehold's when it first comes online: all of it in use, and isolated, as
- *             what has gone offline; then as above
+ *   added     memory that the machine did not have becomes Freehold's when it first comes online:
+ *             all of it in use, and isolated, as what has gone offline; then as above
  *
- * What cannot be had is refused, with the reason in the log: new memory that Freehold has left no room for, and memory of a zone of
- * Freehold's that is to come back as another zone's.
+ * What cannot be had is refused, with the reason in the log: new memory that Freehold has left no
+ * room for, and memory of a zone of Freehold's that is to come back as another zone's.
  */
 #include "fh.h"
 
@@ -35,7 +37,8 @@ static void give_back(unsigned long base, const freehold_block_frames *taken)
 static bool is_gone(unsigned long base, const freehold_block_frames *taken)
 {
 	for (unsigned int at = 0; at < FH_BLOCK_FRAMES; at++)
-		if (!test_bit(at, (const unsigned long *)taken->words) && !PageHWPoison(pfn_to_page(base + at)))
+		if (!test_bit(at, (const unsigned long *)taken->words) &&
+		    !PageHWPoison(pfn_to_page(base + at)))
 			return false;
 	return true;
 }
@@ -62,7 +65,8 @@ int fh_take_offline(unsigned long start_pfn, unsigned long end_pfn)
 		return 0;
 	/* Those before it were all free. */
 	for (pfn -= FH_BLOCK_FRAMES; pfn > start_pfn; pfn -= FH_BLOCK_FRAMES)
-		for (unsigned long page = pfn - FH_BLOCK_FRAMES; fh_has_page(page) && page < pfn; page++)
+		for (unsigned long page = pfn - FH_BLOCK_FRAMES; fh_has_page(page) && page < pfn;
+		     page++)
 			if (!PageHWPoison(pfn_to_page(page)))
 				fh_free_page(page, 0);
 	return status;

@@ -1,21 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Memory that is full, or full of holes, and requests that may not wait, so that a load can ask for them: in all kernels, as
- * /sys/kernel/debug/atomic_trial. Written:
+ * Memory that is full, or full of holes, and requests that may not wait, so that a load can ask for
+ * them: in all kernels, as /sys/kernel/debug/atomic_trial. Written:
  *
- *   fill        single pages for ordinary requests that do not reclaim, until there is none; the last 4 MiB of them are freed, for the
- *               processes that there are
- *   holes       of those the pages with an odd number are freed: what is free then is no chunk of two pages
+ *   fill        single pages for ordinary requests that do not reclaim, until there is none; the
+ *               last 4 MiB of them are freed, for the processes that there are
+ *   holes       of those the pages with an odd number are freed: what is free then is no chunk of
+ *               two pages
  *   ordinary N  chunks of order 3 for such requests, N or as many as there are
  *   atomic N    N chunks of order 3 for atomic requests of another CPU's interrupt
- *   room N      the last N single pages are freed: as many as chunks were taken of, so that processes go on
+ *   room N      the last N single pages are freed: as many as chunks were taken of, so that
+ *               processes go on
  *   chunks      all chunks are freed
  *   single N    N single pages for atomic requests of such an interrupt, freed at once
- *   press N     N single pages for requests that reclaim, freed at once; fails where one gets nothing
+ *   press N     N single pages for requests that reclaim, freed at once; fails where one gets
+ *               nothing
  *   free        all pages and chunks are freed
  *
- * What has been freed by one command is in no CPU's list when it ends. Read, it says how many pages and chunks there are, and how many
- * of the last ones asked for were of a zone Normal.
+ * What has been freed by one command is in no CPU's list when it ends. Read, it says how many pages
+ * and chunks there are, and how many of the last ones asked for were of a zone Normal.
  */
 #include <linux/debugfs.h>
 #include <linux/gfp.h>
@@ -41,7 +44,8 @@ struct pages {
 };
 
 static DEFINE_MUTEX(running);
-static struct pages singles = { LIST_HEAD_INIT(singles.list) }, chunks = { LIST_HEAD_INIT(chunks.list) };
+static struct pages singles = { LIST_HEAD_INIT(singles.list) },
+		    chunks = { LIST_HEAD_INIT(chunks.list) };
 static unsigned long normal;
 
 /* What one command asks for. */
@@ -155,7 +159,8 @@ static ssize_t trial_write(struct file *file, const char __user *text, size_t si
 	unsigned long count = 0;
 	int status;
 
-	if (size >= sizeof(words) || copy_from_user(words, text, size) || sscanf(words, "%15s %lu", what, &count) < 1)
+	if (size >= sizeof(words) || copy_from_user(words, text, size) ||
+	    sscanf(words, "%15s %lu", what, &count) < 1)
 		return -EINVAL;
 	mutex_lock(&running);
 	status = trial(what, count);
@@ -166,7 +171,8 @@ static ssize_t trial_write(struct file *file, const char __user *text, size_t si
 
 static int trial_show(struct seq_file *file, void *unused)
 {
-	seq_printf(file, "singles %lu\nchunks %lu\nnormal %lu\n", singles.count, chunks.count, normal);
+	seq_printf(file, "singles %lu\nchunks %lu\nnormal %lu\n", singles.count, chunks.count,
+		   normal);
 	return 0;
 }
 
@@ -176,8 +182,8 @@ static int trial_open(struct inode *inode, struct file *file)
 }
 
 static const struct file_operations trial_operations = {
-	.owner = THIS_MODULE, .open = trial_open, .read = seq_read, .llseek = seq_lseek, .release = single_release,
-	.write = trial_write,
+	.owner = THIS_MODULE, .open = trial_open, .read = seq_read, .llseek = seq_lseek,
+	.release = single_release, .write = trial_write,
 };
 
 static int __init highatomic_start(void)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the kernel's memory management asks of Freehold, which is the allocator of each node's zone Normal (freehold.json says where).
- * mm/page_alloc.c, mm/vmstat.c and mm/show_mem.c include this.
+ * What the kernel's memory management asks of Freehold, which is the allocator of each node's zone
+ * Normal (freehold.json says where). mm/page_alloc.c, mm/vmstat.c and mm/show_mem.c include this.
  *
  *   freehold.c   the hand-over: all of these zones, once, at the end of the boot
  *   serve.c      allocations and frees, and the count of free pages
@@ -17,7 +17,10 @@
 #include <linux/nodemask.h>
 #include <linux/util_macros.h>
 
-/* Freehold's zone of each node, from the hand-over on; none before, and where Freehold could not serve it. */
+/*
+ * Freehold's zone of each node, from the hand-over on; none before, and where Freehold could not
+ * serve it.
+ */
 extern struct zone *fh_zones[MAX_NUMNODES];
 
 static inline bool fh_is_allocator_of(const struct zone *zone)
@@ -31,40 +34,65 @@ static inline bool fh_is_allocator_of(const struct zone *zone)
 
 /* Whether a frame is one of these zones' that Freehold has, free or not. */
 bool fh_has_page(unsigned long pfn);
-/* Of the zone and of no other, from any context. NULL where there is none: the zone's lists are empty, so that is the zone's answer. */
+/*
+ * Of the zone and of no other, from any context. NULL where there is none: the zone's lists are
+ * empty, so that is the zone's answer.
+ */
 struct page *fh_page(struct zone *zone, gfp_t gfp, unsigned int order, unsigned int alloc_flags);
 /* At most so many single frames of the zone, into an array; how many. */
 int fh_single_frames(struct zone *zone, gfp_t gfp, unsigned int alloc_flags, int count, u64 *pfns);
-/* lists.h: fills the empty entries of an array, in their order, as far as the zone has memory; how many were filled. */
-int fh_fill_pages(struct zone *zone, gfp_t gfp, unsigned int alloc_flags, int count, struct page **pages);
+/*
+ * lists.h: fills the empty entries of an array, in their order, as far as the zone has memory; how
+ * many were filled.
+ */
+int fh_fill_pages(struct zone *zone, gfp_t gfp, unsigned int alloc_flags, int count,
+		  struct page **pages);
 /* From any context. The page is prepared: nothing of its former life is left in its struct page. */
 void fh_free_page(unsigned long pfn, unsigned int order);
-/* So many frames of the block of that one have become free, or fewer than none: its zone's NR_FREE_PAGES and NR_FREE_CMA_PAGES. */
+/*
+ * So many frames of the block of that one have become free, or fewer than none: its zone's
+ * NR_FREE_PAGES and NR_FREE_CMA_PAGES.
+ */
 void fh_account(unsigned long pfn, long frames);
 
 /* lists.h: whether a pageblock is of a CMA area, be it isolated or not. */
 bool fh_is_cma(unsigned long pfn);
 
-/* report.c: once pages of Freehold's are reported, each allocation says what is to be reported again. */
+/*
+ * report.c: once pages of Freehold's are reported, each allocation says what is to be reported
+ * again.
+ */
 DECLARE_STATIC_KEY_FALSE(fh_reports);
 void fh_unreport(unsigned long pfn, unsigned long frames);
 
 /* Whether trying the zone for a chunk of that order makes sense: for watermarks. */
 bool fh_may_have(struct zone *zone, unsigned int order, unsigned int alloc_flags);
-/* reserve.c: the zones' counts of blocks kept for atomic requests, and of their free pages, as Freehold has them now. */
+/*
+ * reserve.c: the zones' counts of blocks kept for atomic requests, and of their free pages, as
+ * Freehold has them now.
+ */
 void fh_note_reserves(void);
-/* One of the blocks kept in a zone of Freehold's that has free pages becomes an ordinary one of that type; false where there is none. */
+/*
+ * One of the blocks kept in a zone of Freehold's that has free pages becomes an ordinary one of
+ * that type; false where there is none.
+ */
 bool fh_give_up_reserve(struct zone *zone, int migratetype);
 /* All CPUs give back what they have in hand of that zone, or of all where it is NULL. */
 void fh_drain_zones(struct zone *zone);
 
-/* Free chunks by order: of any zone; and by migratetype, of Freehold's, where it writes nothing for other zones. */
+/*
+ * Free chunks by order: of any zone; and by migratetype, of Freehold's, where it writes nothing for
+ * other zones.
+ */
 void fh_read_free(struct zone *zone, unsigned long nr_free[NR_PAGE_ORDERS]);
 void fh_read_free_of(struct zone *zone, int migratetype, unsigned long nr_free[NR_PAGE_ORDERS]);
 /* Blocks by migratetype, of a zone of Freehold's; false for others. */
 bool fh_read_blocks(struct zone *zone, unsigned long count[MIGRATE_TYPES]);
 
-/* lists.h: takes all that the kernel's lists of a zone have, by fh_give(). `stopped`: no other CPU runs. How many frames. */
+/*
+ * lists.h: takes all that the kernel's lists of a zone have, by fh_give(). `stopped`: no other CPU
+ * runs. How many frames.
+ */
 unsigned long fh_empty_lists(struct zone *zone, bool stopped);
 /* How many frames they have, about. */
 unsigned long fh_in_lists(struct zone *zone);
@@ -74,8 +102,8 @@ void fh_forget_highatomic(struct zone *zone);
 void fh_give(unsigned long pfn, unsigned int order);
 
 /*
- * The marks of a zone are set with its lock, against those who read lists and boosts of it. Freehold's have neither, and who sets marks
- * excludes others by a lock of his own.
+ * The marks of a zone are set with its lock, against those who read lists and boosts of it.
+ * Freehold's have neither, and who sets marks excludes others by a lock of his own.
  */
 #define fh_lock_for_marks(zone, flags)					\
 do {									\

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Included at the end of mm/page_alloc.c, for its own functions: takes a zone's free pages off the kernel's lists and gives them to
- * Freehold, and prepares pages that are allocated in bulk.
+ * Included at the end of mm/page_alloc.c, for its own functions: takes a zone's free pages off the
+ * kernel's lists and gives them to Freehold, and prepares pages that are allocated in bulk.
  *
- * At the hand-over no other CPU runs. A task that was preempted between looking whether Freehold has the zone and putting its page
- * into a list may do the latter afterwards: so freehold.c looks at the lists from time to time, and empties them again.
+ * At the hand-over no other CPU runs. A task that was preempted between looking whether Freehold
+ * has the zone and putting its page into a list may do the latter afterwards: so freehold.c looks
+ * at the lists from time to time, and empties them again.
  */
 
 static void fh_empty_area(struct zone *zone, unsigned int order, unsigned long *frames)
@@ -76,7 +77,8 @@ void fh_forget_highatomic(struct zone *zone)
 	for (pfn = zone->zone_start_pfn; pfn < zone_end_pfn(zone); pfn += pageblock_nr_pages) {
 		struct page *page = pfn_to_online_page(pfn);
 
-		if (page && page_zone(page) == zone && get_pageblock_migratetype(page) == MIGRATE_HIGHATOMIC)
+		if (page && page_zone(page) == zone &&
+		    get_pageblock_migratetype(page) == MIGRATE_HIGHATOMIC)
 			set_pageblock_migratetype(page, MIGRATE_MOVABLE);
 	}
 }
@@ -91,7 +93,8 @@ bool fh_is_cma(unsigned long pfn)
 /* So many at a time are asked for, and wait on the stack. */
 #define FH_FILLED_AT_ONCE 32
 
-int fh_fill_pages(struct zone *zone, gfp_t gfp, unsigned int alloc_flags, int count, struct page **pages)
+int fh_fill_pages(struct zone *zone, gfp_t gfp, unsigned int alloc_flags, int count,
+		  struct page **pages)
 {
 	u64 pfns[FH_FILLED_AT_ONCE];
 	int at = 0, filled = 0;

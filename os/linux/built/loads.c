@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * What the built kernels are made to do. Each load is one thing that the page allocator is asked for on all CPUs at once:
+ * What the built kernels are made to do. Each load is one thing that the page allocator is asked
+ * for on all CPUs at once:
  *
  *   exit    processes fault memory in and end at the same moment
- *   arena   threads fault on every CPU, one thread gives three quarters of it back: many allocate, few free (jemalloc's way)
+ *   arena   threads fault on every CPU, one thread gives three quarters of it back: many allocate,
+ *           few free (jemalloc's way)
  *   huge    blocks of 2 MiB come, are split by holes, copied by a child and go
- *   mixed   regions of many sizes, in folios of many orders where the kernel makes those, children, files that stay
+ *   mixed   regions of many sizes, in folios of many orders where the kernel makes those, children,
+ *           files that stay
  *   cache   files in memory are written, read, cut short and deleted
- *   files   small files are packed, unpacked, searched and deleted: inodes and names, many processes
+ *   files   small files are packed, unpacked, searched and deleted: inodes and names, many
+ *           processes
  *   compile a compiler of the host's on each CPU, whose output must be right
  *   compact memory is filled and freed in pieces, then asked for whole blocks, then compacted
  *   cpus    CPUs go and come while others allocate, free, fork and exit
@@ -20,7 +24,8 @@
  *   atomic  memory is full, and then full of holes, while interrupts ask for chunks
  *   swap    memory is filled until pages are swapped out; all of it is read again and must be right
  *
- * Usage: loads NAME ROUNDS. Whatever fails ends it with 1. What a load has reached is added to /tmp/reached, "what N" a line.
+ * Usage: loads NAME ROUNDS. Whatever fails ends it with 1. What a load has reached is added to
+ * /tmp/reached, "what N" a line.
  */
 #include "loads.h"
 
@@ -29,7 +34,10 @@
 
 int cpus, rounds;
 
-/* Two processes a CPU. All have faulted before the first one may end: the pipe's end closes for all of them at once. */
+/*
+ * Two processes a CPU. All have faulted before the first one may end: the pipe's end closes for all
+ * of them at once.
+ */
 static void load_exit(void)
 {
 	size_t size = 12 * BLOCK;
@@ -82,7 +90,8 @@ static void load_arena(void)
 	for (int block = 0; block < blocks; block++)
 		arenas[block] = map(BLOCK, MADV_NOHUGEPAGE);
 	for (long self = 0; self < cpus; self++)
-		must(!pthread_create(&threads[self], NULL, allocates, (void *)self), "pthread_create");
+		must(!pthread_create(&threads[self], NULL, allocates, (void *)self),
+		     "pthread_create");
 	run_on(0);
 	for (int round = 0; round < rounds; round++) {
 		pthread_barrier_wait(&turn);
@@ -179,7 +188,8 @@ static void load_cache(void)
 			if (child(cpu + part))
 				continue;
 			for (unsigned int number = 0; number < 16; number++)
-				part ? read_cut_delete(cpu, number) : write_file(cpu, number, (1 + number % 4) * 128 * PAGE);
+				part ? read_cut_delete(cpu, number) :
+				       write_file(cpu, number, (1 + number % 4) * 128 * PAGE);
 			_exit(0);
 		}
 		children_end();
@@ -223,7 +233,8 @@ static void compiles(int cpu)
 
 	snprintf(name, sizeof(name), "/tmp/compiled-%d.s", cpu);
 	must(!chdir("/"), "/");
-	must(run((char *[]){ "/cc1", "-fpreprocessed", "-quiet", "-O2", "compile.i", "-o", name, NULL }), "cc1");
+	must(run((char *[]){ "/cc1", "-fpreprocessed", "-quiet", "-O2", "compile.i", "-o", name,
+			     NULL }), "cc1");
 	must(run((char *[]){ "/bin/cmp", name, "/compiled.s", NULL }), "what cc1 has compiled");
 	must(!unlink(name), name);
 }
@@ -240,11 +251,14 @@ int main(int count, char **words)
 		void (*load)(void);
 		int counts_itself;
 	} loads[] = {
-		{ "exit", load_exit, 0 },	{ "arena", load_arena, 1 },	{ "huge", load_huge, 0 },
-		{ "mixed", load_mixed, 1 },	{ "cache", load_cache, 0 },	{ "files", load_files, 0 },
-		{ "compile", load_compile, 0 }, { "compact", load_compact, 0 }, { "cpus", load_cpus, 1 },
-		{ "memory", load_memory, 1 },	{ "swap", load_swap, 0 },		{ "contig", load_contig, 1 },
-		{ "added", load_added, 1 },	{ "cma", load_cma, 1 },		{ "poison", load_poison, 1 },	{ "report", load_report, 0 },
+		{ "exit", load_exit, 0 },	{ "arena", load_arena, 1 },
+		{ "huge", load_huge, 0 },	{ "mixed", load_mixed, 1 },
+		{ "cache", load_cache, 0 },	{ "files", load_files, 0 },
+		{ "compile", load_compile, 0 },	{ "compact", load_compact, 0 },
+		{ "cpus", load_cpus, 1 },	{ "memory", load_memory, 1 },
+		{ "swap", load_swap, 0 },	{ "contig", load_contig, 1 },
+		{ "added", load_added, 1 },	{ "cma", load_cma, 1 },
+		{ "poison", load_poison, 1 },	{ "report", load_report, 0 },
 		{ "atomic", load_atomic, 0 },
 	};
 

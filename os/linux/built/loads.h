@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * What the loads of a built kernel share: memory and children, a program that is run, regions of many sizes. loads.c has the loads
- * that any program might be, machine.c those that change the machine under it,
- * walks.c those that ask for pages by their numbers, atomic.c the one of interrupts that ask for chunks.
+ * What the loads of a built kernel share: memory and children, a program that is run, regions of
+ * many sizes. loads.c has the loads that any program might be, machine.c those that change the
+ * machine under it, walks.c those that ask for pages by their numbers, atomic.c the one of
+ * interrupts that ask for chunks.
  */
 #pragma once
 
@@ -98,7 +99,10 @@ static inline size_t another_region(struct regions *regions, int advice)
 {
 	unsigned int slot;
 
-	/* The next number of a linear congruence (Numerical Recipes' constants): the same for each kernel. */
+	/*
+	 * The next number of a linear congruence (Numerical Recipes' constants): the same for each
+	 * kernel.
+	 */
 	regions->random = regions->random * 1664525 + 1013904223;
 	slot = regions->random >> 27;
 	if (regions->at[slot])
@@ -137,7 +141,10 @@ static inline void shell(const char *command)
 	must(run((char *[]){ "/bin/sh", "-ec", (char *)command, NULL }), command);
 }
 
-/* machine.c: text into a file, whether it was taken; a number of a line of a file; something, while others allocate on all CPUs. */
+/*
+ * machine.c: text into a file, whether it was taken; a number of a line of a file; something, while
+ * others allocate on all CPUs.
+ */
 int put(const char *path, const char *text);
 long number_in(const char *path, const char *name);
 void while_others_allocate(void (*does)(void));

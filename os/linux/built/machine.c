@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * The loads that change the machine under the processes: its memory is filled to the end, compacted and swapped out, parts of the
- * memory and CPUs go and come. loads.c says what each is.
+ * The loads that change the machine under the processes: its memory is filled to the end, compacted
+ * and swapped out, parts of the memory and CPUs go and come. loads.c says what each is.
  */
 #include "loads.h"
 
@@ -46,12 +46,16 @@ static void fill_part(struct filled *filled)
 	filled->part[filled->parts++] = part;
 }
 
-/* Memory is filled, part by part, until the kernel has counted one of what, or less than so many kB are free. */
+/*
+ * Memory is filled, part by part, until the kernel has counted one of what, or less than so many kB
+ * are free.
+ */
 static void fill_until(struct filled *filled, const char *what, long free)
 {
 	long before = number_in("/proc/vmstat", what);
 
-	while (number_in("/proc/vmstat", what) == before && number_in("/proc/meminfo", "MemFree") > free) {
+	while (number_in("/proc/vmstat", what) == before &&
+	       number_in("/proc/meminfo", "MemFree") > free) {
 		must(filled->parts < PARTS, what);
 		fill_part(filled);
 	}
@@ -66,7 +70,9 @@ static long whole_blocks(void)
 
 	must(file != NULL, "/proc/buddyinfo");
 	while (fgets(line, sizeof(line), file))
-		if (sscanf(line, "Node %*d, zone Normal %*d %*d %*d %*d %*d %*d %*d %*d %*d %ld %ld", &nine, &ten) == 2)
+		if (sscanf(line,
+			   "Node %*d, zone Normal %*d %*d %*d %*d %*d %*d %*d %*d %*d %ld %ld",
+			   &nine, &ten) == 2)
 			blocks += nine + 2 * ten;
 	fclose(file);
 	return blocks;
@@ -76,8 +82,9 @@ static long whole_blocks(void)
 #define COMPACTED 64
 
 /*
- * Half of all memory is freed in pieces of 64 KiB, then more whole blocks are wanted than were left: 96 MiB, of which the kernel keeps
- * half for itself. To fill more would have it kill somebody, since there is nothing yet to swap to.
+ * Half of all memory is freed in pieces of 64 KiB, then more whole blocks are wanted than were
+ * left: 96 MiB, of which the kernel keeps half for itself. To fill more would have it kill
+ * somebody, since there is nothing yet to swap to.
  */
 void load_compact(void)
 {
@@ -99,7 +106,8 @@ void load_compact(void)
 	must(whole_blocks() > whole + COMPACTED, "compaction has made hardly any block whole");
 	for (int part = 0; part < filled.parts; part++)
 		for (size_t at = 16 * PAGE; at < PART; at += 32 * PAGE)
-			must(*(uintptr_t *)(filled.part[part] + at) == (uintptr_t)(filled.part[part] + at),
+			must(*(uintptr_t *)(filled.part[part] + at) ==
+			     (uintptr_t)(filled.part[part] + at),
 			     "a page was moved and is another");
 }
 
@@ -116,7 +124,10 @@ static void allocate_for_ever(int number)
 		another_region(&regions, step % 2 ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
 		if (step % 8)
 			continue;
-		/* Of several blocks, and held while CPUs go: what those owned is freed later, on others. */
+		/*
+		 * Of several blocks, and held while CPUs go: what those owned is freed later, on
+		 * others.
+		 */
 		if (large)
 			munmap(large, LARGE);
 		large = map(LARGE, MADV_NOHUGEPAGE);
@@ -165,7 +176,8 @@ static void cpus_go_and_come(void)
 	for (int round = 0; round < rounds; round++) {
 		char path[64];
 
-		snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/online", 1 + round % (cpus - 1));
+		snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/online",
+			 1 + round % (cpus - 1));
 		must(put(path, "0"), path);
 		gone++;
 		usleep(100000);
@@ -211,7 +223,8 @@ static void memory_goes_and_comes(void)
 		}
 		gone++;
 		/* Freehold's memory comes back as its own zone's, or not at all. */
-		must(access("/sys/kernel/debug/freehold", F_OK) || !put(path, "online_movable"), path);
+		must(access("/sys/kernel/debug/freehold", F_OK) || !put(path, "online_movable"),
+		     path);
 		must(put(path, "online"), path);
 	}
 	reached("memory_gone", gone);
@@ -227,7 +240,10 @@ void load_memory(void)
 #define SECTION (64 * BLOCK)
 #define MEMORY "/sys/devices/system/memory/"
 
-/* Memory that the machine has had from the start, and the kernel was not told of, comes online behind all other; and is used. */
+/*
+ * Memory that the machine has had from the start, and the kernel was not told of, comes online
+ * behind all other; and is used.
+ */
 void load_added(void)
 {
 	long before = number_in("/proc/meminfo", "MemTotal"), free, section = 0;
@@ -245,9 +261,11 @@ void load_added(void)
 		snprintf(words, sizeof(words), MEMORY "memory%ld/state", section);
 		free = number_in("/proc/meminfo", "MemFree");
 		must(put(words, "online_kernel"), words);
-		must(number_in("/proc/meminfo", "MemFree") - free > (long)(SECTION >> 11), "the memory that came is not free");
+		must(number_in("/proc/meminfo", "MemFree") - free > (long)(SECTION >> 11),
+		     "the memory that came is not free");
 	}
-	must(number_in("/proc/meminfo", "MemTotal") - before == rounds * (long)(SECTION >> 10), "MemTotal");
+	must(number_in("/proc/meminfo", "MemTotal") - before == rounds * (long)(SECTION >> 10),
+	     "MemTotal");
 	reached("added_MiB", rounds * (long)(SECTION >> 20));
 	/* More than there was. */
 	touch(map(before * 1024, MADV_HUGEPAGE), before * 1024);
@@ -256,7 +274,10 @@ void load_added(void)
 /* What is more than fits, in blocks. */
 #define BEYOND 96
 
-/* More is filled than fits. Then each CPU reads a part of it, in an order of its own, while it allocates. */
+/*
+ * More is filled than fits. Then each CPU reads a part of it, in an order of its own, while it
+ * allocates.
+ */
 void load_swap(void)
 {
 	struct filled filled = {};
@@ -274,7 +295,8 @@ void load_swap(void)
 
 			touch(own, BLOCK / 4);
 			for (size_t at = 0; at < PART; at += PAGE)
-				must(*(uintptr_t *)(part + at) == (uintptr_t)(part + at), "a page is another after swap");
+				must(*(uintptr_t *)(part + at) == (uintptr_t)(part + at),
+				     "a page is another after swap");
 		}
 		_exit(0);
 	}

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Free page reporting of Freehold's zones: whole blocks that are free are taken, shown to the device, and freed again.
+ * Free page reporting of Freehold's zones: whole blocks that are free are taken, shown to the
+ * device, and freed again.
  *
- * The kernel marks a page in its lists as reported, and the mark goes when the page leaves them. Freehold has no lists, so the mark is a
- * bit here for each block. An allocation takes it away (fh_account()), at the cost of a branch that is patched in with the first device.
+ * The kernel marks a page in its lists as reported, and the mark goes when the page leaves them.
+ * Freehold has no lists, so the mark is a bit here for each block. An allocation takes it away
+ * (fh_account()), at the cost of a branch that is patched in with the first device.
  */
 #include "fh.h"
 
@@ -26,7 +28,8 @@ static bool again;
 
 void fh_unreport(unsigned long pfn, unsigned long frames)
 {
-	for (unsigned long block = fh_block_number(pfn); block <= fh_block_number(pfn + frames - 1); block++) {
+	for (unsigned long block = fh_block_number(pfn);
+	     block <= fh_block_number(pfn + frames - 1); block++) {
 		if (!test_bit(block, reported))
 			continue;
 		clear_bit(block, reported);
@@ -52,10 +55,12 @@ static bool take_block(unsigned long pfn)
 		return false;
 	if (block.migratetype == FREEHOLD_MIGRATETYPE_ISOLATE)
 		return false;
-	return !FH_ALONE(freehold_alloc_contig_range(fh_of(pfn), pfn, pfn + FH_BLOCK_FRAMES, NULL, NULL, NULL));
+	return !FH_ALONE(freehold_alloc_contig_range(fh_of(pfn), pfn, pfn + FH_BLOCK_FRAMES, NULL,
+						     NULL, NULL));
 }
 
-static int report(struct page_reporting_dev_info *device, struct scatterlist *list, unsigned int count)
+static int report(struct page_reporting_dev_info *device, struct scatterlist *list,
+		  unsigned int count)
 {
 	int status = device->report(device, list, count);
 
@@ -71,7 +76,8 @@ static int report(struct page_reporting_dev_info *device, struct scatterlist *li
 	return status;
 }
 
-int fh_report_free(struct page_reporting_dev_info *device, struct zone *zone, struct scatterlist *list)
+int fh_report_free(struct page_reporting_dev_info *device, struct zone *zone,
+		   struct scatterlist *list)
 {
 	unsigned long block, count = 0;
 	int status = 0;
@@ -87,7 +93,8 @@ int fh_report_free(struct page_reporting_dev_info *device, struct zone *zone, st
 	for_each_set_bit(block, fh_block_map, FH_BLOCK_NUMBERS) {
 		unsigned long pfn = fh_first_pfn + (block << FH_BLOCK_ORDER);
 
-		if (test_bit(block, reported) || !pfn_to_online_page(pfn) || page_zone(pfn_to_page(pfn)) != zone)
+		if (test_bit(block, reported) || !pfn_to_online_page(pfn) ||
+		    page_zone(pfn_to_page(pfn)) != zone)
 			continue;
 		if (!take_block(pfn))
 			continue;

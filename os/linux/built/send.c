@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Sends standard input to QEMU's debug console, port 0xe9: the fast way for files out of a guest without devices. */
+/*
+ * Sends standard input to QEMU's debug console, port 0xe9: the fast way for files out of a guest
+ * without devices.
+ */
 #include <stdio.h>
 #include <sys/io.h>
 

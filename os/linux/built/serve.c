@@ -2,9 +2,10 @@
 /*
  * Allocations and frees of Freehold's zones, and the counts of their free pages.
  *
- * Every page that is free is counted as free at once, whoever has it in hand: the count has no lock, each CPU adds what it did to a
- * number of its own, as the kernel does for all such counts. So watermarks, kswapd and reclaim go on as they were. The marks are the
- * kernel's own and are kept by it, ahead of the call; Freehold is told of none.
+ * Every page that is free is counted as free at once, whoever has it in hand: the count has no
+ * lock, each CPU adds what it did to a number of its own, as the kernel does for all such counts.
+ * So watermarks, kswapd and reclaim go on as they were. The marks are the kernel's own and are kept
+ * by it, ahead of the call; Freehold is told of none.
  */
 #include "fh.h"
 
@@ -33,7 +34,8 @@ static __always_inline void account(struct zone *zone, unsigned long pfn, long f
 }
 
 /* Of frames that were free until now. */
-static __always_inline void account_taken(struct zone *zone, unsigned long pfn, unsigned long frames)
+static __always_inline void account_taken(struct zone *zone, unsigned long pfn,
+					  unsigned long frames)
 {
 	account(zone, pfn, -(long)frames);
 #ifdef CONFIG_PAGE_REPORTING
@@ -105,7 +107,8 @@ void fh_free_page(unsigned long pfn, unsigned int order)
 	unsigned int node = fh_node_of(pfn);
 	int status = fh_free_of(node, pfn, order);
 
-	if (!WARN_ONCE(status, "freehold: a free of order %u at %lu is refused: %d\n", order, pfn, status))
+	if (!WARN_ONCE(status, "freehold: a free of order %u at %lu is refused: %d\n", order, pfn,
+		       status))
 		account(fh_zones[node], pfn, 1L << order);
 }
 

@@ -13,7 +13,8 @@ static inline unsigned long count_taken(const freehold_block_frames *taken)
 }
 
 /* The first chunk from `at` on: where it is, and its order; at the end, FH_BLOCK_FRAMES. */
-static inline unsigned int next_taken(const freehold_block_frames *taken, unsigned int at, unsigned int *order)
+static inline unsigned int next_taken(const freehold_block_frames *taken, unsigned int at,
+				      unsigned int *order)
 {
 	const unsigned long *bits = (const unsigned long *)taken->words;
 	unsigned int end;
@@ -26,6 +27,6 @@ static inline unsigned int next_taken(const freehold_block_frames *taken, unsign
 	return at;
 }
 
-#define for_each_taken(taken, at, order)								\
-	for (at = next_taken(taken, 0, &order); at < FH_BLOCK_FRAMES;					\
+#define for_each_taken(taken, at, order)				\
+	for (at = next_taken(taken, 0, &order); at < FH_BLOCK_FRAMES;	\
 	     at = next_taken(taken, at + (1u << order), &order))

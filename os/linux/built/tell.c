@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What /proc tells of Freehold's zones: buddyinfo, pagetypeinfo, the report on memory that an OOM prints; and Freehold's own counts, as
- * /sys/kernel/debug/freehold. Each reads what Freehold knows of its blocks, without a lock of the zone's.
+ * What /proc tells of Freehold's zones: buddyinfo, pagetypeinfo, the report on memory that an OOM
+ * prints; and Freehold's own counts, as /sys/kernel/debug/freehold. Each reads what Freehold knows
+ * of its blocks, without a lock of the zone's.
  */
 #include "fh.h"
 
@@ -31,7 +32,8 @@ void fh_read_free(struct zone *zone, unsigned long nr_free[NR_PAGE_ORDERS])
 
 	for (int order = 0; order < NR_PAGE_ORDERS; order++)
 		nr_free[order] = data_race(zone->free_area[order].nr_free);
-	if (fh_is_allocator_of(zone) && !freehold_read_zone_stats(fh_of_zone(zone), 0, &stats, NULL))
+	if (fh_is_allocator_of(zone) &&
+	    !freehold_read_zone_stats(fh_of_zone(zone), 0, &stats, NULL))
 		add_chunks(stats.free_chunks, nr_free);
 }
 
@@ -54,7 +56,8 @@ void fh_read_free_of(struct zone *zone, int migratetype, unsigned long nr_free[N
 	u64 chunks[FREEHOLD_ORDERS];
 
 	memset(nr_free, 0, NR_PAGE_ORDERS * sizeof(*nr_free));
-	if (fh_is_allocator_of(zone) && !freehold_read_free_chunks(fh_of_zone(zone), 0, type_of[migratetype], chunks, NULL))
+	if (fh_is_allocator_of(zone) &&
+	    !freehold_read_free_chunks(fh_of_zone(zone), 0, type_of[migratetype], chunks, NULL))
 		add_chunks(chunks, nr_free);
 }
 
@@ -62,7 +65,8 @@ bool fh_read_blocks(struct zone *zone, unsigned long count[MIGRATE_TYPES])
 {
 	freehold_zone_stats stats;
 
-	if (!fh_is_allocator_of(zone) || freehold_read_zone_stats(fh_of_zone(zone), 0, &stats, NULL))
+	if (!fh_is_allocator_of(zone) ||
+	    freehold_read_zone_stats(fh_of_zone(zone), 0, &stats, NULL))
 		return false;
 	for (int type = 0; type < MIGRATE_TYPES; type++)
 		count[type] = stats.blocks_by_type[type_of[type]];
@@ -91,8 +95,12 @@ static int show_zone(struct seq_file *file, int node, struct zone *zone, struct 
 	seq_printf(file, "node%d_frames %llu\n", node, stats.managed);
 	seq_printf(file, "node%d_free_frames %llu\n", node, stats.free);
 	seq_printf(file, "node%d_whole_blocks %llu\n", node, stats.free_blocks);
-	/* The zone's count of free pages, and what its own lists have: nothing, but for a moment after the hand-over. */
-	seq_printf(file, "node%d_counted_free %lu\n", node, zone_page_state_snapshot(zone, NR_FREE_PAGES));
+	/*
+	 * The zone's count of free pages, and what its own lists have: nothing, but for a moment
+	 * after the hand-over.
+	 */
+	seq_printf(file, "node%d_counted_free %lu\n", node,
+		   zone_page_state_snapshot(zone, NR_FREE_PAGES));
 	seq_printf(file, "node%d_in_lists %lu\n", node, fh_in_lists(zone));
 	return 0;
 }
@@ -110,9 +118,11 @@ static int statistics_show(struct seq_file *file, void *unused)
 	seq_printf(file, "shared_writes %llu\n", sums.shared_writes);
 	seq_printf(file, "served_nothing %llu\n", sums.failed);
 	seq_printf(file, "inside_another_call %llu\n", fh_interrupted());
-	seq_printf(file, "refused %lld\n", atomic64_read(&fh_refused) + atomic64_read(&fh_late_double_frees));
+	seq_printf(file, "refused %lld\n",
+		   atomic64_read(&fh_refused) + atomic64_read(&fh_late_double_frees));
 	seq_printf(file, "swept %lu\n", READ_ONCE(fh_swept));
-	seq_printf(file, "locks_since %ld\n", atomic_long_read(&fh_counts[FH_NORMAL_LOCKS]) - fh_locks_before);
+	seq_printf(file, "locks_since %ld\n",
+		   atomic_long_read(&fh_counts[FH_NORMAL_LOCKS]) - fh_locks_before);
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(statistics);

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What no program can ask the kernel for, so that the guest's loads can: in /sys/kernel/debug, for all kernels.
+ * What no program can ask the kernel for, so that the guest's loads can: in /sys/kernel/debug, for
+ * all kernels.
  *
- *   contig_trial      "PFN FRAMES" written: those frames are allocated by alloc_contig_range(), written to, read and freed; the write
- *                     fails where they cannot be had
- *   isolation_trial   written: a block in use cannot be isolated; once it is free it can, twice, and nobody gets it meanwhile
- *   cma_trial         written: no request for unmovable memory gets a block of CMA memory, some request for movable memory does
- *   reporting_trial   a device for free page reporting, from a written 1 to a written 0; read, the frames that it was shown
+ *   contig_trial      "PFN FRAMES" written: those frames are allocated by alloc_contig_range(),
+ *                     written to, read and freed; the write fails where they cannot be had
+ *   isolation_trial   written: a block in use cannot be isolated; once it is free it can, twice,
+ *                     and nobody gets it meanwhile
+ *   cma_trial         written: no request for unmovable memory gets a block of CMA memory, some
+ *                     request for movable memory does
+ *   reporting_trial   a device for free page reporting, from a written 1 to a written 0; read, the
+ *                     frames that it was shown
  */
 #include <linux/debugfs.h>
 #include <linux/gfp.h>
@@ -18,7 +22,9 @@
 #include <linux/scatterlist.h>
 #include <linux/uaccess.h>
 
-/* Each page has one reference, is nobody else's while it is written to, and keeps what was written. */
+/*
+ * Each page has one reference, is nobody else's while it is written to, and keeps what was written.
+ */
 static int check_pages(unsigned long pfn, unsigned long frames)
 {
 	for (unsigned long at = pfn; at < pfn + frames; at++) {
@@ -43,7 +49,8 @@ static ssize_t contig_write(struct file *file, const char __user *text, size_t s
 	char words[64] = {};
 	int status;
 
-	if (size >= sizeof(words) || copy_from_user(words, text, size) || sscanf(words, "%lu %lu", &pfn, &frames) != 2)
+	if (size >= sizeof(words) || copy_from_user(words, text, size) ||
+	    sscanf(words, "%lu %lu", &pfn, &frames) != 2)
 		return -EINVAL;
 	if (!frames || !pfn_to_online_page(pfn) || !pfn_to_online_page(pfn + frames - 1))
 		return -EINVAL;
@@ -56,9 +63,14 @@ static ssize_t contig_write(struct file *file, const char __user *text, size_t s
 	return status ?: size;
 }
 
-static const struct file_operations contig_operations = { .owner = THIS_MODULE, .write = contig_write };
+static const struct file_operations contig_operations = {
+	.owner = THIS_MODULE, .write = contig_write
+};
 
-/* Takes every whole block that there is, those that are kept for others included, and frees them; how many were of that type. */
+/*
+ * Takes every whole block that there is, those that are kept for others included, and frees them;
+ * how many were of that type.
+ */
 static unsigned long take_all_blocks(gfp_t gfp, int type)
 {
 	struct page *page, *next;
@@ -106,7 +118,9 @@ static ssize_t isolation_write(struct file *file, const char __user *text, size_
 	return got ? -EUCLEAN : size;
 }
 
-static const struct file_operations isolation_operations = { .owner = THIS_MODULE, .write = isolation_write };
+static const struct file_operations isolation_operations = {
+	.owner = THIS_MODULE, .write = isolation_write
+};
 
 #ifdef CONFIG_CMA
 static ssize_t cma_write(struct file *file, const char __user *text, size_t size, loff_t *at)
@@ -122,7 +136,8 @@ static const struct file_operations cma_operations = { .owner = THIS_MODULE, .wr
 #ifdef CONFIG_PAGE_REPORTING
 static atomic_long_t shown;
 
-static int show_device(struct page_reporting_dev_info *unused, struct scatterlist *list, unsigned int count)
+static int show_device(struct page_reporting_dev_info *unused, struct scatterlist *list,
+		       unsigned int count)
 {
 	for (unsigned int at = 0; at < count; at++) {
 		WARN_ONCE(page_count(sg_page(&list[at])), "a page in use is reported as free");
@@ -131,7 +146,9 @@ static int show_device(struct page_reporting_dev_info *unused, struct scatterlis
 	return 0;
 }
 
-static struct page_reporting_dev_info device = { .report = show_device, .order = PAGE_REPORTING_ORDER_UNSPECIFIED };
+static struct page_reporting_dev_info device = {
+	.report = show_device, .order = PAGE_REPORTING_ORDER_UNSPECIFIED
+};
 
 static int reporting_set(void *unused, u64 on)
 {

@@ -2,8 +2,9 @@
 /*
  * Compaction, isolation and contiguous ranges of Freehold's zones: walkers.h.
  *
- * What a walker takes has no reference and no mark, as a page has that comes off the kernel's lists, and goes back by an ordinary free.
- * Free pages of isolated blocks stay counted as free: they are few, and for a short time.
+ * What a walker takes has no reference and no mark, as a page has that comes off the kernel's
+ * lists, and goes back by an ordinary free. Free pages of isolated blocks stay counted as free:
+ * they are few, and for a short time.
  */
 #include "fh.h"
 
@@ -32,7 +33,8 @@ unsigned long fh_free_run(unsigned long pfn)
 
 	if (!read_block(pfn, &block))
 		return 0;
-	return find_next_zero_bit((unsigned long *)block.free_frames.words, FH_BLOCK_FRAMES, at) - at;
+	return find_next_zero_bit((unsigned long *)block.free_frames.words, FH_BLOCK_FRAMES,
+				  at) - at;
 }
 
 int fh_block_migratetype(struct page *page)
@@ -90,14 +92,17 @@ static unsigned long take(unsigned long start, unsigned long end, struct list_he
 	return count;
 }
 
-/* The mark that is kept for others is the zone's: so the kernel does where it takes pages off its lists. */
+/*
+ * The mark that is kept for others is the zone's: so the kernel does where it takes pages off its
+ * lists.
+ */
 static bool leaves_mark(struct zone *zone)
 {
 	return zone_watermark_ok(zone, 0, min_wmark_pages(zone) + WORD_FRAMES, 0, ALLOC_CMA);
 }
 
-unsigned long fh_isolate_freepages(struct compact_control *cc, unsigned long *start_pfn, unsigned long end_pfn,
-				   struct list_head *freelist, bool strict)
+unsigned long fh_isolate_freepages(struct compact_control *cc, unsigned long *start_pfn,
+				   unsigned long end_pfn, struct list_head *freelist, bool strict)
 {
 	unsigned long pfn = *start_pfn, isolated = 0;
 	bool missing = false;

@@ -1,15 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * For those who walk the pages of a zone and look for free ones among them, where the zone is Freehold's and free pages carry no mark of
- * the kernel's lists. walkers.json says where each is called.
+ * For those who walk the pages of a zone and look for free ones among them, where the zone is
+ * Freehold's and free pages carry no mark of the kernel's lists. walkers.json says where each is
+ * called.
  *
- *   compaction    which pages are free, which blocks pages may be moved into, free pages taken out of a block
- *   isolation     a block that Freehold allocates nothing from, until it is restored; beside the pageblock's own bit
- *   offlining     all frames of isolated blocks are taken, and nobody has them, until they come back by onlining
+ *   compaction    which pages are free, which blocks pages may be moved into, free pages taken out
+ *                 of a block
+ *   isolation     a block that Freehold allocates nothing from, until it is restored; beside the
+ *                 pageblock's own bit
+ *   offlining     all frames of isolated blocks are taken, and nobody has them, until they come
+ *                 back by onlining
  *   hwpoison      one free page taken out for good
- *   reporting     whole free blocks shown to the device, each once, until something is allocated of it
+ *   reporting     whole free blocks shown to the device, each once, until something is allocated of
+ *                 it
  *
- * All of them answer for any page: where it is not Freehold's they say so, and the kernel goes on by itself.
+ * All of them answer for any page: where it is not Freehold's they say so, and the kernel goes on
+ * by itself.
  */
 #pragma once
 
@@ -19,7 +25,10 @@ struct compact_control;
 struct page_reporting_dev_info;
 struct scatterlist;
 
-/* So many pages from that one on, to the end of its block, are free in Freehold. No lock; out of date a moment later. */
+/*
+ * So many pages from that one on, to the end of its block, are free in Freehold. No lock; out of
+ * date a moment later.
+ */
 unsigned long fh_free_run(unsigned long pfn);
 /* The pageblock's migratetype: for a block of Freehold's that which Freehold knows it by. */
 int fh_block_migratetype(struct page *page);
@@ -27,8 +36,8 @@ int fh_block_migratetype(struct page *page);
 /* compaction.c: whether pages may be moved into the block of that page, its first. */
 bool fh_suits_as_target(struct compact_control *cc, struct page *page);
 /* As isolate_freepages_block(), of a block of Freehold's. */
-unsigned long fh_isolate_freepages(struct compact_control *cc, unsigned long *start_pfn, unsigned long end_pfn,
-				   struct list_head *freelist, bool strict);
+unsigned long fh_isolate_freepages(struct compact_control *cc, unsigned long *start_pfn,
+				   unsigned long end_pfn, struct list_head *freelist, bool strict);
 
 /* What this CPU has in hand goes back to its block. */
 void fh_flush_cpu(void);
@@ -38,15 +47,22 @@ bool fh_isolate_block(struct page *page);
 /* From any context. Only by whoever has isolated it. */
 void fh_restore_block(struct page *page);
 
-/* memory_hotplug.c: of isolated blocks of which no page is in use. 0, or -EBUSY where one is; nothing is taken then. */
+/*
+ * memory_hotplug.c: of isolated blocks of which no page is in use. 0, or -EBUSY where one is;
+ * nothing is taken then.
+ */
 int fh_take_offline(unsigned long start_pfn, unsigned long end_pfn);
 
 /* page_alloc.c, for hwpoison. May wait for other CPUs. */
 bool fh_take_page_off(struct page *page);
 bool fh_put_page_back(struct page *page);
 
-/* page_reporting.c: whole blocks of the zone that were not reported yet. freehold.c: those that were used since are reported again. */
-int fh_report_free(struct page_reporting_dev_info *device, struct zone *zone, struct scatterlist *list);
+/*
+ * page_reporting.c: whole blocks of the zone that were not reported yet. freehold.c: those that
+ * were used since are reported again.
+ */
+int fh_report_free(struct page_reporting_dev_info *device, struct zone *zone,
+		   struct scatterlist *list);
 #ifdef CONFIG_PAGE_REPORTING
 void fh_report_again(void);
 #else

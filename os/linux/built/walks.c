@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * The loads that ask the kernel for pages that somebody names, and not for any that is free: contiguous ranges, CMA, broken pages, pages
- * that are shown to a device as free. mm/freehold/trials.c has what programs cannot ask for.
+ * The loads that ask the kernel for pages that somebody names, and not for any that is free:
+ * contiguous ranges, CMA, broken pages, pages that are shown to a device as free.
+ * mm/freehold/trials.c has what programs cannot ask for.
  */
 #include "loads.h"
 
@@ -53,7 +54,8 @@ static void ranges_come_and_go(void)
 		long length = lengths[round % 5];
 		char words[64];
 
-		snprintf(words, sizeof(words), "%ld %ld", zone.first + random_number() % (zone.count - length), length);
+		snprintf(words, sizeof(words), "%ld %ld",
+			 zone.first + random_number() % (zone.count - length), length);
 		if (put(DEBUG "contig_trial", words))
 			had++;
 		else
@@ -96,7 +98,8 @@ static uint64_t flags_of(long pfn)
 	int file = open("/proc/kpageflags", O_RDONLY);
 	uint64_t flags = 0;
 
-	must(file >= 0 && pread(file, &flags, sizeof(flags), pfn * sizeof(flags)) == sizeof(flags), "/proc/kpageflags");
+	must(file >= 0 && pread(file, &flags, sizeof(flags), pfn * sizeof(flags)) == sizeof(flags),
+	     "/proc/kpageflags");
 	close(file);
 	return flags;
 }
@@ -123,7 +126,10 @@ static int put_pfn(const char *path, long pfn)
 	return put(path, text);
 }
 
-/* Broken pages are nobody's, however much is allocated; and somebody's again where they were not broken after all. */
+/*
+ * Broken pages are nobody's, however much is allocated; and somebody's again where they were not
+ * broken after all.
+ */
 void load_poison(void)
 {
 	size_t size = number_in("/proc/meminfo", "MemAvailable") * 1024 / 4 * 3;
@@ -133,18 +139,22 @@ void load_poison(void)
 	for (int round = 0; round < rounds; round++) {
 		struct frames zone = zone_of_round(round);
 
-		/* A round looks behind what the one before it broke, if that was in the same zone. */
+		/*
+		 * A round looks behind what the one before it broke, if that was in the same zone.
+		 */
 		next = next < zone.first || next >= zone.first + zone.count ? zone.first : next;
 		pfns[round] = in_free_block(next, zone.first + zone.count);
 		must(pfns[round] > 0, "a block that is free");
 		next = pfns[round] + 512;
 		must(put_pfn(DEBUG "hwpoison/corrupt-pfn", pfns[round]), "corrupt-pfn");
-		must((flags_of(pfns[round]) & (IS_FREE | IS_BROKEN)) == IS_BROKEN, "a broken page was not taken away");
+		must((flags_of(pfns[round]) & (IS_FREE | IS_BROKEN)) == IS_BROKEN,
+		     "a broken page was not taken away");
 	}
 	memory = map(size, MADV_NOHUGEPAGE);
 	touch(memory, size);
 	for (int round = 0; round < rounds; round++)
-		must((flags_of(pfns[round]) & (IS_FREE | IS_BROKEN)) == IS_BROKEN, "a broken page is somebody's");
+		must((flags_of(pfns[round]) & (IS_FREE | IS_BROKEN)) == IS_BROKEN,
+		     "a broken page is somebody's");
 	munmap(memory, size);
 	for (int round = 0; round < rounds; round++) {
 		must(put_pfn(DEBUG "hwpoison/unpoison-pfn", pfns[round]), "unpoison-pfn");
@@ -187,7 +197,10 @@ void load_report(void)
 	must(put(TRIAL, "1"), TRIAL);
 	first = second = shown_in_all();
 	touch(map(size, MADV_HUGEPAGE), size);
-	/* Single pages need not come together to a block: the rest of it may be in use. So every other time they are whole blocks. */
+	/*
+	 * Single pages need not come together to a block: the rest of it may be in use. So every
+	 * other time they are whole blocks.
+	 */
 	for (int attempt = 0; attempt < 5 && second == first; attempt++) {
 		if (!child(0)) {
 			touch(map(size, attempt % 2 ? MADV_HUGEPAGE : MADV_NOHUGEPAGE), size);

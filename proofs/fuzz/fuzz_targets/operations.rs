@@ -4,9 +4,12 @@
 //! With a nightly compiler and `cargo install cargo-fuzz`, in this folder:
 //!
 //! ```text
-//!   cargo +nightly fuzz run --fuzz-dir . operations -- -max_total_time=300   looks for more, under AddressSanitizer
-//!   cargo +nightly fuzz cmin --fuzz-dir . operations                         keeps the corpus small before it is committed
-//!   FREEHOLD_HISTORY=1 cargo +nightly fuzz run --fuzz-dir . operations FILE  prints one history, call by call
+//!   cargo +nightly fuzz run --fuzz-dir . operations -- -max_total_time=300
+//!       looks for more, under AddressSanitizer
+//!   cargo +nightly fuzz cmin --fuzz-dir . operations
+//!       keeps the corpus small before it is committed
+//!   FREEHOLD_HISTORY=1 cargo +nightly fuzz run --fuzz-dir . operations FILE
+//!       prints one history, call by call
 //! ```
 //!
 //! The history and its checks live with the ordinary tests, which replay the corpus where there is

@@ -1,8 +1,9 @@
 //! How a call gets at the cells: one access at a time, and again from its beginning.
 //!
 //! ```text
-//! log       what the call has read so far         read again where the call runs again
-//! budget    how many accesses more it may make    1 for a step of the search, many to see whether it ends
+//! log     what the call has read so far       read again where the call runs again
+//! budget  how many accesses more it may make  1 for a step of the search, many to see whether it
+//!                                             ends
 //! ```
 
 use crate::calls::Bug;

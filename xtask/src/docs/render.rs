@@ -9,8 +9,10 @@
 //!  {trace/name}                         a value of the item
 //!  {vanilla/zone_lock_acquisitions}     of the engine of that name
 //!  {6.18@trace/refilled_frames/kernel}  of the engine with those starting lists (replay fidelity)
-//!  {vanilla/wait/256}                   of its CPUs' time, what 256 wait for the zone lock (a replay's answer)
-//!  {A ÷ B}  how often B goes into A; in what a document says, from the least to the greatest of all items
+//!  {vanilla/wait/256}                   of its CPUs' time, what 256 wait for the zone lock (a
+//!                                       replay's answer)
+//!  {A ÷ B}  how often B goes into A; in what a document says, from the least to the greatest of
+//!           all items
 //!  {...:%}, {...:0.01%}  a share as per cent   {...:0.1}, {...:0.3}  so many decimals
 //!  {...:.3}   three without the leading 0      {...:+.3}  with a sign, without the 0
 //!  {...:+}    a signed per cent

@@ -45,16 +45,21 @@ impl std::fmt::Display for Trouble {
 Examples:
   cargo xtask linux --built freehold            all loads in Freehold's kernel, on 2 CPUs
   cargo xtask linux --built all --instructions  of an allocation and its free, in each kernel
-  cargo xtask linux --built all --boots 5       kernels compiled here: as it is, the pcp-buddy RFC's, Freehold's
+  cargo xtask linux --built all --boots 5       kernels compiled here: as it is, the \
+pcp-buddy RFC's, Freehold's
   cargo xtask linux --built all --cpus 2,4,8    with so many CPUs each
   cargo xtask linux --built freehold --nodes 2  its memory cut into two nodes
   cargo xtask linux --built freehold --checks locking,kasan --loads cpus,swap
-  cargo xtask linux --built freehold --plant isolate   a kernel that does without something: must fail
-  cargo xtask linux --built rfc --record traces the loads in the RFC's kernel, as traces for freehold replay fidelity
+  cargo xtask linux --built freehold --plant isolate   a kernel that does without \
+something: must fail
+  cargo xtask linux --built rfc --record traces the loads in the RFC's kernel, as traces \
+for freehold replay fidelity
 
-Everything lies in target/linux: packages (downloaded once, nothing is installed), kernels, the guest.
+Everything lies in target/linux: packages (downloaded once, nothing is installed), kernels, the \
+guest.
 
-Exit status: 0 all passed, or SKIPPED where packages, compilers or QEMU are missing; 1 something failed, 2 nothing was
+Exit status: 0 all passed, or SKIPPED where packages, compilers or QEMU are missing; 1 something \
+failed, 2 nothing was
 run, 3 the time limit, 4 the machine died without a word.")]
 pub(crate) struct Arguments {
     /// The kernel that is compiled (170 MB to download once, some minutes) and booted; it counts

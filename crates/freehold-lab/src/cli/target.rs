@@ -49,8 +49,8 @@ impl Target {
         fs::write(path, contents).map_err(|error| self.failed(path, &error))
     }
 
-    /// Writes so that a reader finds all of it or what was there before. A link is followed; what is
-    /// no plain file (a device, a pipe, a terminal) is written to; '-' is standard output.
+    /// Writes so that a reader finds all of it or what was there before. A link is followed; what
+    /// is no plain file (a device, a pipe, a terminal) is written to; '-' is standard output.
     pub fn replace(self, path: &Path, contents: &str) -> Result<(), CliError> {
         if is_dash(path) {
             return output::print(contents);

@@ -1,8 +1,10 @@
 //! Two results beside each other: what `freehold compare` prints.
 //!
 //! ```text
-//!  JSON of two runs ──> figures  every figure, by what it was measured on: command, place, engine, metric, seed
-//!                       verdict  pairs of the same, the mean of their seeds, and what their difference means
+//!  JSON of two runs ──> figures  every figure, by what it was measured on: command, place, engine,
+//!                                metric, seed
+//!                       verdict  pairs of the same, the mean of their seeds, and what their
+//!                                difference means
 //!                       output   table and JSON
 //! ```
 //!

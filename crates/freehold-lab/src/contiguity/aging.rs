@@ -1,9 +1,9 @@
 //! `aging`: long use with chunks of many orders, types and lifetimes.
 //!
 //! ```text
-//!  of 1,000 allocations   600 order 0 movable      60 orders 1 and 2 unmovable     30 order 4 movable
-//!                         100 order 0 unmovable    60 order 2 movable               6 order 6 movable
-//!                          80 order 0 reclaimable  60 order 3 unmovable             4 order 9 movable
+//!  of 1,000 allocations  600 order 0 movable      60 orders 1 and 2 unmovable   30 order 4 movable
+//!                        100 order 0 unmovable    60 order 2 movable             6 order 6 movable
+//!                         80 order 0 reclaimable  60 order 3 unmovable           4 order 9 movable
 //!
 //!  of 100   80 short-lived: a FIFO a CPU           freed by their own CPU, one in five by any
 //!           18 die at random: one pool             freed by any CPU

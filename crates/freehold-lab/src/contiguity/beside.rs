@@ -3,7 +3,8 @@
 //! ```text
 //!  cells of one place                     row
 //!  seeds 1 2 3, vanilla   -> mean  .934 -.
-//!  seeds 1 2 3, freehold  -> mean  .887 -'-> -.047 at order 9; its worst of three orders sorts the rows
+//!  seeds 1 2 3, freehold  -> mean  .887 -'-> -.047 at order 9; its worst of three orders sorts the
+//!                                            rows
 //! ```
 //!
 //! Contiguity at an order is the share of free memory that can serve requests of that order at the

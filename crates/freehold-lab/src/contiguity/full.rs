@@ -1,9 +1,9 @@
 //! The loads that fill memory: page cache takes what is free, and reclaim makes room.
 //!
 //! ```text
-//!  of each 98 steps    cache 50: four folios of page cache      anonymous 30: a process faults 8 pages
-//!  (another mix for    slab 10: unmovable, orders 0 to 3        network 0: a burst of order-3 buffers
-//!  each load)          dentries 8: reclaimable, orders 0 to 3
+//!  of each 98 steps  cache 50: four folios of page cache    anonymous 30: a process faults 8 pages
+//!  (another mix for  slab 10: unmovable, orders 0 to 3      network 0: a burst of order-3 buffers
+//!  each load)        dentries 8: reclaimable, orders 0 to 3
 //! ```
 //!
 //! A request that would leave less free than the scenario says reclaims first: the oldest page

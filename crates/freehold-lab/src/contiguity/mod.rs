@@ -1,11 +1,12 @@
 //! What a design does to contiguity, over machines of many shapes: `freehold contiguity`.
 //!
 //! ```text
-//!  cell      one workload, machine, seed and engine      books   every frame in use, and its type
-//!  grid      which cells, on how many threads            output  tables and JSON
-//!  random    cells that nobody chose                     beside  engines beside the first, worst first
-//!  kernel_build, aging, idle, fill, two_cpu_mix          the workloads; full: those that fill memory
-//!  engine    what can be named; bound: best fit          moment  memory as such a load goes on; runs: of a block
+//!  cell      one workload, machine, seed and engine  books   every frame in use, and its type
+//!  grid      which cells, on how many threads        output  tables and JSON
+//!  random    cells that nobody chose                 beside  engines beside the first, worst first
+//!  kernel_build, aging, idle, fill, two_cpu_mix      the workloads; full: those that fill memory
+//!  engine    what can be named; bound: best fit      moment  memory as such a load goes on; runs:
+//!                                                            of a block
 //!  cli       the command
 //! ```
 //!

@@ -1,7 +1,8 @@
 //! Cells that nobody chose: machines, levels and workloads drawn at random.
 //!
 //! ```text
-//!  kernel-build-like, aging   CPUs from CPUS; memory a CPU log-uniform in 2 MiB to 1 GiB; 128 GiB in all at most
+//!  kernel-build-like, aging   CPUs from CPUS; memory a CPU log-uniform in 2 MiB to 1 GiB; 128 GiB
+//!                             in all at most
 //!  aging                      30 to 85 % in use
 //!  two-cpu-mix                two CPUs; log-uniform in 64 MiB to 4 GiB in all; 10 to 80 % in use
 //! ```

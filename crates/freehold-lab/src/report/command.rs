@@ -21,8 +21,9 @@ Examples:
   freehold replay --json trace.parquet | freehold report -o trace.html -
   freehold report -o - *.json > report.html
 
-The file opens from disk in any browser, on a laptop or a phone, light or dark, or printed. It has no script and fetches \
-nothing. The same input gives the same file, byte for byte. The JSON that it was made from stands at its end.
+The file opens from disk in any browser, on a laptop or a phone, light or dark, or printed. It has \
+no script and fetches nothing. The same input gives the same file, byte for byte. The JSON that it \
+was made from stands at its end.
 
 Exit codes: 0 fine; 2 wrong usage, or input that is not the JSON of one of these commands.";
 

@@ -1,10 +1,10 @@
 //! `freehold report`: what the other commands found, as one HTML file that needs nothing beside it.
 //!
 //! ```text
-//!  JSON of replay, bench, contiguity, simulate ──> crate::results   what each document is
-//!                                                  replay           verdict, picture, tables
-//!                                                  rows             the other commands' tables
-//!                                                  page             one file: style, sections, data
+//!  JSON of replay, bench, contiguity, simulate ──> crate::results  what each document is
+//!                                                  replay          verdict, picture, tables
+//!                                                  rows            the other commands' tables
+//!                                                  page            one file: style, sections, data
 //! ```
 //!
 //! Tables and pictures are in the HTML as they are. There is no script, and nothing is fetched: a

@@ -1,9 +1,9 @@
 //! One simulation: the programs on the machine, from start to end.
 //!
 //! ```text
-//!   queue (who goes on when) ──> program.step ──> Io ──> machine (engine, locks, lines, model) ──> when it is over
-//!      ^                                                                                              │
-//!      └──────────────────────────────────────────────────────────────────────────────────────────────┘
+//!   queue (who goes on when) ──> program.step ──> Io ──> machine (engine, locks, lines, model)
+//!      ^                                                                                │
+//!      └─────────────────────────────── when it is over ────────────────────────────────┘
 //! ```
 //!
 //! So many frames are allocated before measuring begins, and so many while it lasts; then

@@ -1,10 +1,12 @@
 //! Tables that fit the terminal and break no name and no number.
 //!
 //! ```text
-//!  least width of a column    its longest cell, or its longest word where it may go on in a second line
-//!                             1. columns that give way are left out, the least important first
-//!  does not fit?              2. columns of engines go on in a second table below, the first ones beside them
-//!  room to spare?             the columns that lack most get it
+//!  least width of a column   its longest cell, or its longest word where it may go on in a second
+//!                            line
+//!                            1. columns that give way are left out, the least important first
+//!  does not fit?             2. columns of engines go on in a second table below, the first ones
+//!                               beside them
+//!  room to spare?            the columns that lack most get it
 //! ```
 //!
 //! What is left out is named below the table: `--wide` shows all of it, however wide the terminal,

@@ -5,7 +5,8 @@ use crate::nearest::{did_you_mean, nearest};
 /// An enum of kinds from a table of their names, in the order in which they are listed and run, and
 /// names back and forth. `$what` is what a reader calls one, `$command` what lists them.
 macro_rules! names {
-    ($(#[$meta:meta])* $Kind:ident, ($what:literal, $command:literal): $($kind:ident: $name:expr,)*) => {
+    ($(#[$meta:meta])* $Kind:ident, ($what:literal, $command:literal):
+        $($kind:ident: $name:expr,)*) => {
         $(#[$meta])*
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         pub enum $Kind {

@@ -7,9 +7,11 @@
 //! is stochastically larger than the other", 1947.
 //!
 //! ```text
-//!   runs of both, sorted      a a b a a b b b
-//!   rank                      1 2 3 4 5 6 7 8        W = sum of a's ranks = 12, of 10 (all below) to 26 (all above)
-//!   p = share of all ways to choose 4 ranks of 8 whose sum lies as far from the middle (18) as W does
+//!   runs of both, sorted  a a b a a b b b
+//!   rank                  1 2 3 4 5 6 7 8   W = sum of a's ranks = 12, of 10 (all below) to 26
+//!                                           (all above)
+//!   p = share of all ways to choose 4 ranks of 8 whose sum lies as far from the middle (18) as W
+//!       does
 //! ```
 //!
 //! The ways are counted, ties included (equal figures share the mean of their ranks): nothing is

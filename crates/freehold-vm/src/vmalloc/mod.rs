@@ -1,9 +1,9 @@
 //! vmalloc: virtually neighbouring pages over frames from anywhere.
 //!
 //! ```text
-//!   virtual   ... | area: 100 pages             |guard| area ...      the interval tree
-//!                   64 pages   | 32     | 4                           one Mmu call a run
-//!   frames          order 6      order 5  order 2                     allocated large, freed as runs
+//!   virtual   ... | area: 100 pages             |guard| area ...   the interval tree
+//!                   64 pages   | 32     | 4                        one Mmu call a run
+//!   frames          order 6      order 5  order 2                  allocated large, freed as runs
 //! ```
 //!
 //! **Allocation** takes the largest orders first (Linux 6.19's `vm_area_alloc_pages`): the cap

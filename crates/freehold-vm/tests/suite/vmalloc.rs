@@ -152,7 +152,8 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     let pages = prop_oneof![8 => 1u64..20, 3 => 20u64..130, 1 => 500u64..1100];
     prop_oneof![
-        8 => (pages, 0u8..8, any::<bool>()).prop_map(|(pages, align, huge)| Step::Alloc { pages, align, huge }),
+        8 => (pages, 0u8..8, any::<bool>())
+            .prop_map(|(pages, align, huge)| Step::Alloc { pages, align, huge }),
         5 => any::<usize>().prop_map(Step::Free),
         1 => prop::collection::vec(any::<usize>(), 0..6).prop_map(Step::FreeMany),
         1 => any::<bool>().prop_map(Step::Contig),
@@ -182,9 +183,11 @@ proptest! {
                         Ok(start) => {
                             prop_assert_eq!(start.get() % (1 << align), 0);
                             let len = vm.find_area(start).unwrap().len();
-                            prop_assert!(len == pages || (huge && pages >= 512 && len == pages.next_multiple_of(512)));
+                            let whole = huge && pages >= 512 && len == pages.next_multiple_of(512);
+                            prop_assert!(len == pages || whole);
                             let state = world.0.lock().unwrap();
-                            let shown = (0..len).map(|i| state.mapped.get(&(start.get() + i)).copied()).collect::<Vec<_>>();
+                            let at = |i| state.mapped.get(&(start.get() + i)).copied();
+                            let shown = (0..len).map(at).collect::<Vec<_>>();
                             prop_assert!(shown.iter().all(Option::is_some));
                             prop_assert!(!state.mapped.contains_key(&(start.get() + len)), "no guard page");
                             areas.push((start, shown));
@@ -207,7 +210,8 @@ proptest! {
                     }
                     let before = world.0.lock().unwrap().flushes;
                     vm.vfree_many(&mem, &starts).unwrap();
-                    prop_assert_eq!(world.0.lock().unwrap().flushes - before, u64::from(!starts.is_empty()));
+                    let flushes = world.0.lock().unwrap().flushes - before;
+                    prop_assert_eq!(flushes, u64::from(!starts.is_empty()));
                 }
                 Step::Contig(on) => vm.set_contig_free(on),
                 Step::Most(most) => world.0.lock().unwrap().most = most,
@@ -217,7 +221,9 @@ proptest! {
             let state = world.0.lock().unwrap();
             let mut expected: BTreeMap<u64, u64> = BTreeMap::new();
             for (start, shown) in &areas {
-                expected.extend(shown.iter().enumerate().filter_map(|(i, pfn)| Some((start.get() + i as u64, (*pfn)?))));
+                for (page, pfn) in (start.get()..).zip(shown) {
+                    expected.extend(pfn.map(|pfn| (page, pfn)));
+                }
             }
             prop_assert_eq!(&state.mapped, &expected);
             prop_assert_eq!(expected.values().collect::<BTreeSet<_>>().len(), expected.len(), "a frame is in two areas");

@@ -49,7 +49,9 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_a_history(history in prop::collection::vec(any::<u8>(), 0..900).prop_map(History)) {
+    fn any_bytes_are_a_history(
+        history in prop::collection::vec(any::<u8>(), 0..900).prop_map(History)
+    ) {
         history.check();
     }
 }

@@ -4,7 +4,8 @@
 //!   CPU 1: its call = { translations, CPUs still to answer: 0, 2, 3 }
 //!          a bit in `incoming` of each of them, and an interrupt where there was none
 //!          waits, and answers others meanwhile
-//!   CPU 2: interrupt -> takes `incoming` -> for each bit: forgets the translations, takes itself off the list
+//!   CPU 2: interrupt -> takes `incoming` -> for each bit: forgets the translations, takes itself
+//!          off the list
 //! ```
 //!
 //! Nobody waits deaf: who waits for an answer, or for a lock, looks at `incoming` in every turn

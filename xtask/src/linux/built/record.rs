@@ -1,7 +1,8 @@
 //! Recordings of the loads in a kernel that was built: `freehold record` runs in the guest.
 //!
 //! ```text
-//!   guest: freehold record --drain ──> /out (memory) ──> tar ──> port 0xe9 ──> QEMU ──> a file of ours ──> FOLDER
+//!   guest: freehold record --drain ──> /out (memory) ──> tar ──> port 0xe9
+//!     ──> QEMU ──> a file of ours ──> FOLDER
 //! ```
 //!
 //! The guest has neither disks nor a network. Its serial port would take minutes; QEMU's debug

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!  zone     regions of the largest order ─> pageblocks, each of a type ─> chunks, free or in use
-//!              no two free buddies of one type          counted by type and order ─> the three files
+//!              no two free buddies of one type       counted by type and order ─> the three files
 //! ```
 //!
 //! A case is a seed; a failure prints it.

@@ -70,9 +70,9 @@ pub struct Machine {
 /// Calls `f` with that machine.
 ///
 /// ```text
-///   0  one zone, CPUs hold blocks            3  the kernel's watermarks, 2 CPUs of 4 online, room for more memory
-///   1  small and holey, CPUs hold none       4  1 GiB and a bit: every order exists
-///   2  two nodes, CMA, watermarks
+///   0  one zone, CPUs hold blocks        3  the kernel's watermarks, 2 CPUs of 4 online, room for
+///   1  small and holey, CPUs hold none      more memory
+///   2  two nodes, CMA, watermarks        4  1 GiB and a bit: every order exists
 /// ```
 pub fn with_machine(which: Which, f: impl FnOnce(&Config<'_>, Machine)) {
     let nothing_back = |zone| ZoneConfig { watermarks: Watermarks::None, ..zone };

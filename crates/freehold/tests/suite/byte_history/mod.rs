@@ -2,11 +2,13 @@
 //! file can keep them.
 //!
 //! ```text
-//!   byte 0: the machine    byte 1: the host has a heavy barrier    then op codes, each with its operands
+//!   byte 0: the machine   byte 1: the host has a heavy barrier   then op codes, each with its
+//!                                                                operands
 //!
-//!   decode   bytes -> calls, right and wrong ones      model   what must be true: one state a frame, nothing else
-//!   machines what the calls are made on                play    makes each call on both and compares
-//!   made_up  more of them, made up from a number       rules   when a request must not fail
+//!   decode   bytes -> calls, right and wrong ones  model  what must be true: one state a frame,
+//!                                                         nothing else
+//!   machines what the calls are made on            play   makes each call on both and compares
+//!   made_up  more of them, made up from a number   rules  when a request must not fail
 //! ```
 //!
 //! Shared by the fuzz target (`proofs/fuzz/fuzz_targets/operations.rs`) and the ordinary test that

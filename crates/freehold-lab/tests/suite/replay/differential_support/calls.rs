@@ -73,17 +73,22 @@ pub fn call() -> impl Strategy<Value = Call> {
     let migratetype = || prop_oneof![2 => Just(1usize), 1 => 0usize..3];
     prop_oneof![
         12 => (cpu(), order, migratetype(), any::<bool>())
-            .prop_map(|(cpu, order, migratetype, no_fragment)| Call::Alloc { cpu, order, migratetype, no_fragment }),
+            .prop_map(|(cpu, order, migratetype, no_fragment)| {
+                Call::Alloc { cpu, order, migratetype, no_fragment }
+            }),
         4 => (cpu(), prop_oneof![3 => 1usize..130, 1 => 130usize..4000], migratetype())
             .prop_map(|(cpu, frames, migratetype)| Call::Bulk { cpu, frames, migratetype }),
         10 => (cpu(), any::<usize>()).prop_map(|(cpu, pick)| Call::Free { cpu, pick }),
         2 => (any::<usize>(), 0u8..10).prop_map(|(pick, to)| Call::Split { pick, to }),
         3 => (cpu(), any::<usize>(), 0u64..1024, 1u64..1025, 0u64..6)
-            .prop_map(|(cpu, pick, from, len, keep)| Call::FreeRange { cpu, pick, from, len, keep }),
+            .prop_map(|(cpu, pick, from, len, keep)| {
+                Call::FreeRange { cpu, pick, from, len, keep }
+            }),
         4 => (cpu(), any::<usize>(), 1usize..600, 1usize..8)
             .prop_map(|(cpu, pick, frames, step)| Call::FreeBulk { cpu, pick, frames, step }),
         2 => (cpu(), any::<u64>()).prop_map(|(cpu, frame)| Call::WrongFree { cpu, frame }),
-        2 => (cpu(), any::<u64>(), 1u64..1500).prop_map(|(cpu, frame, len)| Call::Contig { cpu, frame, len }),
+        2 => (cpu(), any::<u64>(), 1u64..1500)
+            .prop_map(|(cpu, frame, len)| Call::Contig { cpu, frame, len }),
         1 => cpu().prop_map(|cpu| Call::Tick { cpu }),
         1 => Just(Call::Drain),
         1 => cpu().prop_map(|cpu| Call::Offline { cpu }),
