@@ -18,6 +18,7 @@ pub enum Better {
 
 impl Better {
     /// As JSON names it; what is no such name is neither.
+    #[cfg(feature = "report")]
     pub(crate) fn named(name: Option<&str>) -> Self {
         match name {
             Some("less") => Self::Less,
