@@ -239,9 +239,6 @@ impl<'m> CpuState<'m> {
         migratetype: usize,
     ) -> Option<Pfn> {
         let mode = fh.zones[self.home_zone.get() as usize].mode.get();
-        if mode == mode::TIGHT {
-            return None;
-        }
         self.hinted::<0>(fh, migratetype, |block, w, frame| {
             let line = block.line;
             // Not out of a run of order 3 or more, unless nearly all memory is whole.
@@ -288,17 +285,13 @@ impl<'m> CpuState<'m> {
         migratetype: usize,
     ) -> Option<Pfn> {
         let most = self.most_class(fh, ORDER);
-        let found = self.hinted::<ORDER>(fh, migratetype, |block, w, run| {
+        self.hinted::<ORDER>(fh, migratetype, |block, w, run| {
             let line = block.line;
             let buddy = bits::mask(run.trailing_zeros() ^ (1 << ORDER), 1 << ORDER);
             let word = line.word(w);
             let fits = word & buddy != buddy && block.head.class() <= most;
             fits && line.take_bits_of(w, word, run)
-        });
-        if ORDER > 2 {
-            self.fold_home(fh);
-        }
-        found
+        })
     }
 
     /// 1, 2 or 4 whole words by the newest hint, by the rule of [`hinted_run`](Self::hinted_run).
@@ -346,7 +339,6 @@ impl<'m> CpuState<'m> {
     fn most_class(&self, fh: &Freehold<'m, impl Platform>, order: u32) -> u8 {
         match fh.zones[self.home_zone.get() as usize].mode.get() {
             mode::ROOMY => u8::MAX,
-            mode::TIGHT => 0,
             _ => HINT_CLASS.max(order as u8 + 1),
         }
     }
@@ -371,10 +363,27 @@ impl<'m> CpuState<'m> {
                 if busy || now != tag || head.is_leased(w) {
                     return self.hinted_after_all::<ORDER>(fh, block, offset);
                 }
-                self.free[tag.migratetype()].sub(1 << ORDER);
+                if !self.pay(fh, migratetype, 1 << ORDER) {
+                    return self.hinted_unpaid(fh, block, w, frames);
+                }
                 return Some(Pfn::new(u64::from(head.number) << BLOCK_ORDER | u64::from(offset)));
             }
         }
+        None
+    }
+
+    /// Frames were taken by a hint, and the zone would not keep its mark.
+    #[cold]
+    #[inline(never)]
+    fn hinted_unpaid(
+        &self,
+        fh: &Freehold<'m, impl Platform>,
+        block: Block<'m>,
+        w: usize,
+        frames: u64,
+    ) -> Option<Pfn> {
+        block.put_back_uncounted(fh, w, frames);
+        block.raise_by(fh.by(self), block.line.word_after_class(w));
         None
     }
 
@@ -435,7 +444,6 @@ impl Zone<'_> {
         let wanted = 7 + LEN.ilog2() as u8;
         match self.mode.get() {
             mode::ROOMY => true,
-            mode::TIGHT => false,
             _ if class <= wanted => true,
             _ => self.board.smallest(migratetype, wanted).is_some_and(|least| class <= least),
         }
