@@ -360,35 +360,20 @@ impl<'m> CpuState<'m> {
             if fits && take(block, w, frames) {
                 // By the rules of `still_open`. A tag that is the same is as good as it was before.
                 let (busy, now) = (head.is_busy(), head.tag.get());
-                if busy || now != tag || head.is_leased(w) {
+                let own = &self.allowance[migratetype];
+                let left = own.get().wrapping_sub(1 << ORDER);
+                if busy || now != tag || head.is_leased(w) || (left as i64) < 0 {
                     return self.hinted_after_all::<ORDER>(fh, block, offset);
                 }
-                if !self.pay(fh, migratetype, 1 << ORDER) {
-                    return self.hinted_unpaid(fh, block, w, frames);
-                }
+                own.set(left);
                 return Some(Pfn::new(u64::from(head.number) << BLOCK_ORDER | u64::from(offset)));
             }
         }
         None
     }
 
-    /// Frames were taken by a hint, and the zone would not keep its mark.
-    #[cold]
-    #[inline(never)]
-    fn hinted_unpaid(
-        &self,
-        fh: &Freehold<'m, impl Platform>,
-        block: Block<'m>,
-        w: usize,
-        frames: u64,
-    ) -> Option<Pfn> {
-        block.put_back_uncounted(fh, w, frames);
-        block.raise_by(fh.by(self), block.line.word_after_class(w));
-        None
-    }
-
-    /// Frames were taken by a hint, and may be to be put back: where the block has just changed the
-    /// next request looks further.
+    /// Frames were taken by a hint, and may be to be put back: where the block has just changed, or
+    /// the zone would not keep its mark, the next request looks further.
     #[cold]
     #[inline(never)]
     fn hinted_after_all<const ORDER: u32>(

@@ -432,6 +432,9 @@ impl<'m> CpuState<'m> {
 
     /// Twice a grant: so a CPU that frees and allocates in turn asks seldom.
     fn set_most(&self, fh: &Freehold<'m, impl Platform>, grant: u64) {
+        if self.most.get() == 2 * grant {
+            return;
+        }
         // SeqCst, both: a request that is about to fail counts itself and then writes 0 here. One
         // of the two sees the other.
         self.most.store(2 * grant, Ordering::SeqCst);
@@ -497,7 +500,171 @@ impl<'m> CpuState<'m> {
 
     /// Whether it may take anything of any zone; by a glance.
     pub(crate) fn may_take_any(&self, fh: &Freehold<'m, impl Platform>) -> bool {
-        let has = |counts: &[AtomicU64; 8]| counts[..TYPES].iter().any(|own| own.get() != 0);
-        has(&self.allowance) || (0..fh.zones.len()).any(|z| has(&self.cursors(fh, z).allowance))
+        self.all_counts(fh).any(|own| own.get() != 0)
+    }
+
+    /// Whether it has taken more than it was allowed, which nobody has outside its state.
+    pub(crate) fn is_overdrawn(&self, fh: &Freehold<'m, impl Platform>) -> bool {
+        self.all_counts(fh).any(|own| (own.get() as i64) < 0)
+    }
+
+    /// All that it may take, by zone and type.
+    fn all_counts<'a>(
+        &'a self,
+        fh: &'a Freehold<'m, impl Platform>,
+    ) -> impl Iterator<Item = &'a AtomicU64> {
+        let zones = (0..fh.zones.len()).map(|z| &self.cursors(fh, z).allowance);
+        zones.chain([&self.allowance]).flatten()
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    extern crate std;
+
+    use std::vec::Vec;
+
+    use crate::primitive::Relaxed;
+    use crate::tests::testing::{Machine, machine};
+    use crate::{AllocError, AllocFlags, CpuId, Migratetype, Order, Pfn, Request};
+
+    const MOVABLE: usize = Migratetype::Movable as usize;
+    const FRAMES: u64 = 1 << 14;
+    const MIN: u64 = 800;
+
+    fn movable(flags: AllocFlags) -> Request {
+        Request::new(Order::ZERO, Migratetype::Movable).flags(flags)
+    }
+
+    /// A machine all of whose frames down to `left` above the mark are in use.
+    fn nearly_full(cpus: u16, left: u64) -> (Machine, Vec<Pfn>) {
+        let fh = machine(cpus, FRAMES);
+        fh.set_watermarks(0, MIN, MIN, MIN).unwrap();
+        let take = |_| fh.on(CpuId::new(0)).alloc(movable(AllocFlags::empty())).unwrap();
+        let frames = (0..FRAMES - MIN - left).map(take).collect();
+        (fh, frames)
+    }
+
+    /// How many single frames CPU 0 gets.
+    fn all_of(fh: &Machine, flags: AllocFlags) -> u64 {
+        core::iter::from_fn(|| fh.on(CpuId::new(0)).alloc(movable(flags)).ok()).count() as u64
+    }
+
+    /// As many lines are looked at for a sum as there are CPUs.
+    #[test]
+    fn no_step_near_the_mark_sums_up_what_cpus_have() {
+        for left in [0, 1, 40, 3000] {
+            let (fh, mut frames) = nearly_full(64, left);
+            let zone = &fh.zones[0];
+            assert!(zone.is_tight());
+            let before = zone.counters.sums.get();
+            let steps = frames.len();
+            for step in 0..steps {
+                let cpu = fh.on(CpuId::new((step % 3) as u16));
+                cpu.free(frames.swap_remove(step * 7919 % frames.len()), Order::ZERO).unwrap();
+                frames.push(cpu.alloc(movable(AllocFlags::empty())).unwrap());
+            }
+            let sums = zone.counters.sums.get() - before;
+            assert!(sums * 50 <= steps as u64, "{left} left: {sums} in {steps} steps");
+        }
+    }
+
+    /// What other CPUs have freed and keep to themselves is asked for, and what they have in hand
+    /// stays there.
+    #[test]
+    fn what_other_cpus_may_take_is_found_and_their_hands_stay() {
+        let (fh, frames) = nearly_full(8, 300);
+        let others = || (1..8).map(CpuId::new);
+        for (cpu, frames) in others().zip(frames.chunks(40)) {
+            fh.on(cpu).alloc(movable(AllocFlags::empty())).unwrap();
+            for &frame in frames.iter().step_by(9) {
+                fh.on(cpu).free(frame, Order::ZERO).unwrap();
+            }
+        }
+        let held = || others().map(|cpu| fh.cpus[cpu.index()].leases.held()).collect::<Vec<_>>();
+        let before = held();
+        assert!(before.iter().all(|&slots| slots != 0));
+        let kept = |cpu: &CpuId| fh.cpus[cpu.index()].allowance[MOVABLE].get() != 0;
+        assert!(others().any(|cpu| kept(&cpu)), "nobody keeps anything to itself");
+        // Down to what the others have, and one more.
+        while fh.zones[0].free[super::ORDINARY].get() > MIN {
+            fh.on(CpuId::new(0)).alloc(movable(AllocFlags::empty())).unwrap();
+        }
+        fh.on(CpuId::new(0)).flush().unwrap();
+        fh.on(CpuId::new(0)).alloc(movable(AllocFlags::empty())).unwrap();
+        assert_eq!(held(), before);
+        assert!(!others().any(|cpu| kept(&cpu)));
+        all_of(&fh, AllocFlags::empty());
+        assert_eq!(fh.zones[0].free(&fh).all, MIN);
+        fh.validate().unwrap();
+    }
+
+    /// Each kind of request takes what is above its own mark, whoever has the frames.
+    #[test]
+    fn each_mark_is_kept_to_the_frame() {
+        let marks = [
+            (AllocFlags::empty(), MIN),
+            (AllocFlags::MIN_RESERVE, MIN / 2),
+            (AllocFlags::NON_BLOCK, MIN - MIN / 4),
+            (AllocFlags::OOM, MIN / 2),
+            (AllocFlags::NO_LOCK, MIN),
+            (AllocFlags::NO_LOCK | AllocFlags::MIN_RESERVE, MIN / 2),
+            (AllocFlags::NO_WATERMARKS, 0),
+        ];
+        for (flags, mark) in marks {
+            let (fh, frames) = nearly_full(4, 200);
+            // Some of it is what CPU 1 may take.
+            fh.cpus[1].most.set(64);
+            for &frame in frames.iter().step_by(97).take(30) {
+                fh.on(CpuId::new(1)).free(frame, Order::ZERO).unwrap();
+            }
+            fh.on(CpuId::new(0)).flush().unwrap();
+            all_of(&fh, flags);
+            assert_eq!(fh.zones[0].free(&fh).all, mark, "{flags:?}");
+            fh.validate().unwrap();
+        }
+    }
+
+    /// The same for a thread that is in no CPU's state.
+    #[test]
+    fn an_interrupt_keeps_its_mark_to_the_frame() {
+        for (flags, mark) in [(AllocFlags::empty(), MIN), (AllocFlags::MIN_RESERVE, MIN / 2)] {
+            let (fh, frames) = nearly_full(2, 100);
+            fh.cpus[1].most.set(64);
+            for &frame in frames.iter().step_by(97).take(30) {
+                fh.on(CpuId::new(1)).free(frame, Order::ZERO).unwrap();
+            }
+            fh.on(CpuId::new(0)).flush().unwrap();
+            let request = movable(flags | AllocFlags::NO_LOCK);
+            let alloc = || fh.outside().alloc(CpuId::new(0), &request);
+            while alloc().is_ok() {}
+            assert_eq!(alloc(), Err(AllocError::WouldBlock));
+            assert_eq!(fh.zones[0].free(&fh).all, mark, "{flags:?}");
+            fh.validate().unwrap();
+        }
+    }
+
+    /// A run that is not to be had costs no allowance, and no mark.
+    #[test]
+    fn requests_that_find_no_run_leave_the_counts_as_they_were() {
+        let (fh, frames) = nearly_full(2, 0);
+        for &frame in frames.iter().step_by(2).take(2000) {
+            fh.on(CpuId::new(0)).free(frame, Order::ZERO).unwrap();
+        }
+        fh.drain_all();
+        let free = fh.zones[0].free(&fh).all;
+        for order in 3..9 {
+            for flags in [AllocFlags::empty(), AllocFlags::NO_LOCK, AllocFlags::OOM] {
+                let request = Request::new(Order::new(order).unwrap(), Migratetype::Movable);
+                let take = || fh.on(CpuId::new(0)).alloc(request.flags(flags)).ok();
+                let all: Vec<Pfn> = core::iter::from_fn(take).collect();
+                for pfn in all {
+                    fh.on(CpuId::new(0)).free(pfn, request.order()).unwrap();
+                }
+            }
+        }
+        fh.drain_all();
+        assert_eq!(fh.zones[0].free(&fh).all, free);
+        fh.validate().unwrap();
     }
 }

@@ -188,7 +188,7 @@ impl<'m> Zone<'m> {
         let mut level = level_of(rough);
         if level != level_of(rough + self.untold.get()) {
             // As many lines are looked at as there are CPUs: once for some frames.
-            let far = rough.abs_diff(self.summed_at.get()) >= self.shares.get() / 16;
+            let far = rough.abs_diff(self.summed_at.get()) >= self.shares.get() / 8;
             if !far && self.found(by).is_none() {
                 return;
             }
