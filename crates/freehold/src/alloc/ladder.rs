@@ -308,13 +308,17 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
     /// Whether a zone has too few free frames for a request to leave it its mark. What CPUs have in
     /// hand does not count there, and may be all that is missing, whatever runs it has.
     fn lacks_a_mark(&self, request: &Request) -> bool {
-        let (fh, frames) = (self.fh, request.order.frames());
-        let mut zones = fh.zonelist(self.id.index(), request.node).map(|z| &fh.zones[z]);
-        let own = request.migratetype as usize;
-        zones.any(|zone| {
-            let leaves_mark = |kind| zone.leaves_mark(self.by(), kind, frames, request.flags);
-            !leaves_mark(own) && !(request.cma() && leaves_mark(CMA))
-        })
+        let mut zones = self.fh.zonelist(self.id.index(), request.node);
+        zones.any(|z| !self.leaves_mark(&self.fh.zones[z], request))
+    }
+
+    /// Whether a request leaves a zone its mark, as far as a glance tells: with frames of one of the
+    /// types that it may have.
+    fn leaves_mark(&self, zone: &Zone<'m>, request: &Request) -> bool {
+        let of = |migratetype| {
+            zone.leaves_mark(self.by(), migratetype, request.order.frames(), request.flags)
+        };
+        of(request.migratetype as usize) || request.cma() && of(CMA)
     }
 
     /// Where only what other CPUs may take keeps a request back, they tell the zone of it: once for
@@ -330,15 +334,12 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
     #[cold]
     #[inline(never)]
     fn ask_for_allowances_of(&self, home: &Zone<'m>, request: &Request) {
-        let leaves_mark =
-            |kind| home.leaves_mark(self.by(), kind, request.order.frames(), request.flags);
-        let is_short =
-            || !leaves_mark(request.migratetype as usize) && !(request.cma() && leaves_mark(CMA));
-        if is_short() && home.has_for(self.by(), request) {
-            self.cpu.tell_all(self.fh);
-            if is_short() {
-                self.outside(|| self.fh.recall_allowances(self.id));
-            }
+        if self.leaves_mark(home, request) || !home.has_for(self.by(), request) {
+            return;
+        }
+        self.cpu.tell_all(self.fh);
+        if !self.leaves_mark(home, request) {
+            self.outside(|| self.fh.recall_allowances(self.id));
         }
     }
 

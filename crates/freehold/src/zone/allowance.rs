@@ -1,8 +1,9 @@
 //! What a CPU may take of a zone without asking it: its allowance.
 //!
 //! ```text
-//! free = the zone's own count     granted by compare-exchange, as long as the rest keeps the mark
-//!      + each CPU's allowance     never below 0; plain stores by who is inside the CPU's state
+//! what is free      the zone's own count and all CPUs' allowances
+//! the zone's count  granted by compare-exchange, as long as the rest keeps the mark
+//! an allowance      never below 0; changed by plain stores, by a thread inside the CPU's state
 //! ```
 //!
 //! | | the CPU's allowance | the zone's own count |
@@ -16,8 +17,8 @@
 //! mark leaves it whatever other CPUs do meanwhile: what they may take was granted before. So no
 //! request passes the mark, and none has to add up what all CPUs have.
 //!
-//! All allowances together are at most about what is left above the mark. Down there each is 0, and
-//! every frame is a compare-exchange.
+//! A grant is what is left above the mark, divided by twice the CPUs online, and a CPU keeps up to
+//! two of what it frees. Down at the mark a grant is 0, and every frame is a compare-exchange.
 //!
 //! Where only what other CPUs may take is missing, one [recall](crate::cpu::recall) has them tell.
 //! A request that may not wait adds up instead, and counts on it: **it may pass its mark by what
@@ -625,7 +626,7 @@ mod tests {
         }
     }
 
-    /// The same for a thread that is in no CPU's state.
+    /// A thread in no CPU's state, too, takes what is above its mark.
     #[test]
     fn an_interrupt_keeps_its_mark_to_the_frame() {
         for (flags, mark) in [(AllocFlags::empty(), MIN), (AllocFlags::MIN_RESERVE, MIN / 2)] {
