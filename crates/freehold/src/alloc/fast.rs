@@ -238,12 +238,12 @@ impl<'m> CpuState<'m> {
         fh: &Freehold<'m, impl Platform>,
         migratetype: usize,
     ) -> Option<Pfn> {
-        let mode = fh.zones[self.home_zone.get() as usize].mode.get();
         self.hinted::<0>(fh, migratetype, |block, w, frame| {
             let line = block.line;
             // Not out of a run of order 3 or more, unless nearly all memory is whole.
             let run = line.word(w) >> (frame.trailing_zeros() & !7) & 0xff;
-            (run != 0xff || mode == mode::ROOMY) && line.take_frame(w, frame)
+            let fits = run != 0xff || fh.zones[self.home_zone.get() as usize].is_roomy();
+            fits && line.take_frame(w, frame)
         })
     }
 

@@ -21,6 +21,7 @@
 //! A raise ends the generation twice, before and after the class is written. Between the two no
 //! other CPU can see the run, so a waiting request must retry.
 
+use crate::block::BLOCK_ORDER;
 use crate::block::layout::Place;
 use crate::cpu::inside::Inside;
 use crate::cpu::state::CpuState;
@@ -129,7 +130,8 @@ impl<'m> CpuState<'m> {
     #[inline(never)]
     fn is_still_futile(&self, fh: &Freehold<'m, impl Platform>, key: u64) -> bool {
         let failed = self.futile_request.get();
-        let covered = key >> 8 == failed >> 8 && key >= failed && self.online.get();
+        // The order is in the lowest byte: of that type and those flags, and no smaller one.
+        let covered = key.wrapping_sub(failed) <= BLOCK_ORDER.into() && self.online.get();
         // SeqCst: a CPU that has given back what it had has told of that before, so the generation
         // is looked at afterwards.
         if !covered || fh.holding.0.load(Ordering::SeqCst) != 0 && self.somebody_has(fh) {
