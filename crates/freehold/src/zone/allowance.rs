@@ -349,8 +349,12 @@ impl<'m> Block<'m> {
             Some(cpu) => {
                 let counts = &cpu.cursors(by.fh, usize::from(zone.id)).allowance;
                 counts[migratetype].add(frames);
-                let keep = zone.next_grant(by.fh);
-                if counts[migratetype].get() as i64 > 2 * keep as i64 {
+                let (keep, now) = (zone.next_grant(by.fh), counts[migratetype].get() as i64);
+                if now < 0 {
+                    // A free that was refused, of which the zone was told already.
+                    counts[migratetype].set(0);
+                    zone.sub_free(kind_of(migratetype), now.unsigned_abs());
+                } else if now > 2 * keep as i64 {
                     zone.take_back(counts, keep);
                     by.fh.watch.came(ANY);
                     by.wrote(zone, 1);
