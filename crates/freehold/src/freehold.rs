@@ -18,7 +18,6 @@ use crate::primitive::{AtomicU8, AtomicU32, AtomicU64, Ordering, Relaxed, full_f
 use crate::types::config::{Config, ConfigError, Watermarks};
 use crate::zone::bitmap::WholeBitmap;
 use crate::zone::board::Board;
-use crate::zone::counters::OUTSIDE;
 use crate::zone::summary::Summary;
 use crate::zone::watermarks::kernel_watermarks;
 use crate::zone::{Apart, Zone, ZoneParts, bitmap_blocks};
@@ -305,16 +304,14 @@ impl<'m, P: Platform> Freehold<'m, P> {
             // A CPU has up to seven blocks in use: for single frames and for runs, of three types,
             // and the one that it cuts runs of any length from.
             zone.spread.set(zone.blocks() / online >= 128);
-            // All CPUs' counts together are wrong by 1/64 of the zone at most, where that is not
+            // All CPUs' allowances together are about 1/64 of the zone at most, where that is not
             // less than a few frames each.
             let fold = (zone.managed.get() / (64 * self.cpus.len() as u64)).clamp(8, FRAMES as u64);
             zone.fold.set(fold);
             let cpus = self.cpus.len() as u64;
-            // A CPU may be between four words and their count; and what it takes by hints of orders
-            // 0 to 2 it has freed before, and told of: 352 frames of three types at most.
-            let error = (fold + 256 + 352) * cpus + fold * OUTSIDE as u64;
-            zone.error.set(error);
-            zone.untold.set(error + FRAMES as u64 * TYPES as u64 * cpus);
+            zone.shares.set(2 * online);
+            // Each type's may be twice a grant; and of one a free has just come.
+            zone.untold.set((2 * fold * TYPES as u64 + FRAMES as u64) * cpus);
             zone.update_mode();
         }
     }

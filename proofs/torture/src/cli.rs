@@ -48,7 +48,7 @@ enum Case {
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
-    /// How far below the min mark threads get together.
+    /// Threads take all they get: they leave the min mark, to the frame.
     Mark(mark::Arguments),
 }
 

@@ -6,7 +6,7 @@
 //! mt       mt.rs       several threads: an owner of each frame in a ledger
 //! nofalse  nofalse.rs  there is always a free chunk: no request may fail
 //! stop     stand.rs    one thread stands still anywhere; the others get all else, without waiting
-//! mark     mark.rs     how far below the min mark threads get together
+//! mark     mark.rs     threads that take all they get leave the min mark
 //! ```
 //!
 //! `exact` and `mt` make every call there is (`case`), and `bounds.rs` has what each may cost at

@@ -50,7 +50,9 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 done += self.frames_in_hand(kind, &mut out[done..]);
                 done += self.frames_of_block(kind, &mut out[done..]);
                 let zone = self.cpu.home_zone.get() as usize;
-                if out.len() - done >= 64 && !self.fh.zones[zone].is_tight() {
+                if out.len() - done >= 64
+                    && self.fh.zones[zone].may_lease(self.by(), kind, 0, request.flags)
+                {
                     // The next block, without a lease.
                     if self.refill(zone, Want::new(0, kind)).is_some() {
                         done += self.frames_of_block(kind, &mut out[done..]);
@@ -132,7 +134,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         };
         for w in 0..WORDS {
             let word = line.word(w);
-            if word == 0 || self.fh.zones[zone].is_tight() || head.is_leased(w) {
+            if word == 0 || head.is_leased(w) {
                 continue;
             }
             // Most are full, of which there is nothing to count.
@@ -142,7 +144,6 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             };
             if taken {
                 done += write_out(base + w as u64 * 64, word, &mut out[done..]).1;
-                self.cpu.fold_home(self.fh);
                 if out.len() - done < 64 {
                     break;
                 }

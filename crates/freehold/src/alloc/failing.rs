@@ -9,10 +9,12 @@
 //! Without it CPU 1 leases a word with the last free frames between the recall and the look, and
 //! CPU 0 fails beside frames that lie side by side. That was seen 113 times in a row.
 //!
+//! Nor does a CPU keep to itself what it frees: its [allowance](crate::zone::allowance) is 0.
+//!
 //! A thread that is stopped while it is counted holds up nobody: the others go on, frame by frame.
 
 use crate::Freehold;
-use crate::primitive::Ordering;
+use crate::primitive::{Ordering, Relaxed};
 
 /// Counts a request as failing for as long as it lives.
 pub(crate) struct Failing<'a, 'm, P>(&'a Freehold<'m, P>);
@@ -23,6 +25,10 @@ impl<'a, 'm, P> Failing<'a, 'm, P> {
         // SeqCst: a CPU that is asked later has seen it when it takes its next word, or its lease
         // is among those that the recall ends.
         fh.failing.0.fetch_add(1, Ordering::SeqCst);
+        for cpu in fh.cpus.iter().filter(|cpu| cpu.most.get() != 0) {
+            // SeqCst: as in `CpuState::set_most`.
+            cpu.most.store(0, Ordering::SeqCst);
+        }
         Self(fh)
     }
 }

@@ -238,15 +238,12 @@ impl<'m> CpuState<'m> {
         fh: &Freehold<'m, impl Platform>,
         migratetype: usize,
     ) -> Option<Pfn> {
-        let mode = fh.zones[self.home_zone.get() as usize].mode.get();
-        if mode == mode::TIGHT {
-            return None;
-        }
         self.hinted::<0>(fh, migratetype, |block, w, frame| {
             let line = block.line;
             // Not out of a run of order 3 or more, unless nearly all memory is whole.
             let run = line.word(w) >> (frame.trailing_zeros() & !7) & 0xff;
-            (run != 0xff || mode == mode::ROOMY) && line.take_frame(w, frame)
+            let fits = run != 0xff || fh.zones[self.home_zone.get() as usize].is_roomy();
+            fits && line.take_frame(w, frame)
         })
     }
 
@@ -288,17 +285,13 @@ impl<'m> CpuState<'m> {
         migratetype: usize,
     ) -> Option<Pfn> {
         let most = self.most_class(fh, ORDER);
-        let found = self.hinted::<ORDER>(fh, migratetype, |block, w, run| {
+        self.hinted::<ORDER>(fh, migratetype, |block, w, run| {
             let line = block.line;
             let buddy = bits::mask(run.trailing_zeros() ^ (1 << ORDER), 1 << ORDER);
             let word = line.word(w);
             let fits = word & buddy != buddy && block.head.class() <= most;
             fits && line.take_bits_of(w, word, run)
-        });
-        if ORDER > 2 {
-            self.fold_home(fh);
-        }
-        found
+        })
     }
 
     /// 1, 2 or 4 whole words by the newest hint, by the rule of [`hinted_run`](Self::hinted_run).
@@ -346,7 +339,6 @@ impl<'m> CpuState<'m> {
     fn most_class(&self, fh: &Freehold<'m, impl Platform>, order: u32) -> u8 {
         match fh.zones[self.home_zone.get() as usize].mode.get() {
             mode::ROOMY => u8::MAX,
-            mode::TIGHT => 0,
             _ => HINT_CLASS.max(order as u8 + 1),
         }
     }
@@ -368,18 +360,20 @@ impl<'m> CpuState<'m> {
             if fits && take(block, w, frames) {
                 // By the rules of `still_open`. A tag that is the same is as good as it was before.
                 let (busy, now) = (head.is_busy(), head.tag.get());
-                if busy || now != tag || head.is_leased(w) {
+                let own = &self.allowance[migratetype];
+                let left = own.get().wrapping_sub(1 << ORDER);
+                if busy || now != tag || head.is_leased(w) || (left as i64) < 0 {
                     return self.hinted_after_all::<ORDER>(fh, block, offset);
                 }
-                self.free[tag.migratetype()].sub(1 << ORDER);
+                own.set(left);
                 return Some(Pfn::new(u64::from(head.number) << BLOCK_ORDER | u64::from(offset)));
             }
         }
         None
     }
 
-    /// Frames were taken by a hint, and may be to be put back: where the block has just changed the
-    /// next request looks further.
+    /// Frames were taken by a hint, and may be to be put back: where the block has just changed, or
+    /// the zone would not keep its mark, the next request looks further.
     #[cold]
     #[inline(never)]
     fn hinted_after_all<const ORDER: u32>(
@@ -435,7 +429,6 @@ impl Zone<'_> {
         let wanted = 7 + LEN.ilog2() as u8;
         match self.mode.get() {
             mode::ROOMY => true,
-            mode::TIGHT => false,
             _ if class <= wanted => true,
             _ => self.board.smallest(migratetype, wanted).is_some_and(|least| class <= least),
         }

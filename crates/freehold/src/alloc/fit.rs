@@ -117,7 +117,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         self.cpu.begin_look();
         let home = &self.fh.zones[self.cpu.home_zone.get() as usize];
         let found = Some(count)
-            .filter(|&count| home.leaves_mark(self.by(), count, AllocFlags::empty(), false))
+            .filter(|&count| home.leaves_mark(self.by(), MOVABLE, count, AllocFlags::empty()))
             .and_then(|count| self.cut_of_gap(count))
             .or_else(|| self.look_for_run(count));
         let Some(run) = found.and_then(|start| FrameRange::new(Pfn::new(start), count)) else {
@@ -154,7 +154,6 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         if !claimed {
             return None;
         }
-        self.cpu.fold_home(self.fh);
         self.cpu.gaps.cut(count);
         Some(first)
     }
@@ -171,7 +170,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     fn look_for_run(&self, count: u64) -> Option<u64> {
         self.fh.zonelist(self.id.index(), None).find_map(|z| {
             let zone = &self.fh.zones[z];
-            if !zone.leaves_mark(self.by(), count, AllocFlags::empty(), false) {
+            if !zone.leaves_mark(self.by(), MOVABLE, count, AllocFlags::empty()) {
                 return None;
             }
             self.gap_in_block(zone, count, MISSES)
@@ -345,19 +344,16 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 Some(block)
             }
         };
-        // Of two that ask for many at once the second one sees what the first one leaves.
-        let leaves_mark = || {
-            let frames = place.whole * FRAMES as u64;
-            zone.leaves_mark(self.by(), frames, AllocFlags::empty(), false)
-        };
-        let claimed = place.whole == 0 || zone.claim_wholes(place.whole, leaves_mark);
+        let granted = place.whole == 0
+            || zone.grant_blocks(self.by(), place.whole, AllocFlags::empty(), false);
+        let claimed = granted && (place.whole == 0 || zone.claim_wholes(place.whole));
         let wanted = if claimed { place.whole } else { 0 };
         let take = |n: &u64| zone.take_whole_at(self.by(), place.bit + n, true).is_some();
         let got = (0..wanted).take_while(take).count() as u64;
         if got != wanted {
             zone.give_up_wholes(fh, wanted - got);
         }
-        if got == place.whole && self.take_head(zone, place) {
+        if claimed && got == place.whole && self.take_head(zone, place) {
             for number in first..first + place.whole {
                 if let Some(block) = fh.map.locate_block(number) {
                     block.take_block(fh, MOVABLE);
@@ -368,6 +364,9 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         }
         for block in (first..first + got).filter_map(|number| fh.map.locate_block(number)) {
             block.insert_whole(self.by());
+        }
+        if granted && place.whole != 0 {
+            zone.give_back_blocks(fh, place.whole);
         }
         if let Some(block) = tail {
             let spans = bits::spans(FRAMES - place.tail, place.tail);

@@ -40,6 +40,7 @@ use crate::block::{BLOCK_ORDER, WORDS};
 use crate::cpu::inside::Inside;
 use crate::platform::OnPanic;
 use crate::primitive::{Count, Relaxed, SharedCount};
+use crate::zone::Zone;
 use crate::{AllocError, AllocFlags, FrameRange, Migratetype, Order, Pfn, Platform, Request};
 
 /// How often a request asks all CPUs for what they have in hand before it fails: what was on its
@@ -139,10 +140,11 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
             fh.handed_out(pfn, order);
             return Ok(pfn);
         }
+        self.cpu.begin_look();
+        self.ask_for_allowances(&request);
         if !self.cpu.online.get() {
             return self.alloc_from(&request, BOARD);
         }
-        self.cpu.begin_look();
         match self.ask::<BOARD>(&request) {
             Some(pfn) => {
                 self.cpu.counters.slow.add(1);
@@ -179,6 +181,9 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
         match result {
             Ok(_) => self.cpu.count_alloc(request.migratetype as usize, request.order),
             Err(_) => self.cpu.counters.failed.add(1),
+        }
+        if self.fh.zones[self.cpu.home_zone.get() as usize].is_tight() {
+            self.cpu.tell_if_many(self.fh);
         }
         let fh = self.fh;
         let back = OnPanic(|| _ = result.map(|pfn| fh.freeing(None).chunk(pfn, request.order)));
@@ -228,6 +233,12 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
             return Ok(pfn);
         }
         self.cpu.counters.slow.add(1);
+        if from <= BOARD {
+            self.ask_for_allowances(request);
+            if !self.cpu.online.get() {
+                return Err(AllocError::CpuOffline { cpu: self.id });
+            }
+        }
         let found = self.climb(request, from.max(BOARD)..OTHER_TYPE).or_else(|| {
             self.give_back_all();
             self.climb(request, BOARD..RESERVE)
@@ -297,9 +308,39 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
     /// Whether a zone has too few free frames for a request to leave it its mark. What CPUs have in
     /// hand does not count there, and may be all that is missing, whatever runs it has.
     fn lacks_a_mark(&self, request: &Request) -> bool {
-        let (fh, frames) = (self.fh, request.order.frames());
-        let mut zones = fh.zonelist(self.id.index(), request.node).map(|z| &fh.zones[z]);
-        zones.any(|zone| !zone.leaves_mark(self.by(), frames, request.flags, request.cma()))
+        let mut zones = self.fh.zonelist(self.id.index(), request.node);
+        zones.any(|z| !self.leaves_mark(&self.fh.zones[z], request))
+    }
+
+    /// Whether a request leaves a zone its mark, as far as a glance tells: with frames of one of the
+    /// types that it may have.
+    fn leaves_mark(&self, zone: &Zone<'m>, request: &Request) -> bool {
+        let of = |migratetype| {
+            zone.leaves_mark(self.by(), migratetype, request.order.frames(), request.flags)
+        };
+        of(request.migratetype as usize) || request.cma() && of(CMA)
+    }
+
+    /// Where only what other CPUs may take keeps a request back, they tell the zone of it: once for
+    /// many requests. What they have in hand stays there. The CPU may be offline afterwards.
+    #[inline(always)]
+    fn ask_for_allowances(&self, request: &Request) {
+        let home = &self.fh.zones[self.cpu.home_zone.get() as usize];
+        if home.is_tight() && !request.flags.contains(AllocFlags::NO_LOCK) {
+            self.ask_for_allowances_of(home, request);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn ask_for_allowances_of(&self, home: &Zone<'m>, request: &Request) {
+        if self.leaves_mark(home, request) || !home.has_for(self.by(), request) {
+            return;
+        }
+        self.cpu.tell_all(self.fh);
+        if !self.leaves_mark(home, request) {
+            self.outside(|| self.fh.recall_allowances(self.id));
+        }
     }
 
     /// Takes for the types of block that a request may have in a zone, one after the other.
@@ -403,8 +444,7 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
 
     /// From the next blocks of a zone; `unasked` is its block in use, if there is one.
     fn split_block(&self, z: usize, want: Want, unasked: bool) -> Option<u64> {
-        let cma = want.migratetype == CMA;
-        if !self.fh.zones[z].may_lease(self.by(), want.order, want.flags, cma) {
+        if !self.fh.zones[z].may_lease(self.by(), want.migratetype, want.order, want.flags) {
             return None;
         }
         if unasked || !self.is_home(z) {
@@ -443,7 +483,7 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
     /// Step *other type*.
     fn try_other_type(&self, z: usize, request: &Request) -> Option<u64> {
         let (want, zone) = (Want::of(request), &self.fh.zones[z]);
-        if !zone.may_lease(self.by(), want.order, want.flags, false) {
+        if !zone.may_lease(self.by(), want.migratetype, want.order, want.flags) {
             return None;
         }
         let block = self.claim_fallback(z, want)?;
@@ -455,10 +495,11 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
     /// zone keeps its mark.
     fn try_mixed(&self, z: usize, request: &Request) -> Option<u64> {
         let (by, want, zone) = (self.by(), Want::of(request), &self.fh.zones[z]);
-        if want.order == BLOCK_ORDER || !zone.leaves_mark(by, 1 << want.order, want.flags, false) {
+        if want.order == BLOCK_ORDER {
             return None;
         }
-        let leasing = zone.may_lease(by, want.order, want.flags, false);
+        let _granted = zone.reserve(by, want.migratetype, 1 << want.order, want.flags)?;
+        let leasing = zone.may_lease(by, want.migratetype, want.order, want.flags);
         // Others may be faster, but not for ever.
         for _ in 0..WORDS {
             let block = want.mix(by, zone)?;

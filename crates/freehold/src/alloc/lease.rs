@@ -62,9 +62,11 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let got = line.take_word(w);
         // The class before the tag: a thread that makes a block whole writes them in the other
         // order.
-        if head.is_busy() || head.tag.get() != tag || got | freed == 0 || got & freed != 0 {
+        let changed = head.is_busy() || head.tag.get() != tag;
+        let nothing = got | freed == 0 || got & freed != 0;
+        if changed || nothing || !self.pay_leased(tag, block, got) {
             // Becoming whole, whole, of another type or isolated by now; or nothing there; or what
-            // is freed was free. The frames before the lease, as in `end_lease`: nobody takes any
+            // is freed was free; or the zone would not keep its mark. The frames before the lease, as in `end_lease`: nobody takes any
             // of them until all are back.
             block.put_back_uncounted(fh, w, got);
             head.set_lease(w, 0);
@@ -72,7 +74,6 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             block.raise_by(self.by(), now);
             return None;
         }
-        self.count_leased(tag, block, got);
         let (all, place) = (got | freed, (block, w, line.cell(w)));
         let breakable = self.breakable(all, order, tag.zone());
         leases.open(slot, key, place, (purpose, migratetype), all, breakable);
@@ -88,7 +89,12 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let lease = self.cpu.leases.slot(slot);
         let got = block.line.take_word(w);
         let tag = block.head.tag.get();
-        self.count_leased(tag, block, got);
+        if !self.pay_leased(tag, block, got) {
+            // The zone would not keep its mark.
+            block.put_back_uncounted(self.fh, w, got);
+            self.end_lease(slot);
+            return None;
+        }
         let strays = lease.all() & got;
         block.report_late(self.fh, w, strays);
         lease.add_all(got & !strays);
@@ -96,13 +102,12 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         (lease.mask() != 0).then_some(slot)
     }
 
-    /// These frames have left their word for the hand.
+    /// These frames have left their word for the hand, if the zone keeps its mark.
     #[inline(always)]
-    fn count_leased(&self, tag: Tag, block: Block<'m>, frames: u64) {
+    fn pay_leased(&self, tag: Tag, block: Block<'m>, frames: u64) -> bool {
         let count = u64::from(frames.count_ones());
         self.cpu.counters.refilled_frames.add(count);
-        block.count_free(self.by(), tag, count.wrapping_neg());
-        self.cpu.fold_home(self.fh);
+        block.pay(self.by(), tag, count)
     }
 
     /// Makes sure that the lease of a slot's word names this CPU; otherwise the slot is freed,

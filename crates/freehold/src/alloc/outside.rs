@@ -74,17 +74,13 @@ impl<'m, P: Platform> By<'_, 'm, P> {
     }
 
     fn try_other_type(self, zone: &'m Zone<'m>, want: Want) -> Option<u64> {
-        if !zone.leaves_mark(self, 1 << want.order, want.flags, false) {
-            return None;
-        }
+        let _granted = zone.reserve(self, want.migratetype, 1 << want.order, want.flags)?;
         let block = want.claim_fallback(self, zone)?;
         block.claim(self, want.order).map(|offset| block.base() + offset as u64)
     }
 
     fn try_mixed(self, zone: &'m Zone<'m>, want: Want) -> Option<u64> {
-        if !zone.leaves_mark(self, 1 << want.order, want.flags, false) {
-            return None;
-        }
+        let _granted = zone.reserve(self, want.migratetype, 1 << want.order, want.flags)?;
         let block = want.mix(self, zone)?;
         block.claim(self, want.order).map(|offset| block.base() + offset as u64)
     }

@@ -118,7 +118,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         class >= want.class()
             && tag.zone() == z
             && tag.migratetype() == want.migratetype
-            && !zone.is_tight()
+            && zone.may_lease(self.by(), want.migratetype, want.order, want.flags)
             && (zone.is_roomy()
                 || class <= SMALL_CLASS.max(want.class())
                 || self.is_next(block, zone, want, class))
@@ -388,6 +388,10 @@ impl Want {
             if let Some(offset) = block.claim(by, self.order) {
                 return Some(block.base() + offset as u64);
             }
+            if !zone.leaves_mark(by, self.migratetype, 1 << self.order, self.flags) {
+                // Somebody was faster with what is above the mark.
+                return None;
+            }
         }
         None
     }
@@ -406,10 +410,7 @@ impl Want {
             }
         }
         // HIGHATOMIC frames are looked at above or in the last resort only: they do not count here.
-        let cma = self.migratetype == CMA;
-        if !zone.leaves_mark(by, 1 << self.order, self.flags, cma) {
-            return None;
-        }
+        let _granted = zone.reserve(by, self.migratetype, 1 << self.order, self.flags)?;
         if let Some(pfn) = self.take_listed(by, zone) {
             return Some(pfn);
         }

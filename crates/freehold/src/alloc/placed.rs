@@ -182,11 +182,15 @@ impl<'m, P: Platform> By<'_, 'm, P> {
         kind: Kind,
     ) -> Option<Pfn> {
         // The reserve is there to be used.
-        if kind != Kind::Reserve
-            && !zone.leaves_mark(self, window.frames, request.flags, kind == Kind::Cma)
-        {
-            return None;
+        let migratetype = match kind {
+            Kind::Reserve => HIGH_ATOMIC,
+            Kind::Cma => CMA,
+            _ => request.migratetype as usize,
+        };
+        if kind == Kind::Whole && request.order >= Order::PAGEBLOCK {
+            return self.search_whole(zone, request, window);
         }
+        let _granted = zone.reserve(self, migratetype, window.frames, request.flags)?;
         if kind == Kind::Whole {
             return self.search_whole(zone, request, window);
         }
@@ -238,13 +242,20 @@ impl<'m, P: Platform> By<'_, 'm, P> {
             if !aligned || !fits {
                 continue;
             }
-            let allowed =
-                || !in_use || zone.allows(self, window.frames, request.flags, false, false);
-            if !zone.claim_wholes(len, allowed) {
+            if in_use && !zone.grant_blocks(self, len, request.flags, false) {
+                return None;
+            }
+            if !zone.claim_wholes(len) {
+                if in_use {
+                    zone.give_back_blocks(self.fh, len);
+                }
                 return None;
             }
             // Others may be faster, or are setting up a section of it.
             let Some(block) = zone.take_wholes_at(self, first, len, request) else {
+                if in_use {
+                    zone.give_back_blocks(self.fh, len);
+                }
                 at = first + len;
                 continue;
             };

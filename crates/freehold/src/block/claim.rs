@@ -16,7 +16,8 @@ impl<'m> Block<'m> {
     /// may where the block is a split one, nobody is making it whole, and nobody leases the word.
     /// Who looked before taking them may have been away for long: the hand of a lease that ends
     /// shows its frames for some steps after they are in the word again, and a free of them would
-    /// be refused. What is in the words of a block that somebody makes whole was freed twice.
+    /// be refused. What is in the words of a block that somebody makes whole was freed twice. And the
+    /// zone has to keep its mark.
     /// `count` of them.
     #[inline(always)]
     pub(crate) fn still_open(
@@ -30,11 +31,9 @@ impl<'m> Block<'m> {
         // Before the tag, as in `lease`.
         let busy = head.is_busy();
         let tag = head.tag.get();
-        // Before they are put back, which counts them again.
-        self.count_free(by, tag, count.wrapping_neg());
-        let open = !busy && tag.is_open() && !head.is_leased(w);
+        let open = !busy && tag.is_open() && !head.is_leased(w) && self.pay(by, tag, count);
         if !open {
-            self.put_back_after_all(by, w, frames);
+            self.put_back_after_all(by, w, frames, count);
         }
         open
     }
@@ -42,7 +41,9 @@ impl<'m> Block<'m> {
     /// Hardly ever: out of the way of those who may have their frames.
     #[cold]
     #[inline(never)]
-    fn put_back_after_all(self, by: By<'_, 'm, impl Platform>, w: usize, frames: u64) {
+    fn put_back_after_all(self, by: By<'_, 'm, impl Platform>, w: usize, frames: u64, count: u64) {
+        // Before they are put back, which counts them again.
+        self.count_free(by, self.head.tag.get(), count.wrapping_neg());
         self.put_back(by, w, frames);
     }
 
@@ -120,11 +121,8 @@ impl<'m> Block<'m> {
         // One look for all of them, as in `still_open`; the class before the tag.
         let busy = head.is_busy();
         let tag = head.tag.get();
-        if end == first + LEN && !busy && tag.is_open() && !leased() {
-            self.count_free(by, tag, (64 * LEN as u64).wrapping_neg());
-            if let Some(cpu) = by.cpu {
-                cpu.fold_home(by.fh);
-            }
+        let open = end == first + LEN && !busy && tag.is_open() && !leased();
+        if open && self.pay(by, tag, 64 * LEN as u64) {
             return true;
         }
         self.put_words_back(by, first..end);
@@ -183,9 +181,6 @@ impl<'m> Block<'m> {
                 }
                 return false;
             }
-        }
-        if let Some(cpu) = by.cpu {
-            cpu.fold_home(by.fh);
         }
         true
     }

@@ -35,6 +35,7 @@ use crate::cpu::by::By;
 use crate::cpu::lease::Purpose;
 use crate::primitive::{Ordering, Relaxed};
 use crate::zone::Zone;
+use crate::zone::allowance::{ORDINARY, kind_of};
 use crate::zone::board::{LOOSE, row_of};
 use crate::zone::moving::Moving;
 use crate::{Freehold, Migratetype, Pfn, Platform};
@@ -81,6 +82,7 @@ impl<'m> Block<'m> {
     #[inline(always)]
     pub(crate) fn raise_by(self, by: By<'_, 'm, impl Platform>, now: u64) {
         let head = self.head;
+        self.tell_watchers(by);
         if head.completes(now) {
             self.raise_for(by, now);
         }
@@ -88,6 +90,17 @@ impl<'m> Block<'m> {
             self.list_loose(by);
         }
         by.fh.watch.came(ANY);
+    }
+
+    /// Frames have come into a word, and somebody waits for any: the zone hears of all that this
+    /// CPU has kept to itself before the generation ends.
+    #[inline(always)]
+    fn tell_watchers(self, by: By<'_, 'm, impl Platform>) {
+        if by.fh.watch.is_for(ANY) {
+            if let Some(cpu) = by.cpu {
+                cpu.tell_all(by.fh);
+            }
+        }
     }
 
     /// Whether there is anything to do for [`raise_by`](Self::raise_by) after a chunk of that order
@@ -111,6 +124,7 @@ impl<'m> Block<'m> {
         mut len: usize,
     ) {
         let (line, known) = (self.line, self.head.class());
+        self.tell_watchers(by);
         // It has no larger class, and stays split: see `is_in_use`.
         if known == CLASS_WHOLE - 1 && tag.migratetype() < HIGH_ATOMIC {
             if let Some(cpu) = by.cpu {
@@ -361,11 +375,18 @@ impl<'m> Block<'m> {
             let movable = Migratetype::Movable as usize;
             if head.tag.exchange(tag, tag.with_state(WHOLE).with_type(movable)) {
                 let zone = &by.fh.zones[tag.zone()];
-                zone.split_free[tag.migratetype()].fetch_sub(FRAMES as u64, Ordering::Relaxed);
-                by.wrote(zone, 2);
+                by.wrote(zone, 1);
                 return true;
             }
         }
+    }
+
+    /// A whole block that was in use, or in a hand, is anybody's from now on, and counts as free.
+    pub(crate) fn free_whole(self, by: By<'_, 'm, impl Platform>) {
+        let zone = by.fh.zone_by(self.head.tag.get());
+        // Before it can be seen: see `watch`.
+        zone.add_free(ORDINARY, FRAMES as u64);
+        self.insert_whole(by);
     }
 
     /// A whole block that this thread has is anybody's from now on.
@@ -383,7 +404,7 @@ impl<'m> Block<'m> {
         let head = self.head;
         // What the block said of loose frames before it was whole: its row's bit may be gone.
         head.loose.set(false);
-        head.tag.set(self.fill(by, migratetype));
+        head.tag.set(self.fill(by.fh, migratetype));
         let mut known = head.class();
         while known != CLASS_BUSY {
             if head.change_class(known, CLASS_WHOLE - 1) {
@@ -394,20 +415,17 @@ impl<'m> Block<'m> {
     }
 
     /// The words of a whole block that this thread has are full; the tag that it is to have.
-    pub(crate) fn fill(self, by: By<'_, 'm, impl Platform>, migratetype: usize) -> Tag {
+    pub(crate) fn fill(self, fh: &Freehold<'m, impl Platform>, migratetype: usize) -> Tag {
         let (head, line) = (self.head, self.line);
         let tag = head.tag.get();
-        let zone = &by.fh.zones[tag.zone()];
         // The words first: a free is refused until they are full. Between a tag that says split and
         // a word that is still empty a wrong free would count, and its frame could be handed out
         // twice. A thread that takes a frame by a hint meanwhile looks at the tag afterwards, and
         // puts it back.
         for w in 0..WORDS {
             let strays = line.fill_word(w);
-            self.forget_strays(by.fh, w, strays);
+            self.forget_strays(fh, w, strays);
         }
-        zone.split_free[migratetype].fetch_add(FRAMES as u64, Ordering::Relaxed);
-        by.wrote(zone, 1);
         tag.with_state(SPLIT).with_type(migratetype).with_flag(FRESH, false)
     }
 
@@ -487,10 +505,12 @@ impl<'m> Block<'m> {
         let head = self.head;
         let changed = tag.is_open() && head.tag.exchange(tag, tag.with_type(migratetype));
         if changed {
-            let (zone, from) = (&by.fh.zones[tag.zone()], tag.migratetype());
-            let frames = u64::from(crate::block::words::count_of(&self.strays()));
-            zone.split_free[from].fetch_sub(frames, Ordering::Relaxed);
-            zone.split_free[migratetype].fetch_add(frames, Ordering::Relaxed);
+            let zone = &by.fh.zones[tag.zone()];
+            let (from, to) = (kind_of(tag.migratetype()), kind_of(migratetype));
+            if from != to {
+                let frames = crate::block::words::count_of(&self.strays());
+                zone.change_kind(frames.into(), from, to);
+            }
             self.publish(by);
             by.fh.watch.came(ANY);
             by.wrote(zone, 3);

@@ -28,7 +28,7 @@ impl<P: Platform> Inside<'_, '_, P> {
                 self.leave_block(block);
             }
         }
-        self.cpu.fold_counts(self.fh, true);
+        self.cpu.tell_all(self.fh);
         if self.cpu.holds.get() {
             self.cpu.begin_look();
         }
@@ -58,7 +58,7 @@ impl<P: Platform> Inside<'_, '_, P> {
             let in_use =
                 |keep: u32, slot: u32| if slot < SLOTS as u32 { keep | 1 << slot } else { keep };
             self.end_leases(cpu.leases.currents().fold(0, in_use));
-            cpu.fold_counts(self.fh, true);
+            cpu.tell_all(self.fh);
         }
     }
 }
@@ -71,7 +71,7 @@ impl<'m> Block<'m> {
         // In the bitmap a type means nothing.
         let movable = crate::Migratetype::Movable as usize;
         head.tag.set(tag.with_flag(IN_HAND, false).with_type(movable));
-        self.insert_whole(by);
+        self.free_whole(by);
     }
 }
 

@@ -59,9 +59,30 @@ impl<'m, P: Platform> Freehold<'m, P> {
         self.recall_these(others.filter(|&number| wanted(&self.cpus[number])))
     }
 
-    /// [`recall`](Self::recall) of these CPUs, whose numbers rise: so two of us cannot wait for
-    /// each other.
+    /// CPUs other than `but` tell the zones of all that they may still take of them. What they have
+    /// in hand stays there.
+    #[cold]
+    pub(crate) fn recall_allowances(&self, but: CpuId) {
+        let may_take =
+            |&number: &usize| number != but.index() && self.cpus[number].may_take_any(self);
+        let tell = |inside: &Inside<'_, 'm, P>| _ = inside.cpu.tell_all(self);
+        self.visit((0..self.cpus.len()).filter(may_take), tell);
+    }
+
+    /// [`recall`](Self::recall) of these CPUs.
     pub(crate) fn recall_these(&self, numbers: impl Iterator<Item = usize>) -> u32 {
+        self.visit(numbers, |inside| {
+            inside.give_back_all();
+            inside.cpu.after_recall.set(AFTER_RECALL);
+        })
+    }
+
+    /// Enters these CPUs, whose numbers rise: so two of us cannot wait for each other.
+    fn visit(
+        &self,
+        numbers: impl Iterator<Item = usize>,
+        visit: impl Fn(&Inside<'_, 'm, P>),
+    ) -> u32 {
         let (mut first, mut last, mut owned) = (NOBODY, None::<&CpuState<'m>>, false);
         for number in numbers {
             let cpu = &self.cpus[number];
@@ -88,8 +109,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             first = cpu.next_asked.get();
             cpu.door.await_owner(|| self.platform.relax());
             let inside = Inside::already(self, cpu, id, false);
-            inside.give_back_all();
-            cpu.after_recall.set(AFTER_RECALL);
+            visit(&inside);
             asked += 1;
         }
         asked
@@ -113,6 +133,7 @@ impl<'m> CpuState<'m> {
         self.kept.iter().any(|kept| !kept.is_none())
             || self.leases.held() != 0 && self.has_in_hand(order)
             || order.is_none_or(|order| order >= Order::PAGEBLOCK) && self.uses_a_free_block(fh)
+            || order.is_none() && self.may_take_any(fh)
     }
 
     /// Whether a CPU takes its next words from a block that may be wholly free, and stays split

@@ -40,9 +40,10 @@ pub(crate) struct CpuState<'m> {
     /// So many frees more lease nothing: somebody was short of memory and has asked for what was in
     /// hand here.
     pub(crate) after_recall: AtomicU32,
-    /// Frames that came into words of the home zone's split blocks and left them, by migratetype,
-    /// that the zone has not been told of.
-    pub(crate) free: [AtomicU64; 8],
+    /// What it may take of the home zone, by migratetype: see [`allowance`](crate::zone::allowance).
+    pub(crate) allowance: [AtomicU64; 8],
+    /// Where one of them is larger after a free the zone is told. Smaller near its mark.
+    pub(crate) most: AtomicU64,
     pub(crate) leases: Leases<'m>,
     pub(crate) counters: CpuCounters,
     pub(crate) recent: Recent,
@@ -80,7 +81,8 @@ impl<'m> CpuState<'m> {
             home_split: AtomicU32::new(Tag::ordinary_in(0)),
             last_key: AtomicU64::new(super::lease::NO_WORD),
             after_recall: AtomicU32::new(0),
-            free: core::array::from_fn(|_| AtomicU64::new(0)),
+            allowance: core::array::from_fn(|_| AtomicU64::new(0)),
+            most: AtomicU64::new(0),
             leases: Leases::new(no_word),
             counters: CpuCounters::new(),
             recent: Recent::new(),
@@ -106,8 +108,8 @@ pub(crate) struct Cursors {
     /// The block that was split last for a run of any length: it stays split while the CPU cuts
     /// runs.
     cut: Place,
-    /// As [`CpuState::free`].
-    pub(crate) free: [AtomicU64; 8],
+    /// As [`CpuState::allowance`].
+    pub(crate) allowance: [AtomicU64; 8],
     /// What a request of this CPU has found of the zone's free frames.
     pub(crate) found: Found,
 }
@@ -117,7 +119,7 @@ impl Cursors {
         Self {
             blocks: core::array::from_fn(|_| core::array::from_fn(|_| Place::none())),
             cut: Place::none(),
-            free: core::array::from_fn(|_| AtomicU64::new(0)),
+            allowance: core::array::from_fn(|_| AtomicU64::new(0)),
             found: Found::new(),
         }
     }

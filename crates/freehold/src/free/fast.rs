@@ -134,13 +134,6 @@ fn free_outside<P: Platform>(
     fh.freeing(None).chunk(pfn, order)
 }
 
-/// Whether a CPU has freed so much into words of that type that the zone is to be told: see
-/// [`fold_frees`](CpuState::fold_frees).
-#[inline(always)]
-fn is_to_be_told(cpu: &CpuState<'_>, migratetype: usize) -> bool {
-    cpu.free[migratetype].get() as i64 > FRAMES as i64
-}
-
 impl<'m> CpuState<'m> {
     /// Frees frames of a word that this CPU has leased. Not where frames are poisoned first: the
     /// whole way does that.
@@ -213,16 +206,15 @@ impl<'m> CpuState<'m> {
         self.last_key.set(key);
         self.recent.push(ORDER, block, (pfn % FRAMES as u64) as u32);
         self.count_frees(1);
-        self.free[tag.migratetype()].add(1 << ORDER);
+        self.allowance[tag.migratetype()].add(1 << ORDER);
         let line = block.line;
         let put = if ORDER == 0 { line.put_frame(w, frames) } else { line.put_run(w, frames) };
         let Ok(now) = put else {
-            self.free[tag.migratetype()].sub(1 << ORDER);
+            self.allowance[tag.migratetype()].sub(1 << ORDER);
             self.count_frees(1u64.wrapping_neg());
             return false;
         };
-        if block.is_news::<ORDER>(&fh.watch, now, frames) || is_to_be_told(self, tag.migratetype())
-        {
+        if block.is_news::<ORDER>(&fh.watch, now, frames) || self.is_to_tell(tag.migratetype()) {
             return self.tell_of_free(fh, block, now, tag.migratetype());
         }
         true
@@ -240,7 +232,7 @@ impl<'m> CpuState<'m> {
         migratetype: usize,
     ) -> bool {
         block.raise_by(fh.by(self), now);
-        self.fold_frees(fh, migratetype);
+        self.tell_after_free(fh, migratetype);
         true
     }
 
@@ -282,7 +274,7 @@ impl<'m> CpuState<'m> {
             return false;
         }
         self.count_frees(1);
-        self.fold_frees(fh, tag.migratetype());
+        self.tell_after_free(fh, tag.migratetype());
         true
     }
 
@@ -312,7 +304,7 @@ impl<'m> CpuState<'m> {
         // Before they can be seen: see `watch`. The hint as in `to_word`.
         let count = 64 * LEN as u64;
         if tag.is_ordinary_in(self.home_split.get()) {
-            self.free[tag.migratetype()].add(count);
+            self.allowance[tag.migratetype()].add(count);
             let offset = (pfn % FRAMES as u64) as u32;
             self.recent.push(6 + LEN.ilog2(), block, offset);
         } else {
@@ -334,7 +326,7 @@ impl<'m> CpuState<'m> {
         }
         self.count_frees(frees);
         block.raise_by_words(by, tag, first, LEN);
-        self.fold_frees(fh, tag.migratetype());
+        self.tell_after_free(fh, tag.migratetype());
         true
     }
 

@@ -197,7 +197,7 @@ impl<'m, P: Platform> Freeing<'_, '_, 'm, P> {
         }
         match kept {
             Some(kept) => kept.set(block, 0),
-            None => block.insert_whole(self.by()),
+            None => block.free_whole(self.by()),
         }
         Ok(())
     }

@@ -235,7 +235,9 @@ impl<'i, 'm, P: Platform> Freeing<'i, '_, 'm, P> {
                     inside.cpu.recent.push(0, block, offset);
                 }
                 inside.cpu.count_frees(frees);
-                inside.cpu.fold_home(self.fh);
+                if inside.is_home(tag.zone()) {
+                    inside.cpu.tell_after_free(self.fh, tag.migratetype());
+                }
             }
         }
         Ok(())

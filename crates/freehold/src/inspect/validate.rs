@@ -259,6 +259,8 @@ impl<'m> Zone<'m> {
                 in_cma += if tag.migratetype() == CMA { free } else { 0 };
             }
         }
+        let overdrawn = fh.cpus.iter().filter(|cpu| cpu.is_overdrawn(fh)).count() as u64;
+        expect(start, "CPUs that have taken more than they were allowed", overdrawn, 0)?;
         let free = self.free(fh);
         expect(start, "the zone's count of free frames", free.all, bits * 512 + in_words)?;
         expect(start, "the zone's count of free CMA frames", free.cma, in_cma)?;

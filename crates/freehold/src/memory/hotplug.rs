@@ -414,7 +414,7 @@ mod tests {
         }
         let limits = fh.cpus.iter().map(|cpu| cpu.leases.limit()).collect();
         let zone = &fh.zones[0];
-        let counts = [&zone.managed, &zone.fold, &zone.error, &zone.min, &zone.low, &zone.high];
+        let counts = [&zone.managed, &zone.fold, &zone.untold, &zone.min, &zone.low, &zone.high];
         let counts = core::array::from_fn(|n| match counts.get(n) {
             Some(count) => count.get(),
             None => u64::from(zone.mode.get()),

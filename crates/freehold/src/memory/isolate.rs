@@ -71,7 +71,7 @@ impl<'a, 'm, P: Platform> Isolated<'a, 'm, P> {
                 if let Some(block) = Self::take_whole(fh, zone, bit) {
                     let head = block.head;
                     let migratetype = head.tag.get().migratetype();
-                    let tag = block.fill(fh.outside(), migratetype);
+                    let tag = block.fill(fh, migratetype);
                     head.tag.set(tag.with_flag(ISOLATED, true));
                     // From the claim until its words were full its frames did not count.
                     fh.watch.came(ANY);

@@ -11,6 +11,7 @@ use crate::block::{FRAMES, WORDS, bits};
 use crate::primitive::{Count, Ordering, Relaxed};
 use crate::types::section::{SECTION_BLOCKS, SECTION_SHIFT};
 use crate::zone::Zone;
+use crate::zone::allowance::ORDINARY;
 use crate::{FrameRange, Freehold, HotplugError, Migratetype, Pfn, Platform};
 
 impl<'m, P: Platform> Freehold<'m, P> {
@@ -181,6 +182,7 @@ impl<'m> Zone<'m> {
         let (from, to) = (first - self.first_block, end - self.first_block);
         self.managed.set(self.managed.get() + (to - from) * FRAMES as u64);
         // Where their metadata is set up, who takes a block has it say that there is memory again.
+        self.add_free(ORDINARY, (to - from) * FRAMES as u64);
         self.bitmap.insert_range(from, to);
         // SeqCst: see `Zone::insert_whole`.
         self.whole_blocks.0.fetch_add(to - from, Ordering::SeqCst);

@@ -65,7 +65,9 @@ fn use_up(fh: &Machine, bits: core::ops::Range<u64>) {
     {
         zone.bitmap.take(w, mask).unwrap();
     }
-    assert!(zone.claim_wholes(bits.end - bits.start, || true));
+    let blocks = bits.end - bits.start;
+    assert!(zone.grant_blocks(fh.outside(), blocks, crate::AllocFlags::NO_WATERMARKS, false));
+    assert!(zone.claim_wholes(blocks));
 }
 
 /// Each order's first request, whose section is set up by it, and its free. A row of the board that

@@ -30,8 +30,6 @@ impl ZoneCounters {
 /// calls write one.
 #[repr(C, align(128))]
 pub(crate) struct Outside {
-    /// Frames that came into words, or went out of them where the number wraps, by migratetype.
-    pub(crate) free: [AtomicU64; 8],
     pub(crate) frees: AtomicU64,
     /// Calls that have frames on the way; see [`moving`](crate::zone::moving).
     pub(crate) moving: AtomicU64,
@@ -43,7 +41,7 @@ pub(crate) const OUTSIDE: usize = if cfg!(any(loom, shuttle)) { 1 } else { 8 };
 impl Outside {
     pub(crate) fn new() -> Self {
         let zero = || AtomicU64::new(0);
-        Self { free: core::array::from_fn(|_| zero()), frees: zero(), moving: zero() }
+        Self { frees: zero(), moving: zero() }
     }
 }
 

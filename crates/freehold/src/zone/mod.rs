@@ -10,6 +10,7 @@
 //! There is no lock: bits change by atomic operations, and what a CPU counts is summed up where it
 //! matters.
 
+pub(crate) mod allowance;
 pub(crate) mod bitmap;
 pub(crate) mod board;
 pub(crate) mod counters;
@@ -22,6 +23,7 @@ use crate::block::tag::{ABSENT, FRESH, Tag, WHOLE};
 use crate::block::words::Head;
 use crate::primitive::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, Relaxed};
 use crate::{FrameRange, NodeId};
+use allowance::KINDS;
 use bitmap::WholeBitmap;
 use board::Board;
 use counters::{OUTSIDE, Outside, ZoneCounters};
@@ -32,7 +34,7 @@ pub(crate) mod mode {
     pub(crate) const ORDINARY: u8 = 0;
     /// Nearly all of it is whole: whatever is at hand will do.
     pub(crate) const ROOMY: u8 = 1;
-    /// Near its min mark: each frame is counted.
+    /// Near its min mark: what is taken in hand has to be asked for.
     pub(crate) const TIGHT: u8 = 2;
 }
 
@@ -54,13 +56,14 @@ pub(crate) struct Zone<'m> {
     pub(crate) thrifty: AtomicBool,
     /// Each CPU has blocks of its own in use.
     pub(crate) spread: AtomicBool,
-    /// Frames by which a CPU's own count may differ from 0 before it adds it to the zone's.
+    /// The largest allowance, in frames.
     pub(crate) fold: AtomicU64,
-    /// By how much the zone's own count may be too high, all CPUs together.
-    pub(crate) error: AtomicU64,
-    /// By how much it may be too low: a CPU tells of what it frees after up to 512 frames of a
-    /// type.
+    /// Into so many allowances what is left above the mark is divided.
+    pub(crate) shares: AtomicU64,
+    /// By how much the zone's own count may be too low: all CPUs' allowances.
     pub(crate) untold: AtomicU64,
+    /// Its own count when it was last summed up for the host.
+    pub(crate) summed_at: AtomicU64,
     /// Frames there are; changes at hotplug.
     pub(crate) managed: AtomicU64,
     /// CMA blocks there are. None: a request that would take CMA frames is an ordinary one.
@@ -72,8 +75,9 @@ pub(crate) struct Zone<'m> {
     pub(crate) kernel_marks: AtomicBool,
     /// How many bits are set in the bitmap, less those that somebody is about to clear.
     pub(crate) whole_blocks: Apart,
-    /// Frames in split blocks' words by migratetype, but for what CPUs have not told yet.
-    pub(crate) split_free: [AtomicU64; 8],
+    /// Free frames by kind, without all CPUs' allowances: a number that may be below 0. See
+    /// [`allowance`].
+    pub(crate) free: [AtomicU64; KINDS],
     /// HIGHATOMIC blocks there are.
     pub(crate) high_atomic_blocks: AtomicU64,
     /// The host says when blocks are kept as such, and when no more.
@@ -110,8 +114,9 @@ impl<'m> Zone<'m> {
             thrifty: AtomicBool::new(false),
             spread: AtomicBool::new(false),
             fold: zero(),
-            error: zero(),
+            shares: zero(),
             untold: zero(),
+            summed_at: zero(),
             managed: zero(),
             cma_blocks: zero(),
             min: zero(),
@@ -119,7 +124,7 @@ impl<'m> Zone<'m> {
             high: zero(),
             kernel_marks: AtomicBool::new(false),
             whole_blocks: Apart(zero()),
-            split_free: core::array::from_fn(|_| zero()),
+            free: core::array::from_fn(|_| zero()),
             high_atomic_blocks: zero(),
             reserve_by_host: AtomicBool::new(false),
             level: AtomicU32::new(0),
@@ -148,11 +153,11 @@ impl<'m> Zone<'m> {
         writes + 1
     }
 
-    /// Claims `n` whole blocks, of which `allowed` may say no: a thread that has claimed them finds
-    /// as many bits set, since a bit is set before it is counted.
-    pub(crate) fn claim_wholes(&self, n: u64, allowed: impl Fn() -> bool) -> bool {
+    /// Claims `n` whole blocks: a thread that has claimed them finds as many bits set, since a bit
+    /// is set before it is counted.
+    pub(crate) fn claim_wholes(&self, n: u64) -> bool {
         let mut count = self.wholes();
-        while count >= n && allowed() {
+        while count >= n {
             // Release: a thread that finds the block gone sees that a CPU is inside its door with
             // it. Relaxed on failure: a thread that claims one by the count looks for its bit.
             let claimed = self.whole_blocks.0.compare_exchange_weak(
@@ -209,31 +214,4 @@ pub(crate) fn first_block(span: FrameRange) -> u64 {
 /// How many bits a zone's bitmap has.
 pub(crate) fn bitmap_blocks(span: FrameRange) -> u64 {
     (span.end.get() >> 9) - first_block(span)
-}
-
-#[cfg(all(test, not(any(loom, shuttle))))]
-mod tests {
-    use core::cell::Cell;
-
-    use crate::tests::testing::machine;
-
-    /// A claim asks for the zone's mark, and once more where another CPU has claimed a block since
-    /// it was asked: of two that are told that there is one block to spare one gets it.
-    #[test]
-    fn a_claim_asks_for_the_mark_each_time_the_count_has_changed() {
-        let fh = machine(1, 4 * 512);
-        let zone = &fh.zones[0];
-        assert!(!zone.claim_wholes(1, || false));
-        assert_eq!(zone.wholes(), 4);
-        let asked = Cell::new(0);
-        let allowed = || {
-            asked.set(asked.get() + 1);
-            // The other one is as far, and faster.
-            asked.get() == 1 && zone.claim_wholes(1, || true)
-        };
-        assert!(!zone.claim_wholes(1, allowed));
-        assert_eq!((asked.get(), zone.wholes()), (2, 3));
-        zone.unclaim_wholes(1);
-        fh.validate().unwrap();
-    }
 }

@@ -1,26 +1,24 @@
 //! Below how many free frames a zone serves whom, and when the host hears of it.
 //!
-//! ```text
-//! free = whole blocks * 512                  one count, changed with each of them
-//!      + the zone's count of split blocks    changed by whole blocks, and by CPUs' counts that have grown large
-//!      + each CPU's own count                changed with each frame that comes into a word or leaves it, by plain stores
-//! ```
+//! What is free is counted by the zone and by each CPU: see [`allowance`](super::allowance). What
+//! CPUs have in hand does not count. No request passes its mark, but for one that may not wait: by
+//! what other CPUs take of their allowances at that moment.
 //!
-//! What CPUs have in hand does not count. The sum over all CPUs is made only where the zone's own
-//! count, which may be wrong by a known amount, cannot tell. Of several CPUs that are told at the
-//! same moment that there is one word left each may take one: so the mark may be passed by 64
-//! frames a CPU, as with the kernel's per-CPU counters. Whole blocks are claimed first and cannot.
+//! The mode of a zone, which is one of [`mode`]'s, says only what is worth trying.
 
+use super::allowance::{CMA_KIND, KINDS, ORDINARY, RESERVED, kind_of};
 use super::counters::Free;
 use super::{Zone, mode};
-use crate::alloc::watch::ANY;
-use crate::block::Block;
 use crate::block::FRAMES;
-use crate::block::tag::{CMA, HIGH_ATOMIC, TYPES, Tag};
+use crate::block::tag::TYPES;
 use crate::cpu::by::By;
 use crate::cpu::state::CpuState;
 use crate::primitive::{AtomicU64, Count, Ordering, Relaxed};
-use crate::{AllocFlags, Freehold, Platform};
+use crate::{AllocFlags, Freehold, Platform, Request};
+
+/// The zone is near its mark where a CPU's allowance would be less than a word, and a block besides
+/// were missing.
+const WORD: u64 = 64;
 
 impl Zone<'_> {
     /// The min watermark as far as the request's flags lower it (Linux 7.3): MIN_RESERVE takes half
@@ -42,18 +40,16 @@ impl Zone<'_> {
         min
     }
 
-    /// Free frames as the zone alone knows of them.
+    /// Free frames as the zone alone knows of them: not more than there are.
     fn roughly_free(&self) -> u64 {
-        let split = self.split_free.iter().fold(0, |sum: u64, n| sum.wrapping_add(n.get()));
-        // CPUs have taken more than others have put there, and not told yet.
-        let split = if split > u64::MAX / 2 { 0 } else { split };
-        self.wholes() * FRAMES as u64 + split
+        let all = self.free.iter().fold(0, |sum: u64, n| sum.wrapping_add(n.get()));
+        (all as i64).max(0) as u64
     }
 
     /// Whether over half of the free frames are CMA frames: such requests take those first.
     pub(crate) fn cma_comes_first(&self) -> bool {
-        let cma = self.split_free[CMA].get();
-        cma < u64::MAX / 2 && cma > self.roughly_free() / 2
+        let cma = self.free[CMA_KIND].get() as i64;
+        cma > 0 && cma as u64 > self.roughly_free() / 2
     }
 
     /// [`update_mode`](Self::update_mode) after a block has become whole: by the count of those
@@ -72,121 +68,25 @@ impl Zone<'_> {
 
     /// Notes how its memory stands. After counts have changed by more than a few frames.
     pub(crate) fn update_mode(&self) {
-        let min = self.min.get();
-        let now = if min != 0 && self.roughly_free() < min.saturating_add(self.error.get()) {
+        let (before, min) = (self.mode.get(), self.min.get());
+        let near = WORD * self.shares.get() + FRAMES as u64;
+        // Not back and forth: every CPU reads it.
+        let near = if before == mode::TIGHT { near + near / 8 } else { near };
+        let left = self.free[ORDINARY].get() as i64;
+        let now = if min != 0 && left.max(0).saturating_sub_unsigned(near) < min as i64 {
             mode::TIGHT
         } else if !self.thrifty.get() && self.wholes() * 8 > self.blocks() * 7 {
             mode::ROOMY
         } else {
             mode::ORDINARY
         };
-        if self.mode.get() != now {
+        if before != now {
             self.mode.set(now);
         }
     }
 }
 
-/// Whether counts of a zone, one for each type, are together further from 0 than that.
-fn is_far(counts: &[AtomicU64; 8], most: u64) -> bool {
-    let far = |sum: u64, count: &AtomicU64| sum + (count.get() as i64).unsigned_abs();
-    counts[..TYPES].iter().fold(0, far) > most
-}
-
-impl<'m> Block<'m> {
-    /// Frames came into a word of a block, or, as a number that wraps, left it.
-    #[inline(always)]
-    pub(crate) fn count_free(self, by: By<'_, 'm, impl Platform>, tag: Tag, frames: u64) {
-        match by.cpu {
-            Some(cpu) if tag.zone() == cpu.home_zone.get() as usize => {
-                cpu.free[tag.migratetype()].add(frames);
-            }
-            _ => self.count_free_elsewhere(by, tag, frames),
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn count_free_elsewhere(self, by: By<'_, 'm, impl Platform>, tag: Tag, frames: u64) {
-        let (zone, migratetype) = (tag.zone() % by.fh.zones.len(), tag.migratetype());
-        match by.cpu {
-            Some(cpu) => {
-                let own = &cpu.cursors(by.fh, zone).free;
-                own[migratetype].add(frames);
-                if is_far(own, by.fh.zones[zone].fold.get()) {
-                    cpu.fold_counts(by.fh, false);
-                }
-            }
-            None => {
-                let zone = &by.fh.zones[zone];
-                let outside = &zone.outside[self.index().get() as usize % zone.outside.len()];
-                let count = &outside.free[migratetype];
-                // Relaxed: a count, summed up by a thread that needs it.
-                let now = count.fetch_add(frames, Ordering::Relaxed).wrapping_add(frames);
-                // There is a count for each type.
-                if (now as i64).unsigned_abs() > zone.fold.get() / TYPES as u64 {
-                    let all = count.swap(0, Ordering::Relaxed);
-                    // SeqCst: whether somebody watches for it is read next.
-                    zone.split_free[migratetype].fetch_add(all, Ordering::SeqCst);
-                    by.fh.watch.came(ANY);
-                    zone.update_mode();
-                }
-            }
-        }
-    }
-}
-
 impl<'m> CpuState<'m> {
-    /// Adds a CPU's counts of zones where they have grown large to those of the zones; all of them
-    /// if `all`. By who is inside.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn fold_counts(&self, fh: &Freehold<'m, impl Platform>, all: bool) {
-        for (z, zone) in fh.zones.iter().enumerate() {
-            let own = &self.cursors(fh, z).free;
-            let home = (z == self.home_zone.get() as usize).then_some(&self.free);
-            let most = if all { 0 } else { zone.fold.get() };
-            let mut folded = false;
-            for counts in [Some(own), home].into_iter().flatten().filter(|own| is_far(own, most)) {
-                for (migratetype, count) in counts[..TYPES].iter().enumerate() {
-                    let frames = count.get();
-                    if frames != 0 {
-                        count.set(0);
-                        // SeqCst: whether somebody watches for it is read next. A thread that sums
-                        // up meanwhile may miss these frames for a moment.
-                        zone.split_free[migratetype].fetch_add(frames, Ordering::SeqCst);
-                        folded = true;
-                    }
-                }
-            }
-            if folded {
-                fh.watch.came(ANY);
-                fh.by(self).wrote(zone, 1);
-                zone.update_mode();
-            }
-        }
-    }
-
-    /// [`fold_counts`](Self::fold_counts) of the home zone's: after whatever takes frames of its
-    /// words, but for one to four of them by a hint, which were freed before. The count of another
-    /// zone is looked at whenever it changes.
-    #[inline(always)]
-    pub(crate) fn fold_home(&self, fh: &Freehold<'m, impl Platform>) {
-        let zone = &fh.zones[self.home_zone.get() as usize];
-        let sum = self.free[..TYPES].iter().fold(0, |sum: u64, n| sum.wrapping_add(n.get()));
-        if (sum as i64).unsigned_abs() > zone.fold.get() {
-            self.fold_counts(fh, false);
-        }
-    }
-
-    /// [`fold_home`](Self::fold_home) after a free into words of that type: a short look, since the
-    /// zone may know of a few too little.
-    #[inline(always)]
-    pub(crate) fn fold_frees(&self, fh: &Freehold<'m, impl Platform>, migratetype: usize) {
-        if self.free[migratetype].get() as i64 > FRAMES as i64 {
-            self.fold_counts(fh, false);
-        }
-    }
-
     /// A CPU's request looks at all there is from here on.
     pub(crate) fn begin_look(&self) {
         self.looks.add(1);
@@ -194,72 +94,58 @@ impl<'m> CpuState<'m> {
 }
 
 impl<'m> Zone<'m> {
-    /// Free frames of a zone, all CPUs' counts summed up: exact while nothing runs. Looks at a line
-    /// or two of each CPU.
+    /// Free frames of a zone, all CPUs' allowances summed up: exact while nothing runs. Looks at a
+    /// line or two of each CPU.
     pub(crate) fn free(&self, fh: &Freehold<'m, impl Platform>) -> Free {
         #[cfg(test)]
         self.counters.sums.add(1);
         let z = usize::from(self.id);
-        let mut split: [u64; TYPES] =
-            core::array::from_fn(|migratetype| self.split_free[migratetype].get());
+        let mut sums: [u64; KINDS] = core::array::from_fn(|kind| self.free[kind].get());
         let mut add = |counts: &[AtomicU64; 8]| {
-            for (sum, count) in split.iter_mut().zip(counts) {
+            for (migratetype, count) in counts[..TYPES].iter().enumerate() {
+                let sum = &mut sums[kind_of(migratetype)];
                 *sum = sum.wrapping_add(count.get());
             }
         };
-        self.outside.iter().for_each(|outside| add(&outside.free));
         for cpu in fh.cpus {
-            add(&cpu.cursors(fh, z).free);
+            add(&cpu.cursors(fh, z).allowance);
             if cpu.home_zone.get() as usize == z {
-                add(&cpu.free);
+                add(&cpu.allowance);
             }
         }
-        // Somebody is between taking frames and counting them.
-        let least = |sum: u64| if sum > u64::MAX / 2 { 0 } else { sum };
-        // A thread that changes a word while its block changes its type counts the frames for the
-        // old one: a type may have less than none for good, and only the sum over all of them is
-        // exact.
-        let all = split.iter().fold(0, |sum: u64, n| sum.wrapping_add(*n));
+        // Somebody is between taking frames and counting them; or see `allowance` on kinds.
+        let least = |sum: u64| (sum as i64).max(0) as u64;
         Free {
-            all: self.wholes() * FRAMES as u64 + least(all),
-            // A block's frames are counted where they were when it changed its type.
-            high_atomic: least(split[HIGH_ATOMIC])
-                .min(self.high_atomic_blocks.get() * FRAMES as u64),
-            cma: least(split[CMA]),
+            all: least(sums.iter().fold(0, |sum: u64, n| sum.wrapping_add(*n))),
+            high_atomic: least(sums[RESERVED]).min(self.high_atomic_blocks.get() * FRAMES as u64),
+            cma: least(sums[CMA_KIND]),
         }
     }
 
     /// The sum that was too small in this look, if one was made.
-    fn found(&self, by: By<'_, 'm, impl Platform>) -> Option<Free> {
+    pub(super) fn found(&self, by: By<'_, 'm, impl Platform>) -> Option<Free> {
         let cpu = by.cpu?;
         cpu.cursors(by.fh, usize::from(self.id)).found.get(cpu.looks.get())
     }
 
-    /// Whether a zone may hand out `frames` and keep the mark of these flags. HIGHATOMIC frames
-    /// count if `reserves` says so and the flags allow it.
-    pub(crate) fn allows(
-        &self,
-        by: By<'_, 'm, impl Platform>,
-        frames: u64,
-        flags: AllocFlags,
-        cma: bool,
-        reserves: bool,
-    ) -> bool {
+    /// Whether a zone has what a request asks for above its mark, with all that CPUs may take.
+    /// HIGHATOMIC frames count if the flags allow it.
+    pub(crate) fn has_for(&self, by: By<'_, 'm, impl Platform>, request: &Request) -> bool {
+        let (flags, frames) = (request.flags, request.order.frames());
         let needed = self.min_mark(flags).saturating_add(frames);
-        // What is whole alone will do, mostly.
-        if self.wholes() * FRAMES as u64 >= needed {
-            return true;
-        }
-        let enough = |free: Free| free.usable(reserves && flags.may_use_reserve(), cma) >= needed;
-        if self.found(by).is_some_and(|free| !enough(free)) {
-            return false;
-        }
-        let free = self.free(by.fh);
-        let enough = enough(free);
-        if let (false, Some(cpu)) = (enough, by.cpu) {
-            cpu.cursors(by.fh, usize::from(self.id)).found.set(cpu.looks.get(), free);
+        let free = self.found(by).unwrap_or_else(|| self.free(by.fh));
+        let enough = free.usable(flags.may_use_reserve(), request.cma()) >= needed;
+        if !enough {
+            self.note_found(by, free);
         }
         enough
+    }
+
+    /// A sum was too small for a request.
+    pub(super) fn note_found(&self, by: By<'_, 'm, impl Platform>, free: Free) {
+        if let Some(cpu) = by.cpu {
+            cpu.cursors(by.fh, usize::from(self.id)).found.set(cpu.looks.get(), free);
+        }
     }
 
     /// Whether a CPU may lease words of a zone: that keeps its mark, whatever lower one the request
@@ -268,35 +154,21 @@ impl<'m> Zone<'m> {
     pub(crate) fn may_lease(
         &self,
         by: By<'_, 'm, impl Platform>,
+        migratetype: usize,
         order: u32,
         flags: AllocFlags,
-        cma: bool,
     ) -> bool {
         !self.is_tight() || {
             let (flags, frames) = (flags & AllocFlags::NO_WATERMARKS, 1 << order.max(6));
-            flags.contains(AllocFlags::NO_WATERMARKS) || self.allows(by, frames, flags, cma, false)
+            self.reserve(by, migratetype, frames, flags).is_some()
         }
-    }
-
-    /// Whether a request for so many frames leaves the zone its mark. HIGHATOMIC frames do not
-    /// count, whatever the flags: for a thread that does not take any.
-    pub(crate) fn leaves_mark(
-        &self,
-        by: By<'_, 'm, impl Platform>,
-        frames: u64,
-        flags: AllocFlags,
-        cma: bool,
-    ) -> bool {
-        // Without a mark what is found is free.
-        self.min_mark(flags) == 0 || self.allows(by, frames, flags, cma, false)
     }
 
     /// Compares the free frames with the marks; a change is told later, at the edge of the API.
     /// `by` a CPU whose request has failed: what it has summed up will do.
     pub(crate) fn update_level(&self, by: By<'_, 'm, impl Platform>) {
         // Mostly what is whole alone says that there is none, and none was told.
-        let plenty = self.high.get().saturating_add(self.error.get());
-        if self.level.get() == 0 && self.wholes() * FRAMES as u64 > plenty {
+        if self.level.get() == 0 && self.wholes() * FRAMES as u64 > self.high.get() {
             return;
         }
         let level_of = |free: u64| {
@@ -313,8 +185,14 @@ impl<'m> Zone<'m> {
             }
         };
         let rough = self.roughly_free();
-        let mut level = level_of(rough.saturating_sub(self.error.get()));
+        let mut level = level_of(rough);
         if level != level_of(rough + self.untold.get()) {
+            // As many lines are looked at as there are CPUs: once for some frames.
+            let far = rough.abs_diff(self.summed_at.get()) >= self.shares.get() / 8;
+            if !far && self.found(by).is_none() {
+                return;
+            }
+            self.summed_at.set(rough);
             let free = self.found(by).unwrap_or_else(|| self.free(by.fh));
             level = level_of(free.all);
         }

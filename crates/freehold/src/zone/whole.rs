@@ -2,7 +2,8 @@
 //!
 //! | step | holds |
 //! |---|---|
-//! | the count of whole blocks, less one, by a compare-exchange | as many bits are set as were claimed; the zone keeps its mark |
+//! | in use as a whole: the zone has granted its frames | the zone keeps its mark |
+//! | the count of whole blocks, less one, by a compare-exchange | as many bits are set as were claimed |
 //! | the lowest bit is cleared, by a compare-exchange | nobody else has that block |
 //! | the metadata of its section is set up | it is one with memory, since its bit was set |
 //!
@@ -11,7 +12,7 @@
 
 use crate::block::Block;
 use crate::block::words::CLASS_WHOLE;
-use crate::block::{BLOCK_ORDER, FRAMES, WORDS};
+use crate::block::{BLOCK_ORDER, WORDS};
 use crate::cpu::by::By;
 use crate::types::section::SECTION_BLOCKS;
 use crate::zone::Zone;
@@ -51,14 +52,19 @@ impl<'m> Zone<'m> {
         in_use: bool,
     ) -> Option<Block<'m>> {
         // A glance first.
-        let allowed = || !in_use || self.allows(by, FRAMES as u64, flags, false, true);
-        if self.wholes() == 0 || !self.claim_wholes(1, allowed) {
+        if self.wholes() == 0 || in_use && !self.grant_blocks(by, 1, flags, true) {
             return None;
         }
         let may_wait = !flags.contains(AllocFlags::NO_LOCK);
-        let found = self.find_whole(by, may_wait);
+        let claimed = self.claim_wholes(1);
+        let found = if claimed { self.find_whole(by, may_wait) } else { None };
         if found.is_none() {
-            self.give_up_wholes(by.fh, 1);
+            if claimed {
+                self.give_up_wholes(by.fh, 1);
+            }
+            if in_use {
+                self.give_back_blocks(by.fh, 1);
+            }
         }
         self.update_mode();
         by.wrote(self, 1);
@@ -110,7 +116,7 @@ impl<'m> Zone<'m> {
         by: By<'_, 'm, impl Platform>,
         bit: u64,
     ) -> Option<Block<'m>> {
-        if !self.claim_wholes(1, || true) {
+        if !self.claim_wholes(1) {
             return None;
         }
         let block = self.take_whole_at(by, bit, true);

@@ -9,6 +9,7 @@
 //! ```text
 //! mod.rs         the machine, and how a model of it is run
 //! leases.rs      a block's words: leases, hands, hints, frees into them
+//! marks.rs       the min mark: allowances, grants, recalls of them
 //! whole.rs       blocks that become whole, are taken whole, are split again; runs of them
 //! doors.rs       a CPU's door: owners, recalls, CPUs that come and go
 //! isolation.rs   ranges that are isolated and taken, memory that comes and goes
@@ -21,6 +22,7 @@
 mod doors;
 mod isolation;
 mod leases;
+mod marks;
 mod whole;
 
 extern crate std;

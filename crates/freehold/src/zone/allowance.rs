@@ -1,0 +1,675 @@
+//! What a CPU may take of a zone without asking it: its allowance.
+//!
+//! ```text
+//! what is free      the zone's own count and all CPUs' allowances
+//! the zone's count  granted by compare-exchange, as long as the rest keeps the mark
+//! an allowance      never below 0; changed by plain stores, by a thread inside the CPU's state
+//! ```
+//!
+//! | | the CPU's allowance | the zone's own count |
+//! |---|---|---|
+//! | frames are freed into a word | grows | |
+//! | it has grown beyond [`most`](crate::cpu::state::CpuState::most) | down to the next grant | grows |
+//! | frames are taken out of a word | shrinks | |
+//! | it would be below 0 | what is missing, and the next grant | shrinks, or refuses: the frames go back |
+//!
+//! The zone's own count is a lower bound, since no allowance is below 0. A grant that leaves the
+//! mark leaves it whatever other CPUs do meanwhile: what they may take was granted before. So no
+//! request passes the mark, and none has to add up what all CPUs have.
+//!
+//! A grant is what is left above the mark, divided by twice the CPUs online, and a CPU keeps up to
+//! two of what it frees. Down at the mark a grant is 0, and every frame is a compare-exchange.
+//!
+//! Where only what other CPUs may take is missing, one [recall](crate::cpu::recall) has them tell.
+//! A request that may not wait adds up instead, and counts on it: **it may pass its mark by what
+//! other CPUs take of their allowances at that moment**.
+//!
+//! Frames are of three kinds, since not every request may use each: ordinary ones, whole blocks
+//! among them; HIGHATOMIC; CMA. A thread that takes frames while their block changes its kind
+//! counts them for the old one, so that one kind may have too many for good and the other less than
+//! none. Only their sum is exact.
+
+use super::Zone;
+use super::counters::Free;
+use crate::alloc::watch::ANY;
+use crate::block::tag::{HIGH_ATOMIC, TYPES, Tag};
+use crate::block::{Block, FRAMES};
+use crate::cpu::by::By;
+use crate::cpu::state::CpuState;
+use crate::primitive::{AtomicU64, Count, Ordering, Relaxed};
+use crate::{AllocFlags, Freehold, Platform};
+
+pub(crate) const KINDS: usize = 3;
+/// Of the three ordinary migratetypes, and whole blocks.
+pub(crate) const ORDINARY: usize = 0;
+pub(crate) const RESERVED: usize = 1;
+pub(crate) const CMA_KIND: usize = 2;
+
+/// The kind of a block's frames, by its migratetype.
+pub(crate) const fn kind_of(migratetype: usize) -> usize {
+    migratetype.saturating_sub(HIGH_ATOMIC - 1)
+}
+
+/// What is asked of a zone.
+#[derive(Clone, Copy)]
+struct Ask {
+    kind: usize,
+    frames: u64,
+    /// So many frames of those kinds that count have to be left; 0: nothing is asked.
+    mark: u64,
+    /// Free HIGHATOMIC frames count.
+    reserves: bool,
+}
+
+/// Frames that a thread outside every CPU's state has been granted, for as long as this lives: what
+/// it takes meanwhile the zone's count loses once more.
+pub(crate) struct Granted<'z, 'm> {
+    zone: &'z Zone<'m>,
+    kind: usize,
+    frames: u64,
+}
+
+impl Drop for Granted<'_, '_> {
+    fn drop(&mut self) {
+        if self.frames != 0 {
+            self.zone.add_free(self.kind, self.frames);
+        }
+    }
+}
+
+impl<'m> Zone<'m> {
+    /// Frames of a kind have come, and are nobody's allowance.
+    pub(crate) fn add_free(&self, kind: usize, frames: u64) {
+        // SeqCst: whether somebody watches for it is read next.
+        self.free[kind].fetch_add(frames, Ordering::SeqCst);
+    }
+
+    /// Frames of a kind are gone, or have been granted, whatever the mark.
+    fn sub_free(&self, kind: usize, frames: u64) {
+        // SeqCst: a thread that counts on the sum of several counts reads the others next.
+        self.free[kind].fetch_sub(frames, Ordering::SeqCst);
+    }
+
+    /// A block with so many free frames has got another kind.
+    pub(crate) fn change_kind(&self, frames: u64, from: usize, to: usize) {
+        self.sub_free(from, frames);
+        self.add_free(to, frames);
+    }
+
+    fn count(&self, kind: usize) -> i64 {
+        // SeqCst: of two that each take from one kind and then read the other one sees both.
+        self.free[kind].load(Ordering::SeqCst) as i64
+    }
+
+    /// What counts for a request besides the frames of the kind that it takes, a number that may be
+    /// below 0: see the module's documentation.
+    fn beside(&self, ask: Ask) -> i64 {
+        let reserved = self.count(RESERVED);
+        // No more than HIGHATOMIC blocks can have.
+        let there = reserved.clamp(0, (self.high_atomic_blocks.get() * FRAMES as u64) as i64);
+        let strange = reserved - there;
+        let others = match ask.kind {
+            CMA_KIND => self.count(ORDINARY),
+            _ => self.count(CMA_KIND).min(0),
+        };
+        strange + others + if ask.reserves { there } else { 0 }
+    }
+
+    /// How many frames a request may still take of that kind, by the zone's own count; below 0
+    /// where the mark is passed already.
+    fn rest(&self, ask: Ask) -> i64 {
+        let mark = ask.mark.min(i64::MAX as u64) as i64;
+        (self.count(ask.kind) + self.beside(ask)).saturating_sub(mark)
+    }
+
+    /// Grants what is asked for, and up to `more` besides; how many. `None` where the zone would not
+    /// keep the mark.
+    fn grant(&self, ask: Ask, more: u64) -> Option<u64> {
+        if ask.mark == 0 {
+            self.sub_free(ask.kind, ask.frames + more);
+            return Some(ask.frames + more);
+        }
+        let own = &self.free[ask.kind];
+        loop {
+            // Relaxed: the exchange checks it.
+            let seen = own.get();
+            let mark = ask.mark.min(i64::MAX as u64) as i64;
+            let left = (seen as i64 + self.beside(ask)).saturating_sub(mark);
+            let spare = left.saturating_sub_unsigned(ask.frames);
+            if spare < 0 {
+                return None;
+            }
+            let frames = ask.frames + more.min(spare as u64 / 2);
+            // SeqCst: as in `count`. Relaxed on failure: it is read again.
+            let granted = own.compare_exchange_weak(
+                seen,
+                seen.wrapping_sub(frames),
+                Ordering::SeqCst,
+                Ordering::Relaxed,
+            );
+            if granted.is_err() {
+                continue;
+            }
+            // Of several kinds each is granted by itself: of two that take the last frames the
+            // later one sees that there are too few, and looks again.
+            let alone = ask.kind == ORDINARY && !ask.reserves;
+            if alone || self.rest(Ask { frames: 0, ..ask }) >= 0 {
+                return Some(frames);
+            }
+            self.add_free(ask.kind, frames);
+        }
+    }
+
+    /// [`grant`](Self::grant) for a thread that may not wait until others have told: it counts on
+    /// what they have. `own` of that is the thread's already.
+    fn grant_by_sum(&self, by: By<'_, 'm, impl Platform>, ask: Ask, own: u64) -> bool {
+        let needed = ask.mark.saturating_add(own);
+        let usable = |free: Free| free.usable(ask.reserves, ask.kind == CMA_KIND);
+        if self.found(by).is_some_and(|free| usable(free) < needed.saturating_add(ask.frames)) {
+            return false;
+        }
+        // Before the sum: of two one sees what the other takes.
+        self.sub_free(ask.kind, ask.frames);
+        let free = self.free(by.fh);
+        let enough = usable(free) >= needed;
+        if !enough {
+            self.add_free(ask.kind, ask.frames);
+            self.note_found(by, Free { all: free.all + ask.frames, ..free });
+        }
+        enough
+    }
+
+    /// The largest allowance that a CPU is granted now, or keeps of what it frees. None while every
+    /// frame counts for somebody.
+    pub(crate) fn next_grant(&self, fh: &Freehold<'m, impl Platform>) -> u64 {
+        let (fold, min) = (self.fold.get(), self.min.get());
+        if min == 0 {
+            return fold;
+        }
+        let rest = self.rest(Ask { kind: ORDINARY, frames: 0, mark: min, reserves: false });
+        if rest <= 0 || fh.is_failing() || fh.watch.is_for(ANY) {
+            return 0;
+        }
+        (rest as u64 / self.shares.get().max(1)).min(fold)
+    }
+
+    /// Makes sure that so many frames of blocks of that type may be taken under the mark of these
+    /// flags, before they are looked for: `None` where the zone would not keep it. What is taken in
+    /// the end is paid for by [`Block::pay`], by the min mark.
+    pub(crate) fn reserve<'z>(
+        &'z self,
+        by: By<'_, 'm, impl Platform>,
+        migratetype: usize,
+        frames: u64,
+        flags: AllocFlags,
+    ) -> Option<Granted<'z, 'm>> {
+        let (kind, mark) = (kind_of(migratetype), self.min_mark(flags));
+        let nothing = Granted { zone: self, kind, frames: 0 };
+        // Without a mark what is found is free.
+        if self.min.get() == 0 || kind == RESERVED {
+            return Some(nothing);
+        }
+        let own = by.cpu.map(|cpu| &cpu.counts_of(by.fh, usize::from(self.id))[migratetype]);
+        let has = own.map_or(0, |own| own.get());
+        let missing = frames.saturating_sub(has);
+        let ask = Ask { kind, frames: missing, mark, reserves: false };
+        let lowered = mark < self.min.get();
+        if missing == 0 || own.is_some() && !lowered && self.rest(ask) >= missing as i64 {
+            return Some(nothing);
+        }
+        let may_count = own.is_none() || flags.contains(AllocFlags::NO_LOCK);
+        if (own.is_some() && !lowered || self.grant(ask, 0).is_none())
+            && !(may_count && self.grant_by_sum(by, ask, has))
+        {
+            return None;
+        }
+        by.wrote(self, 1);
+        match own {
+            Some(own) => {
+                own.add(missing);
+                Some(nothing)
+            }
+            None => Some(Granted { frames: missing, ..nothing }),
+        }
+    }
+
+    /// Whether so many whole blocks may be handed out as such, under the mark of these flags: their
+    /// frames do not count any more. HIGHATOMIC frames count if `reserves` and the flags say so.
+    pub(crate) fn grant_blocks(
+        &self,
+        by: By<'_, 'm, impl Platform>,
+        blocks: u64,
+        flags: AllocFlags,
+        reserves: bool,
+    ) -> bool {
+        let ask = Ask {
+            kind: ORDINARY,
+            frames: blocks * FRAMES as u64,
+            mark: self.min_mark(flags),
+            reserves: reserves && flags.may_use_reserve(),
+        };
+        let may_count = by.cpu.is_none() || flags.contains(AllocFlags::NO_LOCK);
+        let granted = self.grant(ask, 0).is_some()
+            || by.cpu.is_some_and(|cpu| cpu.tell_all(by.fh)) && self.grant(ask, 0).is_some()
+            || may_count && self.grant_by_sum(by, ask, 0);
+        if granted {
+            by.wrote(self, 1);
+        }
+        granted
+    }
+
+    /// Whole blocks that were granted are not taken.
+    pub(crate) fn give_back_blocks(&self, fh: &Freehold<'m, impl Platform>, blocks: u64) {
+        self.add_free(ORDINARY, blocks * FRAMES as u64);
+        fh.watch.came(ANY);
+    }
+
+    /// Whether a request that takes such frames leaves the zone its mark, by the zone's own count
+    /// and that CPU's allowance. A glance: it is what is taken that is paid for.
+    pub(crate) fn leaves_mark(
+        &self,
+        by: By<'_, 'm, impl Platform>,
+        migratetype: usize,
+        frames: u64,
+        flags: AllocFlags,
+    ) -> bool {
+        let (kind, mark) = (kind_of(migratetype), self.min_mark(flags));
+        let own =
+            by.cpu.map_or(0, |cpu| cpu.counts_of(by.fh, usize::from(self.id))[migratetype].get());
+        let missing = frames.saturating_sub(own);
+        let rest = || self.rest(Ask { kind, frames: 0, mark, reserves: false });
+        mark == 0 || missing == 0 || kind == RESERVED || rest() >= missing as i64
+    }
+
+    /// A CPU has taken more of that type than it was allowed: what is missing is granted, or it has
+    /// to put the last `frames` back.
+    fn top_up(
+        &self,
+        by: By<'_, 'm, impl Platform>,
+        counts: &[AtomicU64; 8],
+        migratetype: usize,
+        frames: u64,
+    ) -> bool {
+        let (own, kind) = (&counts[migratetype], kind_of(migratetype));
+        if kind == ORDINARY {
+            // What it may take of another ordinary type will do.
+            for other in counts[..HIGH_ATOMIC].iter().filter(|other| (other.get() as i64) > 0) {
+                let moved = other.get().min((own.get() as i64).min(0).unsigned_abs());
+                other.sub(moved);
+                own.add(moved);
+            }
+        }
+        let missing = (own.get() as i64).min(0).unsigned_abs();
+        if missing == 0 {
+            return true;
+        }
+        // The reserve is there to be used.
+        let reserved = kind == RESERVED;
+        let mark = if reserved { 0 } else { self.min.get() };
+        let more = if reserved { 0 } else { self.next_grant(by.fh) };
+        let granted = self.grant(Ask { kind, frames: missing, mark, reserves: false }, more);
+        own.add(granted.unwrap_or(frames));
+        by.wrote(self, 1);
+        self.update_mode();
+        granted.is_some()
+    }
+
+    /// Tells the zone of what a CPU is allowed beyond `keep` of each type; whether there was any.
+    fn take_back(&self, counts: &[AtomicU64; 8], keep: u64) -> bool {
+        let mut told = false;
+        for (migratetype, own) in counts[..TYPES].iter().enumerate() {
+            let frames = own.get();
+            if frames > keep {
+                own.set(keep);
+                self.add_free(kind_of(migratetype), frames - keep);
+                told = true;
+            }
+        }
+        told
+    }
+}
+
+impl<'m> Block<'m> {
+    /// Frames came into a word of a block, or, as a number that wraps, did not in the end.
+    #[inline(always)]
+    pub(crate) fn count_free(self, by: By<'_, 'm, impl Platform>, tag: Tag, frames: u64) {
+        match by.cpu {
+            Some(cpu) if tag.zone() == cpu.home_zone.get() as usize => {
+                cpu.allowance[tag.migratetype()].add(frames);
+            }
+            _ => self.count_free_elsewhere(by, tag, frames),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn count_free_elsewhere(self, by: By<'_, 'm, impl Platform>, tag: Tag, frames: u64) {
+        let (zone, migratetype) = (&by.fh.zones[tag.zone() % by.fh.zones.len()], tag.migratetype());
+        match by.cpu {
+            Some(cpu) => {
+                let counts = &cpu.cursors(by.fh, usize::from(zone.id)).allowance;
+                counts[migratetype].add(frames);
+                let (keep, now) = (zone.next_grant(by.fh), counts[migratetype].get() as i64);
+                if now < 0 {
+                    // A free that was refused, of which the zone was told already.
+                    counts[migratetype].set(0);
+                    zone.sub_free(kind_of(migratetype), now.unsigned_abs());
+                } else if now > 2 * keep as i64 {
+                    zone.take_back(counts, keep);
+                    by.fh.watch.came(ANY);
+                    by.wrote(zone, 1);
+                    zone.update_mode();
+                }
+            }
+            None => {
+                zone.add_free(kind_of(migratetype), frames);
+                by.fh.watch.came(ANY);
+                zone.update_mode();
+            }
+        }
+    }
+
+    /// Frames were taken out of a word of a block. Whether that leaves the zone its mark: otherwise
+    /// they have to go back, and nothing was counted. A thread outside every CPU's state has
+    /// [reserved](Zone::reserve) them before.
+    #[inline(always)]
+    pub(crate) fn pay(self, by: By<'_, 'm, impl Platform>, tag: Tag, frames: u64) -> bool {
+        match by.cpu {
+            Some(cpu) if tag.zone() == cpu.home_zone.get() as usize => {
+                cpu.pay(by.fh, tag.migratetype(), frames)
+            }
+            _ => self.pay_elsewhere(by, tag, frames),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn pay_elsewhere(self, by: By<'_, 'm, impl Platform>, tag: Tag, frames: u64) -> bool {
+        let (zone, migratetype) = (&by.fh.zones[tag.zone() % by.fh.zones.len()], tag.migratetype());
+        let Some(cpu) = by.cpu else {
+            zone.sub_free(kind_of(migratetype), frames);
+            zone.update_mode();
+            return true;
+        };
+        let counts = &cpu.cursors(by.fh, usize::from(zone.id)).allowance;
+        counts[migratetype].sub(frames);
+        counts[migratetype].get() as i64 >= 0 || zone.top_up(by, counts, migratetype, frames)
+    }
+}
+
+impl<'m> CpuState<'m> {
+    /// [`Block::pay`] for frames of the home zone.
+    #[inline(always)]
+    pub(crate) fn pay(
+        &self,
+        fh: &Freehold<'m, impl Platform>,
+        migratetype: usize,
+        frames: u64,
+    ) -> bool {
+        let own = &self.allowance[migratetype];
+        let left = own.get().wrapping_sub(frames);
+        own.set(left);
+        left as i64 >= 0 || self.pay_by_zone(fh, migratetype, frames)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn pay_by_zone(
+        &self,
+        fh: &Freehold<'m, impl Platform>,
+        migratetype: usize,
+        frames: u64,
+    ) -> bool {
+        let zone = &fh.zones[self.home_zone.get() as usize];
+        let paid = zone.top_up(fh.by(self), &self.allowance, migratetype, frames);
+        self.set_most(fh, zone.next_grant(fh));
+        paid
+    }
+
+    /// What it may take of a zone, by migratetype.
+    fn counts_of(&self, fh: &Freehold<'m, impl Platform>, zone: usize) -> &[AtomicU64; 8] {
+        if zone == self.home_zone.get() as usize {
+            &self.allowance
+        } else {
+            &self.cursors(fh, zone).allowance
+        }
+    }
+
+    /// Twice a grant: so a CPU that frees and allocates in turn asks seldom.
+    fn set_most(&self, fh: &Freehold<'m, impl Platform>, grant: u64) {
+        if self.most.get() == 2 * grant {
+            return;
+        }
+        // SeqCst, both: a request that is about to fail counts itself and then writes 0 here. One
+        // of the two sees the other.
+        self.most.store(2 * grant, Ordering::SeqCst);
+        if fh.is_failing() {
+            self.most.store(0, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether the zone is to be told of what this CPU has freed of a type.
+    #[inline(always)]
+    pub(crate) fn is_to_tell(&self, migratetype: usize) -> bool {
+        self.allowance[migratetype].get() > self.most.get()
+    }
+
+    /// Tells the home zone of all but the next grant, after a free into words of that type, if it is
+    /// time.
+    #[inline(always)]
+    pub(crate) fn tell_after_free(&self, fh: &Freehold<'m, impl Platform>, migratetype: usize) {
+        if self.is_to_tell(migratetype) {
+            self.tell(fh);
+        }
+    }
+
+    /// [`tell_after_free`](Self::tell_after_free) of whatever type, at the end of a request.
+    pub(crate) fn tell_if_many(&self, fh: &Freehold<'m, impl Platform>) {
+        if (0..TYPES).any(|migratetype| self.is_to_tell(migratetype)) {
+            self.tell(fh);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn tell(&self, fh: &Freehold<'m, impl Platform>) {
+        let zone = &fh.zones[self.home_zone.get() as usize];
+        let keep = zone.next_grant(fh);
+        if zone.take_back(&self.allowance, keep) {
+            fh.watch.came(ANY);
+            fh.by(self).wrote(zone, 1);
+            zone.update_mode();
+        }
+        self.set_most(fh, keep);
+    }
+
+    /// Tells all zones of all that this CPU may take; whether there was anything.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn tell_all(&self, fh: &Freehold<'m, impl Platform>) -> bool {
+        let mut any = false;
+        for (z, zone) in fh.zones.iter().enumerate() {
+            let away = zone.take_back(&self.cursors(fh, z).allowance, 0);
+            let home = z == self.home_zone.get() as usize && zone.take_back(&self.allowance, 0);
+            if away || home {
+                any = true;
+                fh.watch.came(ANY);
+                fh.by(self).wrote(zone, 1);
+                zone.update_mode();
+            }
+        }
+        let home = &fh.zones[self.home_zone.get() as usize];
+        self.set_most(fh, home.next_grant(fh));
+        any
+    }
+
+    /// Whether it may take anything of any zone; by a glance.
+    pub(crate) fn may_take_any(&self, fh: &Freehold<'m, impl Platform>) -> bool {
+        self.all_counts(fh).any(|own| own.get() != 0)
+    }
+
+    /// Whether it has taken more than it was allowed, which nobody has outside its state.
+    pub(crate) fn is_overdrawn(&self, fh: &Freehold<'m, impl Platform>) -> bool {
+        self.all_counts(fh).any(|own| (own.get() as i64) < 0)
+    }
+
+    /// All that it may take, by zone and type.
+    fn all_counts<'a>(
+        &'a self,
+        fh: &'a Freehold<'m, impl Platform>,
+    ) -> impl Iterator<Item = &'a AtomicU64> {
+        let zones = (0..fh.zones.len()).map(|z| &self.cursors(fh, z).allowance);
+        zones.chain([&self.allowance]).flatten()
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    extern crate std;
+
+    use std::vec::Vec;
+
+    use crate::primitive::Relaxed;
+    use crate::tests::testing::{Machine, machine};
+    use crate::{AllocError, AllocFlags, CpuId, Migratetype, Order, Pfn, Request};
+
+    const MOVABLE: usize = Migratetype::Movable as usize;
+    const FRAMES: u64 = 1 << 14;
+    const MIN: u64 = 800;
+
+    fn movable(flags: AllocFlags) -> Request {
+        Request::new(Order::ZERO, Migratetype::Movable).flags(flags)
+    }
+
+    /// A machine all of whose frames down to `left` above the mark are in use.
+    fn nearly_full(cpus: u16, left: u64) -> (Machine, Vec<Pfn>) {
+        let fh = machine(cpus, FRAMES);
+        fh.set_watermarks(0, MIN, MIN, MIN).unwrap();
+        let take = |_| fh.on(CpuId::new(0)).alloc(movable(AllocFlags::empty())).unwrap();
+        let frames = (0..FRAMES - MIN - left).map(take).collect();
+        (fh, frames)
+    }
+
+    /// How many single frames CPU 0 gets.
+    fn all_of(fh: &Machine, flags: AllocFlags) -> u64 {
+        core::iter::from_fn(|| fh.on(CpuId::new(0)).alloc(movable(flags)).ok()).count() as u64
+    }
+
+    /// As many lines are looked at for a sum as there are CPUs.
+    #[test]
+    fn no_step_near_the_mark_sums_up_what_cpus_have() {
+        for left in [0, 1, 40, 3000] {
+            let (fh, mut frames) = nearly_full(64, left);
+            let zone = &fh.zones[0];
+            assert!(zone.is_tight());
+            let before = zone.counters.sums.get();
+            let steps = frames.len();
+            for step in 0..steps {
+                let cpu = fh.on(CpuId::new((step % 3) as u16));
+                cpu.free(frames.swap_remove(step * 7919 % frames.len()), Order::ZERO).unwrap();
+                frames.push(cpu.alloc(movable(AllocFlags::empty())).unwrap());
+            }
+            let sums = zone.counters.sums.get() - before;
+            assert!(sums * 50 <= steps as u64, "{left} left: {sums} in {steps} steps");
+        }
+    }
+
+    /// What other CPUs have freed and keep to themselves is asked for, and what they have in hand
+    /// stays there.
+    #[test]
+    fn what_other_cpus_may_take_is_found_and_their_hands_stay() {
+        let (fh, frames) = nearly_full(8, 300);
+        let others = || (1..8).map(CpuId::new);
+        for (cpu, frames) in others().zip(frames.chunks(40)) {
+            fh.on(cpu).alloc(movable(AllocFlags::empty())).unwrap();
+            for &frame in frames.iter().step_by(9) {
+                fh.on(cpu).free(frame, Order::ZERO).unwrap();
+            }
+        }
+        let held = || others().map(|cpu| fh.cpus[cpu.index()].leases.held()).collect::<Vec<_>>();
+        let before = held();
+        assert!(before.iter().all(|&slots| slots != 0));
+        let kept = |cpu: &CpuId| fh.cpus[cpu.index()].allowance[MOVABLE].get() != 0;
+        assert!(others().any(|cpu| kept(&cpu)), "nobody keeps anything to itself");
+        // Down to what the others have, and one more.
+        while fh.zones[0].free[super::ORDINARY].get() > MIN {
+            fh.on(CpuId::new(0)).alloc(movable(AllocFlags::empty())).unwrap();
+        }
+        fh.on(CpuId::new(0)).flush().unwrap();
+        fh.on(CpuId::new(0)).alloc(movable(AllocFlags::empty())).unwrap();
+        assert_eq!(held(), before);
+        assert!(!others().any(|cpu| kept(&cpu)));
+        all_of(&fh, AllocFlags::empty());
+        assert_eq!(fh.zones[0].free(&fh).all, MIN);
+        fh.validate().unwrap();
+    }
+
+    /// Each kind of request takes what is above its own mark, whoever has the frames.
+    #[test]
+    fn each_mark_is_kept_to_the_frame() {
+        let marks = [
+            (AllocFlags::empty(), MIN),
+            (AllocFlags::MIN_RESERVE, MIN / 2),
+            (AllocFlags::NON_BLOCK, MIN - MIN / 4),
+            (AllocFlags::OOM, MIN / 2),
+            (AllocFlags::NO_LOCK, MIN),
+            (AllocFlags::NO_LOCK | AllocFlags::MIN_RESERVE, MIN / 2),
+            (AllocFlags::NO_WATERMARKS, 0),
+        ];
+        for (flags, mark) in marks {
+            let (fh, frames) = nearly_full(4, 200);
+            // Some of it is what CPU 1 may take.
+            fh.cpus[1].most.set(64);
+            for &frame in frames.iter().step_by(97).take(30) {
+                fh.on(CpuId::new(1)).free(frame, Order::ZERO).unwrap();
+            }
+            fh.on(CpuId::new(0)).flush().unwrap();
+            all_of(&fh, flags);
+            assert_eq!(fh.zones[0].free(&fh).all, mark, "{flags:?}");
+            fh.validate().unwrap();
+        }
+    }
+
+    /// A thread in no CPU's state, too, takes what is above its mark.
+    #[test]
+    fn an_interrupt_keeps_its_mark_to_the_frame() {
+        for (flags, mark) in [(AllocFlags::empty(), MIN), (AllocFlags::MIN_RESERVE, MIN / 2)] {
+            let (fh, frames) = nearly_full(2, 100);
+            fh.cpus[1].most.set(64);
+            for &frame in frames.iter().step_by(97).take(30) {
+                fh.on(CpuId::new(1)).free(frame, Order::ZERO).unwrap();
+            }
+            fh.on(CpuId::new(0)).flush().unwrap();
+            let request = movable(flags | AllocFlags::NO_LOCK);
+            let alloc = || fh.outside().alloc(CpuId::new(0), &request);
+            while alloc().is_ok() {}
+            assert_eq!(alloc(), Err(AllocError::WouldBlock));
+            assert_eq!(fh.zones[0].free(&fh).all, mark, "{flags:?}");
+            fh.validate().unwrap();
+        }
+    }
+
+    /// A run that is not to be had costs no allowance, and no mark.
+    #[test]
+    fn requests_that_find_no_run_leave_the_counts_as_they_were() {
+        let (fh, frames) = nearly_full(2, 0);
+        for &frame in frames.iter().step_by(2).take(2000) {
+            fh.on(CpuId::new(0)).free(frame, Order::ZERO).unwrap();
+        }
+        fh.drain_all();
+        let free = fh.zones[0].free(&fh).all;
+        for order in 3..9 {
+            for flags in [AllocFlags::empty(), AllocFlags::NO_LOCK, AllocFlags::OOM] {
+                let request = Request::new(Order::new(order).unwrap(), Migratetype::Movable);
+                let take = || fh.on(CpuId::new(0)).alloc(request.flags(flags)).ok();
+                let all: Vec<Pfn> = core::iter::from_fn(take).collect();
+                for pfn in all {
+                    fh.on(CpuId::new(0)).free(pfn, request.order()).unwrap();
+                }
+            }
+        }
+        fh.drain_all();
+        assert_eq!(fh.zones[0].free(&fh).all, free);
+        fh.validate().unwrap();
+    }
+}
