@@ -286,7 +286,11 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
             if let Some(pfn) = self.fh.look_beside_movers(look) {
                 return Ok(pfn);
             }
-            if asked == 0 && !self.fh.would_ask(self.id, wanted) {
+            // What has come out of a hand since has ended the generation.
+            let all_seen = asked == 0
+                && !self.fh.would_ask(self.id, wanted)
+                && self.fh.watch.goes_on(generation);
+            if all_seen {
                 break;
             }
         }

@@ -51,6 +51,10 @@ impl<'m, P: Platform> Freehold<'m, P> {
     ) -> Result<(), AllocError> {
         self.zone_of_range(range)?;
         let isolated = Isolated::new(self, range)?;
+        // Somebody may be a few steps from putting frames of it back. What one has who is stopped
+        // there counts as in use.
+        self.recall_where(None, |cpu| cpu.door.is_occupied());
+        self.wait_for_movers();
         isolated.empty(range, &mut migrate)?;
         let taken = isolated.take(range);
         drop(isolated);

@@ -492,9 +492,9 @@ mod tests {
         let block = FrameRange::new(Pfn::new(0), 512).unwrap();
         let mark = fh.zones[0].moving(fh.outside(), 5);
         assert_eq!(fh.remove_memory(block), Err(HotplugError::Busy { pfn: Pfn::new(0) }));
+        drop(mark);
         fh.validate().unwrap();
         assert_eq!(fh.zone_stats(0).unwrap().free, 2048);
-        drop(mark);
         fh.remove_memory(block).unwrap();
         fh.validate().unwrap();
     }

@@ -253,6 +253,6 @@ impl<P: Platform> Drop for Isolated<'_, '_, P> {
 }
 
 /// The numbers of the blocks that a range touches.
-pub(crate) fn blocks_of(range: FrameRange) -> impl Iterator<Item = u64> {
+pub(crate) fn blocks_of(range: FrameRange) -> core::ops::Range<u64> {
     range.start.get() >> 9..range.end.get().div_ceil(FRAMES as u64)
 }

@@ -42,8 +42,13 @@ impl<P: Platform> Freehold<'_, P> {
     pub fn restore(&self, range: FrameRange) {
         for span in self.zones.iter().map(|zone| zone.span) {
             let start = range.start.max(span.start);
-            let blocks = FrameRange { start, end: range.end.min(span.end).max(start) };
-            blocks_of(blocks).for_each(|number| Isolated::restore(self, number));
+            let blocks = blocks_of(FrameRange { start, end: range.end.min(span.end).max(start) });
+            // What is not set up is not isolated.
+            let mut at = blocks.start;
+            while let Some(number) = self.map.next_set_up(at, blocks.end) {
+                Isolated::restore(self, number);
+                at = number + 1;
+            }
         }
         self.tell_pressure();
     }
@@ -189,6 +194,20 @@ mod tests {
         assert_eq!(over, Err(AllocError::BadRange { pfn: next }));
         assert_eq!(fh.take_free(range(block, block)), Err(AllocError::ZeroLength));
         assert_eq!(count(fh.take_free(range(1 << 30, (1 << 30) + 1))), 0);
+    }
+
+    /// All that there may be: it ends, and takes as long as there is metadata.
+    #[test]
+    fn everything_may_be_restored_at_once() {
+        let (fh, used) = with_holes();
+        let block = range(used[0].get() & !511, (used[0].get() & !511) + 512);
+        fh.isolate(block).unwrap();
+        fh.restore(range(0, u64::MAX));
+        fh.isolate(block).unwrap();
+        fh.restore(range(0, 0));
+        assert!(fh.isolate(block).is_err(), "nothing was to be restored");
+        fh.restore(block);
+        fh.validate().unwrap();
     }
 
     #[test]

@@ -12,6 +12,8 @@ mod loom_pairs;
 pub(crate) mod loom_tests;
 #[cfg(loom)]
 mod loom_wrong_frees;
+#[cfg(not(any(loom, shuttle)))]
+mod lost_races;
 #[cfg(shuttle)]
 mod shuttle_tests;
 #[cfg(not(any(loom, shuttle)))]

@@ -43,9 +43,9 @@ impl Drop for Moving<'_> {
 
 /// What the marks of all zones say.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Moves {
+pub(crate) struct Moves {
     begun: u64,
-    at_it: u64,
+    pub(crate) at_it: u64,
 }
 
 impl<'m> Zone<'m> {
@@ -64,7 +64,8 @@ impl<'m> Zone<'m> {
 }
 
 impl<P: Platform> Freehold<'_, P> {
-    fn moves(&self) -> Moves {
+    /// The sum of all marks.
+    pub(crate) fn moves(&self) -> Moves {
         let marks = self.zones.iter().flat_map(|zone| &zone.outside);
         let none = Moves { begun: 0, at_it: 0 };
         marks.fold(none, |sum, mark| {
