@@ -14,6 +14,8 @@ pub(crate) mod loom_tests;
 mod loom_wrong_frees;
 #[cfg(not(any(loom, shuttle)))]
 mod lost_races;
+#[cfg(not(any(loom, shuttle)))]
+mod nested_stops;
 #[cfg(shuttle)]
 mod shuttle_tests;
 #[cfg(not(any(loom, shuttle)))]

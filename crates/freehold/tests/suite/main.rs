@@ -15,11 +15,11 @@ mod byte_histories;
 mod each_call_alone;
 mod histories_of_audits;
 mod how_many_histories;
+mod large_machines;
 #[allow(unreachable_pub)]
 mod length;
 mod misuse;
 mod misuse_places;
-mod owner_paths;
 mod placement;
 #[cfg(feature = "debug-poison")]
 mod poison;
