@@ -101,18 +101,6 @@ impl<'a, 'm, P: Platform, D: Door<'m>> Handle<'a, 'm, P, D> {
         self.fh.freeing(inside.as_ref()).range(range)
     }
 
-    /// Whether [`free_range`](Self::free_range) would refuse these frames now, and why; changes
-    /// nothing. For callers that do something to memory before they free it, which must not happen
-    /// to frames of somebody else. Takes a step for each word of 64 frames.
-    ///
-    /// # Errors
-    ///
-    /// See [`FreeError`]. A free that comes in between this call and the caller's is not seen.
-    pub fn check_free(&self, range: FrameRange) -> Result<(), FreeError> {
-        let inside = self.enter_to_free()?;
-        self.fh.freeing(inside.as_ref()).check(range)
-    }
-
     /// Frees those frames of a range for which `last_reference` says so, in maximal runs; returns
     /// how many were kept. Each frame is asked about once, in rising order.
     ///

@@ -42,14 +42,6 @@ impl<'m, P: Platform> Freehold<'m, P> {
         Some((leased + kept * FRAMES as u64, u64::from(state.leases.limit()) * 64))
     }
 
-    /// The CPU that leases the word of a frame, and may have it in hand; `None` where nobody does,
-    /// or there is no frame.
-    #[must_use]
-    pub fn holder_of(&self, pfn: Pfn) -> Option<CpuId> {
-        let block = self.map.locate(pfn.get())?;
-        block.lessee_of((pfn.get() / 64) as usize % WORDS)
-    }
-
     /// Sums over all CPUs and zones. Takes no lock; does not walk.
     #[must_use]
     pub fn totals(&self) -> Totals {

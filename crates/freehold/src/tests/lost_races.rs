@@ -1,5 +1,5 @@
 //! Frames that are on the way while somebody is about to fail: each call that looks for them is
-//! interrupted at each of its steps by who has them.
+//! interrupted at each of its steps by the call that has them.
 
 extern crate std;
 
@@ -121,7 +121,7 @@ fn a_range_is_had_beside_frames_on_the_way() {
 }
 
 /// All free frames are those of a block that stops being HIGHATOMIC. A request at each step finds
-/// them, or waits for who is at it, or the block is HIGHATOMIC still.
+/// them, or waits for the call that is at it, or the block is HIGHATOMIC still.
 #[test]
 fn no_request_fails_beside_a_reserve_that_is_being_given_up() {
     let mut waited = 0;
@@ -134,7 +134,7 @@ fn no_request_fails_beside_a_reserve_that_is_being_given_up() {
         let block = fh.map.locate(pfn.get()).unwrap();
         assert!(block.retype(fh.outside(), block.head.tag.get(), HIGH_ATOMIC));
         fh.zones[0].high_atomic_blocks.add_shared(1);
-        // The bits of the rows that it was in are cleared by who meets them.
+        // The bits of the rows that it was in are cleared by a search that meets them.
         fh.on(CpuId::new(1)).alloc(movable(0)).unwrap_err();
         host.turns.store(0, Ordering::Relaxed);
         let request = move || {

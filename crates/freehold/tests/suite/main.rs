@@ -8,7 +8,6 @@
 mod byte_history;
 mod common;
 
-mod before_a_request_fails;
 mod board;
 mod boot;
 mod byte_histories;
