@@ -87,32 +87,33 @@ impl<'m, P: Platform> Freehold<'m, P> {
             self.barrier().heavy_barrier();
         }
         self.cpus.iter().for_each(|cpu| cpu.door.await_owner(|| self.platform.relax()));
-        let result = self.walk();
+        let result = walk(self);
         self.cpus.iter().for_each(|cpu| cpu.door.leave_intruder());
         result
     }
+}
 
-    fn walk(&self) -> Result<(), Violation> {
-        let mut in_hand = 0;
-        for block in self.map.all() {
-            block.check_frames(self)?;
-            block.check_place(self)?;
-            in_hand += u64::from(block.head.tag.get().has(IN_HAND));
-        }
-        self.cpus.iter().try_for_each(|cpu| cpu.check_leases(&self.map))?;
-        let kept = self.cpus.iter().flat_map(|cpu| &cpu.kept).filter(|kept| !kept.is_none()).count()
-            as u64;
-        expect(0, "blocks that CPUs keep and blocks in a hand differ", kept, in_hand)?;
-        let holding = self.cpus.iter().filter(|cpu| cpu.holds.get()).count() as u64;
-        expect(0, "CPUs that say so hold something", holding, self.holding.0.get())?;
-        for cpu in self.cpus.iter().filter(|cpu| !cpu.holds.get()) {
-            expect(0, "a CPU that says it holds nothing does", u64::from(cpu.is_empty(self)), 1)?;
-        }
-        let moving = self.moves().at_it;
-        expect(0, "marks of frames on the way that nobody has", moving, 0)?;
-        expect(0, "requests that are about to fail", self.failing.0.get(), 0)?;
-        self.zones.iter().try_for_each(|zone| zone.check_zone(self))
+/// Every CPU's door is shut.
+fn walk<P: Platform>(fh: &Freehold<'_, P>) -> Result<(), Violation> {
+    let mut in_hand = 0;
+    for block in fh.map.all() {
+        block.check_frames(fh)?;
+        block.check_place(fh)?;
+        in_hand += u64::from(block.head.tag.get().has(IN_HAND));
     }
+    fh.cpus.iter().try_for_each(|cpu| cpu.check_leases(&fh.map))?;
+    let kept =
+        fh.cpus.iter().flat_map(|cpu| &cpu.kept).filter(|kept| !kept.is_none()).count() as u64;
+    expect(0, "blocks that CPUs keep and blocks in a hand differ", kept, in_hand)?;
+    let holding = fh.cpus.iter().filter(|cpu| cpu.holds.get()).count() as u64;
+    expect(0, "CPUs that say so hold something", holding, fh.holding.0.get())?;
+    for cpu in fh.cpus.iter().filter(|cpu| !cpu.holds.get()) {
+        expect(0, "a CPU that says it holds nothing does", u64::from(cpu.is_empty(fh)), 1)?;
+    }
+    let moving = fh.moves().at_it;
+    expect(0, "marks of frames on the way that nobody has", moving, 0)?;
+    expect(0, "requests that are about to fail", fh.failing.0.get(), 0)?;
+    fh.zones.iter().try_for_each(|zone| zone.check_zone(fh))
 }
 
 impl<'m> CpuState<'m> {

@@ -11,14 +11,9 @@ use std::vec::Vec;
 use crate::block::tag::{HIGH_ATOMIC, IN_HAND};
 use crate::cpu::inside::Inside;
 use crate::primitive::SharedCount;
-use crate::tests::steps::{Other, interrupted, interrupted_by, steps};
-use crate::tests::testing::{Machine, machine, machine_on};
+use crate::tests::steps::{Other, interrupted, interrupted_by};
+use crate::tests::testing::{Machine, leaked, machine, machine_on, rounds, stops_of};
 use crate::{AllocFlags, CpuId, FrameRange, Migratetype, Order, Pfn, Platform, Request};
-
-fn leaked(fh: Machine) -> &'static Machine {
-    fh.set_watermarks(0, 0, 0, 0).unwrap();
-    Box::leak(Box::new(fh))
-}
 
 fn movable(order: u8) -> Request {
     Request::new(Order::new(order).unwrap(), Migratetype::Movable)
@@ -184,9 +179,8 @@ fn exchange(fh: &'static Machine, cpu: u16, order: u8) {
 /// it asks others for what they have in hand, anybody may enter it.
 #[test]
 fn no_request_fails_beside_a_chunk_that_changes_hands() {
-    let rounds = if std::env::var_os("FREEHOLD_SECONDS").is_some() { 1_000_000 } else { 20_000 };
     let mut random = fastrand::Rng::with_seed(1);
-    for round in 0..rounds {
+    for round in rounds(20_000) {
         let order = [0, 3, 6, 9, 9, 10][random.usize(..6)];
         let request = match random.u32(..3) {
             0 => movable(order),
@@ -247,18 +241,6 @@ fn a_block_that_is_not_kept_after_all_does_not_count() {
             break;
         }
     }
-}
-
-/// The steps to stop a call at: all where `FREEHOLD_SECONDS` gives it the time, otherwise some of
-/// them, spread over all.
-fn stops_of(
-    world: impl Fn() -> &'static Machine,
-    call: impl FnOnce(&'static Machine),
-) -> impl Iterator<Item = u64> {
-    let fh = world();
-    let length = steps(|| call(fh)).1;
-    let most = if std::env::var_os("FREEHOLD_SECONDS").is_some() { u64::MAX } else { 200 };
-    (1..=length + 20).step_by(length.div_ceil(most).max(1) as usize)
 }
 
 /// Four blocks, of which one CPU has a frame before the end of the first one.
@@ -385,4 +367,27 @@ fn no_candidate_is_passed_over_behind_a_frame_that_does_not_move() {
     let found = fh.alloc_contig(1000, Order::ZERO, all, migrate).unwrap();
     assert_eq!(found.start, Pfn::new(101));
     fh.validate().unwrap();
+}
+
+/// Frames of a range that is being allocated are taken out of its isolated blocks by somebody who
+/// walks them: the range is put back, and nothing of it is lost.
+#[test]
+fn a_range_that_is_lost_in_part_is_put_back() {
+    let world = || leaked(machine(1, 4 * 512));
+    let range = FrameRange::new(Pfn::new(300), 700).unwrap();
+    for n in stops_of(world, move |fh| fh.alloc_contig_range(range, |_| false).unwrap()) {
+        for last in [511, 999] {
+            let fh = world();
+            let frame = FrameRange::new(Pfn::new(last), 1).unwrap();
+            let taken = std::rc::Rc::new(core::cell::Cell::new(false));
+            let note = taken.clone();
+            let other = move || note.set(fh.take_free(frame).unwrap() != [0; 8]);
+            let (got, _) = interrupted(n, other, || fh.alloc_contig_range(range, |_| false));
+            let had = [got.is_ok().then_some(range), taken.get().then_some(frame)];
+            had.into_iter().flatten().for_each(|had| fh.here().free_range(had).unwrap());
+            fh.drain_all();
+            fh.validate().unwrap();
+            assert_eq!(fh.zone_stats(0).unwrap().free_blocks, 4, "step {n}, frame {last}");
+        }
+    }
 }

@@ -4,6 +4,8 @@
 mod before_failing_tests;
 #[cfg(not(any(loom, shuttle)))]
 mod bounds_tests;
+#[cfg(not(any(loom, shuttle)))]
+mod freed_twice;
 #[cfg(loom)]
 mod loom_orderings;
 #[cfg(loom)]

@@ -24,7 +24,7 @@ use std::vec::Vec;
 use fastrand::Rng;
 
 use crate::tests::steps::{Other, interrupted_by};
-use crate::tests::testing::{Machine, machine_of};
+use crate::tests::testing::{Machine, machine_of, rounds};
 use crate::{
     AllocFlags, Config, CpuId, FrameRange, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn, Platform,
     Request, Watermarks, ZoneConfig,
@@ -262,12 +262,7 @@ impl World {
 
 #[test]
 fn calls_that_are_stopped_within_calls_that_are_stopped_lose_nothing() {
-    let seeds = match std::env::var_os("FREEHOLD_SECONDS") {
-        _ if cfg!(miri) => 1,
-        Some(_) => 20_000,
-        None => 250,
-    };
-    for seed in 0..seeds {
+    for seed in rounds(250) {
         let (mut random, _told) = (Rng::with_seed(seed), Seed(seed));
         let world = World::new(&mut random);
         for _ in 0..60 {

@@ -207,6 +207,19 @@ mod tests {
         }
     }
 
+    /// Frames were on the way while it looked, and are where they belong when it asks again.
+    #[test]
+    fn a_move_that_begins_and_ends_during_a_look_has_it_look_again() {
+        let (fh, _) = machine(1536);
+        let mut looks = 0;
+        let look = || {
+            looks += 1;
+            drop(fh.zones[0].moving(fh.outside(), 0));
+            (looks == 2).then_some(())
+        };
+        assert_eq!(fh.look_beside_movers(look), Some(()));
+    }
+
     /// A thread that is stopped on the way holds nobody up for longer than that; and a call that
     /// may not wait does not wait.
     #[test]

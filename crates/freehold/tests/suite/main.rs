@@ -17,7 +17,6 @@ mod how_many_histories;
 mod large_machines;
 #[allow(unreachable_pub)]
 mod length;
-mod misuse;
 mod misuse_places;
 mod placement;
 #[cfg(feature = "debug-poison")]
