@@ -397,7 +397,11 @@ mod tests {
         ("whose loose frames no row shows", |fh, block, _| {
             fh.zones[0].board.clear(fh.map.rows(block), LOOSE, block.head.number, || false);
         }),
-        ("count of free frames", |fh, _, _| fh.zones[0].split_free[0].set(1)),
+        ("count of free frames", |_, block, _| {
+            let w = (0..WORDS).find(|&w| block.line.word(w).count_ones() == 32).unwrap();
+            let in_use = !block.line.word(w);
+            block.line.put(w, in_use & in_use.wrapping_neg()).unwrap();
+        }),
         ("marks of frames on the way", |fh, _, _| {
             core::mem::forget(fh.zones[0].moving(fh.outside(), 3));
         }),
