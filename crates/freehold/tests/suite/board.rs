@@ -182,26 +182,6 @@ fn a_range_is_found_behind_any_number_of_others() {
     assert_all_free(&fh);
 }
 
-/// The last block kept for HIGHATOMIC requests is ordinary again before another request fails.
-#[test]
-fn the_last_high_atomic_block_is_given_up_before_a_request_fails() {
-    let memory = [range(0, 1 << 18)];
-    let marks = Watermarks::Frames { min: 1000, low: 1000, high: 1000 };
-    let zone = ZoneConfig { watermarks: marks, ..ZoneConfig::new(&memory) };
-    let fh = build(&Config::new(1, &[zone]), &freehold::SingleCpu);
-    let reserved = || fh.zone_stats(0).unwrap().blocks_by_type[Migratetype::HighAtomic as usize];
-    let frames: Vec<Pfn> = std::iter::from_fn(|| fh.here().alloc(movable(0)).ok()).collect();
-    let flags = AllocFlags::HIGH_ATOMIC | AllocFlags::NON_BLOCK | AllocFlags::MIN_RESERVE;
-    let chunk = fh.here().alloc(unmovable(3).flags(flags)).unwrap();
-    assert_eq!(reserved(), 1);
-    while fh.here().alloc(movable(0).flags(AllocFlags::NO_WATERMARKS)).is_ok() {}
-    assert_eq!(reserved(), 0, "a request failed beside frames that were kept");
-    assert_eq!(fh.zone_stats(0).unwrap().free, 0);
-    fh.here().free(chunk, order(3)).unwrap();
-    drop(frames);
-    fh.validate().unwrap();
-}
-
 /// A block that a CPU takes its next words from stays split while all of it is free: a request for
 /// whole blocks asks for it, no matter who has nothing in hand besides.
 #[test]
@@ -255,30 +235,6 @@ fn a_block_that_was_of_cma_becomes_whole_when_it_is_left() {
     fh.here().free_range(range(1472, 64)).unwrap();
     fh.here().flush().unwrap();
     assert_all_free(&fh);
-}
-
-/// Blocks that one CPU had whole and freed are there for all others, in every order.
-#[test]
-fn whole_blocks_that_another_cpu_keeps_are_found_before_a_request_fails() {
-    for o in [0, 3, 6, 8, 9] {
-        let memory = [range(512, 64 * MIB)];
-        let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
-        let fh = build(&Config::new(3, &[zone]), &freehold::SingleCpu);
-        let all = |c: u16, o: u8| -> Vec<Pfn> {
-            std::iter::from_fn(|| fh.on(cpu(c)).alloc(movable(o)).ok()).collect()
-        };
-        let blocks = all(0, 9);
-        assert_eq!(blocks.len() as u64, 64 * MIB / 512);
-        blocks.iter().for_each(|&pfn| fh.on(cpu(0)).free(pfn, order(9)).unwrap());
-        let chunks = all(1, o);
-        assert_eq!(
-            (chunks.len() as u64) << o,
-            64 * MIB,
-            "order {o} failed although memory was free"
-        );
-        chunks.iter().for_each(|&pfn| fh.on(cpu(2)).free(pfn, order(o)).unwrap());
-        assert_all_free(&fh);
-    }
 }
 
 /// The zone keeps its min mark in a partly free block, and hands out its last whole block: on a
