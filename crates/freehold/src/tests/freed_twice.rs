@@ -193,3 +193,42 @@ fn two_free_their_halves_of_a_block() {
         }
     }
 }
+
+/// A free frame is freed once more while its word comes into its owner's hand, by the second free in
+/// a row, and goes back: that is refused, or accepted and told late. Nothing is allocated meanwhile,
+/// since a free of a frame that somebody else has by then is a right one.
+#[test]
+fn free_frames_freed_while_their_words_come_and_go_are_neither_lost_nor_doubled() {
+    let world = || {
+        let (fh, range) = in_use(9, 0, 512);
+        let first = range.start.get();
+        // Not by a recall, after which nobody leases a word at once.
+        fh.on(CpuId::new(1)).free(Pfn::new(first + 8), Order::ZERO).unwrap();
+        fh.on(CpuId::new(1)).flush().unwrap();
+        (fh, first)
+    };
+    let come_and_go = |(fh, first): (&'static Machine, u64)| {
+        (1..4).for_each(|n| fh.here().free(Pfn::new(first + n), Order::ZERO).unwrap());
+        fh.here().flush().unwrap();
+    };
+    let mut told = 0;
+    for n in stops_of(world, come_and_go) {
+        let (fh, first) = world();
+        let accepted = Rc::new(Cell::new(0));
+        let note = accepted.clone();
+        let wrong = move || {
+            let freed = fh.on(CpuId::new(1)).free(Pfn::new(first + 8), Order::ZERO);
+            note.set(u64::from(freed.is_ok()));
+        };
+        let stops = Vec::from([(n, Box::new(wrong) as Other)]);
+        interrupted_by(stops, || come_and_go((fh, first)));
+        for rest in [(0, 1), (4, 4), (9, 503)] {
+            let rest = FrameRange::new(Pfn::new(first + rest.0), rest.1).unwrap();
+            fh.on(CpuId::new(2)).free_range(rest).unwrap();
+        }
+        told += accepted.get();
+        let range = FrameRange::new(Pfn::new(first), 512).unwrap();
+        check(fh, range, Some(512 + accepted.get()));
+    }
+    assert!(told > 0, "no free came while the word was on its way");
+}
