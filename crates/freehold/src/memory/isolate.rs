@@ -13,7 +13,6 @@
 //! [`Freehold::isolate`] lasts from one call to another, for those who walk memory frame by frame,
 //! as a kernel's compaction, memory offlining and contiguous allocation do:
 //!
-//!
 //! ```text
 //! compaction          block_state ... take_free of blocks at the upper end     moves into what it took, frees the rest
 //! a given range       isolate, its users move away, take_free, restore         all of it, or restore alone

@@ -23,7 +23,7 @@
 //! which costs a look or a run.
 //!
 //! Bits are set and cleared without any lock, by the rules of
-//! [`transfer::class`](crate::block::class). A bit may be stale, which costs a look; a block with
+//! [`class`](crate::block::class). A bit may be stale, which costs a look; a block with
 //! free frames always has the bit of its class once all is quiet.
 
 use super::summary::{Summary, set_bit};
