@@ -12,7 +12,7 @@ use crate::cpu::by::By;
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::SLOTS;
 use crate::cpu::state::{CpuState, Cursors};
-use crate::lock::Lock;
+use crate::memory::hotplug::Lock;
 use crate::platform::{HostBarrier, Platform, Pressure, PressureLevel};
 use crate::primitive::{AtomicU8, AtomicU32, AtomicU64, Ordering, Relaxed, full_fence};
 use crate::types::config::{Config, ConfigError, Watermarks};
@@ -179,7 +179,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         this.fill_zonelists(nodes(config));
         for (zone, config) in this.zones.iter().zip(config.zones) {
             for range in config.memory {
-                let populated = this.populate(zone, *range, config.cma, true);
+                let populated = this.hotplug().populate(zone, *range, config.cma, true);
                 debug_assert!(populated.is_ok(), "the configuration was counted through");
             }
         }
@@ -274,13 +274,13 @@ impl<'m, P: Platform> Freehold<'m, P> {
         if min > low || low > high {
             return Err(ConfigError::Watermarks);
         }
-        self.with_hotplug_lock(|| {
-            z.kernel_marks.set(false);
-            z.min.set(min);
-            z.low.set(low);
-            z.high.set(high);
-            z.update_mode();
-        });
+        let hotplug = self.hotplug();
+        z.kernel_marks.set(false);
+        z.min.set(min);
+        z.low.set(low);
+        z.high.set(high);
+        z.update_mode();
+        drop(hotplug);
         // As in `refresh_watermarks`.
         full_fence();
         self.watch.came(ANY);

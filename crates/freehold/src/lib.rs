@@ -79,7 +79,6 @@ mod cpu;
 mod free;
 mod freehold;
 mod inspect;
-mod lock;
 mod memory;
 mod platform;
 mod primitive;
@@ -93,13 +92,11 @@ mod zone;
 pub use alloc::pick::RefillPhase;
 pub use alloc::reserve::Reserve;
 pub use boot::BootError;
-pub use calls::door::{Anybody, Door, Owner};
 pub use calls::frames::Frames;
-pub use calls::handle::{Handle, On, Owned};
+pub use calls::handle::{Anybody, Door, Handle, On, Owned, Owner};
 pub use freehold::Freehold;
 pub use inspect::pageblocks::PageblockState;
-pub use inspect::report::Totals;
-pub use inspect::stats::{CpuStats, ZoneStats};
+pub use inspect::stats::{CpuStats, Totals, ZoneStats};
 pub use inspect::validate::Violation;
 pub use memory::hotplug::HotplugError;
 pub use platform::{Platform, Pressure, PressureLevel, SingleCpu};
@@ -107,12 +104,11 @@ pub use platform::{Platform, Pressure, PressureLevel, SingleCpu};
 pub use threads::Threads;
 pub use types::config::{Config, ConfigError, Watermarks, ZoneConfig};
 pub use types::error::{AllocError, BulkFreeError, FreeError};
-pub use types::flags::AllocFlags;
 pub use types::ids::{CpuId, NodeId};
 pub use types::migratetype::Migratetype;
 pub use types::order::{ORDERS, Order};
 pub use types::pfn::{FrameRange, Pfn};
-pub use types::request::Request;
+pub use types::request::{AllocFlags, Request};
 
 /// The page that package registries show, here so that its example is compiled and run.
 #[cfg(doctest)]

@@ -25,8 +25,7 @@
 //! A pair of calls is some 60 instructions: each branch that is saved here is a fifteenth of it.
 
 use crate::block::{BLOCK_ORDER, Block, bits};
-use crate::calls::door::{Door, Owner};
-use crate::calls::handle::Handle;
+use crate::calls::handle::{Door, Handle, Owner};
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::{Lease, Purpose};
 use crate::cpu::state::CpuState;

@@ -27,8 +27,7 @@
 use crate::block::Block;
 use crate::block::words::{class_of, free_head, free_tail, smallest_gap};
 use crate::block::{FRAMES, WORDS, bits};
-use crate::calls::door::{Door, Owner};
-use crate::calls::handle::Handle;
+use crate::calls::handle::{Door, Handle, Owner};
 use crate::cpu::inside::Inside;
 use crate::platform::OnPanic;
 use crate::primitive::{Count, Relaxed};

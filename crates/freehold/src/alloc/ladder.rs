@@ -19,17 +19,26 @@
 //! | mixed | frames inside a block of another type, which keeps it | |
 //! | reserve | HIGHATOMIC blocks | the request may wait and the host keeps them |
 //!
-//! Up to *board* the home zone of the CPU is asked. From there on each step asks every zone that
-//! the request may use, before the next step does: a further zone is better than a last resort.
+//! Up to *board* the home zone of the CPU is asked, and by *kept* every zone. From there on each
+//! step asks every zone that the request may use, before the next step does: a further zone is
+//! better than a last resort.
 //!
 //! Two things happen on the way, and after each the request stands at *board* once more:
 //!
 //! * Behind *mark* this CPU gives back what it has in hand for other requests: it keeps blocks from
 //!   being whole, and frames of another type keep theirs for long.
-//! * Behind *mixed* every CPU is asked for what it has ([`recall`](crate::cpu::recall)), which
-//!   interrupts them all. Then the top of the ladder is asked, too.
+//! * Behind *mixed* every CPU that has such a run is asked for what it has
+//!   ([`recall`](crate::cpu::recall)), which interrupts it. Then the top of the ladder is asked, too.
+//!   From here on no CPU takes more in hand than its call needs ([`failing`](super::failing)). What
+//!   changed hands between the two looks is asked for a second time.
 //!
 //! A request fails only after all of this came to nothing on every zone that it may use.
+//!
+//! | who does not climb | instead |
+//! |---|---|
+//! | a request that not any frames will do for: limits, an order above 9, a further alignment where no larger chunk is to be had | one search by place, in [`placed`](super::placed) |
+//! | many single frames at once | whole words of the block in use, in [`bulk`](super::bulk), and the ladder for the rest |
+//! | a request that may not wait, while its CPU's state is in use | the steps from *mark* on, past every hand, in [`outside`](super::outside) |
 
 use core::ops::Range;
 
@@ -297,7 +306,11 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
             if let Some(pfn) = self.fh.look_beside_movers(look) {
                 return Ok(pfn);
             }
-            if asked == 0 && !self.fh.would_ask(self.id, wanted) {
+            // What has come out of a hand since has ended the generation.
+            let all_seen = asked == 0
+                && !self.fh.would_ask(self.id, wanted)
+                && self.fh.watch.goes_on(generation);
+            if all_seen {
                 break;
             }
         }

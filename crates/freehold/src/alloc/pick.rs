@@ -10,6 +10,7 @@
 //! None of it takes a lock: another thread that chooses the same block takes other words of it.
 
 use crate::block::Block;
+use crate::block::SECTION_BLOCKS_LOG;
 use crate::block::tag::{CMA, HIGH_ATOMIC};
 use crate::block::words::{count_of, find_run};
 use crate::block::{FRAMES, bits};
@@ -17,7 +18,6 @@ use crate::cpu::by::By;
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::Purpose;
 use crate::primitive::{Count, Relaxed, SharedCount};
-use crate::types::section::SECTION_BLOCKS_LOG;
 use crate::zone::Zone;
 use crate::zone::board::{CLASSES, LOOSE, row_of};
 use crate::{AllocFlags, Migratetype, Platform, Request};

@@ -138,20 +138,17 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         })
     }
 
-    /// What a look past the leases finds after others were asked for what they have in hand: once,
-    /// but frames may go into a hand while nobody is asked, see
-    /// [`would_ask`](crate::Freehold::would_ask).
+    /// What a look past the leases finds after others were asked for what they have in hand. Frames
+    /// may go into a hand between the two, so both are done again, unless nobody was asked and
+    /// [nobody would be](crate::Freehold::would_ask).
     fn look_after_recall(&self, look: impl Fn() -> Option<Pfn>) -> Option<Pfn> {
         let _failing = Failing::new(self.fh);
         for _ in 0..RECALLS {
-            let ask = self.fh.would_ask(self.id, None);
-            if ask {
-                self.outside(|| self.fh.recall(Some(self.id), None));
-                // Another call may have come in here meanwhile and left something.
-                self.give_back_all();
-            }
+            let asked = self.outside(|| self.fh.recall(Some(self.id), None));
+            // Another call may have come in here meanwhile and left something.
+            self.give_back_all();
             let found = self.fh.look_beside_movers(&look);
-            if found.is_some() || ask || !self.fh.would_ask(self.id, None) {
+            if found.is_some() || asked == 0 && !self.fh.would_ask(self.id, None) {
                 return found;
             }
         }

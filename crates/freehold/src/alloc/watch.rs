@@ -58,7 +58,7 @@ impl Watch {
 
     /// Whether that generation goes on.
     #[inline(always)]
-    fn goes_on(&self, generation: u64) -> bool {
+    pub(crate) fn goes_on(&self, generation: u64) -> bool {
         self.0.load(Ordering::SeqCst) >> 8 == generation
     }
 

@@ -243,6 +243,8 @@ impl<'m> Block<'m> {
     #[inline(never)]
     pub(crate) fn lower(self, by: By<'_, 'm, impl Platform>, known: u8) {
         let head = self.head;
+        // Until it is raised no row leads to what it has.
+        let _moving = self.moving_block(by);
         // A thread that has it BUSY looks at the words when it is done.
         if known != CLASS_BUSY && head.change_class(known, CLASS_NONE) {
             let tag = head.tag.get();
@@ -503,6 +505,8 @@ impl<'m> Block<'m> {
         migratetype: usize,
     ) -> bool {
         let head = self.head;
+        // Until it is published no row of its new type leads to it.
+        let _moving = self.moving_block(by);
         let changed = tag.is_open() && head.tag.exchange(tag, tag.with_type(migratetype));
         if changed {
             let zone = &by.fh.zones[tag.zone()];

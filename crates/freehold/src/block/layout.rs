@@ -17,8 +17,8 @@ use core::ptr::NonNull;
 
 use super::words::{Head, Line};
 use super::{Block, FRAMES, Index};
+use crate::block::{SECTION_BLOCKS, SECTION_BLOCKS_LOG};
 use crate::primitive::{AtomicPtr, AtomicU32, AtomicU64, Ordering, Relaxed};
-use crate::types::section::{SECTION_BLOCKS, SECTION_BLOCKS_LOG};
 use crate::zone::board::Rows;
 
 /// The alignment that the start of the metadata is brought to.

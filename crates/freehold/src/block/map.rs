@@ -14,8 +14,8 @@ use super::bits;
 use super::layout::{Blocks, SetUp};
 use super::tag::{ABSENT, HOLES};
 use super::{Block, FRAMES, Index, WORDS};
+use crate::block::{SECTION_BLOCKS, SECTION_BLOCKS_LOG, SECTION_SHIFT};
 use crate::primitive::{AtomicU32, AtomicU64, Ordering, Relaxed, acquire_fence, release_fence};
-use crate::types::section::{SECTION_BLOCKS, SECTION_BLOCKS_LOG, SECTION_SHIFT};
 use crate::zone::board::Rows;
 
 /// A piece of memory, at frame granularity; spent entries are there to be used.

@@ -25,7 +25,7 @@ pub(crate) mod map;
 pub(crate) mod tag;
 pub(crate) mod words;
 
-use crate::types::section::SECTION_BLOCKS;
+use crate::Pfn;
 
 /// Words of 64 frames in a block.
 pub(crate) const WORDS: usize = 8;
@@ -33,6 +33,20 @@ pub(crate) const WORDS: usize = 8;
 pub(crate) const FRAMES: usize = WORDS * 64;
 /// The order of a block.
 pub(crate) const BLOCK_ORDER: u32 = 9;
+
+// Sections of 128 MiB: the pieces in which the blocks' metadata is set up.
+
+/// Log2 of the blocks in a section. Small under loom, which looks at every one.
+pub(crate) const SECTION_BLOCKS_LOG: u32 = if cfg!(any(loom, shuttle)) { 1 } else { 6 };
+/// Blocks in a section.
+pub(crate) const SECTION_BLOCKS: u64 = 1 << SECTION_BLOCKS_LOG;
+/// Log2 of the frames in a section.
+pub(crate) const SECTION_SHIFT: u32 = BLOCK_ORDER + SECTION_BLOCKS_LOG;
+
+/// The section of a frame.
+pub(crate) const fn section(pfn: Pfn) -> u64 {
+    pfn.get() >> SECTION_SHIFT
+}
 
 /// A block whose metadata is set up. Made by [`Blocks`](layout::Blocks), which never takes a slot
 /// back, or of another one of its section, or kept by a [`Place`](layout::Place).

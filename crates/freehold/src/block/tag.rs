@@ -145,7 +145,7 @@ impl TagCell {
     /// For who has the block alone; see the table above.
     pub(crate) fn set(&self, tag: Tag) {
         // SeqCst: the class is read next by a thread that makes a block a split one, while a thread
-        // that clears a stale bit of the board reads this after it; see `transfer::class`. Release
+        // that clears a stale bit of the board reads this after it; see `block::class`. Release
         // is part of it: a thread that sees the new state sees the words that go with it.
         self.0.store(tag.0, Ordering::SeqCst);
     }

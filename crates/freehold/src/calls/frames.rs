@@ -10,8 +10,7 @@
 //! memory of `freehold-vm`, hosts and tests ask for. It can be made into an object: `&dyn Frames`
 //! is `Frames` too.
 
-use super::door::Door;
-use super::handle::{Handle, free_runs};
+use super::handle::{Door, Handle, free_runs};
 use crate::{
     AllocError, BulkFreeError, FrameRange, FreeError, Freehold, Order, Pfn, Platform, Request,
 };

@@ -3,9 +3,7 @@
 //! | file | what |
 //! |---|---|
 //! | [`frames`] | `Frames`, the calls as a trait |
-//! | [`handle`] | `Handle`, the calls of one CPU; `On` and `Owned` by name |
-//! | [`door`] | how a handle gets into its CPU's state |
+//! | [`handle`] | `Handle`, the calls of one CPU; `On` and `Owned` by name; their doors |
 
-pub(crate) mod door;
 pub(crate) mod frames;
 pub(crate) mod handle;

@@ -474,6 +474,7 @@ mod tests {
         leases.open(3, 3, (Block::unused(), 3, &word), (Purpose::Frames, 1), 0xff7f, 0);
         let lease = leases.slot(3);
         assert_eq!((lease.mask(), lease.spare()), (0x7f, 0xff00));
+        assert!(!lease.take_back(0x7f, 1 << 9), "a frame that is kept was freed again");
         lease.add(0x80);
         assert_eq!((lease.mask(), lease.spare()), (0, 0xffff));
         lease.break_up(0xff);

@@ -118,10 +118,14 @@ impl<'m, P: Platform> Freehold<'m, P> {
 
 impl<'m> CpuState<'m> {
     /// Whether a CPU has something for a request of that order, or may be on its way with it.
+    ///
+    /// A thread that is inside may have taken frames that are in no slot yet, or not put back yet
+    /// what it had. So the door is looked at before the hand, for one that is about to have them,
+    /// and after it, for one that has just had them. Where all three looks show nothing, and frames
+    /// were this CPU's before the first, they are on the board by the last, or in use.
     fn may_have_for(&self, fh: &Freehold<'m, impl Platform>, order: Option<Order>) -> bool {
-        // A thread that is inside may have taken frames that are in no slot yet, or not put back
-        // yet what it had: the door after the hand.
-        self.has_for(fh, order) || {
+        // Acquire, in each look: what was done inside before is seen by the look that follows.
+        self.door.is_occupied() || self.has_for(fh, order) || {
             // Acquire: a thread that has emptied the hand was inside then.
             acquire_fence();
             self.door.is_occupied()

@@ -22,8 +22,7 @@
 use crate::block::layout::Place;
 use crate::block::tag::{FRESH, IN_HAND, TAKEN, Tag, WHOLE};
 use crate::block::{Block, FRAMES, WORDS, bits};
-use crate::calls::door::{Door, Owner};
-use crate::calls::handle::Handle;
+use crate::calls::handle::{Door, Handle, Owner};
 use crate::cpu::by::By;
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::{Lease, Leases};

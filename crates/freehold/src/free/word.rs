@@ -1,6 +1,6 @@
 //! Freeing frames of one word: into the hand, or into the word, visible to everybody at once.
 //!
-//! A free into the hand is in [`short`](crate::free::fast). **Any other free**:
+//! A free into the hand is in [`fast`](crate::free::fast). **Any other free**:
 //!
 //! | step | holds |
 //! |---|---|

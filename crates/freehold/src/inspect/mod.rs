@@ -2,6 +2,5 @@
 //! invariants.
 
 pub(crate) mod pageblocks;
-pub(crate) mod report;
 pub(crate) mod stats;
 pub(crate) mod validate;

@@ -1,9 +1,14 @@
-//! What CPUs and zones have counted, read without a lock: single values are exact at the moment of
-//! reading, sums are exact while nothing runs.
+//! Statistics: counters as they are, and one walk over a zone's blocks. Read without a lock: single
+//! values are exact at the moment of reading, sums are exact while nothing runs.
 
+use crate::block::Block;
+use crate::block::tag::{ABSENT, CMA, HIGH_ATOMIC, IN_HAND, ISOLATED, SPLIT, Tag, WHOLE};
+use crate::block::words::{CLASS_NONE, CLASS_WHOLE, EMPTY, count_of};
+use crate::block::{FRAMES, WORDS, bits};
 use crate::cpu::counters::CpuCounters;
 use crate::primitive::Relaxed;
-use crate::{Migratetype, ORDERS, Order};
+use crate::zone::Zone;
+use crate::{CpuId, FrameRange, Freehold, Migratetype, ORDERS, Order, Pfn, Platform};
 
 impl CpuCounters {
     /// As they are now.
@@ -119,4 +124,270 @@ impl ZoneStats {
         let order = self.free_chunks.iter().rposition(|&n| n > 0)?;
         Order::new(order as u8)
     }
+}
+
+/// Sums over all CPUs and zones.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Totals {
+    /// Sums over all CPUs.
+    pub cpus: CpuStats,
+    /// Frees made while the CPU's own state was in use by somebody else; no CPU counts them.
+    pub unattributed_frees: u64,
+    /// Double frees that no call could see; each was told to [`Platform::late_double_free`].
+    pub late_double_frees: u64,
+    /// Writes to memory that all CPUs of a zone write, by a thread that made them; see
+    /// [`CpuStats::shared_writes`].
+    pub shared_writes: u64,
+}
+
+impl<'m, P: Platform> Freehold<'m, P> {
+    /// What a CPU has done; `None` where there is no such CPU. Takes no lock.
+    #[must_use]
+    pub fn cpu_stats(&self, cpu: CpuId) -> Option<CpuStats> {
+        Some(self.cpu_state(cpu)?.counters.read())
+    }
+
+    /// Free frames that a CPU has in hand, and the most that it may lease. Takes no lock.
+    #[must_use]
+    pub fn cpu_holdings(&self, cpu: CpuId) -> Option<(u64, u64)> {
+        let state = self.cpu_state(cpu)?;
+        let leased: u64 = (0..crate::cpu::lease::SLOTS)
+            .map(|slot| u64::from(state.leases.slot(slot).all().count_ones()))
+            .sum();
+        let kept = state.kept.iter().filter(|kept| !kept.is_none()).count() as u64;
+        Some((leased + kept * FRAMES as u64, u64::from(state.leases.limit()) * 64))
+    }
+
+    /// Sums over all CPUs and zones. Takes no lock; does not walk.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        let mut totals =
+            Totals { late_double_frees: self.late_double_frees.get(), ..Totals::default() };
+        let sum = &mut totals.cpus;
+        for cpu in 0..self.cpus.len() {
+            let Some(cpu) = self.cpu_stats(CpuId::new(cpu as u16)) else { continue };
+            for (into, from) in sum.allocs.iter_mut().flatten().zip(cpu.allocs.iter().flatten()) {
+                *into += from;
+            }
+            for (into, from) in sum.refills_by_phase.iter_mut().zip(cpu.refills_by_phase) {
+                *into += from;
+            }
+            sum.local_frees += cpu.local_frees;
+            sum.remote_frees += cpu.remote_frees;
+            sum.failed += cpu.failed;
+            sum.slow += cpu.slow;
+            sum.refills += cpu.refills;
+            sum.refilled_frames += cpu.refilled_frames;
+            sum.recalls += cpu.recalls;
+            sum.shared_writes += cpu.shared_writes;
+        }
+        totals.shared_writes = totals.cpus.shared_writes;
+        for zone in self.zones {
+            totals.shared_writes += zone.counters.shared_writes.get();
+            totals.unattributed_frees +=
+                zone.outside.iter().map(|outside| outside.frees.get()).sum::<u64>();
+        }
+        totals
+    }
+
+    /// The state and history of a zone; `None` where there is no such zone. Takes no lock; walks
+    /// all of its blocks that were ever used, and the bitmap of the others. Exact while nothing
+    /// runs.
+    #[must_use]
+    pub fn zone_stats(&self, zone: usize) -> Option<ZoneStats> {
+        let z = self.zones.get(zone)?;
+        let mut stats = z.zone_history();
+        let mut chunks = Chunks::default();
+        z.each_block(self, |base, tag, words| {
+            let free = u64::from(count_of(words));
+            let migratetype = type_told(tag);
+            stats.blocks_by_type[migratetype] += 1;
+            let block = self.map.locate(base.get());
+            let leased = block.map_or(0, |block| block.leased(self)).min(free);
+            if tag.state() == WHOLE && tag.has(IN_HAND) {
+                stats.blocks_in_cpus += 1;
+                stats.free_in_cpus += free;
+            } else {
+                stats.free_in_zone += free - leased;
+            }
+            stats.free_in_cpus += leased;
+            match migratetype {
+                CMA => stats.free_cma += free,
+                HIGH_ATOMIC => stats.free_high_atomic += free,
+                _ => {}
+            }
+            stats.free_blocks += u64::from(free == FRAMES as u64);
+            let class = chunks.add(base, words);
+            stats.blocks_by_largest_order[class as usize] += 1;
+        });
+        stats.free_chunks = chunks.end();
+        stats.free = stats.free_in_zone + stats.free_in_cpus;
+        Some(stats)
+    }
+
+    /// The fewest naturally aligned chunks that the free frames of a zone's blocks of one type
+    /// form, by order; those of isolated blocks are of type `Isolate`. `None` where there is no
+    /// such zone. Takes no lock; walks like [`zone_stats`](Self::zone_stats).
+    #[must_use]
+    pub fn free_chunks(&self, zone: usize, migratetype: Migratetype) -> Option<[u64; ORDERS]> {
+        let mut chunks = Chunks::default();
+        self.zones.get(zone)?.each_block(self, |base, tag, words| {
+            if type_told(tag) == migratetype as usize {
+                chunks.add(base, words);
+            }
+        });
+        Some(chunks.end())
+    }
+}
+
+impl<'m> Block<'m> {
+    /// Frames that are in CPUs' hands.
+    fn leased(self, fh: &Freehold<'m, impl Platform>) -> u64 {
+        if self.head.tag.get().state() != SPLIT {
+            return 0;
+        }
+        (0..WORDS).map(|w| u64::from(self.leased_frames(fh, w).count_ones())).sum()
+    }
+
+    fn lessee_of(self, w: usize) -> Option<CpuId> {
+        (self.head.lease(w) & !EMPTY).checked_sub(1).map(CpuId::new)
+    }
+
+    /// The first CPU that leases words of a block.
+    pub(crate) fn lessee(self) -> Option<CpuId> {
+        (0..WORDS).filter_map(|w| self.lessee_of(w)).min()
+    }
+
+    /// The free frames of a block, in its words, in hands, or all of it.
+    pub(crate) fn free_words(self, fh: &Freehold<'m, impl Platform>, tag: Tag) -> [u64; WORDS] {
+        match tag.state() {
+            WHOLE => [!0; WORDS],
+            SPLIT => core::array::from_fn(|w| self.line.word(w) | self.leased_frames(fh, w)),
+            _ => [0; WORDS],
+        }
+    }
+}
+
+impl<'m> Zone<'m> {
+    fn zone_history(&self) -> ZoneStats {
+        let c = &self.counters;
+        ZoneStats {
+            managed: self.managed.get(),
+            watermarks: [self.min.get(), self.low.get(), self.high.get()],
+            fallbacks: c.fallbacks.get(),
+            mixed: c.mixed.get(),
+            shared_writes: c.shared_writes.get(),
+            ..ZoneStats::default()
+        }
+    }
+
+    /// Every block of a zone that has memory, by rising address: its first frame, its tag, its free
+    /// frames wherever they are. Blocks never used are found by the bitmap.
+    pub(crate) fn each_block(
+        &'m self,
+        fh: &Freehold<'m, impl Platform>,
+        mut see: impl FnMut(Pfn, Tag, &[u64; WORDS]),
+    ) {
+        for number in self.block_numbers(fh) {
+            let found = fh.map.locate_block(number).map(|block| (block, block.head.tag.get()));
+            let (tag, words) = match found {
+                Some((block, tag)) if tag.state() != ABSENT => (tag, block.free_words(fh, tag)),
+                _ if self.bitmap.contains(number - self.first_block) => {
+                    (Tag::new(WHOLE, Migratetype::Movable as usize, self.id), [!0; WORDS])
+                }
+                _ => continue,
+            };
+            if tag.zone() == usize::from(self.id) {
+                see(Pfn::new(number << 9), tag, &words);
+            }
+        }
+    }
+
+    /// The numbers of the blocks of a zone that are set up or in its bitmap, rising: where neither
+    /// is, a span may be as large as the number space and takes no longer.
+    pub(crate) fn block_numbers<P: Platform>(
+        &'m self,
+        fh: &Freehold<'m, P>,
+    ) -> impl Iterator<Item = u64> {
+        let (mut next, end) = (self.span.start.get() >> 9, self.span.end.get() >> 9);
+        core::iter::from_fn(move || {
+            if next < end && fh.map.locate_block(next).is_none() {
+                let bit = self.bitmap.next(next - self.first_block).0;
+                let whole = bit.map_or(end, |bit| self.first_block + bit).min(end);
+                next = fh.map.next_set_up(next, whole).unwrap_or(whole);
+            }
+            let number = next;
+            next += 1;
+            (number < end).then_some(number)
+        })
+    }
+}
+
+/// The type that a block is told as: `Isolate` while it is isolated, whatever it was.
+fn type_told(tag: Tag) -> usize {
+    if tag.has(ISOLATED) { Migratetype::Isolate as usize } else { tag.migratetype() }
+}
+
+/// The fewest naturally aligned chunks that the free frames of blocks form, by order. Wholly free
+/// blocks side by side are one run, as long as it grows.
+#[derive(Default)]
+struct Chunks {
+    counts: [u64; ORDERS],
+    /// That run's first frame and its end.
+    run: FrameRange,
+}
+
+impl Chunks {
+    /// Adds a block's free frames, by rising address; returns the block's class.
+    fn add(&mut self, base: Pfn, words: &[u64; WORDS]) -> u8 {
+        if count_of(words) as usize != FRAMES {
+            return count_chunks(words, &mut self.counts);
+        }
+        if self.run.end != base {
+            self.count_run();
+            self.run = FrameRange { start: base, end: base };
+        }
+        self.run.end = Pfn::new(base.get() + FRAMES as u64);
+        CLASS_WHOLE
+    }
+
+    fn count_run(&mut self) {
+        for (_, order) in self.run.chunks(Order::MAX) {
+            self.counts[order.index()] += 1;
+        }
+    }
+
+    /// All of them, once no block comes any more.
+    fn end(mut self) -> [u64; ORDERS] {
+        self.count_run();
+        self.counts
+    }
+}
+
+/// Adds the largest aligned chunks of a partly free block to the counts; returns its class.
+fn count_chunks(words: &[u64; WORDS], chunks: &mut [u64]) -> u8 {
+    let mut class = CLASS_NONE;
+    let mut left = *words;
+    // Words in fours, pairs and alone, then runs within a word, each taken out once counted.
+    for (len, order) in [(4usize, 8usize), (2, 7), (1, 6)] {
+        for start in (0..WORDS).step_by(len) {
+            if left[start..start + len].iter().all(|&w| w == !0) {
+                left[start..start + len].fill(0);
+                chunks[order] += 1;
+                class = class.max(order as u8 + 1);
+            }
+        }
+    }
+    for mut word in left {
+        for order in (0..6u32).rev() {
+            let starts = bits::runs(word, order);
+            for start in bits::each(starts) {
+                word &= !bits::mask(start, 1 << order);
+                chunks[order as usize] += 1;
+                class = class.max(order as u8 + 1);
+            }
+        }
+    }
+    class
 }

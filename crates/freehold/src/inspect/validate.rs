@@ -3,14 +3,18 @@
 //! 1. Every frame that exists is allocated, in its block's word, or in one CPU's hand: never in two
 //!    of them. What does not exist is in none. A block that is whole or taken has nothing in its
 //!    words and nothing leased.
-//! 2. Every lease that names a CPU is one of that CPU's slots, and every slot with frames in hand
-//!    has the lease.
+//! 2. Every lease that names a CPU, be its hand empty, is one of that CPU's slots, and every slot
+//!    with frames in hand has the lease.
 //! 3. Every block is where requests look for it: a whole one in the zone's bitmap or in one CPU's
 //!    hand; a split one on the board, in the row of its type and of a class not below its largest
 //!    free run, with the summaries showing it; or it is full, taken or isolated.
-//! 4. The counts are those of the blocks, and an offline CPU has nothing in hand.
+//! 4. The counts are those of the blocks, and an offline CPU has nothing in hand. Free frames by
+//!    type are compared where a block never changes its type: CMA. A free beside such a change
+//!    counts for the type from before.
+//! 5. Pieces of memory do not overlap, and are as many frames as their zones manage. Nobody has left
+//!    a mark behind.
 //!
-//! The walk enters every CPU's state. Frees do not wait for that, so points 3 and 4 can only be
+//! The walk enters every CPU's state. Frees do not wait for that, so points 3 to 5 can only be
 //! relied on while nobody frees.
 
 use core::fmt;
@@ -24,8 +28,8 @@ use crate::cpu::state::CpuState;
 use crate::platform::Barrier;
 use crate::primitive::Relaxed;
 use crate::zone::Zone;
-use crate::zone::board::row_of;
-use crate::{Freehold, Pfn, Platform};
+use crate::zone::board::{LOOSE, row_of};
+use crate::{Freehold, Migratetype, Pfn, Platform};
 
 /// A broken invariant: a defect of the allocator, or of its metadata memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -83,29 +87,33 @@ impl<'m, P: Platform> Freehold<'m, P> {
             self.barrier().heavy_barrier();
         }
         self.cpus.iter().for_each(|cpu| cpu.door.await_owner(|| self.platform.relax()));
-        let result = self.walk();
+        let result = walk(self);
         self.cpus.iter().for_each(|cpu| cpu.door.leave_intruder());
         result
     }
+}
 
-    fn walk(&self) -> Result<(), Violation> {
-        let mut in_hand = 0;
-        for block in self.map.all() {
-            block.check_frames(self)?;
-            block.check_place(self)?;
-            in_hand += u64::from(block.head.tag.get().has(IN_HAND));
-        }
-        self.cpus.iter().try_for_each(|cpu| cpu.check_leases(&self.map))?;
-        let kept = self.cpus.iter().flat_map(|cpu| &cpu.kept).filter(|kept| !kept.is_none()).count()
-            as u64;
-        expect(0, "blocks that CPUs keep and blocks in a hand differ", kept, in_hand)?;
-        let holding = self.cpus.iter().filter(|cpu| cpu.holds.get()).count() as u64;
-        expect(0, "CPUs that say so hold something", holding, self.holding.0.get())?;
-        for cpu in self.cpus.iter().filter(|cpu| !cpu.holds.get()) {
-            expect(0, "a CPU that says it holds nothing does", u64::from(cpu.is_empty(self)), 1)?;
-        }
-        self.zones.iter().try_for_each(|zone| zone.check_zone(self))
+/// Every CPU's door is shut.
+fn walk<P: Platform>(fh: &Freehold<'_, P>) -> Result<(), Violation> {
+    let mut in_hand = 0;
+    for block in fh.map.all() {
+        block.check_frames(fh)?;
+        block.check_place(fh)?;
+        in_hand += u64::from(block.head.tag.get().has(IN_HAND));
     }
+    fh.cpus.iter().try_for_each(|cpu| cpu.check_leases(&fh.map))?;
+    let kept =
+        fh.cpus.iter().flat_map(|cpu| &cpu.kept).filter(|kept| !kept.is_none()).count() as u64;
+    expect(0, "blocks that CPUs keep and blocks in a hand differ", kept, in_hand)?;
+    let holding = fh.cpus.iter().filter(|cpu| cpu.holds.get()).count() as u64;
+    expect(0, "CPUs that say so hold something", holding, fh.holding.0.get())?;
+    for cpu in fh.cpus.iter().filter(|cpu| !cpu.holds.get()) {
+        expect(0, "a CPU that says it holds nothing does", u64::from(cpu.is_empty(fh)), 1)?;
+    }
+    let moving = fh.moves().at_it;
+    expect(0, "marks of frames on the way that nobody has", moving, 0)?;
+    expect(0, "requests that are about to fail", fh.failing.0.get(), 0)?;
+    fh.zones.iter().try_for_each(|zone| zone.check_zone(fh))
 }
 
 impl<'m> CpuState<'m> {
@@ -178,10 +186,10 @@ impl<'m> Block<'m> {
             if tag.has(ISOLATED) {
                 expect(pfn, "a word of an isolated block is in a hand", hand, 0)?;
             }
-            if lease != 0 && lease & EMPTY == 0 {
+            if lease != 0 {
                 let slot = fh
                     .cpus
-                    .get(usize::from(lease) - 1)
+                    .get(usize::from(lease & !EMPTY).wrapping_sub(1))
                     .map(|cpu| cpu.leases.slot(Leases::slot_of(pfn / 64)));
                 expect(
                     pfn,
@@ -224,13 +232,41 @@ impl<'m> Block<'m> {
         let listed = class == CLASS_NONE
             || class == CLASS_BUSY
             || zone.board.shows(fh.map.rows(self), row_of(tag.migratetype(), class), head.number);
-        expect(base, "a block that its row does not show", listed.into(), 1)
+        expect(base, "a block that its row does not show", listed.into(), 1)?;
+        let hidden = head.loose.get()
+            && tag.migratetype() == Migratetype::Movable as usize
+            && !zone.board.shows(fh.map.rows(self), LOOSE, head.number);
+        expect(base, "a block whose loose frames no row shows", hidden.into(), 0)
     }
 }
 
 impl<'m> Zone<'m> {
+    /// Point 5 for the zone's memory.
+    fn check_pieces(&self, map: &FrameMap<'m>) -> Result<(), Violation> {
+        let pieces = || {
+            let there = map.ranges.iter().filter(|piece| !piece.is_spent());
+            let ends = there.map(|piece| (piece.start.get(), piece.end.get()));
+            ends.filter(|&(start, _)| self.span.contains(Pfn::new(start)))
+        };
+        let mut managed = 0;
+        for (start, end) in pieces() {
+            managed += end - start;
+            let within = pieces().filter(|&(at, last)| at < end && start < last).count();
+            expect(start, "pieces of memory overlap", within as u64, 1)?;
+            expect(
+                start,
+                "a piece of memory ends in its zone",
+                end.max(self.span.end.get()),
+                self.span.end.get(),
+            )?;
+        }
+        let start = self.span.start.get();
+        expect(start, "the zone's count of its frames", self.managed.get(), managed)
+    }
+
     /// Point 4 for the zone's bitmap and its counts of reserved blocks.
     fn check_zone(&self, fh: &Freehold<'m, impl Platform>) -> Result<(), Violation> {
+        self.check_pieces(&fh.map)?;
         let start = self.span.start.get();
         let (mut bits, mut at) = (0u64, 0);
         while let (Some(bit), _) = self.bitmap.next(at) {
@@ -277,5 +313,141 @@ impl<'m> Zone<'m> {
             of(HIGH_ATOMIC),
         )?;
         expect(start, "the zone's count of CMA blocks", self.cma_blocks.get(), of(CMA))
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    extern crate std;
+
+    use std::vec::Vec;
+
+    use super::*;
+    use crate::block::WORDS;
+    use crate::block::layout::Place;
+    use crate::block::tag::HOLES;
+    use crate::primitive::AtomicU64;
+    use crate::tests::testing::{Machine, machine, place};
+    use crate::{CpuId, FrameRange, Order, Request};
+
+    /// A block and a word of it that CPU 0 leases, with frames in hand, some of which are loose,
+    /// and a block that it keeps.
+    fn used() -> (Machine, Block<'static>, usize) {
+        let fh = machine(2, 4 * 512);
+        let cpu = fh.on(CpuId::new(0));
+        let request = |order| Request::new(Order::new(order).unwrap(), Migratetype::Movable);
+        let kept = cpu.alloc(request(9)).unwrap();
+        cpu.free(kept, Order::PAGEBLOCK).unwrap();
+        let frames: Vec<Pfn> = (0..130).map(|_| cpu.alloc(request(0)).unwrap()).collect();
+        // Past the leases.
+        for pfn in frames[..64].iter().step_by(2) {
+            fh.freeing(None).word(pfn.get() / 64, 1 << (pfn.get() % 64), 1).unwrap();
+        }
+        let (block, w) = place(&fh, frames[129]);
+        assert!(block.head.loose.get() && block.head.is_leased(w));
+        fh.validate().unwrap();
+        (fh, block, w)
+    }
+
+    /// One defect each, as a wrong line or a stray store would leave it, and what is told of it.
+    type Defect = (&'static str, fn(&Machine, Block<'static>, usize));
+
+    const DEFECTS: [Defect; 21] = [
+        ("no split one has frames in a word", |fh, _, _| {
+            fh.cpus[0].kept[0].block(&fh.map.blocks).unwrap().line.put(3, 1).unwrap();
+        }),
+        ("no split one has a word leased", |fh, _, _| {
+            fh.cpus[0].kept[0].block(&fh.map.blocks).unwrap().head.set_lease(3, 1);
+        }),
+        ("both free and in a hand", |fh, block, w| {
+            let slot = fh.cpus[0].leases.slot(Leases::slot_of(block.base() / 64 + w as u64));
+            block.line.put_back(w, slot.all() & slot.all().wrapping_neg());
+        }),
+        ("free that do not exist", |fh, block, _| {
+            fh.map.ranges[0].end.set(block.base());
+            block.head.tag.set(block.head.tag.get().with_flag(HOLES, true));
+        }),
+        ("isolated block is in a hand", |_, block, _| {
+            block.head.tag.set(block.head.tag.get().with_flag(ISOLATED, true));
+        }),
+        ("a lease that its CPU does not know", |_, block, w| block.head.set_lease(w, 2)),
+        ("a lease that its CPU does not know", |_, block, w| {
+            block.head.set_lease((w + 1) % WORDS, 1 | EMPTY);
+        }),
+        ("a slot not in use has frames", |fh, _, _| {
+            let mut slots = (0..SLOTS).map(|slot| fh.cpus[1].leases.slot(slot));
+            slots.find(|slot| !slot.is_in_use()).unwrap().set_mask(1);
+        }),
+        ("whose word is not leased", |_, block, w| block.head.set_lease(w, 0)),
+        ("that nobody would look for", |fh, block, w| {
+            fh.cpus[0].leases.set_empty(Leases::slot_of(block.base() / 64 + w as u64));
+        }),
+        ("an offline CPU leases words", |fh, _, _| fh.cpus[0].online.set(false)),
+        ("blocks in a hand differ", |fh, _, _| fh.cpus[0].kept.iter().for_each(Place::clear)),
+        ("say so hold something", |fh, _, _| fh.cpus[0].holds.set(false)),
+        ("whole, and in the bitmap", |fh, block, _| {
+            let bit = fh.zones[0].bit(block.head.number);
+            fh.zones[0].bitmap.insert(bit as usize / 64, 1 << (bit % 64));
+        }),
+        ("class of a block is too low", |_, block, _| {
+            assert!(block.head.change_class(block.head.class(), CLASS_NONE));
+        }),
+        ("its row does not show", |fh, block, _| {
+            let row = row_of(Migratetype::Movable as usize, block.head.class());
+            fh.zones[0].board.clear(fh.map.rows(block), row, block.head.number, || false);
+        }),
+        ("whose loose frames no row shows", |fh, block, _| {
+            fh.zones[0].board.clear(fh.map.rows(block), LOOSE, block.head.number, || false);
+        }),
+        ("count of free frames", |_, block, _| {
+            let w = (0..WORDS).find(|&w| block.line.word(w).count_ones() == 32).unwrap();
+            let in_use = !block.line.word(w);
+            block.line.put(w, in_use & in_use.wrapping_neg()).unwrap();
+        }),
+        ("marks of frames on the way", |fh, _, _| {
+            core::mem::forget(fh.zones[0].moving(fh.outside(), 3));
+        }),
+        ("about to fail", |fh, _, _| fh.failing.0.set(1)),
+        ("count of its frames", |fh, _, _| fh.zones[0].managed.set(1 << 12)),
+    ];
+
+    #[test]
+    fn each_defect_is_told() {
+        for (number, (expected, plant)) in DEFECTS.into_iter().enumerate() {
+            let (fh, block, w) = used();
+            plant(&fh, block, w);
+            let found = fh.validate().expect_err(expected);
+            assert!(found.what.contains(expected), "{number}: {found}");
+        }
+    }
+
+    #[test]
+    fn counts_of_reserved_blocks_and_whole_ones_are_compared() {
+        type Count = fn(&Machine) -> &AtomicU64;
+        let counts: [(&str, Count); 3] = [
+            ("HIGHATOMIC", |fh| &fh.zones[0].high_atomic_blocks),
+            ("CMA", |fh| &fh.zones[0].cma_blocks),
+            ("whole", |fh| &fh.zones[0].whole_blocks.0),
+        ];
+        for (expected, count) in counts {
+            let (fh, ..) = used();
+            count(&fh).set(count(&fh).get() + 1);
+            let found = fh.validate().unwrap_err();
+            assert!(found.what.contains(expected), "{found}");
+        }
+    }
+
+    #[test]
+    fn pieces_of_memory_that_overlap_are_told() {
+        let memory = [(0, 1024), (2048, 1024)]
+            .map(|(at, frames)| FrameRange::new(Pfn::new(at), frames).unwrap());
+        let zones = [crate::ZoneConfig::new(&memory)];
+        let fh =
+            crate::tests::testing::machine_of(&crate::SingleCpu, &crate::Config::new(1, &zones));
+        fh.validate().unwrap();
+        fh.map.ranges[1].set(512, 1536);
+        assert_eq!(fh.validate().unwrap_err().what, "pieces of memory overlap");
+        fh.map.ranges[1].set(2048, 1 << 20);
+        assert_eq!(fh.validate().unwrap_err().what, "a piece of memory ends in its zone");
     }
 }

@@ -5,7 +5,7 @@ use crate::block::Block;
 use crate::block::map::FrameMap;
 use crate::block::tag::{ABSENT, CMA, HOLES, ISOLATED, WHOLE};
 use crate::block::{FRAMES, WORDS, bits};
-use crate::memory::isolate::Isolated;
+use crate::memory::isolate::{Isolated, blocks_of};
 use crate::platform::OnPanic;
 use crate::primitive::Relaxed;
 use crate::{AllocError, FrameRange, Freehold, Migratetype, Pfn, Platform};
@@ -51,6 +51,10 @@ impl<'m, P: Platform> Freehold<'m, P> {
     ) -> Result<(), AllocError> {
         self.zone_of_range(range)?;
         let isolated = Isolated::new(self, range)?;
+        // Somebody may be a few steps from putting frames of it back. What one has who is stopped
+        // there counts as in use.
+        self.recall_where(None, |cpu| cpu.door.is_occupied());
+        self.wait_for_movers();
         isolated.empty(range, &mut migrate)?;
         let taken = isolated.take(range);
         drop(isolated);
@@ -83,7 +87,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     ) -> Result<FrameRange, AllocError> {
         match self.alloc_contig_free(count, align, limits) {
             Err(AllocError::NoMemory { .. }) => {
-                self.find_contig(count, align, limits, Some(&mut migrate))
+                Search { fh: self, count, moving: true }.find(align, limits, &mut migrate)
             }
             found => found,
         }
@@ -106,34 +110,42 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
         // What CPUs have in hand may be all that is missing.
         self.recall(None, None);
-        self.find_contig(count, align, limits, None)
+        Search { fh: self, count, moving: false }.find(align, limits, |_| false)
     }
+}
 
-    fn find_contig(
+/// A look for a range that can be allocated.
+struct Search<'a, 'm, P: Platform> {
+    fh: &'a Freehold<'m, P>,
+    /// Frames in a row that are wanted.
+    count: u64,
+    /// Frames in use may be moved away, where their block's type says so.
+    moving: bool,
+}
+
+impl<'m, P: Platform> Search<'_, 'm, P> {
+    /// From zone to zone; `migrate` moves what is in the way.
+    fn find(
         &self,
-        count: u64,
         align: crate::Order,
         limits: FrameRange,
-        mut migrate: Option<&mut dyn FnMut(FrameRange) -> bool>,
+        mut migrate: impl FnMut(FrameRange) -> bool,
     ) -> Result<FrameRange, AllocError> {
-        let moving = migrate.is_some();
-        for z in self.zonelist(0, None) {
-            let zone = &self.zones[z];
-            let step = align.frames();
+        let (fh, count, step) = (self.fh, self.count, align.frames());
+        for zone in fh.zonelist(0, None).map(|z| &fh.zones[z]) {
             let low = zone.span.start.max(limits.start).get();
             let end = zone.span.end.min(limits.end).get();
             let Some(mut start) = low.checked_next_multiple_of(step) else { continue };
             while start.checked_add(count).is_some_and(|last| last <= end) {
                 let range = FrameRange { start: Pfn::new(start), end: Pfn::new(start + count) };
-                if let Some(behind) = self.obstacle(range, moving) {
+                if let Some(behind) = self.obstacle(range) {
                     // Nothing that contains the obstacle can work, nor anything in a hole behind
                     // it.
-                    let Some(there) = self.map.next_present(behind) else { break };
+                    let Some(there) = fh.map.next_present(behind) else { break };
                     start = there.next_multiple_of(step);
                     continue;
                 }
-                let move_away = |used| migrate.as_mut().is_some_and(|migrate| migrate(used));
-                start = match self.alloc_contig_range(range, move_away) {
+                start = match fh.alloc_contig_range(range, &mut migrate) {
                     Ok(()) => return Ok(range),
                     // Nothing that contains that frame can work.
                     Err(AllocError::Busy { pfn }) => (pfn.get() + 1).next_multiple_of(step),
@@ -148,40 +160,26 @@ impl<'m, P: Platform> Freehold<'m, P> {
 
     /// Where the next range could start after one that cannot be allocated, by a glance without
     /// locks: behind the last of its frames that do not exist or are isolated, are in use, or where
-    /// `moving` are in use in a block whose frames cannot be moved.
-    fn obstacle(&self, range: FrameRange, moving: bool) -> Option<u64> {
-        let mut number = (range.end.get() - 1) >> 9;
-        loop {
+    /// they may be moved are in use in a block whose frames cannot be.
+    fn obstacle(&self, range: FrameRange) -> Option<u64> {
+        let blocks = blocks_of(range).rev();
+        let mut parts = blocks.map(|number| {
             let base = number << 9;
             let start = range.start.get().max(base);
-            let end = range.end.get().min(base + FRAMES as u64);
-            if let Some(next) = self.obstacle_in(number, start, end, moving, range.len()) {
-                return Some(next);
-            }
-            if base <= range.start.get() {
-                return None;
-            }
-            number -= 1;
-        }
+            (number, start, range.end.get().min(base + FRAMES as u64))
+        });
+        parts.find_map(|(number, start, end)| self.obstacle_in(number, start, end))
     }
 
     /// [`obstacle`](Self::obstacle) in the part `start..end` of one block. What is known of the
     /// block's other frames is put to use: up to its end no range of `count` frames starts before
     /// the one that is returned.
-    fn obstacle_in(
-        &self,
-        number: u64,
-        start: u64,
-        end: u64,
-        moving: bool,
-        count: u64,
-    ) -> Option<u64> {
-        let base = number << 9;
-        let there =
-            self.map.locate_block(number).filter(|&block| block.head.tag.get().state() != ABSENT);
+    fn obstacle_in(&self, number: u64, start: u64, end: u64) -> Option<u64> {
+        let (base, map) = (number << 9, &self.fh.map);
+        let there = map.locate_block(number).filter(|block| block.head.tag.get().state() != ABSENT);
         let Some(block) = there else {
             // Never used: there if the ranges say so.
-            return (start..end).rev().find(|&pfn| !self.map.is_present(pfn)).map(|last| last + 1);
+            return (start..end).rev().find(|&pfn| !map.is_present(pfn)).map(|last| last + 1);
         };
         let tag = block.head.tag.get();
         if tag.has(ISOLATED) {
@@ -189,19 +187,20 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
         let movable =
             tag.migratetype() == Migratetype::Movable as usize || tag.migratetype() == CMA;
-        if tag.state() == WHOLE || moving && movable && !tag.has(HOLES) {
+        let moves = self.moving && movable;
+        if tag.state() == WHOLE || moves && !tag.has(HOLES) {
             return None;
         }
-        let present = self.map.present(block);
+        let present = map.present(block);
         let bad = |w: usize| {
-            let free = block.line.word(w) | block.leased_frames(self, w);
-            if moving && movable { !present[w] } else { !free | !present[w] }
+            let free = block.line.word(w) | block.leased_frames(self.fh, w);
+            if moves { !present[w] } else { !free | !present[w] }
         };
         let here = bits::spans((start - base) as usize, (end - start) as usize);
         let last = here
             .filter_map(|(w, m)| bits::last(bad(w) & m).map(|bit| w * 64 + bit as usize))
             .last()?;
-        Some(base + next_start(&core::array::from_fn(bad), last, count) as u64)
+        Some(base + next_start(&core::array::from_fn(bad), last, self.count) as u64)
     }
 }
 

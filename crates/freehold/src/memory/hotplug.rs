@@ -2,13 +2,14 @@
 
 use core::fmt;
 
-use crate::block::FRAMES;
 use crate::block::map::FrameMap;
 use crate::block::map::MemoryRange;
 use crate::block::tag::{ABSENT, HIGH_ATOMIC, Tag};
+use crate::block::{Block, FRAMES};
 use crate::cpu::inside::Inside;
 use crate::memory::isolate::{Isolated, blocks_of};
-use crate::primitive::{Count, Ordering, Relaxed};
+use crate::primitive::{AtomicBool, Count, Ordering, Relaxed};
+use crate::zone::Zone;
 use crate::{AllocError, AllocFlags, CpuId, FrameRange, Freehold, Order, Pfn, Platform};
 
 /// Why memory was not added or removed. Nothing has changed.
@@ -71,19 +72,47 @@ impl fmt::Display for HotplugError {
 
 impl core::error::Error for HotplugError {}
 
-impl<'m, P: Platform> Freehold<'m, P> {
-    /// Runs `f` while nobody else changes which CPUs and what memory there are.
-    pub(crate) fn with_hotplug_lock<T>(&self, f: impl FnOnce() -> T) -> T {
-        /// Unlocks, also where `f` panics.
-        struct Unlock<'a>(&'a crate::lock::Lock);
-        impl Drop for Unlock<'_> {
-            fn drop(&mut self) {
-                self.0.unlock();
+/// An ordinary spin lock, for what no allocation and no free waits for: changes to which CPUs and
+/// what memory there are.
+pub(crate) struct Lock(AtomicBool);
+
+impl Lock {
+    pub(crate) fn new() -> Self {
+        Self(AtomicBool::new(false))
+    }
+
+    /// Takes it, waiting.
+    pub(crate) fn lock(&self, relax: impl Fn()) {
+        // Acquire: pairs with `unlock`.
+        while self.0.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            while self.0.get() {
+                relax();
             }
         }
+    }
+
+    pub(crate) fn unlock(&self) {
+        // Release: pairs with `lock`.
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+/// What only one thread does at a time: it has the lock, until it is dropped, be it by a panic.
+pub(crate) struct Hotplug<'a, 'm, P: Platform> {
+    pub(crate) fh: &'a Freehold<'m, P>,
+}
+
+impl<P: Platform> Drop for Hotplug<'_, '_, P> {
+    fn drop(&mut self) {
+        self.fh.hotplug.unlock();
+    }
+}
+
+impl<'m, P: Platform> Freehold<'m, P> {
+    /// Nobody else changes which CPUs and what memory there are while what it returns lives.
+    pub(crate) fn hotplug(&self) -> Hotplug<'_, 'm, P> {
         self.hotplug.lock(|| self.platform.relax());
-        let _unlock = Unlock(&self.hotplug);
-        f()
+        Hotplug { fh: self }
     }
 
     /// A CPU comes online; nothing where it is already.
@@ -93,12 +122,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// [`AllocError::CpuOffline`] where there is no such CPU.
     pub fn cpu_online(&self, cpu: CpuId) -> Result<(), AllocError> {
         let Some(state) = self.cpu_state(cpu) else { return Err(AllocError::CpuOffline { cpu }) };
-        self.with_hotplug_lock(|| {
-            let inside = Inside::enter(self, state, cpu, false);
-            state.online.set(true);
-            drop(inside);
-            self.compute_limits();
-        });
+        let _hotplug = self.hotplug();
+        let inside = Inside::enter(self, state, cpu, false);
+        state.online.set(true);
+        drop(inside);
+        self.compute_limits();
         Ok(())
     }
 
@@ -111,21 +139,20 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// [`AllocError::CpuOwned`].
     pub fn cpu_offline(&self, cpu: CpuId) -> Result<(), AllocError> {
         let Some(state) = self.cpu_state(cpu) else { return Err(AllocError::CpuOffline { cpu }) };
-        self.with_hotplug_lock(|| {
-            let inside = Inside::enter(self, state, cpu, false);
-            if !state.online.get() {
-                return Err(AllocError::CpuOffline { cpu });
-            }
-            if state.owned.get() {
-                return Err(AllocError::CpuOwned { cpu });
-            }
-            // A thread that enters after this leases nothing: every way in looks.
-            state.online.set(false);
-            inside.give_back_all();
-            drop(inside);
-            self.compute_limits();
-            Ok(())
-        })?;
+        let hotplug = self.hotplug();
+        let inside = Inside::enter(self, state, cpu, false);
+        if !state.online.get() {
+            return Err(AllocError::CpuOffline { cpu });
+        }
+        if state.owned.get() {
+            return Err(AllocError::CpuOwned { cpu });
+        }
+        // A thread that enters after this leases nothing: every way in looks.
+        state.online.set(false);
+        inside.give_back_all();
+        drop(inside);
+        self.compute_limits();
+        drop(hotplug);
         self.tell_pressure();
         Ok(())
     }
@@ -146,15 +173,14 @@ impl<'m, P: Platform> Freehold<'m, P> {
         if range.is_empty() {
             return Err(HotplugError::ZeroLength);
         }
-        let z = self.zone_spanning(range)?;
-        self.with_hotplug_lock(|| {
-            self.all_absent(range)?;
-            let isolated = self.isolate_ends(range)?;
-            self.populate(&self.zones[z], range, &[], false)?;
-            drop(isolated);
-            self.memory_changed();
-            Ok(())
-        })?;
+        let zone = zone_spanning(self.zones, range)?;
+        let hotplug = self.hotplug();
+        self.map.all_absent(range)?;
+        let isolated = hotplug.isolate_ends(range)?;
+        hotplug.populate(zone, range, &[], false)?;
+        drop(isolated);
+        hotplug.memory_changed();
+        drop(hotplug);
         self.tell_pressure();
         Ok(())
     }
@@ -175,55 +201,12 @@ impl<'m, P: Platform> Freehold<'m, P> {
         if let Some(&pfn) = ends.iter().find(|pfn| pfn.get() % FRAMES as u64 != 0) {
             return Err(HotplugError::Misaligned { pfn });
         }
-        let z = self.zone_spanning(range)?;
-        self.with_hotplug_lock(|| {
-            self.all_absent(range)?;
-            self.populate_in_use(&self.zones[z], range)?;
-            self.memory_changed();
-            Ok(())
-        })
-    }
-
-    /// Memory that is to come is not there yet.
-    fn all_absent(&self, range: FrameRange) -> Result<(), HotplugError> {
-        let common = |r: &MemoryRange| {
-            let start = r.start.get().max(range.start.get());
-            (start < r.end.get().min(range.end.get())).then_some(Pfn::new(start))
-        };
-        match self.map.ranges.iter().find_map(common) {
-            Some(pfn) => Err(HotplugError::Present { pfn }),
-            None => Ok(()),
-        }
-    }
-
-    /// What follows from the amount of memory is computed again.
-    fn memory_changed(&self) {
-        self.refresh_watermarks();
-        self.choose_home_zones();
-        self.compute_limits();
-    }
-
-    /// Isolates the blocks that a range of new memory shares with memory that is there: until its
-    /// frames are in their words nobody takes any of them.
-    fn isolate_ends(
-        &self,
-        range: FrameRange,
-    ) -> Result<[Option<Isolated<'_, 'm, P>>; 2], HotplugError> {
-        let ends = [range.start, Pfn::new(range.end.get() - 1)].map(Pfn::pageblock);
-        let shared = |block: Pfn| {
-            let head = self.map.locate(block.get()).map(|block| block.head);
-            head.is_some_and(|head| head.tag.get().state() != ABSENT)
-        };
-        let isolate = |block: Pfn| {
-            let block = FrameRange { start: block, end: Pfn::new(block.get() + FRAMES as u64) };
-            Isolated::new(self, block).map(Some).map_err(busy)
-        };
-        let first = if shared(ends[0]) { isolate(ends[0])? } else { None };
-        let last = if ends[1] != ends[0] && shared(ends[1]) { isolate(ends[1])? } else { None };
-        if first.is_some() || last.is_some() {
-            self.pass_all_doors();
-        }
-        Ok([first, last])
+        let zone = zone_spanning(self.zones, range)?;
+        let hotplug = self.hotplug();
+        self.map.all_absent(range)?;
+        hotplug.populate_in_use(zone, range)?;
+        hotplug.memory_changed();
+        Ok(())
     }
 
     /// Removes memory, all of it free.
@@ -235,82 +218,10 @@ impl<'m, P: Platform> Freehold<'m, P> {
         if range.is_empty() {
             return Err(HotplugError::ZeroLength);
         }
-        let z = self.zone_spanning(range)?;
-        self.with_hotplug_lock(|| self.remove_locked(z, range))?;
+        let zone = zone_spanning(self.zones, range)?;
+        self.hotplug().remove(zone, range)?;
         self.tell_pressure();
         Ok(())
-    }
-
-    fn zone_spanning(&self, range: FrameRange) -> Result<usize, HotplugError> {
-        let Some(z) = self.zones.iter().position(|z| z.span.contains(range.start)) else {
-            return Err(HotplugError::OutOfZone { pfn: range.start });
-        };
-        if range.end > self.zones[z].span.end {
-            return Err(HotplugError::OutOfZone { pfn: self.zones[z].span.end });
-        }
-        Ok(z)
-    }
-
-    fn remove_locked(&self, z: usize, range: FrameRange) -> Result<(), HotplugError> {
-        // The whole range must be there, and its blocks must hold nothing else.
-        if let Some(pfn) = self.map.first_absent(range) {
-            return Err(HotplugError::Absent { pfn });
-        }
-        let (start, end) = (range.start.get(), range.end.get());
-        if (range.start.pageblock().get()..start).any(|pfn| self.map.is_present(pfn)) {
-            return Err(HotplugError::Misaligned { pfn: range.start });
-        }
-        if (end..end.next_multiple_of(FRAMES as u64)).any(|pfn| self.map.is_present(pfn)) {
-            return Err(HotplugError::Misaligned { pfn: range.end });
-        }
-        // Cutting the middle out of a piece of memory makes two of it.
-        let splits = self.map.ranges.iter().any(|r| r.start.get() < start && end < r.end.get());
-        if splits && !self.map.ranges.iter().any(MemoryRange::is_spent) {
-            return Err(HotplugError::NoRoom);
-        }
-        let isolated = Isolated::new(self, range).map_err(busy)?;
-        self.pass_all_doors();
-        // Outside every door somebody may be taking words of it, to see if all of it is free.
-        if !self.wait_for_movers() {
-            return Err(HotplugError::Busy { pfn: range.start });
-        }
-        isolated.empty(range, &mut |_| false).map_err(busy)?;
-        self.map.change_ranges(|| self.map.forget_range(range));
-        for number in blocks_of(range) {
-            self.remove_block(z, number);
-        }
-        // What is absent is not restored.
-        drop(isolated);
-        self.memory_changed();
-        Ok(())
-    }
-
-    /// Enters every CPU once. A hint, and whatever else takes frames past the leases, looks at the
-    /// tag and then takes the frame: a thread that looked before a block was isolated is out of its
-    /// CPU's state afterwards.
-    fn pass_all_doors(&self) {
-        self.recall_where(None, |_| true);
-    }
-
-    /// An isolated block, all of it free, is no memory from now on.
-    fn remove_block(&self, z: usize, number: u64) {
-        let zone = &self.zones[z];
-        let Some(block) = self.map.locate_block(number) else { return };
-        let (head, line) = (block.head, block.line);
-        let tag = head.tag.get();
-        debug_assert_eq!(tag.zone(), z);
-        match tag.migratetype() {
-            // Relaxed: a count, which requests change meanwhile.
-            HIGH_ATOMIC => _ = zone.high_atomic_blocks.fetch_sub(1, Ordering::Relaxed),
-            crate::block::tag::CMA => zone.cma_blocks.sub(1),
-            _ => {}
-        }
-        // It stays of its zone: a thread that has freed the last of it outside every door may be
-        // about to say so.
-        head.tag.set(Tag::new(ABSENT, 0, zone.id));
-        let frames: u32 = (0..crate::block::WORDS).map(|w| line.take_word(w).count_ones()).sum();
-        block.count_free(self.outside(), tag, u64::from(frames).wrapping_neg());
-        zone.managed.set(zone.managed.get() - u64::from(frames));
     }
 
     /// Whether a zone may have a free chunk of that order which no CPU has in hand, by a glance at
@@ -347,7 +258,128 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 }
 
+impl<'a, 'm, P: Platform> Hotplug<'a, 'm, P> {
+    /// What follows from the amount of memory is computed again.
+    fn memory_changed(&self) {
+        self.fh.refresh_watermarks();
+        self.fh.choose_home_zones();
+        self.fh.compute_limits();
+    }
+
+    /// Isolates the blocks that a range of new memory shares with memory that is there: until its
+    /// frames are in their words nobody takes any of them.
+    fn isolate_ends(
+        &self,
+        range: FrameRange,
+    ) -> Result<[Option<Isolated<'a, 'm, P>>; 2], HotplugError> {
+        let ends = [range.start, Pfn::new(range.end.get() - 1)].map(Pfn::pageblock);
+        let shared = |block: Pfn| {
+            let head = self.fh.map.locate(block.get()).map(|block| block.head);
+            head.is_some_and(|head| head.tag.get().state() != ABSENT)
+        };
+        let isolate = |block: Pfn| {
+            let block = FrameRange { start: block, end: Pfn::new(block.get() + FRAMES as u64) };
+            Isolated::new(self.fh, block).map(Some).map_err(busy)
+        };
+        let first = if shared(ends[0]) { isolate(ends[0])? } else { None };
+        let last = if ends[1] != ends[0] && shared(ends[1]) { isolate(ends[1])? } else { None };
+        if first.is_some() || last.is_some() {
+            self.pass_all_doors();
+        }
+        Ok([first, last])
+    }
+
+    fn remove(&self, zone: &Zone<'m>, range: FrameRange) -> Result<(), HotplugError> {
+        let (fh, map) = (self.fh, &self.fh.map);
+        // The whole range must be there, and its blocks must hold nothing else.
+        if let Some(pfn) = map.first_absent(range) {
+            return Err(HotplugError::Absent { pfn });
+        }
+        let (start, end) = (range.start.get(), range.end.get());
+        if (range.start.pageblock().get()..start).any(|pfn| map.is_present(pfn)) {
+            return Err(HotplugError::Misaligned { pfn: range.start });
+        }
+        if (end..end.next_multiple_of(FRAMES as u64)).any(|pfn| map.is_present(pfn)) {
+            return Err(HotplugError::Misaligned { pfn: range.end });
+        }
+        // Cutting the middle out of a piece of memory makes two of it.
+        let splits = map.ranges.iter().any(|r| r.start.get() < start && end < r.end.get());
+        if splits && !map.ranges.iter().any(MemoryRange::is_spent) {
+            return Err(HotplugError::NoRoom);
+        }
+        let isolated = Isolated::new(fh, range).map_err(busy)?;
+        self.pass_all_doors();
+        // Outside every door somebody may be taking words of it, to see if all of it is free.
+        if !fh.wait_for_movers() {
+            return Err(HotplugError::Busy { pfn: range.start });
+        }
+        isolated.empty(range, &mut |_| false).map_err(busy)?;
+        map.change_ranges(|| map.forget_range(range));
+        for block in blocks_of(range).filter_map(|number| map.locate_block(number)) {
+            block.remove(fh, zone);
+        }
+        // What is absent is not restored.
+        drop(isolated);
+        self.memory_changed();
+        Ok(())
+    }
+
+    /// Enters every CPU once. A hint, and whatever else takes frames past the leases, looks at the
+    /// tag and then takes the frame: a thread that looked before a block was isolated is out of its
+    /// CPU's state afterwards.
+    fn pass_all_doors(&self) {
+        self.fh.recall_where(None, |_| true);
+    }
+}
+
+impl<'m> Block<'m> {
+    /// An isolated block, all of it free, is no memory from now on.
+    fn remove(self, fh: &Freehold<'m, impl Platform>, zone: &Zone<'m>) {
+        let (head, line) = (self.head, self.line);
+        let tag = head.tag.get();
+        debug_assert_eq!(tag.zone(), usize::from(zone.id));
+        match tag.migratetype() {
+            // Relaxed: a count, which requests change meanwhile.
+            HIGH_ATOMIC => _ = zone.high_atomic_blocks.fetch_sub(1, Ordering::Relaxed),
+            crate::block::tag::CMA => zone.cma_blocks.sub(1),
+            _ => {}
+        }
+        // It stays of its zone: a thread that has freed the last of it outside every door may be
+        // about to say so.
+        head.tag.set(Tag::new(ABSENT, 0, zone.id));
+        let frames: u32 = (0..crate::block::WORDS).map(|w| line.take_word(w).count_ones()).sum();
+        self.count_free(fh.outside(), tag, u64::from(frames).wrapping_neg());
+        zone.managed.set(zone.managed.get() - u64::from(frames));
+    }
+}
+
+/// The zone whose span covers a range.
+fn zone_spanning<'m>(
+    zones: &'m [Zone<'m>],
+    range: FrameRange,
+) -> Result<&'m Zone<'m>, HotplugError> {
+    match zones.iter().find(|zone| zone.span.contains(range.start)) {
+        None => Err(HotplugError::OutOfZone { pfn: range.start }),
+        Some(zone) if range.end > zone.span.end => {
+            Err(HotplugError::OutOfZone { pfn: zone.span.end })
+        }
+        Some(zone) => Ok(zone),
+    }
+}
+
 impl<'m> FrameMap<'m> {
+    /// Memory that is to come is not there yet.
+    pub(crate) fn all_absent(&self, range: FrameRange) -> Result<(), HotplugError> {
+        let common = |r: &MemoryRange| {
+            let start = r.start.get().max(range.start.get());
+            (start < r.end.get().min(range.end.get())).then_some(Pfn::new(start))
+        };
+        match self.ranges.iter().find_map(common) {
+            Some(pfn) => Err(HotplugError::Present { pfn }),
+            None => Ok(()),
+        }
+    }
+
     /// Takes a range out of what is known to be memory.
     pub(crate) fn forget_range(&self, range: FrameRange) {
         let (start, end) = (range.start.get(), range.end.get());
@@ -492,9 +524,9 @@ mod tests {
         let block = FrameRange::new(Pfn::new(0), 512).unwrap();
         let mark = fh.zones[0].moving(fh.outside(), 5);
         assert_eq!(fh.remove_memory(block), Err(HotplugError::Busy { pfn: Pfn::new(0) }));
+        drop(mark);
         fh.validate().unwrap();
         assert_eq!(fh.zone_stats(0).unwrap().free, 2048);
-        drop(mark);
         fh.remove_memory(block).unwrap();
         fh.validate().unwrap();
     }

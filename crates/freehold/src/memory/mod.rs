@@ -4,12 +4,10 @@
 //! |---|---|
 //! | [`populate`] | memory becomes the zone's |
 //! | [`hotplug`] | CPUs and memory that come and go |
-//! | [`isolate`] | blocks from which nothing is allocated while they are emptied |
+//! | [`isolate`] | blocks from which nothing is allocated while they are emptied; walking them |
 //! | [`contig`] | allocation of a given range |
-//! | [`walk`] | for those who walk memory frame by frame |
 
 pub(crate) mod contig;
 pub(crate) mod hotplug;
 pub(crate) mod isolate;
 pub(crate) mod populate;
-pub(crate) mod walk;

@@ -8,15 +8,16 @@ use crate::block::map::MemoryRange;
 use crate::block::tag::{ABSENT, CMA, HOLES, SPLIT, TAKEN, Tag};
 use crate::block::words::CLASS_WHOLE;
 use crate::block::{FRAMES, WORDS, bits};
+use crate::block::{SECTION_BLOCKS, SECTION_SHIFT};
+use crate::memory::hotplug::Hotplug;
 use crate::primitive::{Count, Ordering, Relaxed};
-use crate::types::section::{SECTION_BLOCKS, SECTION_SHIFT};
 use crate::zone::Zone;
 use crate::zone::allowance::ORDINARY;
 use crate::{FrameRange, Freehold, HotplugError, Migratetype, Pfn, Platform};
 
-impl<'m, P: Platform> Freehold<'m, P> {
-    /// Makes a piece of memory free and the zone's. It must not be present yet. Under the hotplug
-    /// lock, or `at_start`, before anyone else knows this allocator.
+impl<'m, P: Platform> Hotplug<'_, 'm, P> {
+    /// Makes a piece of memory free and the zone's. It must not be present yet. `at_start`: nobody else knows
+    /// this allocator yet.
     ///
     /// # Errors
     ///
@@ -32,7 +33,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     ) -> Result<(), HotplugError> {
         let (first, last) = (range.start.get() >> 9, (range.end.get() - 1) >> 9);
         // At the start the configuration was counted through: there is room for all of it.
-        let has_room = at_start || self.map.has_room_for(first, last);
+        let has_room = at_start || self.fh.map.has_room_for(first, last);
         self.note_piece(zone, range, has_room, || self.ends_are_set_up(range))?;
         let mut number = first;
         while number <= last {
@@ -44,14 +45,14 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 let next_cma =
                     cma.iter().map(|r| r.start.get() >> 9).filter(|&at| at > number).min();
                 let end = (range.end.get() >> 9).min(next_cma.unwrap_or(u64::MAX));
-                zone.populate_wholes(self, number, end);
+                zone.populate_wholes(self.fh, number, end);
                 number = end;
                 continue;
             }
             let start = range.start.get().max(base);
             let end = range.end.get().min(base + FRAMES as u64);
             zone.populate_block(
-                self,
+                self.fh,
                 number,
                 ((start - base) as usize, (end - start) as usize),
                 is_cma,
@@ -73,18 +74,17 @@ impl<'m, P: Platform> Freehold<'m, P> {
         has_room: bool,
         set_up: impl FnOnce() -> bool,
     ) -> Result<(), HotplugError> {
-        if !has_room || !self.map.note_range(zone, range) {
+        if !has_room || !self.fh.map.note_range(zone, range) {
             return Err(HotplugError::NoRoom);
         }
         if !set_up() {
-            self.map.change_ranges(|| self.map.forget_range(range));
+            self.fh.map.change_ranges(|| self.fh.map.forget_range(range));
             return Err(HotplugError::Busy { pfn: range.start });
         }
         Ok(())
     }
 
-    /// Makes whole blocks the zone's, each of them in use. They must not be present yet. Under the
-    /// hotplug lock.
+    /// Makes whole blocks the zone's, each of them in use. They must not be present yet.
     ///
     /// # Errors
     ///
@@ -96,12 +96,12 @@ impl<'m, P: Platform> Freehold<'m, P> {
     ) -> Result<(), HotplugError> {
         let blocks = || range.start.get() >> 9..range.end.get() >> 9;
         let (first, last) = (blocks().start, blocks().end - 1);
-        let is_set_up = |number: u64| self.map.set_up(number << 9, || self.waited());
-        let has_room = self.map.has_room_for(first, last);
+        let is_set_up = |number: u64| self.fh.map.set_up(number << 9, || self.fh.waited());
+        let has_room = self.fh.map.has_room_for(first, last);
         self.note_piece(zone, range, has_room, || blocks().all(is_set_up))?;
-        for block in blocks().filter_map(|number| self.map.locate_block(number)) {
+        for block in blocks().filter_map(|number| self.fh.map.locate_block(number)) {
             // Frees of memory that went while they were under way.
-            block.report_strays(self);
+            block.report_strays(self.fh);
             let tag = Tag::new(TAKEN, Migratetype::Movable as usize, zone.id);
             block.head.tag.set(tag);
         }
@@ -114,7 +114,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     fn ends_are_set_up(&self, range: FrameRange) -> bool {
         let ends = [range.start, range.end].map(Pfn::get);
         let mut parts = ends.into_iter().filter(|end| end % FRAMES as u64 != 0);
-        parts.all(|pfn| self.map.set_up(pfn, || self.waited()))
+        parts.all(|pfn| self.fh.map.set_up(pfn, || self.fh.waited()))
     }
 }
 

@@ -4,6 +4,8 @@
 mod before_failing_tests;
 #[cfg(not(any(loom, shuttle)))]
 mod bounds_tests;
+#[cfg(not(any(loom, shuttle)))]
+mod freed_twice;
 #[cfg(loom)]
 mod loom_orderings;
 #[cfg(loom)]
@@ -12,6 +14,10 @@ mod loom_pairs;
 pub(crate) mod loom_tests;
 #[cfg(loom)]
 mod loom_wrong_frees;
+#[cfg(not(any(loom, shuttle)))]
+mod lost_races;
+#[cfg(not(any(loom, shuttle)))]
+mod nested_stops;
 #[cfg(shuttle)]
 mod shuttle_tests;
 #[cfg(not(any(loom, shuttle)))]

@@ -4,6 +4,7 @@
 //! ```text
 //! steps(call)                    uses of atomics that a call makes: what a bound of docs/bounds.md is about, whatever the machine's speed
 //! interrupted(n, other, call)    call, and before its nth use of an atomic all of other
+//! interrupted_by(stops, call)    call, and before several of its uses all of another; each of these may be interrupted itself
 //! interrupted_throughout(..)     call, and before each use all of other
 //! ```
 //!
@@ -15,19 +16,21 @@ extern crate std;
 
 use core::cell::{Cell, RefCell};
 use std::boxed::Box;
+use std::vec::Vec;
 
 use core::sync::atomic;
 pub(crate) use core::sync::atomic::{AtomicPtr, Ordering};
 
 /// What is done in a call's place for some time.
-type Other = Box<dyn FnOnce()>;
+pub(crate) type Other = Box<dyn FnOnce()>;
 
 std::thread_local! {
     /// Uses of atomics by this thread.
     static STEPS: Cell<u64> = const { Cell::new(0) };
-    /// Before which of them something else is done.
+    /// Before which of them something else is done next.
     static AT: Cell<u64> = const { Cell::new(u64::MAX) };
-    static OTHER: RefCell<Option<Other>> = const { RefCell::new(None) };
+    /// All that is to be done, the next last, and before which of them.
+    static STOPS: RefCell<Vec<(u64, Other)>> = const { RefCell::new(Vec::new()) };
     /// What is done before each of them.
     static EACH: RefCell<Option<Box<dyn FnMut()>>> = const { RefCell::new(None) };
 }
@@ -37,10 +40,14 @@ fn step() {
     let now = STEPS.get() + 1;
     STEPS.set(now);
     if now == AT.get() {
+        // Taken out meanwhile: the steps of what is done are not the call's.
+        let mut stops = STOPS.take();
         AT.set(u64::MAX);
-        let other = OTHER.with_borrow_mut(Option::take);
-        other.into_iter().for_each(|other| other());
-        // Those steps were not the call's.
+        while let Some((_, other)) = stops.pop_if(|(at, _)| *at == now) {
+            other();
+        }
+        AT.set(stops.last().map_or(u64::MAX, |(at, _)| *at));
+        STOPS.set(stops);
         STEPS.set(now);
     }
     // Taken out meanwhile: its own steps are interrupted by nobody.
@@ -76,11 +83,23 @@ pub(crate) fn interrupted<T>(
     other: impl FnOnce() + 'static,
     call: impl FnOnce() -> T,
 ) -> (T, bool) {
-    OTHER.set(Some(Box::new(other)));
-    AT.set(STEPS.get() + n);
+    let (result, left) = interrupted_by(Vec::from([(n, Box::new(other) as Other)]), call);
+    (result, left == 0)
+}
+
+/// What a call returns before whose uses of atomics of these numbers something else is done; and
+/// how many of them it did not come to. What is done may be interrupted in its turn.
+pub(crate) fn interrupted_by<T>(
+    mut stops: Vec<(u64, Other)>,
+    call: impl FnOnce() -> T,
+) -> (T, usize) {
+    stops.sort_by_key(|&(n, _)| core::cmp::Reverse(n));
+    stops.iter_mut().for_each(|(n, _)| *n += STEPS.get());
+    let at = AT.replace(stops.last().map_or(u64::MAX, |(at, _)| *at));
+    let before = STOPS.replace(stops);
     let result = call();
-    AT.set(u64::MAX);
-    (result, OTHER.take().is_none())
+    AT.set(at);
+    (result, STOPS.replace(before).len())
 }
 
 macro_rules! atomic {

@@ -4,6 +4,7 @@ extern crate std;
 
 use core::mem::MaybeUninit;
 use std::boxed::Box;
+use std::time::{Duration, Instant};
 use std::vec;
 
 use crate::block::Block;
@@ -63,4 +64,39 @@ pub(crate) fn set_up() -> &'static Machine {
     let fh: &Machine = Box::leak(Box::new(machine(1, 1 << 15)));
     assert!(fh.map.set_up(0, || true));
     fh
+}
+
+/// A machine that holds nothing back, for good.
+pub(crate) fn leaked(fh: Machine) -> &'static Machine {
+    fh.set_watermarks(0, 0, 0, 0).unwrap();
+    Box::leak(Box::new(fh))
+}
+
+/// How long tests go on that have no end of their own, where that is asked for.
+fn time() -> Option<Duration> {
+    let seconds = std::env::var("FREEHOLD_SECONDS").ok()?;
+    seconds.parse().ok().map(Duration::from_secs)
+}
+
+/// So many rounds of a test; more of them where `FREEHOLD_SECONDS` gives it the time.
+pub(crate) fn rounds(short: u64) -> impl Iterator<Item = u64> {
+    let (time, begun) = (time(), Instant::now());
+    let short = if cfg!(miri) { 1 } else { short };
+    (0..).take_while(move |&n| n < short || time.is_some_and(|time| begun.elapsed() < time))
+}
+
+/// The steps to stop a call at that is made on such a machine: some of them, spread over all; each
+/// where `FREEHOLD_SECONDS` gives it the time.
+pub(crate) fn stops_of<W>(
+    world: impl Fn() -> W,
+    call: impl FnOnce(W),
+) -> impl Iterator<Item = u64> {
+    let world = world();
+    let length = super::steps::steps(|| call(world)).1;
+    let most = match time() {
+        _ if cfg!(miri) => 1,
+        Some(_) => u64::MAX,
+        None => 100,
+    };
+    (1..=length + 20).step_by(length.div_ceil(most).max(1) as usize)
 }

@@ -3,7 +3,7 @@
 use core::fmt;
 
 use super::ids::MAX_CPUS;
-use super::section::{SECTION_BLOCKS, section};
+use crate::block::{SECTION_BLOCKS, section};
 use crate::{FrameRange, NodeId, Order, PAGEBLOCK_FRAMES, Pfn};
 
 /// The machine to manage. Slices are read by [`Freehold::new`](crate::Freehold::new) only.

@@ -3,10 +3,8 @@
 
 pub(crate) mod config;
 pub(crate) mod error;
-pub(crate) mod flags;
 pub(crate) mod ids;
 pub(crate) mod migratetype;
 pub(crate) mod order;
 pub(crate) mod pfn;
 pub(crate) mod request;
-pub(crate) mod section;

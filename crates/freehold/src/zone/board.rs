@@ -23,15 +23,15 @@
 //! which costs a look or a run.
 //!
 //! Bits are set and cleared without any lock, by the rules of
-//! [`transfer::class`](crate::block::class). A bit may be stale, which costs a look; a block with
+//! [`class`](crate::block::class). A bit may be stale, which costs a look; a block with
 //! free frames always has the bit of its class once all is quiet.
 
 use super::summary::{Summary, set_bit};
 use crate::FrameRange;
 use crate::block::BLOCK_ORDER;
 use crate::block::tag::{CMA, HIGH_ATOMIC};
+use crate::block::{SECTION_BLOCKS, SECTION_BLOCKS_LOG, SECTION_SHIFT};
 use crate::primitive::{AtomicU64, Ordering, Relaxed};
-use crate::types::section::{SECTION_BLOCKS, SECTION_BLOCKS_LOG, SECTION_SHIFT};
 
 /// Classes that the three ordinary types have rows for: 1 to 9, runs of orders 0 to 8. What has
 /// more is whole. A block that was of CMA or HIGHATOMIC type while all of it was free still has a

@@ -43,9 +43,9 @@ impl Drop for Moving<'_> {
 
 /// What the marks of all zones say.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Moves {
+pub(crate) struct Moves {
     begun: u64,
-    at_it: u64,
+    pub(crate) at_it: u64,
 }
 
 impl<'m> Zone<'m> {
@@ -64,7 +64,8 @@ impl<'m> Zone<'m> {
 }
 
 impl<P: Platform> Freehold<'_, P> {
-    fn moves(&self) -> Moves {
+    /// The sum of all marks.
+    pub(crate) fn moves(&self) -> Moves {
         let marks = self.zones.iter().flat_map(|zone| &zone.outside);
         let none = Moves { begun: 0, at_it: 0 };
         marks.fold(none, |sum, mark| {
@@ -204,6 +205,19 @@ mod tests {
             assert!(result.is_ok(), "{request:?}: {result:?}");
             assert_eq!(turns, 3);
         }
+    }
+
+    /// Frames were on the way while it looked, and are where they belong when it asks again.
+    #[test]
+    fn a_move_that_begins_and_ends_during_a_look_has_it_look_again() {
+        let (fh, _) = machine(1536);
+        let mut looks = 0;
+        let look = || {
+            looks += 1;
+            drop(fh.zones[0].moving(fh.outside(), 0));
+            (looks == 2).then_some(())
+        };
+        assert_eq!(fh.look_beside_movers(look), Some(()));
     }
 
     /// A thread that is stopped on the way holds nobody up for longer than that; and a call that

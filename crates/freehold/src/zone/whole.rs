@@ -11,10 +11,10 @@
 //! has waited long, the bit is set again and the next section is looked at.
 
 use crate::block::Block;
+use crate::block::SECTION_BLOCKS;
 use crate::block::words::CLASS_WHOLE;
 use crate::block::{BLOCK_ORDER, WORDS};
 use crate::cpu::by::By;
-use crate::types::section::SECTION_BLOCKS;
 use crate::zone::Zone;
 use crate::{AllocFlags, Freehold, Pfn, Platform};
 

@@ -1,4 +1,5 @@
-//! What the zone's board must find, and what must not be asked for: each a defect that was there.
+//! What the zone's board must find, who is asked before a request fails, and what must not be asked
+//! for: each a defect that was there.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -181,26 +182,6 @@ fn a_range_is_found_behind_any_number_of_others() {
     assert_all_free(&fh);
 }
 
-/// The last block kept for HIGHATOMIC requests is ordinary again before another request fails.
-#[test]
-fn the_last_high_atomic_block_is_given_up_before_a_request_fails() {
-    let memory = [range(0, 1 << 18)];
-    let marks = Watermarks::Frames { min: 1000, low: 1000, high: 1000 };
-    let zone = ZoneConfig { watermarks: marks, ..ZoneConfig::new(&memory) };
-    let fh = build(&Config::new(1, &[zone]), &freehold::SingleCpu);
-    let reserved = || fh.zone_stats(0).unwrap().blocks_by_type[Migratetype::HighAtomic as usize];
-    let frames: Vec<Pfn> = std::iter::from_fn(|| fh.here().alloc(movable(0)).ok()).collect();
-    let flags = AllocFlags::HIGH_ATOMIC | AllocFlags::NON_BLOCK | AllocFlags::MIN_RESERVE;
-    let chunk = fh.here().alloc(unmovable(3).flags(flags)).unwrap();
-    assert_eq!(reserved(), 1);
-    while fh.here().alloc(movable(0).flags(AllocFlags::NO_WATERMARKS)).is_ok() {}
-    assert_eq!(reserved(), 0, "a request failed beside frames that were kept");
-    assert_eq!(fh.zone_stats(0).unwrap().free, 0);
-    fh.here().free(chunk, order(3)).unwrap();
-    drop(frames);
-    fh.validate().unwrap();
-}
-
 /// A block that a CPU takes its next words from stays split while all of it is free: a request for
 /// whole blocks asks for it, no matter who has nothing in hand besides.
 #[test]
@@ -254,4 +235,43 @@ fn a_block_that_was_of_cma_becomes_whole_when_it_is_left() {
     fh.here().free_range(range(1472, 64)).unwrap();
     fh.here().flush().unwrap();
     assert_all_free(&fh);
+}
+
+/// The zone keeps its min mark in a partly free block, and hands out its last whole block: on a
+/// machine of eight blocks one that is spared is an eighth of memory.
+#[test]
+fn the_last_whole_block_is_no_reserve_where_a_partly_free_one_will_do() {
+    let memory = [range(512, 16 * MIB)];
+    let zone = ZoneConfig { watermarks: Watermarks::Kernel, ..ZoneConfig::new(&memory) };
+    let fh = build(&Config::new(2, &[zone]), &freehold::SingleCpu);
+    let min = fh.zone_stats(0).unwrap().watermarks[0];
+    assert!((1..448).contains(&min));
+    let frame = fh.on(cpu(1)).alloc(movable(0)).unwrap();
+    let blocks: Vec<Pfn> = std::iter::from_fn(|| fh.on(cpu(0)).alloc(movable(9)).ok()).collect();
+    assert_eq!(blocks.len(), 7, "there are 511 free frames beside them");
+    // The mark is kept: by what is left of the partly free block.
+    let frames: Vec<Pfn> = std::iter::from_fn(|| fh.on(cpu(0)).alloc(movable(0)).ok()).collect();
+    assert_eq!(frames.len() as u64, 511 - min);
+    fh.validate().unwrap();
+    blocks.into_iter().for_each(|pfn| fh.on(cpu(0)).free(pfn, order(9)).unwrap());
+    frames.into_iter().chain([frame]).for_each(|pfn| fh.on(cpu(0)).free(pfn, order(0)).unwrap());
+    assert_all_free(&fh);
+}
+
+/// A thread that was asked for what it has in hand leaves what it frees next where the asker finds
+/// it.
+#[test]
+fn the_next_frees_after_a_recall_stay_in_their_words() {
+    for asked in [false, true] {
+        let fh = machine(1, 8);
+        let block = fh.on(cpu(0)).alloc(movable(9)).unwrap().get();
+        if asked {
+            fh.drain_all();
+        }
+        (0..8).for_each(|n| fh.on(cpu(0)).free(Pfn::new(block + n), order(0)).unwrap());
+        let in_hand = fh.cpu_holdings(cpu(0)).unwrap().0;
+        assert_eq!(in_hand == 0, asked, "{in_hand} in hand");
+        fh.on(cpu(0)).free_range(range(block + 8, 504)).unwrap();
+        assert_all_free(&fh);
+    }
 }

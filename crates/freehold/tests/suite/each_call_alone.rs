@@ -3,7 +3,7 @@
 use crate::common::*;
 use freehold::{
     AllocError, Config, ConfigError, CpuId, FrameRange, FreeError, Migratetype, Order, Pfn,
-    Request, SingleCpu, Watermarks, ZoneConfig,
+    Platform, Request, SingleCpu, Watermarks, ZoneConfig,
 };
 use std::collections::HashSet;
 
@@ -327,4 +327,50 @@ fn an_owned_cpu_cannot_be_owned_twice() {
     drop(owned);
     fh.own(cpu(1)).unwrap();
     assert_all_free(&fh);
+}
+
+/// What doors of other languages try first is the same as what a call does: the same frames, no
+/// more than are in hand, and nothing where the call would have refused.
+#[test]
+#[cfg_attr(feature = "debug-poison", ignore = "frees that poison frames take the whole way")]
+fn the_first_half_of_a_call_is_what_the_call_would_have_done() {
+    let hosts: [&dyn Platform; 2] = [Membarrier::new(), &SingleCpu];
+    for host in hosts {
+        let memory = [range(512, 8 * MIB)];
+        let fh = build(&Config::new(1, &[unmarked(&memory)]), host);
+        let owned = fh.own(cpu(0)).unwrap();
+        for n in 0..=5 {
+            let (order, kind) = (order(n), Migratetype::Movable);
+            assert_eq!(owned.alloc_in_hand(order, kind), None, "nothing is in hand yet");
+            let first = owned.alloc(movable(n)).unwrap();
+            assert!(!owned.free_in_hand(Pfn::new(first.get() + 1), order), "not aligned, or free");
+            assert!(owned.free_in_hand(first, order));
+            assert!(!owned.free_in_hand(first, order), "it is free");
+            assert_eq!(owned.alloc_in_hand(order, Migratetype::Unmovable), None, "of another type");
+            // The newest first, as the call.
+            assert_eq!(owned.alloc_in_hand(order, kind), Some(first));
+            let mut held = vec![first];
+            held.extend(std::iter::from_fn(|| owned.alloc_in_hand(order, kind)));
+            assert_eq!(held.len() as u64, 64 >> n, "one word");
+            held.sort_unstable();
+            held.dedup();
+            assert_eq!(held.len() as u64, 64 >> n, "each once");
+            let counted = fh.cpu_stats(cpu(0)).unwrap();
+            assert_eq!(counted.allocs[kind as usize][usize::from(n)], (64 >> n) + 1);
+            fh.validate().unwrap();
+            for pfn in held {
+                if !owned.free_in_hand(pfn, order) {
+                    owned.free(pfn, order).unwrap();
+                }
+            }
+            owned.flush().unwrap();
+        }
+        for n in 6..=9 {
+            assert!(!owned.free_in_hand(Pfn::new(512), order(n)));
+            assert_eq!(owned.alloc_in_hand(order(n), Migratetype::Movable), None);
+        }
+        drop(owned);
+        assert_all_free(&fh);
+        assert_eq!(fh.totals().late_double_frees, 0);
+    }
 }

@@ -8,18 +8,16 @@
 mod byte_history;
 mod common;
 
-mod before_a_request_fails;
 mod board;
 mod boot;
 mod byte_histories;
 mod each_call_alone;
 mod histories_of_audits;
 mod how_many_histories;
+mod large_machines;
 #[allow(unreachable_pub)]
 mod length;
-mod misuse;
 mod misuse_places;
-mod owner_paths;
 mod placement;
 #[cfg(feature = "debug-poison")]
 mod poison;

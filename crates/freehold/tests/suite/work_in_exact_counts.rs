@@ -1,50 +1,14 @@
-//! Promises about work and shape, in exact counts: bounded holds of the zone lock, warm reuse,
-//! whole blocks.
+//! Promises about work and shape, in exact counts: warm reuse, whole blocks.
 
 use std::collections::HashSet;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::common::*;
-use crate::length::length;
 use fastrand::Rng;
 use freehold::{
-    AllocFlags, Config, FrameRange, Migratetype, Order, Pfn, Request, SingleCpu, Threads,
-    Watermarks, ZoneConfig,
+    AllocFlags, Config, FrameRange, Migratetype, Order, Pfn, Request, SingleCpu, Watermarks,
+    ZoneConfig,
 };
-
-#[test]
-fn no_hold_of_the_zone_lock_is_long() {
-    let fh = machine(4, 4096);
-    let mut random = Rng::with_seed(99);
-    let mut held: Vec<(Pfn, u8)> = Vec::new();
-    for step in 0..200_000u64 {
-        let c = cpu(random.u16(..4));
-        if held.len() < 3000 || random.bool() && held.len() < 60_000 {
-            let o = [0, 0, 0, 1, 2, 3, 5, 9, 10, 13, 18][random.usize(..11)];
-            let request = if step % 3 == 0 { unmovable(o) } else { movable(o) };
-            if let Ok(pfn) = fh.on(c).alloc(request) {
-                held.push((pfn, o));
-            }
-        }
-        if !held.is_empty() && random.bool() {
-            let (pfn, o) = held.swap_remove(random.usize(..held.len()));
-            fh.on(c).free(pfn, order(o)).unwrap();
-        }
-        if step % 5000 == 0 {
-            fh.on(c).tick().unwrap();
-        }
-    }
-    let window = FrameRange { start: Pfn::new(0), end: Pfn::new(u64::MAX) };
-    let found = fh.alloc_contig(3000, Order::ZERO, window, |_| false);
-    if let Ok(range) = found {
-        fh.here().free_range(range).unwrap();
-    }
-    for (pfn, o) in held {
-        fh.on(cpu(0)).free(pfn, order(o)).unwrap();
-    }
-    assert_all_free(&fh);
-}
 
 #[test]
 fn the_frames_freed_last_are_used_first() {
@@ -225,162 +189,6 @@ fn what_is_freed_into_any_block_is_found_at_once() {
         assert!(is_no_memory(on.alloc(movable(o))));
         fh.validate().unwrap();
     }
-}
-
-/// How a split block is freed.
-#[derive(Clone, Copy, PartialEq, Debug)]
-enum Punch {
-    Range,
-    FrameByFrame,
-    Scattered,
-}
-
-/// The case of a large folio split and then punched out, raised in the contiguous-free proposal.
-/// Three CPUs allocate and free as fast as they can all the while; after every round, and not only
-/// when they have stopped, the very block is there to be had as one, without a drain or a tick.
-#[test]
-// The threads share what is set up before them.
-#[allow(clippy::too_many_lines)]
-fn a_split_block_comes_back_whole_while_others_allocate() {
-    const OTHERS: u16 = 3;
-    let rounds = if cfg!(miri) { 2 } else { length(10, 100) };
-    for (punch, remote) in [
-        (Punch::Range, false),
-        (Punch::FrameByFrame, false),
-        (Punch::Scattered, false),
-        (Punch::Range, true),
-        (Punch::FrameByFrame, true),
-        (Punch::Scattered, true),
-    ] {
-        let memory = [range(512, 512 * MIB)];
-        let zones = [ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) }];
-        // CPU 0 has the block, CPU 1 may free it, the others are in the way.
-        let fh = build(&Config::new(2 + OTHERS, &zones), Membarrier::new());
-        let stop = AtomicBool::new(false);
-        let busy = AtomicU64::new(0);
-        std::thread::scope(|scope| {
-            for c in 2..2 + OTHERS {
-                let (fh, stop, busy) = (&fh, &stop, &busy);
-                scope.spawn(move || {
-                    let owned = fh.own(cpu(c)).unwrap();
-                    let mut random = Rng::with_seed(u64::from(c));
-                    let (mut mine, mut frames) = (Vec::new(), 0);
-                    while !stop.load(Ordering::Relaxed) {
-                        let o = [0, 0, 0, 0, 2, 5, 9][random.usize(..7)];
-                        // At most a tenth of memory each: nobody is short of it here.
-                        if frames < 51 * MIB - 512 {
-                            // Of another type: nobody takes frames of the block while it comes
-                            // back.
-                            let other = Request::new(order(o), Migratetype::Reclaimable);
-                            mine.push((owned.alloc(other).unwrap(), o));
-                            frames += 1 << o;
-                        } else {
-                            mine.drain(..).for_each(|(pfn, o)| owned.free(pfn, order(o)).unwrap());
-                            frames = 0;
-                        }
-                        busy.fetch_add(1, Ordering::Relaxed);
-                    }
-                    mine.into_iter().for_each(|(pfn, o)| owned.free(pfn, order(o)).unwrap());
-                });
-            }
-            let stopper = Stop(&stop);
-            // Until the others have made so many more calls.
-            let wait = |calls: u64| {
-                let seen = busy.load(Ordering::Relaxed);
-                while busy.load(Ordering::Relaxed) < seen + calls {
-                    std::thread::yield_now();
-                }
-            };
-            wait(10_000);
-            let mut random = Rng::with_seed(11);
-            for round in 0..rounds {
-                // High, where the others do not come: they fill memory from below.
-                let high = movable(9).from(Pfn::new(512 + 256 * MIB));
-                let block = fh.on(cpu(0)).alloc(high).unwrap();
-                wait(20);
-                let freer = fh.on(cpu(u16::from(remote)));
-                let mut frames: Vec<Pfn> = (0..512).map(|i| Pfn::new(block.get() + i)).collect();
-                match punch {
-                    Punch::Range => freer.free_range(FrameRange::new(block, 512).unwrap()).unwrap(),
-                    Punch::FrameByFrame | Punch::Scattered => {
-                        if punch == Punch::Scattered {
-                            random.shuffle(&mut frames);
-                        }
-                        for (i, &pfn) in frames.iter().enumerate() {
-                            freer.free(pfn, Order::ZERO).unwrap();
-                            if i == 400 {
-                                // Time to take what is free so far.
-                                wait(200);
-                            }
-                        }
-                    }
-                }
-                // What a CPU combines it publishes before it goes idle.
-                freer.flush().unwrap();
-                let there = movable(9).from(block).below(Pfn::new(block.get() + 512));
-                let again = fh.on(cpu(0)).alloc(there);
-                assert_eq!(
-                    again,
-                    Ok(block),
-                    "round {round}, {punch:?}, freed by another CPU: {remote}"
-                );
-                let again = block;
-                fh.on(cpu(0)).free(again, Order::PAGEBLOCK).unwrap();
-            }
-            drop(stopper);
-        });
-        assert_all_free(&fh);
-    }
-}
-
-/// Lets the others end, also where an assertion has failed.
-struct Stop<'a>(&'a AtomicBool);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-/// All memory is in use by others when the block is freed, so that a thread that allocates
-/// must take it: what was freed by one call is taken as one block or in the frames of one, and when
-/// all is free every block is whole.
-#[test]
-fn a_split_block_is_whole_again_after_others_ran_out_of_memory() {
-    for by_range in [true, false] {
-        let fh = build_threads(4, 64);
-        let block = fh.on(cpu(0)).alloc(movable(9)).unwrap();
-        std::thread::scope(|scope| {
-            for c in 1..4 {
-                let fh = &fh;
-                scope.spawn(move || {
-                    let mine: Vec<Pfn> =
-                        std::iter::from_fn(|| fh.on(cpu(c)).alloc(movable(0)).ok()).collect();
-                    mine.into_iter().for_each(|p| fh.on(cpu(c)).free(p, Order::ZERO).unwrap());
-                });
-            }
-            if by_range {
-                fh.on(cpu(0)).free_range(FrameRange::new(block, 512).unwrap()).unwrap();
-            } else {
-                (0..512).for_each(|i| {
-                    fh.on(cpu(0)).free(Pfn::new(block.get() + i), Order::ZERO).unwrap()
-                });
-            }
-        });
-        // No drain, no tick: every block is there to be had as one, no matter who took its frames
-        // in between.
-        let again: Vec<Pfn> = std::iter::from_fn(|| fh.on(cpu(0)).alloc(movable(9)).ok()).collect();
-        assert!(again.contains(&block));
-        assert_eq!(again.len() as u64, 64 * MIB / 512);
-        again.into_iter().for_each(|p| fh.on(cpu(1)).free(p, Order::PAGEBLOCK).unwrap());
-        assert_all_free(&fh);
-    }
-}
-
-fn build_threads(cpus: u16, mib: u64) -> Alloc<'static> {
-    let memory = [range(512, mib * MIB)];
-    let zones = [ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) }];
-    build(&Config::new(cpus, &zones), Box::leak(Box::new(Threads::new(cpus))))
 }
 
 #[test]

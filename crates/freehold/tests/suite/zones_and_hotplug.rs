@@ -437,11 +437,3 @@ fn memory_comes_and_goes() {
     fh.add_memory(range(1 << 19, 128 * MIB)).unwrap();
     assert_all_free(&fh);
 }
-
-#[test]
-fn requests_that_may_not_wait_are_served_or_refused_at_once() {
-    let fh = machine(2, 64);
-    let pfn = fh.on(cpu(0)).alloc(unmovable(0).flags(AllocFlags::NO_LOCK)).unwrap();
-    fh.on(cpu(1)).free(pfn, Order::ZERO).unwrap();
-    assert_all_free(&fh);
-}

@@ -71,9 +71,9 @@ impl Case {
             free("alloc, NO_LOCK")
         } else if wanted.align > wanted.order {
             // Within its limits once all that failed.
-            door("alloc, aligned further", 3, 7)
+            door("alloc, aligned further", 4, 9)
         } else if is_limited || wanted.order > Order::PAGEBLOCK {
-            door("alloc, within limits or above a block", 1, 3)
+            door("alloc, within limits or above a block", 2, 5)
         } else {
             door("alloc", 2, 5)
         }

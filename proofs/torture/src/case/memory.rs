@@ -262,7 +262,7 @@ impl Case {
                 stats.managed <= frames,
                 fh.pageblocks(zone).all(|block| block.free <= block.frames),
                 own.map(|pfn| fh.zone_of(pfn)) == home,
-                own.and_then(|pfn| fh.holder_of(pfn))
+                own.and_then(|pfn| fh.pageblock(pfn)?.holder)
                     .is_none_or(|cpu| cpu.index() < fh.cpu_count()),
                 fh.cpu_stats(cpu).is_some() && fh.cpu_holdings(cpu).is_some(),
                 fh.reserve(zone).is_some(),

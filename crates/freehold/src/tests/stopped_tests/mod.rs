@@ -7,8 +7,6 @@
 //! mixed     --cfg shuttle: the stopped thread never runs again, the others' steps come in random order
 //! ```
 //!
-//! The tests of the suite that stop threads by signals have a machine with a system below it.
-//!
 //! The two exceptions: a thread that is inside a CPU's state keeps others out of that, and calls
 //! that ask all CPUs for what they have in hand wait for it. So the others do not wait here: their
 //! requests are `NO_LOCK` ones, and where memory is left and no CPU is being asked, ordinary ones
