@@ -692,3 +692,51 @@ fn the_first_half_of_a_call_is_what_the_call_would_have_done() {
         assert_eq!(host.late.load(Ordering::Relaxed), 0);
     }
 }
+
+/// Runs by their place: just what is free is had, once, out of words, over their ends, and out of
+/// the hand; a free is checked as any.
+#[test]
+#[cfg_attr(feature = "debug-poison", ignore = "frees that poison frames take the whole way")]
+fn a_run_is_had_again_where_it_was_freed() {
+    for barrier in [true, false] {
+        let host = Host { barrier, late: AtomicU64::new(0) };
+        let memory = [range(512, 64 * MIB)];
+        let fh = build(&Config::new(1, &[nothing_back(&memory)]), &host);
+        let owned = fh.own(cpu(0)).unwrap();
+        let first = |run: FrameRange| run.start.get();
+        let runs: Vec<FrameRange> = (0..60).map(|_| owned.alloc_run(5).unwrap()).collect();
+        let within = |run: &&FrameRange| first(**run) / 64 == (run.end.get() - 1) / 64;
+        for &run in runs.iter().filter(within) {
+            assert!(!owned.alloc_run_at(run.start, 5, true), "it is in use");
+            assert!(owned.free_run_at_hand(run.start, 5));
+            assert!(!owned.free_run_at_hand(run.start, 5), "it is free");
+            let double = owned.free_range(run);
+            assert_eq!(double, Err(FreeError::DoubleFree { pfn: run.start }));
+            // A part of it is somebody's meanwhile.
+            let part = FrameRange { start: Pfn::new(first(run) + 3), end: run.end };
+            assert!(owned.alloc_run_at(part.start, 2, true));
+            assert!(!owned.alloc_run_at(run.start, 5, true));
+            owned.free_range(part).unwrap();
+            assert!(owned.alloc_run_at(run.start, 5, true));
+            fh.validate().unwrap();
+        }
+        // Over the end of a word, which only the whole way frees.
+        let over = runs.iter().find(|run| !within(run)).unwrap();
+        assert!(!owned.free_run_at_hand(over.start, 5));
+        owned.free_range(*over).unwrap();
+        assert!(owned.alloc_run_at(over.start, 5, true));
+        // In the hand.
+        let frames: Vec<Pfn> = (0..64).map(|_| owned.alloc(movable(0)).unwrap()).collect();
+        let single = *frames.iter().find(|&&pfn| owned.free_in_hand(pfn, order(0))).unwrap();
+        assert!(owned.alloc_run_at(single, 1, true) && !owned.alloc_run_at(single, 1, true));
+        // Of no block's, and of more than one.
+        assert!(!owned.alloc_run_at(Pfn::new(1), 5, true));
+        assert!(!owned.alloc_run_at(Pfn::new(1020), 5, true));
+        assert!(!owned.alloc_run_at(Pfn::new(1020), 0, true));
+        frames.iter().for_each(|&pfn| owned.free(pfn, order(0)).unwrap());
+        runs.iter().for_each(|&run| owned.free_range(run).unwrap());
+        drop(owned);
+        assert_all_free(&fh);
+        assert_eq!(host.late.load(Ordering::Relaxed), 0);
+    }
+}
