@@ -10,7 +10,7 @@
 //! well checked, as any.
 
 use crate::alloc::fast::HINT_CLASS;
-use crate::block::{Block, FRAMES, bits};
+use crate::block::{Block, FRAMES, WORDS, bits};
 use crate::calls::door::Owner;
 use crate::calls::handle::Handle;
 use crate::cpu::inside::Inside;
@@ -146,22 +146,24 @@ impl<'m> CpuState<'m> {
 
 impl<'m> Block<'m> {
     /// Whether a run of free frames may be taken by a hint although little of the zone is whole:
-    /// its block has no large run, or it fits exactly.
+    /// its block has no large run, or it fits exactly, or it is no use to have its block whole.
     #[inline(never)]
     fn may_lose(self, fh: &Freehold<'m, impl Platform>, run: Run) -> bool {
         let small = !run.count.is_power_of_two() && self.head.class() <= HINT_CLASS;
-        small || self.is_gap(fh, run)
+        small || self.is_gap(run) || self.is_sparse(fh)
     }
 
-    /// Whether the frames beside a run of free ones are in use, or have no memory where some was
-    /// taken away: others are no part of it that a request would be better served by.
-    fn is_gap(self, fh: &Freehold<'m, impl Platform>, run: Run) -> bool {
-        let thrifty = fh.zone_by(self.head.tag.get()).thrifty.get();
-        let there = |w: usize| if thrifty { fh.in_memory(self.base(), w) } else { !0 };
-        let joins = |at: usize| {
-            let w = at / 64;
-            at < FRAMES && self.line.word(w) & there(w) & 1 << (at % 64) != 0
-        };
-        !joins(run.start.wrapping_sub(1)) && !joins(run.start + run.count as usize)
+    /// Whether the frames beside a run of free ones are in use.
+    fn is_gap(self, run: Run) -> bool {
+        let (before, behind) = (run.start.wrapping_sub(1), run.start + run.count as usize);
+        let free = |at: usize| at < FRAMES && self.line.word(at / 64) >> (at % 64) & 1 != 0;
+        !free(before) && !free(behind)
+    }
+
+    /// Whether the memory of free frames of a block was taken away.
+    fn is_sparse(self, fh: &Freehold<'m, impl Platform>) -> bool {
+        let zone = fh.zone_by(self.head.tag.get());
+        zone.thrifty.get()
+            && (0..WORDS).any(|w| self.line.word(w) & !fh.in_memory(self.base(), w) != 0)
     }
 }
