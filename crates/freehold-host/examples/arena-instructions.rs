@@ -130,8 +130,8 @@ fn in_turn(count: usize, n: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// One of so many runs, drawn at random, is freed and another one allocated, so many times: after as
-/// many steps as make up four for each.
+/// One of so many runs, drawn at random, is freed and another one allocated, so many times, after
+/// four such steps for each run.
 #[inline(never)]
 fn exchange(arena: &Arena, (least, most, live): (u64, u64, usize), n: u64) -> Result<(), Error> {
     let mut state = 88_172_645_463_325_252_u64;

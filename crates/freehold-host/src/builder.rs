@@ -135,9 +135,9 @@ impl Builder {
     /// How many threads can have a CPU for themselves at once; later ones share.
     ///
     /// Default: four for each of the machine's CPUs, but no more than one for each 16 blocks of the
-    /// arena. A slot costs some 5 KiB, 9 KiB more while a thread has it (where it has freed runs), and 160 bytes for each zone beyond the first, and nothing
-    /// else while no thread has it. More is worth it for programs with many threads that all
-    /// allocate.
+    /// arena. A slot costs some 5 KiB, and 160 bytes for each zone beyond the first, and nothing
+    /// else while no thread has it; then 9 KiB more, for where it has freed runs. More is worth it
+    /// for programs with many threads that all allocate.
     pub fn slots(mut self, slots: u16) -> Self {
         self.slots = Some(slots);
         self

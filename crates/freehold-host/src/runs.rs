@@ -1,7 +1,7 @@
 //! Where a thread has freed runs of an arena: the places to look at first for the next one.
 //!
 //! ```text
-//! newest[5]  ->  place 93  ->  place 90  ->  place 12      runs of 5 frames, the one freed last in front
+//! newest[5]  ->  place 93  ->  place 90  ->  place 12      of 5 frames, the one freed last first
 //! newest[17] ->  place 92
 //! ```
 //!
@@ -10,8 +10,8 @@
 //! and the rest waits in its place.
 //!
 //! What waits is free, and everybody may take it: nothing is held back for its thread. So it counts
-//! as free for large requests, limits, statistics and trims, a second free of it is refused as ever,
-//! and nothing is to be done where a thread ends or a process forks. The place is a hint, which
+//! as free for large requests, limits, statistics and trims, a second free of it is refused as
+//! ever, and nothing is to be done where a thread ends or a process forks. The place is a hint, which
 //! [`alloc_run_at`](freehold::Owned) holds against what is free by then.
 //!
 //! Places are numbered as they are written, and a new one takes that of the one [`PLACES`] before
