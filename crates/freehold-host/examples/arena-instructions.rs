@@ -43,6 +43,19 @@ const OTHERS: [&str; 15] = [
     "arenas-100",
     "arenas-1000",
 ];
+/// Exchanges at random: the least and the most frames of a run, and how many runs live.
+const EXCHANGES: [(u64, u64, usize); 10] = [
+    (1, 1, 2_000),
+    (4, 4, 2_000),
+    (5, 5, 200),
+    (5, 5, 2_000),
+    (5, 5, 20_000),
+    (16, 16, 2_000),
+    (17, 17, 2_000),
+    (2, 8, 2_000),
+    (1, 16, 2_000),
+    (1, 256, 500),
+];
 const NUMBERS: (u64, u64) = (50_000, 100_000);
 
 /// So many pairs, of a number of frames that the compiler does not know.
@@ -117,6 +130,34 @@ fn in_turn(count: usize, n: u64) -> Result<(), Error> {
     Ok(())
 }
 
+/// One of so many runs, drawn at random, is freed and another one allocated, so many times, after
+/// four such steps for each run.
+#[inline(never)]
+fn exchange(arena: &Arena, (least, most, live): (u64, u64, usize), n: u64) -> Result<(), Error> {
+    let mut state = 88_172_645_463_325_252_u64;
+    // An xorshift generator of three steps (Marsaglia, Xorshift RNGs, 2003).
+    let mut random = |below: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % below
+    };
+    let mut held = Vec::with_capacity(live);
+    for _ in 0..live {
+        held.push(Some(arena.frames(least + random(most - least + 1))?));
+    }
+    for _ in 0..n + 4 * live as u64 {
+        let place = &mut held[random(live as u64) as usize];
+        drop(place.take());
+        *place = Some(arena.frames(least + random(most - least + 1))?);
+    }
+    Ok(())
+}
+
+fn exchange_name((least, most, live): &(u64, u64, usize)) -> String {
+    format!("exchange-{least}-{most}-{live}")
+}
+
 fn run(row: &str, n: u64) -> Option<Result<(), Error>> {
     if let Some(count) = row.strip_prefix("arenas-").and_then(|count| count.parse().ok()) {
         return Some(in_turn(count, n));
@@ -133,6 +174,9 @@ fn run(row: &str, n: u64) -> Option<Result<(), Error>> {
         return Some(Err(error));
     }
     let owned = |frames| Some(owned(&arena, frames, n));
+    if let Some(kind) = EXCHANGES.iter().find(|kind| exchange_name(kind) == row) {
+        return Some(exchange(&arena, *kind, n));
+    }
     match row {
         "refused-1" => Some(refused(&arena, 1, n)),
         "refused-1-after-trim" => Some(arena.trim().and_then(|_| refused(&arena, 1, n))),
@@ -153,7 +197,8 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     if arguments == ["--list"] {
-        for name in ROWS.iter().map(|(name, _)| *name).chain(OTHERS) {
+        let known = ROWS.iter().map(|(name, _)| *name).chain(OTHERS).map(String::from);
+        for name in known.chain(EXCHANGES.iter().map(exchange_name)) {
             println!("{name} {} {}", NUMBERS.0, NUMBERS.1);
         }
         return ExitCode::SUCCESS;

@@ -136,8 +136,8 @@ impl Builder {
     ///
     /// Default: four for each of the machine's CPUs, but no more than one for each 16 blocks of the
     /// arena. A slot costs some 5 KiB, and 160 bytes for each zone beyond the first, and nothing
-    /// else while no thread has it. More is worth it for programs with many threads that all
-    /// allocate.
+    /// else while no thread has it; then 9 KiB more, for where it has freed runs. More is worth it
+    /// for programs with many threads that all allocate.
     pub fn slots(mut self, slots: u16) -> Self {
         self.slots = Some(slots);
         self

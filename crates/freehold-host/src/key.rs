@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::host::OwnedCpu;
+use crate::own::Own;
 use crate::stamp::Stamp;
 
 /// Places in `FAST`.
@@ -14,12 +14,12 @@ pub(crate) const WAYS: usize = 8;
 pub(crate) struct Fast {
     pub(crate) id: Cell<u64>,
     /// Dangling where nobody's. Its thread has it boxed, and for itself.
-    pub(crate) cpu: Cell<NonNull<OwnedCpu>>,
+    pub(crate) own: Cell<NonNull<Own>>,
 }
 
 impl Fast {
     pub(crate) const fn nobodys(id: u64) -> Self {
-        Self { id: Cell::new(id), cpu: Cell::new(NonNull::dangling()) }
+        Self { id: Cell::new(id), own: Cell::new(NonNull::dangling()) }
     }
 }
 

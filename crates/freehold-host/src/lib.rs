@@ -74,8 +74,8 @@
 //!   [populated](Arena::populate) may be missing when it is touched, which is a signal.
 //!   [`Builder::populate`] and [`Backing::Hugetlb`] avoid that.
 //! - It has no choice of placement: lower blocks are handed out first, and the highest are given
-//!   back first. Single frames and whole blocks come from resident memory before memory that was
-//!   given back; of runs of 2 to 256 frames the one that fits best is taken.
+//!   back first. Single frames, whole blocks and runs that are no power of two come from resident
+//!   memory before memory that was given back; other runs where their thread has freed them last.
 
 #![warn(missing_docs)]
 
@@ -114,11 +114,15 @@ mod notes;
 #[cfg(target_os = "linux")]
 mod numa;
 #[cfg(target_os = "linux")]
+mod own;
+#[cfg(target_os = "linux")]
 mod own_thread;
 #[cfg(target_os = "linux")]
 mod pass;
 #[cfg(target_os = "linux")]
 mod release;
+#[cfg(target_os = "linux")]
+mod runs;
 #[cfg(target_os = "linux")]
 mod slots;
 #[cfg(target_os = "linux")]

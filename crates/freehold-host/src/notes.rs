@@ -135,7 +135,7 @@ impl Notes {
 
     /// Whether there may be something to note about frames of that block that are handed out.
     #[inline(always)]
-    fn is_noted(&self, pfn: Pfn) -> bool {
+    pub(crate) fn is_noted(&self, pfn: Pfn) -> bool {
         let block = (pfn.get() / PAGEBLOCK_FRAMES).wrapping_sub(self.first_block) as usize;
         // Relaxed: it is the usual one only after a previous holder of a frame of this block made
         // it so; a stale value that is not costs a look. A stale usual one cannot be where it
@@ -181,6 +181,22 @@ impl Notes {
         }
         let word = (first.get() % PAGEBLOCK_FRAMES / 64) as usize;
         self.used(block)[word].load(Ordering::Relaxed)
+    }
+
+    /// Whether the OS backs all of a range of one block, as far as was noted. A hint, as
+    /// [`in_memory`](Self::in_memory).
+    #[inline(always)]
+    pub(crate) fn are_in_memory(&self, range: FrameRange) -> bool {
+        if !self.is_noted(range.start) {
+            return true;
+        }
+        let (first, last) = (range.start.get(), range.end.get() - 1);
+        (first / 64..=last / 64).all(|key| {
+            let at = first.max(key * 64);
+            let len = (last + 1).min(key * 64 + 64) - at;
+            let frames = (!0u64 >> (64 - len)) << (at % 64);
+            self.in_memory(Pfn::new(at)) & frames == frames
+        })
     }
 
     /// Whether the OS backs nothing of the block that a frame is in. A hint for a caller that does

@@ -24,8 +24,8 @@ use freehold::CpuId;
 
 use crate::Error;
 use crate::core::{Core, Cpu};
-use crate::host::OwnedCpu;
 use crate::key::{Fast, Key, WAYS};
+use crate::own::Own;
 
 /// No arena has this number; nor is it what a forked child reads.
 const NOBODY: u64 = u64::MAX;
@@ -69,7 +69,7 @@ struct Entry {
 }
 
 enum Seat {
-    Exclusive(CpuId, Box<OwnedCpu>),
+    Exclusive(CpuId, Box<Own>),
     Shared(CpuId),
     /// Given up; only while an entry is dropped or changed.
     GivenUp,
@@ -94,15 +94,15 @@ impl Entry {
             core.slots.give(&core.engine, cpu);
             return false;
         };
-        self.seat = Seat::Exclusive(cpu, Box::new(owned));
+        self.seat = Seat::Exclusive(cpu, Box::new(Own::new(owned)));
         true
     }
 
     fn cache(&self) {
-        let Seat::Exclusive(_, cpu) = &self.seat else { return };
+        let Seat::Exclusive(_, own) = &self.seat else { return };
         FAST.with(|fast| {
             let fast = &fast[self.core.key().way()];
-            fast.cpu.set(NonNull::from(&**cpu));
+            fast.own.set(NonNull::from(&**own));
             fast.id.set(self.id);
         });
     }
@@ -114,7 +114,7 @@ impl Drop for Entry {
             let fast = &fast[self.core.key().way()];
             if fast.id.get() == self.id {
                 fast.id.set(NOBODY);
-                fast.cpu.set(NonNull::dangling());
+                fast.own.set(NonNull::dangling());
             }
         });
         let core = &self.core;
@@ -140,7 +140,7 @@ impl Drop for Entry {
 
 /// The calling thread's own CPU, if the cache knows it.
 #[inline(always)]
-pub(crate) fn fast(key: &Key) -> Option<&OwnedCpu> {
+pub(crate) fn fast(key: &Key) -> Option<&Own> {
     // SAFETY: the core lives: the caller has the arena, or the core itself.
     let id = unsafe { key.id() };
     FAST.with(|fast| {
@@ -153,13 +153,13 @@ pub(crate) fn fast(key: &Key) -> Option<&OwnedCpu> {
         // thread's entry for it, which clears the cell before it drops the handle. An entry goes
         // when its thread ends or when its arena is closed, which cannot be while somebody has a
         // reference to the arena.
-        Some(unsafe { fast.cpu.get().as_ref() })
+        Some(unsafe { fast.own.get().as_ref() })
     })
 }
 
 /// [`fast`], also where another arena has taken the place since.
 #[inline(always)]
-pub(crate) fn own(key: &Key) -> Option<&OwnedCpu> {
+pub(crate) fn own(key: &Key) -> Option<&Own> {
     fast(key).or_else(|| if cache_again(key) { fast(key) } else { None })
 }
 
@@ -215,7 +215,7 @@ fn enter_slow<R>(core: &Arc<Core>, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R, Er
         }
         entry.cache();
         Ok(match &entry.seat {
-            Seat::Exclusive(_, cpu) => Ok(&raw const **cpu),
+            Seat::Exclusive(_, own) => Ok(&raw const **own),
             Seat::Shared(cpu) => Err(*cpu),
             Seat::GivenUp => Err(core.slots.keeper()),
         })
@@ -259,7 +259,7 @@ fn enter_to_free_slow<R>(core: &Core, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R,
             let Some(entry) = entries.get(&id) else { return };
             entry.cache();
             place = match &entry.seat {
-                Seat::Exclusive(_, cpu) => Some(Ok(&raw const **cpu)),
+                Seat::Exclusive(_, own) => Some(Ok(&raw const **own)),
                 Seat::Shared(cpu) => Some(Err(*cpu)),
                 Seat::GivenUp => None,
             };

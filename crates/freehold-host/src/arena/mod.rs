@@ -5,6 +5,7 @@ mod look;
 mod memory;
 mod quick;
 mod raw;
+mod waiting;
 
 use std::fmt;
 use std::sync::Arc;

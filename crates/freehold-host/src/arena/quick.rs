@@ -16,7 +16,7 @@
 use freehold::{FrameRange, Migratetype, Order, Pfn, Request};
 
 use super::Arena;
-use crate::host::OwnedCpu;
+use crate::own::Own;
 use crate::thread;
 
 /// By the trailing zeros of a number of frames.
@@ -72,7 +72,13 @@ fn take_none(_: &Arena, _: u64) -> Option<Pfn> {
 /// `2^ORDER` frames, if that is the number.
 #[inline(never)]
 fn take<const ORDER: u8>(arena: &Arena, count: u64) -> Option<Pfn> {
-    if count == 1 << ORDER { take_chunk::<ORDER>(arena) } else { None }
+    if count == 1 << ORDER { take_chunk::<ORDER>(arena) } else { take_run(arena, count) }
+}
+
+/// So many frames that wait. Out of the way of chunks, which save no register for it.
+#[inline(never)]
+fn take_run(arena: &Arena, count: u64) -> Option<Pfn> {
+    arena.waiting(count)
 }
 
 /// What the CPU has in hand, and else a jump to the far way: with nothing to come back to, no
@@ -97,6 +103,18 @@ fn take_chunk<const ORDER: u8>(arena: &Arena) -> Option<Pfn> {
 #[inline(never)]
 fn take_far<const ORDER: u8>(arena: &Arena) -> Option<Pfn> {
     let order = const { order(ORDER) };
+    if const { ORDER < 9 } {
+        let waiting = arena.waiting(order.frames());
+        if waiting.is_some() {
+            return waiting;
+        }
+        if const { ORDER > 0 } {
+            let waiting = arena.waiting_or_cut(order.frames());
+            if waiting.is_some() {
+                return waiting;
+            }
+        }
+    }
     let pfn = {
         let Some(cpu) = thread::fast(&arena.key) else {
             // Another arena has taken the place in the thread's cache; there may be some in hand.
@@ -124,8 +142,11 @@ fn noted<const ORDER: u8>(arena: &Arena, pfn: Pfn) -> Option<Pfn> {
 fn give<const ORDER: u8>(arena: &Arena, range: FrameRange) {
     let order = const { order(ORDER) };
     let whole = range.end.get().wrapping_sub(range.start.get()) == order.frames();
-    let freed = |cpu: &OwnedCpu| cpu.free_in_hand(range.start, order);
-    if whole && thread::fast(&arena.key).is_some_and(freed) {
+    let freed = |own: &Own| own.free_in_hand(range.start, order);
+    if !whole {
+        return give_run(arena, range);
+    }
+    if thread::fast(&arena.key).is_some_and(freed) {
         return;
     }
     give_far::<ORDER>(arena, range);
@@ -139,9 +160,24 @@ fn give_far<const ORDER: u8>(arena: &Arena, range: FrameRange) {
     if range.end.get().wrapping_sub(start.get()) != order.frames() || !start.is_aligned(order) {
         return give_long(arena, range);
     }
-    if thread::own(&arena.key).is_none_or(|cpu| cpu.free(start, order).is_err()) {
+    let freed = |own: &Own| {
+        let freed = own.free(start, order).is_ok();
+        if const { ORDER < 9 } && freed {
+            arena.wait(own, range);
+        }
+        freed
+    };
+    if !thread::own(&arena.key).is_some_and(freed) {
         // Made anew, so that the end need not be kept.
         give_long(arena, FrameRange { start, end: Pfn::new(start.get() + order.frames()) });
+    }
+}
+
+/// Any number of frames that is no power of two, mostly.
+#[inline(never)]
+fn give_run(arena: &Arena, range: FrameRange) {
+    if !arena.give_to_wait(range) {
+        give_long(arena, range);
     }
 }
 

@@ -80,6 +80,9 @@ impl Arena {
     /// none; returns the first.
     #[inline(never)]
     pub(crate) fn several(&self, count: u64) -> Result<Pfn, Error> {
+        if let Some(start) = self.waiting_or_cut(count) {
+            return Ok(start);
+        }
         if let Some(range) = self.run_at_hand(count) {
             self.hand_out(range, |_| {})?;
             return Ok(range.start);
@@ -162,7 +165,11 @@ impl Arena {
     /// than the arena may have: then they go home. Calls `dirty` with those that may be other than
     /// zero.
     #[inline]
-    fn hand_out(&self, range: FrameRange, dirty: impl FnMut(FrameRange)) -> Result<(), Error> {
+    pub(super) fn hand_out(
+        &self,
+        range: FrameRange,
+        dirty: impl FnMut(FrameRange),
+    ) -> Result<(), Error> {
         if let Some(limit) = self.inner.watch.limit {
             self.admit(range, limit)?;
         }
@@ -331,8 +338,18 @@ impl Arena {
         if range.end < range.start {
             return Err(FreeError::ZeroLength.into());
         }
+        if self.give_to_wait(range) {
+            return Ok(());
+        }
         let core = &self.core;
-        thread::enter_to_free(core, |cpu| cpu.free_range(range))??;
+        let chunk = Self::quick_order(range.len()).filter(|&order| range.start.is_aligned(order));
+        thread::enter_to_free(core, |cpu| match chunk {
+            Some(order) => cpu.free(range.start, order),
+            None => cpu.free_range(range),
+        })??;
+        if let Some(own) = thread::fast(&self.key) {
+            self.wait(own, range);
+        }
         if range.len() > freehold::PAGEBLOCK_FRAMES {
             core.owe(range.len() / freehold::PAGEBLOCK_FRAMES);
         }

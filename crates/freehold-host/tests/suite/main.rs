@@ -15,3 +15,4 @@ mod real_memory_threads;
 mod release;
 mod threads;
 mod virtual_memory;
+mod waiting;

@@ -35,7 +35,7 @@ use crate::{AllocError, AllocFlags, Freehold, Migratetype, Order, Pfn, Platform,
 
 /// Blocks with no larger class than this one may lose a run to a hint that fits exactly: half of a
 /// word or less of each is in one piece.
-const HINT_CLASS: u8 = 6;
+pub(crate) const HINT_CLASS: u8 = 6;
 
 impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
     /// Allocates one chunk.

@@ -25,7 +25,7 @@
 //! [`alloc_contig_free`](crate::Freehold::alloc_contig_free) does both.
 
 use crate::block::Block;
-use crate::block::words::{class_of, free_head, free_tail, smallest_gap};
+use crate::block::words::{free_head, free_tail, has_class, smallest_gap};
 use crate::block::{FRAMES, WORDS, bits};
 use crate::calls::handle::{Door, Handle, Owner};
 use crate::cpu::inside::Inside;
@@ -159,11 +159,22 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
 
     /// A search has come by `count` frames that end before frame `rest` of a block: what is free
     /// from there on is the gap to cut next.
-    fn note_gap(&self, block: Block<'m>, count: u64, rest: usize) {
+    fn note_gap(&self, block: Block<'m>, words: &[u64; WORDS], count: u64, rest: usize) {
         if self.is_home(block.head.tag.get().zone()) {
-            let end = bits::next(&block.open_words(), rest, false);
+            let end = bits::next(words, rest, false);
             self.cpu.gaps.set(count, block.head.number, (rest, end));
         }
+    }
+
+    /// The words of a block that nobody leases; of frames that have memory, if so asked.
+    fn words_of(&self, block: Block<'m>, in_memory: bool) -> [u64; WORDS] {
+        let mut words = block.open_words();
+        if in_memory {
+            for (w, word) in words.iter_mut().enumerate().filter(|(_, word)| **word != 0) {
+                *word &= self.fh.in_memory(block.base(), w);
+            }
+        }
+        words
     }
 
     fn look_for_run(&self, count: u64) -> Option<u64> {
@@ -172,16 +183,22 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             if !zone.leaves_mark(self.by(), MOVABLE, count, AllocFlags::empty()) {
                 return None;
             }
-            self.gap_in_block(zone, count, MISSES)
+            self.cpu.gaps.begin_search();
+            // What was given back is avoided where other memory is found soon.
+            Some(MISSES)
+                .filter(|_| zone.thrifty.get())
+                .and_then(|most| self.gap_in_block(zone, count, (most, true)))
+                .or_else(|| self.gap_in_block(zone, count, (MISSES, false)))
                 .or_else(|| self.run_beside_whole_blocks(zone, count))
-                .or_else(|| self.gap_in_block(zone, count, u32::MAX))
+                .or_else(|| self.gap_in_block(zone, count, (u32::MAX, false)))
                 .or_else(|| self.gap_over_two_blocks(zone, count))
         })
     }
 
     /// The smallest gap of that many frames in one block that was found, in the smallest class that
-    /// has one. Looks at `most` blocks of each class that have none.
-    fn gap_in_block(&self, zone: &'m Zone<'m>, count: u64, most: u32) -> Option<u64> {
+    /// has one; of frames in memory, if so asked. Looks at `most` blocks of each class that have
+    /// none.
+    fn gap_in_block(&self, zone: &'m Zone<'m>, count: u64, how: (u32, bool)) -> Option<u64> {
         if count >= FRAMES as u64 {
             return None;
         }
@@ -192,11 +209,16 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             // be far, so that the search goes on from where the last one ended.
             let all_have = 1 << (class - 1) >= len;
             let from = if all_have { 0 } else { u64::from(self.cpu.next_gap.get()) };
-            let Some((block, start)) = self.gap_of_class(zone, (class, len), from, most) else {
+            // All blocks of a class are looked at where nothing else is left.
+            let soon = how == (MISSES, false);
+            if soon && self.cpu.gaps.missed(class, len) {
+                continue;
+            }
+            let Some((block, start)) = self.gap_of_class(zone, (class, len), from, how) else {
                 continue;
             };
             if block.claim_at(self.by(), start, len) {
-                self.note_gap(block, count, start + len);
+                self.note_gap(block, &self.words_of(block, how.1), count, start + len);
                 return Some(block.base() + start as u64);
             }
             // Somebody was faster; the next class will do.
@@ -211,13 +233,13 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         zone: &'m Zone<'m>,
         (class, len): (u8, usize),
         from: u64,
-        most: u32,
+        (most, in_memory): (u32, bool),
     ) -> Option<(Block<'m>, usize)> {
         let (mut best, mut looks, mut misses) = (None, LOOKS, most);
         let row = row_of(MOVABLE, class);
         let mut see = |block: Block<'m>| {
             let known = block.class_in_row(self.by(), zone, row)?;
-            let words = block.open_words();
+            let words = self.words_of(block, in_memory);
             match smallest_gap(&words, len) {
                 Some((size, start)) => {
                     looks -= 1;
@@ -228,7 +250,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 }
                 None => {
                     // Or it would be looked at again each time.
-                    if class_of(|w| words[w], |_| true) < known {
+                    if !in_memory && !has_class(&words, known) {
                         block.lower(self.by(), known);
                     }
                     misses = misses.saturating_sub(1);
@@ -243,6 +265,10 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         if let Some(last) = last {
             let section = zone.board.section_of(last.head.number);
             self.cpu.next_gap.set(section as u32);
+        }
+        // Where there were few blocks the next one makes a difference.
+        if best.is_none() && misses == 0 && !in_memory {
+            self.cpu.gaps.miss(class, len);
         }
         best.map(|(_, block, start)| (block, start))
     }
@@ -401,7 +427,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             // It may be one that was split for this.
             block.raise(self.by());
         } else if place.whole == 0 {
-            self.note_gap(block, (place.tail + place.head) as u64, place.head);
+            let count = (place.tail + place.head) as u64;
+            self.note_gap(block, &block.open_words(), count, place.head);
         }
         claimed
     }

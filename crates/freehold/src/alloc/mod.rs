@@ -12,8 +12,10 @@
 //! | [`placed`] | within address limits, aligned to more than their size, above order 9 |
 //! | [`failing`] | while a request is about to fail nobody takes more than it needs |
 //! | [`fit`] | runs of any number of frames |
+//! | [`at_hand`] | runs by their place, for an owner that remembers it |
 //! | [`watch`] | a request that came to nothing is not tried again without need |
 
+pub(crate) mod at_hand;
 pub(crate) mod bulk;
 pub(crate) mod failing;
 pub(crate) mod fast;

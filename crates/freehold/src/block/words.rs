@@ -354,38 +354,55 @@ pub(crate) fn class_of(word: impl Fn(usize) -> u64, counts: impl Fn(usize) -> bo
     class.max(CLASS_OF_FULL[full])
 }
 
+/// Whether there is a run in these words of which a block is of that class, at least.
+pub(crate) fn has_class(words: &[u64; WORDS], class: u8) -> bool {
+    let lanes = bits::LANES[usize::from(class.saturating_sub(1)).min(6)];
+    match class {
+        CLASS_NONE => true,
+        1..8 => words.iter().any(|&word| lanes.has_full(word)),
+        _ => find_run(words, u32::from(class) - 1).is_some(),
+    }
+}
+
 /// The smallest of the gaps of `len` free frames or more (1 to 512 of them), wherever they start,
 /// and of those the lowest: its length, and its first frame.
 pub(crate) fn smallest_gap(words: &[u64; WORDS], len: usize) -> Option<(usize, usize)> {
-    // A bit is set where `have` free frames start.
-    let (mut starts, mut have) = (*words, 1);
-    while have < len {
-        let step = have.min(len - have);
-        starts = and_shifted(&starts, step);
-        have += step;
-    }
-    let mut best = None;
-    let mut at = bits::next(&starts, 0, true);
-    while at < FRAMES {
-        let end = bits::next(&starts, at, false);
-        let size = end - at + len - 1;
-        if best.is_none_or(|(least, _)| size < least) {
-            best = Some((size, at));
+    let (mut best, mut before) = ((usize::MAX, 0), 0);
+    let mut see = |size: usize, start: usize| {
+        if size >= len && size < best.0 {
+            best = (size, start);
         }
-        at = bits::next(&starts, end, true);
+    };
+    for (w, &word) in words.iter().enumerate() {
+        let base = w * 64;
+        if word == !0 {
+            before += 64;
+            continue;
+        }
+        // What began in a word before ends in this one.
+        see(before + word.trailing_ones() as usize, base - before);
+        before = word.leading_ones() as usize;
+        // Between two frames in use there are 62 at most.
+        if len > 62 {
+            continue;
+        }
+        let inside = word & (word + 1) & !0 >> before;
+        // A bit is set where `have` free frames start.
+        let (mut starts, mut have) = (inside, 1);
+        while have < len && starts != 0 {
+            let step = have.min(len - have);
+            starts &= starts >> step;
+            have += step;
+        }
+        while starts != 0 {
+            let at = starts.trailing_zeros();
+            let size = (inside >> at).trailing_ones();
+            see(size as usize, base + at as usize);
+            starts &= !bits::mask(at, size);
+        }
     }
-    best
-}
-
-/// The words, and what is `by` bits further on as well.
-fn and_shifted(words: &[u64; WORDS], by: usize) -> [u64; WORDS] {
-    let (skip, shift) = (by / 64, by % 64);
-    let at = |w: usize| words.get(w).copied().unwrap_or(0);
-    core::array::from_fn(|w| {
-        let low = at(w + skip) >> shift;
-        let high = if shift == 0 { 0 } else { at(w + skip + 1) << (64 - shift) };
-        words[w] & (low | high)
-    })
+    see(before, FRAMES - before);
+    (best.0 != usize::MAX).then_some(best)
 }
 
 /// How many frames are free from the first one on.

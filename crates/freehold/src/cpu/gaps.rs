@@ -20,6 +20,7 @@
 use crate::FrameRange;
 use crate::block::FRAMES;
 use crate::primitive::{AtomicBool, AtomicU16, AtomicU32, Relaxed};
+use crate::zone::board::CLASSES;
 
 /// Powers of two of lengths, up to half a block and more. Few under loom, whose threads have small
 /// stacks.
@@ -38,7 +39,14 @@ struct Gap {
 pub(crate) struct Gaps {
     gaps: [Gap; KEPT],
     any: AtomicBool,
+    /// By class the least length of which a search has found no gap in as many blocks as it looks
+    /// at, since the last [`TRUSTED`]th search.
+    missed: [AtomicU16; CLASSES as usize + 1],
+    searches: AtomicU32,
 }
+
+/// How many searches in a row trust what one of them has missed.
+const TRUSTED: u32 = 8;
 
 impl Gaps {
     pub(crate) fn new() -> Self {
@@ -48,7 +56,32 @@ impl Gaps {
             end: AtomicU16::new(0),
             least: AtomicU16::new(0),
         };
-        Self { gaps: core::array::from_fn(|_| gap()), any: AtomicBool::new(false) }
+        Self {
+            gaps: core::array::from_fn(|_| gap()),
+            any: AtomicBool::new(false),
+            missed: core::array::from_fn(|_| AtomicU16::new(u16::MAX)),
+            searches: AtomicU32::new(0),
+        }
+    }
+
+    /// A search begins.
+    pub(crate) fn begin_search(&self) {
+        let searches = self.searches.get().wrapping_add(1);
+        self.searches.set(searches);
+        if searches % TRUSTED == 0 {
+            self.missed.iter().for_each(|missed| missed.set(u16::MAX));
+        }
+    }
+
+    /// A search has found no gap of that length in as many blocks of a class as it looks at.
+    pub(crate) fn miss(&self, class: u8, len: usize) {
+        let missed = &self.missed[usize::from(class)];
+        missed.set(missed.get().min(len as u16));
+    }
+
+    /// Whether one of the last searches has missed such a gap.
+    pub(crate) fn missed(&self, class: u8, len: usize) -> bool {
+        len >= usize::from(self.missed[usize::from(class)].get())
     }
 
     /// Whether runs were cut here since everything was last given back.
@@ -105,6 +138,7 @@ impl Gaps {
 
     pub(crate) fn clear(&self) {
         self.gaps.iter().for_each(|gap| gap.end.set(0));
+        self.missed.iter().for_each(|missed| missed.set(u16::MAX));
         self.any.set(false);
     }
 }
@@ -136,5 +170,16 @@ mod tests {
         assert_eq!(gaps.first(7), Some(1024));
         gaps.clear();
         assert_eq!((gaps.first(5), gaps.any()), (None, false));
+    }
+
+    #[test]
+    fn what_a_search_has_missed_is_trusted_for_a_while() {
+        let gaps = Gaps::new();
+        gaps.miss(3, 100);
+        gaps.miss(3, 120);
+        assert_eq!([99, 100, 130].map(|len| gaps.missed(3, len)), [false, true, true]);
+        assert!(!gaps.missed(4, 130));
+        (0..TRUSTED).for_each(|_| gaps.begin_search());
+        assert!(!gaps.missed(3, 130));
     }
 }

@@ -19,6 +19,7 @@
 //!
 //! **A free into the word**: see [`word`](super::word).
 
+use crate::alloc::watch::ANY;
 use crate::block::layout::Place;
 use crate::block::tag::{FRESH, IN_HAND, TAKEN, Tag, WHOLE};
 use crate::block::{Block, FRAMES, WORDS, bits};
@@ -274,6 +275,38 @@ impl<'m> CpuState<'m> {
         }
         self.count_frees(1);
         self.tell_after_free(fh, tag.migratetype());
+        true
+    }
+
+    /// [`run_to_word`](Self::run_to_word) of so many frames, where it is a word of the home zone.
+    #[inline(always)]
+    pub(crate) fn run_to_open_word(
+        &self,
+        fh: &Freehold<'m, impl Platform>,
+        key: u64,
+        (frames, count): (u64, u64),
+    ) -> bool {
+        let Some(block) = fh.map.locate(key * 64) else { return false };
+        let (head, w) = (block.head, key as usize % WORDS);
+        let tag = head.tag.get();
+        if !tag.is_ordinary_in(self.home_split.get()) || head.is_leased(w) {
+            return self.run_to_word(fh, key, frames);
+        }
+        // Before they can be seen: see `watch`.
+        let free = &self.free[tag.migratetype()];
+        free.add(count);
+        let Ok(now) = block.line.put_run(w, frames) else {
+            free.sub(count);
+            return false;
+        };
+        self.count_frees(1);
+        if head.completes(now)
+            || head.tells_loose(now)
+            || fh.watch.is_for(ANY)
+            || is_to_be_told(self, tag.migratetype())
+        {
+            return self.tell_of_free(fh, block, now, tag.migratetype());
+        }
         true
     }
 

@@ -1,0 +1,169 @@
+//! Runs by their place, for an owner that remembers where it has freed some: just those frames, if
+//! they are free still; and the free before, which leaves the word to everybody.
+//!
+//! | a run | of a word that this CPU leases | of words that nobody leases |
+//! |---|---|---|
+//! | taken | out of the hand | out of the words, all or none |
+//! | freed | into the hand | into its word; over the end of a word the whole way |
+//!
+//! What is remembered is a hint: nothing is held back for it, so that frees are as visible, and as
+//! well checked, as any.
+
+use crate::alloc::fast::HINT_CLASS;
+use crate::block::{Block, FRAMES, WORDS, bits};
+use crate::calls::door::Owner;
+use crate::calls::handle::Handle;
+use crate::cpu::inside::Inside;
+use crate::cpu::lease::Leases;
+use crate::cpu::state::CpuState;
+use crate::free::fast::InHand;
+use crate::primitive::{Count, Relaxed};
+use crate::{Freehold, Migratetype, Pfn, Platform};
+
+const MOVABLE: usize = Migratetype::Movable as usize;
+
+impl<'a, 'm, P: Platform> Handle<'a, 'm, P, Owner<'a, 'm, P>> {
+    /// Allocates the `count` movable frames from `first` on, of one block, if they are free in the
+    /// CPU's home zone, which has no watermarks. `false` says no more than that they were not to be
+    /// had at once; nothing has changed then. Takes a step for each word.
+    ///
+    /// Where not nearly all of the zone is whole, only a run that is `all` of what was freed, and
+    /// is no part of a larger one by now: what is nearly free may become whole.
+    #[doc(hidden)]
+    #[inline]
+    pub fn alloc_run_at(&self, first: Pfn, count: u64, all: bool) -> bool {
+        let (fh, state) = (self.fh, self.door.state);
+        let run = Run { first: first.get(), start: (first.get() % FRAMES as u64) as usize, count };
+        if count == 0 || count > (FRAMES - run.start) as u64 || cfg!(feature = "debug-poison") {
+            return false;
+        }
+        if !Inside::<P>::try_get_in(state, self.door.biased) {
+            return false;
+        }
+        let taken = state.take_run_at(fh, run, all);
+        if taken {
+            let order = count.next_power_of_two().trailing_zeros();
+            state.counters.allocs[MOVABLE][order as usize % 16].add(1);
+        }
+        Inside::<P>::get_out(state, self.door.biased);
+        taken
+    }
+
+    /// Frees a run within one word, and does nothing else: the frames are still the caller's where
+    /// it says no. The word is not leased for it.
+    #[doc(hidden)]
+    #[inline]
+    pub fn free_run_at_hand(&self, first: Pfn, count: u64) -> bool {
+        let (state, bit) = (self.door.state, first.get() % 64);
+        if count.wrapping_sub(1) >= 63 || bit + count > 64 || cfg!(feature = "debug-poison") {
+            return false;
+        }
+        if !Inside::<P>::try_get_in(state, self.door.biased) {
+            return false;
+        }
+        let (key, frames) = (first.get() / 64, bits::mask(bit as u32, count as u32));
+        let freed = match state.free_in_hand(key, frames) {
+            InHand::Yes => true,
+            InHand::No => false,
+            InHand::Elsewhere => state.run_to_open_word(self.fh, key, (frames, count)),
+        };
+        Inside::<P>::get_out(state, self.door.biased);
+        freed
+    }
+}
+
+/// A run of one block, by its first frame, and by its place in the block.
+#[derive(Clone, Copy)]
+struct Run {
+    first: u64,
+    start: usize,
+    count: u64,
+}
+
+impl<'m> CpuState<'m> {
+    #[inline(always)]
+    fn take_run_at(&self, fh: &Freehold<'m, impl Platform>, run: Run, all: bool) -> bool {
+        let Some(block) = fh.map.locate(run.first) else { return false };
+        let head = block.head;
+        let tag = head.tag.get();
+        let zone = &fh.zones[self.home_zone.get() as usize];
+        // Where there are marks, how much is left has to be told.
+        if !tag.is_ordinary_of_in(MOVABLE, self.home_split.get()) || zone.high.get() != 0 {
+            return false;
+        }
+        if !(zone.is_roomy() || all && block.may_lose(fh, run)) {
+            return false;
+        }
+        let (w, bit) = (run.start / 64, run.start as u64 % 64);
+        if bit + run.count > 64 {
+            return block.claim_at(fh.by(self), run.start, run.count as usize);
+        }
+        let frames = bits::mask(bit as u32, run.count as u32);
+        if head.is_leased(w) {
+            return self.take_of_hand(run.first / 64, frames);
+        }
+        if !block.line.take_bits(w, frames) {
+            return false;
+        }
+        // By the rules of `still_open`. A tag that is the same is as good as it was before.
+        let free = &self.free[MOVABLE];
+        let told = (free.get() as i64) >= -(zone.fold.get() as i64);
+        if !told || head.is_busy() || head.tag.get() != tag || head.is_leased(w) {
+            return self.taken_after_all(fh, block, run);
+        }
+        free.sub(run.count);
+        true
+    }
+
+    /// Frames of one word were taken, and may be to be put back, or the zone to be told of them.
+    #[cold]
+    #[inline(never)]
+    fn taken_after_all(
+        &self,
+        fh: &Freehold<'m, impl Platform>,
+        block: Block<'m>,
+        run: Run,
+    ) -> bool {
+        let frames = bits::mask(run.start as u32 % 64, run.count as u32);
+        let taken = block.still_open(fh.by(self), run.start / 64, frames, run.count);
+        self.fold_home(fh);
+        taken
+    }
+
+    /// Takes frames of that word that this CPU has in hand.
+    #[inline(never)]
+    fn take_of_hand(&self, key: u64, frames: u64) -> bool {
+        let lease = self.leases.slot(Leases::slot_of(key));
+        let mask = lease.mask();
+        // What is in the word as well was freed twice: the slow way knows.
+        let taken = lease.is_of(key) && mask & !lease.word() & frames == frames;
+        if taken {
+            lease.set_mask(mask & !frames);
+        }
+        taken
+    }
+}
+
+impl<'m> Block<'m> {
+    /// Whether a run of free frames may be taken by a hint although little of the zone is whole:
+    /// its block has no large run, or it fits exactly, or it is no use to have its block whole.
+    #[inline(never)]
+    fn may_lose(self, fh: &Freehold<'m, impl Platform>, run: Run) -> bool {
+        let small = !run.count.is_power_of_two() && self.head.class() <= HINT_CLASS;
+        small || self.is_gap(run) || self.is_sparse(fh)
+    }
+
+    /// Whether the frames beside a run of free ones are in use.
+    fn is_gap(self, run: Run) -> bool {
+        let (before, behind) = (run.start.wrapping_sub(1), run.start + run.count as usize);
+        let free = |at: usize| at < FRAMES && self.line.word(at / 64) >> (at % 64) & 1 != 0;
+        !free(before) && !free(behind)
+    }
+
+    /// Whether the memory of free frames of a block was taken away.
+    fn is_sparse(self, fh: &Freehold<'m, impl Platform>) -> bool {
+        let zone = fh.zone_by(self.head.tag.get());
+        zone.thrifty.get()
+            && (0..WORDS).any(|w| self.line.word(w) & !fh.in_memory(self.base(), w) != 0)
+    }
+}
