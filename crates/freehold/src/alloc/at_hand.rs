@@ -11,8 +11,7 @@
 
 use crate::alloc::fast::HINT_CLASS;
 use crate::block::{Block, FRAMES, WORDS, bits};
-use crate::calls::door::Owner;
-use crate::calls::handle::Handle;
+use crate::calls::handle::{Handle, Owner};
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::Leases;
 use crate::cpu::state::CpuState;
@@ -106,16 +105,17 @@ impl<'m> CpuState<'m> {
             return false;
         }
         // By the rules of `still_open`. A tag that is the same is as good as it was before.
-        let free = &self.free[MOVABLE];
-        let told = (free.get() as i64) >= -(zone.fold.get() as i64);
-        if !told || head.is_busy() || head.tag.get() != tag || head.is_leased(w) {
+        let (busy, now) = (head.is_busy(), head.tag.get());
+        let own = &self.allowance[MOVABLE];
+        let left = own.get().wrapping_sub(run.count);
+        if busy || now != tag || head.is_leased(w) || (left as i64) < 0 {
             return self.taken_after_all(fh, block, run);
         }
-        free.sub(run.count);
+        own.set(left);
         true
     }
 
-    /// Frames of one word were taken, and may be to be put back, or the zone to be told of them.
+    /// Frames of one word were taken, and may be to be put back.
     #[cold]
     #[inline(never)]
     fn taken_after_all(
@@ -125,9 +125,7 @@ impl<'m> CpuState<'m> {
         run: Run,
     ) -> bool {
         let frames = bits::mask(run.start as u32 % 64, run.count as u32);
-        let taken = block.still_open(fh.by(self), run.start / 64, frames, run.count);
-        self.fold_home(fh);
-        taken
+        block.still_open(fh.by(self), run.start / 64, frames, run.count)
     }
 
     /// Takes frames of that word that this CPU has in hand.

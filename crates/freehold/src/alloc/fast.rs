@@ -338,6 +338,8 @@ impl<'m> CpuState<'m> {
     fn most_class(&self, fh: &Freehold<'m, impl Platform>, order: u32) -> u8 {
         match fh.zones[self.home_zone.get() as usize].mode.get() {
             mode::ROOMY => u8::MAX,
+            // Near the mark the best fit counts for more than a search.
+            mode::TIGHT => 0,
             _ => HINT_CLASS.max(order as u8 + 1),
         }
     }
@@ -428,6 +430,7 @@ impl Zone<'_> {
         let wanted = 7 + LEN.ilog2() as u8;
         match self.mode.get() {
             mode::ROOMY => true,
+            mode::TIGHT => false,
             _ if class <= wanted => true,
             _ => self.board.smallest(migratetype, wanted).is_some_and(|least| class <= least),
         }

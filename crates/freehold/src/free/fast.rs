@@ -293,17 +293,17 @@ impl<'m> CpuState<'m> {
             return self.run_to_word(fh, key, frames);
         }
         // Before they can be seen: see `watch`.
-        let free = &self.free[tag.migratetype()];
-        free.add(count);
+        let own = &self.allowance[tag.migratetype()];
+        own.add(count);
         let Ok(now) = block.line.put_run(w, frames) else {
-            free.sub(count);
+            own.sub(count);
             return false;
         };
         self.count_frees(1);
         if head.completes(now)
             || head.tells_loose(now)
             || fh.watch.is_for(ANY)
-            || is_to_be_told(self, tag.migratetype())
+            || self.is_to_tell(tag.migratetype())
         {
             return self.tell_of_free(fh, block, now, tag.migratetype());
         }
