@@ -104,17 +104,7 @@ pub trait Calls {
     fn alloc_unmovable(&mut self, order: Order) -> Result<Pfn, Refused> {
         self.alloc(order)
     }
-
-    /// Frees single frames as munmap, exit and truncation do, at most [`FOLIOS`] a call; by the
-    /// bulk call where the engine has no other.
-    #[inline(always)]
-    fn free_folios(&mut self, frames: &[Pfn]) -> Result<(), Refused> {
-        self.free_bulk(frames)
-    }
 }
-
-/// Frames that munmap, exit and truncation free at a time: the kernel's folio batch.
-pub const FOLIOS: usize = 31;
 
 /// An engine did not do what was asked: why a call failed, and the loop or workload that made it.
 /// Small and without heap, so that handing it up costs a timed loop no more than the branch that

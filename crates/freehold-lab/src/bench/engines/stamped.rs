@@ -178,13 +178,6 @@ impl<M: Machine> Calls for StampedCpu<'_, M> {
         self.stamps.take(pfn, order, self.owner)?;
         Ok(pfn)
     }
-
-    fn free_folios(&mut self, frames: &[Pfn]) -> Result<(), Refused> {
-        frames
-            .iter()
-            .try_for_each(|&pfn| self.stamps.give(Stamped::<M>::chunk(pfn, Order::ZERO)))?;
-        self.calls.free_folios(frames)
-    }
 }
 
 #[cfg(test)]
