@@ -57,12 +57,6 @@ pub trait Machine: Sync {
         let counters = self.engine()?.counters();
         Some([counters.zone_lock_acquisitions, counters.zone_lock_work, counters.shared_writes])
     }
-
-    /// Whether its frame numbers are addresses of memory of its own, in units of 4 KiB; otherwise
-    /// they are numbers only.
-    fn is_memory(&self) -> bool {
-        false
-    }
 }
 
 /// The calls of one CPU. All requests are movable, without flags: what page faults ask for.
@@ -121,10 +115,6 @@ pub enum Refused {
     /// There was no memory, said by an engine that gives no reason.
     #[error("out of memory")]
     NoMemory,
-    #[error("{pfn} was handed out while it was in use")]
-    Overlap { pfn: Pfn },
-    #[error("{frames} frames were still in use when all had been freed")]
-    Kept { frames: u64 },
     #[error("there is no such CPU")]
     NoSuchCpu,
     #[error("the other thread gave up")]
