@@ -1,7 +1,7 @@
 #!/bin/sh
 # The programs in C and C++, against the library as `make check` has installed it below $STAGE:
-# compiled, run, and what they say looked at. With QUICK set, as `cargo test` has it,
-# without what takes long: clang, AddressSanitizer, valgrind, RocksDB.
+# compiled, run, and what they say looked at. With QUICK set, as `cargo test` has it, without what
+# takes long: clang, AddressSanitizer, valgrind, RocksDB.
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
