@@ -57,12 +57,6 @@ pub trait Machine: Sync {
         let counters = self.engine()?.counters();
         Some([counters.zone_lock_acquisitions, counters.zone_lock_work, counters.shared_writes])
     }
-
-    /// Whether its frame numbers are addresses of memory of its own, in units of 4 KiB; otherwise
-    /// they are numbers only.
-    fn is_memory(&self) -> bool {
-        false
-    }
 }
 
 /// The calls of one CPU. All requests are movable, without flags: what page faults ask for.
@@ -104,17 +98,7 @@ pub trait Calls {
     fn alloc_unmovable(&mut self, order: Order) -> Result<Pfn, Refused> {
         self.alloc(order)
     }
-
-    /// Frees single frames as munmap, exit and truncation do, at most [`FOLIOS`] a call; by the
-    /// bulk call where the engine has no other.
-    #[inline(always)]
-    fn free_folios(&mut self, frames: &[Pfn]) -> Result<(), Refused> {
-        self.free_bulk(frames)
-    }
 }
-
-/// Frames that munmap, exit and truncation free at a time: the kernel's folio batch.
-pub const FOLIOS: usize = 31;
 
 /// An engine did not do what was asked: why a call failed, and the loop or workload that made it.
 /// Small and without heap, so that handing it up costs a timed loop no more than the branch that
@@ -131,10 +115,6 @@ pub enum Refused {
     /// There was no memory, said by an engine that gives no reason.
     #[error("out of memory")]
     NoMemory,
-    #[error("{pfn} was handed out while it was in use")]
-    Overlap { pfn: Pfn },
-    #[error("{frames} frames were still in use when all had been freed")]
-    Kept { frames: u64 },
     #[error("there is no such CPU")]
     NoSuchCpu,
     #[error("the other thread gave up")]

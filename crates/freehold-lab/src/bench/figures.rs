@@ -64,18 +64,8 @@ impl Meter {
         frames: u64,
         work: impl FnOnce() -> Result<T, E>,
     ) -> Result<T, E> {
-        self.part_of(machine, || work().map(|done| (done, frames)))
-    }
-
-    /// Measures a part of which only the work itself knows how many frames there were: it says so
-    /// beside what it returns.
-    pub fn part_of<M: Machine, T, E>(
-        &mut self,
-        machine: &M,
-        work: impl FnOnce() -> Result<(T, u64), E>,
-    ) -> Result<T, E> {
         let before = machine.shared_locks();
-        let (done, frames) = work()?;
+        let done = work()?;
         if let (Some(before), Some(after)) = (before, machine.shared_locks()) {
             self.sum.get_or_insert_default().add(&after.since(&before));
             self.frames += frames;

@@ -5,7 +5,7 @@ use crate::trials::kinds::names;
 
 use super::memory;
 use super::metric::{About, Metric};
-use super::workloads::{exit_avalanche, plain, producer_consumer, steady, tails};
+use super::workloads::{plain, producer_consumer, steady, tails};
 
 names! {
     Kind, ("benchmark", "bench --list"):
@@ -22,7 +22,6 @@ names! {
     NearMark: "near-mark",
     NearMark1024: "near-mark-1024",
     Tails: "tails",
-    ExitAvalanche: "exit-avalanche",
     Arena: "arena",
 }
 
@@ -45,7 +44,6 @@ impl Kind {
             Self::NearMark => &steady::NEAR_MARK,
             Self::NearMark1024 => &steady::NEAR_MARK_1024,
             Self::Tails => &tails::ABOUT,
-            Self::ExitAvalanche => &exit_avalanche::ABOUT,
             Self::Arena => &memory::arena::ABOUT,
         }
     }

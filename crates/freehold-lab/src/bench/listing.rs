@@ -47,9 +47,8 @@ pub fn catalogue(kinds: &[Kind], style: Style) -> String {
         text.push('\n');
     }
     text.push_str(&wrap(
-        "Timed loops touch no memory of frames but in arena. Before the first run \
-         every engine is warmed up \
-         with its frames stamped; one that hands out a frame twice, or loses one, is an error.",
+        "Timed loops touch no memory of frames but in arena. Before the first run every engine is \
+         warmed up; one that loses a frame is an error.",
         style,
         "",
     ));

@@ -35,7 +35,6 @@ impl Metric {
     /// What more of it means: that an engine is better, worse, or neither.
     pub fn better(&self) -> Better {
         match self.unit {
-            THREADS => Better::Neither,
             "times" | "uses" => Better::More,
             _ => Better::Less,
         }
@@ -83,23 +82,15 @@ pub(super) const OF_LOCKS: [Metric; 3] = [
     ),
 ];
 
-/// Metrics, those of locks behind them, and after `;` more that stand behind those.
+/// Metrics, and those of locks behind them.
 macro_rules! with_locks {
-    [$($metric:expr),* $(,)? $(; $more:expr)*] => {
+    [$($metric:expr),* $(,)?] => {
         &[
             $($metric,)*
             $crate::bench::metric::OF_LOCKS[0],
             $crate::bench::metric::OF_LOCKS[1],
             $crate::bench::metric::OF_LOCKS[2],
-            $($more,)*
         ]
     };
 }
 pub(super) use with_locks;
-
-pub const THREADS: &str = "threads";
-pub(super) const THREADS_METRIC: Metric = Metric {
-    name: THREADS,
-    unit: THREADS,
-    what: "how many there were: as many as CPUs, up to the most above",
-};

@@ -17,9 +17,8 @@
 //!   is checked and every frame number used ([`loops`] says how).
 //! * Within a run the engines take turns, A B C A B C, so that disturbances hit all of them. A
 //!   figure is the median of the runs, with the least and the greatest beside it.
-//! * Before the first run each engine goes through a warm-up with every frame stamped
-//!   ([`engines::Stamped`]); an engine that hands out a frame twice, or loses one, gets no figure.
-//!   Each run begins with the CPUs' own stocks drained.
+//! * Before the first run each engine goes through a warm-up. One that loses a frame, in it or in a
+//!   run, gets no figure. Each run begins with the CPUs' own stocks drained.
 //! * Each thread stays on one CPU. Benchmarks of one thread are timed by that thread's CPU clock,
 //!   the others by the wall clock ([`clock`]).
 //! * No timed loop touches the memory of a frame, but in [`memory`].

@@ -1,7 +1,7 @@
 //! In what order things are measured.
 //!
 //! ```text
-//!  for each benchmark:  build every engine, count what can be counted, warm each up with its frames stamped
+//!  for each benchmark:  build every engine, count what can be counted, warm each up
 //!                       for each run:  the yardstick, then engine A, B, C ...
 //!                       check every engine, forget it
 //! ```
@@ -9,12 +9,12 @@
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::calls::{Machine, Refused};
+use super::calls::Machine;
 use super::clock::Cpus;
 #[cfg(feature = "peers")]
 use super::engines::HeapMachine;
 use super::engines::{
-    BenchEngine, BuddySystem, ClassicMachine, FreeholdMachine, HostThreads, Peer, Stamped,
+    BenchEngine, BuddySystem, ClassicMachine, FreeholdMachine, HostThreads, Peer,
 };
 use super::figures::Figures;
 use super::kind::Kind;
@@ -270,16 +270,13 @@ struct Ready<'a, 'r> {
 }
 
 impl<'a> Ready<'a, '_> {
-    /// Counts what can be counted of a machine just built, and warms it up with its frames stamped.
+    /// Counts what can be counted of a machine just built, and warms it up.
     fn with<M: Machine + 'a>(self, machine: M) -> Result<Side<'a>, String> {
         let Self { name, kind, run } = self;
         let counted = workloads::count(&machine, kind)?.unwrap_or_default();
-        let stamped = Stamped::new(&machine, run.frames);
-        workloads::measure(&stamped, kind, &Run { scale: &Scale::WARM_UP, ..run })?;
-        match stamped.in_use() {
-            0 => drop(stamped),
-            frames => return Err(Refused::Kept { frames }.into()),
-        }
+        workloads::measure(&machine, kind, &Run { scale: &Scale::WARM_UP, ..run })?;
+        machine.drain();
+        machine.check(0)?;
         let machine = Rc::new(machine);
         let whole = Rc::clone(&machine);
         let turn = move |number| Ok(workloads::measure(&*machine, kind, &Run { number, ..run })?);

@@ -9,7 +9,6 @@ pub struct Scale {
     pub(super) messages: u64,
     pub(super) remote: usize,
     pub(super) yardstick: u64,
-    pub(super) avalanches: u64,
     /// Pairs of each depth of `depth` and of each order of `orders`; steps of each of `used`.
     pub(super) steady_pairs: u64,
     /// Steps of `churn` and `near-mark`.
@@ -30,7 +29,6 @@ impl Scale {
         messages: 20_000,
         remote: 960 * 512,
         yardstick: 500_000,
-        avalanches: 8,
         steady_pairs: 400_000,
         churn_steps: 1_000_000,
         mixed_steps: 300_000,
@@ -44,7 +42,6 @@ impl Scale {
         block_pairs: 50_000,
         messages: 5_000,
         yardstick: 200_000,
-        avalanches: 2,
         steady_pairs: 40_000,
         churn_steps: 100_000,
         mixed_steps: 30_000,
@@ -58,7 +55,6 @@ impl Scale {
         pairs: 20_000,
         block_pairs: 2_000,
         messages: 2_000,
-        avalanches: 1,
         steady_pairs: 4_000,
         churn_steps: 10_000,
         mixed_steps: 4_000,

@@ -41,7 +41,7 @@ Examples:
   freehold replay --memory 1G trace.parquet     on a machine short of memory
   freehold bench --quick                        what allocations and frees cost
   freehold contiguity                           what engines do to contiguity
-  freehold report -o report.html *.json         one page of all these results
+  freehold report -o report.html *.json         one page of replays
   freehold compare --worse 2 main.json now.json exit code 1 if a figure is over 2 % worse
   freehold simulate -w kernel-build-like --cpus 1,32,1024
                                                 on simulated machines

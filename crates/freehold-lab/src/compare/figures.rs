@@ -119,12 +119,12 @@ impl Found {
     fn replay(&mut self, data: &Value) {
         let what = of_trace(data);
         for engine in list(data, "engines") {
-            self.counted(Kind::Replay, what.clone(), engine, &REPLAY);
+            self.counted(Kind::Replay, what.clone(), engine, &REPLAY.map(|(field, _)| field));
         }
     }
 
     fn counted(&mut self, kind: Kind, what: String, object: &Value, fields: &[Field]) {
-        for field @ &Field { name: metric, better, .. } in fields {
+        for field @ &Field { name: metric, better } in fields {
             let Some(value) = field.of(object) else { continue };
             let engine = text(object, "engine");
             let place = Place {

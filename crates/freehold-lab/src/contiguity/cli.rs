@@ -43,9 +43,7 @@ Examples:
   freehold contiguity --workload kernel-build-like --cpus 96 --memory 4G --seeds 1 --json
   freehold contiguity --engines freehold --engines pcp-buddy-fixed --engines vanilla
                                                 three designs; the whole grid
-  freehold contiguity --json > grid.json; freehold report grid.json
-                                                the whole grid, about an hour on one core, as a \
-page with pictures
+  freehold contiguity --json > grid.json        the whole grid, about an hour on one core
   freehold contiguity -w cache --cpus 1,2,4 --memory 512M --used 92 --allocations 250000 -e \
 vanilla -e freehold -e best-fit
                                                 small machines that page cache fills, and what is \

@@ -1,4 +1,4 @@
-//! `freehold report`: what the other commands found, as one HTML file.
+//! `freehold report`: what replays found, as one HTML file.
 
 use std::fs;
 use std::io::{self, IsTerminal};
@@ -10,14 +10,11 @@ use super::page;
 use crate::cli::error::CliError;
 use crate::cli::target::{Target, folder, is_dash};
 use crate::cli::{Outcome, output};
-use crate::results::{read, split};
+use crate::results::{Kind, read, split};
 
 const EXAMPLES: &str = "\
 Examples:
-  freehold replay --json > replay.json
-  freehold bench --quick --json > bench.json
-  freehold contiguity --json > grid.json
-  freehold report -o report.html replay.json bench.json grid.json
+  freehold replay --json > replay.json; freehold report -o report.html replay.json
   freehold replay --json trace.parquet | freehold report -o trace.html -
   freehold report -o - *.json > report.html
 
@@ -25,7 +22,7 @@ The file opens from disk in any browser, on a laptop or a phone, light or dark, 
 no script and fetches nothing. The same input gives the same file, byte for byte. The JSON that it \
 was made from stands at its end.
 
-Exit codes: 0 fine; 2 wrong usage, or input that is not the JSON of one of these commands.";
+Exit codes: 0 fine; 2 wrong usage, or input that is not the JSON of replays.";
 
 /// The file that is written unless told otherwise.
 const DEFAULT_OUTPUT: &str = "freehold-report.html";
@@ -33,8 +30,7 @@ const DEFAULT_OUTPUT: &str = "freehold-report.html";
 #[derive(Args, Clone, PartialEq, Eq, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ReportArgs {
-    /// What `freehold replay --json`, `bench --json`, `simulate --json` or `contiguity
-    /// --json` wrote, in any number and order; '-' is standard input. A file
+    /// What `freehold replay --json` wrote, in any number and order; '-' is standard input. A file
     /// may hold several documents one after the other. Without any, standard input.
     #[arg(value_name = "JSON")]
     inputs: Vec<PathBuf>,
@@ -53,7 +49,7 @@ pub(crate) fn run(args: &ReportArgs) -> Result<Outcome, CliError> {
     if inputs.is_empty() {
         if io::stdin().is_terminal() {
             return Err(CliError::new("there is nothing to report").hint(
-                "name the JSON that replay, bench or simulate wrote: freehold replay --json > replay.json; \
+                "name the JSON that replay wrote: freehold replay --json > replay.json; \
                  freehold report replay.json",
             ));
         }
@@ -80,6 +76,12 @@ pub(crate) fn run(args: &ReportArgs) -> Result<Outcome, CliError> {
                     .hint("run the command with --json and give what it prints")
             })?);
         }
+    }
+    if let Some(other) = documents.iter().find(|document| document.kind != Kind::Replay) {
+        let command = other.kind.command();
+        let problem = format!("{} is what freehold {command} printed", other.source);
+        let hint = format!("a page is made of replays; {command} prints its table without --json");
+        return Err(CliError::new(problem).hint(hint));
     }
     let page = page::render(&documents, &args.title);
     if is_dash(&args.output) {

@@ -1,11 +1,13 @@
-//! `freehold report`: what the other commands found, as one HTML file that needs nothing beside it.
+//! `freehold report`: what replays found, as one HTML file that needs nothing beside it.
 //!
 //! ```text
-//!  JSON of replay, bench, contiguity, simulate ──> crate::results  what each document is
-//!                                                  replay          verdict, picture, tables
-//!                                                  rows            the other commands' tables
-//!                                                  page            one file: style, sections, data
+//!  JSON of freehold replay ──> crate::results  what each document is
+//!                              replay          verdict, picture, tables
+//!                              page            one file: style, sections, data
 //! ```
+//!
+//! What `bench`, `contiguity` and `simulate` found is a table, which these commands print
+//! themselves.
 //!
 //! Tables and pictures are in the HTML as they are. There is no script, and nothing is fetched: a
 //! content security policy in the page forbids both. The JSON that the page was made from stands at
@@ -17,7 +19,6 @@ mod command;
 mod embed;
 mod page;
 mod replay;
-mod rows;
 mod table;
 
 pub(crate) use command::{ReportArgs, run};

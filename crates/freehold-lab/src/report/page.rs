@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::embed;
-use super::rows::section;
+use super::replay::section;
 use crate::results::Document;
 
 const STYLE: &str = include_str!("style.css");
@@ -26,7 +26,7 @@ pub(super) fn render(documents: &[Document], title: &str) -> String {
         html.push_str("<nav><ul>\n");
         for (at, document) in documents.iter().enumerate() {
             let name = document.data["trace"]["name"].as_str();
-            let name = name.unwrap_or(document.kind.command());
+            let name = name.unwrap_or("a replay");
             let (name, source) = (embed::text(name), embed::text(&document.source));
             let _ = writeln!(html, "<li><a href=\"#s{at}\">{name}</a>, {source}</li>");
         }
@@ -34,7 +34,7 @@ pub(super) fn render(documents: &[Document], title: &str) -> String {
     }
     html.push_str("<main>\n");
     for (at, document) in documents.iter().enumerate() {
-        let _ = write!(html, "<section id=\"s{at}\">\n{}", section(document.kind, &document.data));
+        let _ = write!(html, "<section id=\"s{at}\">\n{}", section(&document.data));
         let _ = writeln!(html, "<p>From {}.</p>\n</section>", embed::text(&document.source));
     }
     let data = embed::json(&documents);

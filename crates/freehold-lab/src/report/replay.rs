@@ -109,12 +109,12 @@ fn figures(engines: &[Value]) -> String {
     let names: Vec<String> = engines.iter().map(named).collect();
     let headings: Vec<&str> = [""].into_iter().chain(names.iter().map(String::as_str)).collect();
     let mut table = Table::new("What each design did. Bold is best.", &headings);
-    for field in &REPLAY {
+    for (field, said) in &REPLAY {
         let values: Vec<Option<f64>> = engines.iter().map(|engine| field.of(engine)).collect();
         if values.iter().any(Option::is_some) {
             let way = match field.better.word() {
-                "" => field.said.to_owned(),
-                word => format!("{} ({word})", field.said),
+                "" => (*said).to_owned(),
+                word => format!("{said} ({word})"),
             };
             table.row(&way, &cells(&values, field.better));
         }

@@ -27,7 +27,7 @@ impl Machine for ClassicMachine {
     type Cpu<'a> = ClassicCpu<'a>;
 
     fn cpu(&self, cpu: CpuId) -> Result<ClassicCpu<'_>, Refused> {
-        Ok(ClassicCpu { classic: self.classic(), cpu, slots: Vec::new(), folios: Vec::new() })
+        Ok(ClassicCpu { classic: self.classic(), cpu, slots: Vec::new() })
     }
 
     fn engine(&self) -> Option<&dyn Simulated> {
@@ -41,8 +41,6 @@ pub struct ClassicCpu<'a> {
     /// For the bulk call, which fills the empty places of an array as the kernel's does. Kept, so
     /// that no allocation of the benchmark's own is timed.
     slots: Vec<Option<Pfn>>,
-    /// Folios of a batch, which names their orders; kept for the same reason.
-    folios: Vec<(Pfn, Order)>,
 }
 
 impl Calls for ClassicCpu<'_> {
@@ -99,12 +97,5 @@ impl Calls for ClassicCpu<'_> {
     #[inline(always)]
     fn alloc_unmovable(&mut self, order: Order) -> Result<Pfn, Refused> {
         Ok(self.classic.alloc(self.cpu, Request::new(order, Migratetype::Unmovable))?)
-    }
-
-    #[inline(always)]
-    fn free_folios(&mut self, frames: &[Pfn]) -> Result<(), Refused> {
-        self.folios.clear();
-        self.folios.extend(frames.iter().map(|&pfn| (pfn, Order::ZERO)));
-        self.classic.free_folios(self.cpu, &self.folios).map(drop).map_err(Into::into)
     }
 }

@@ -36,10 +36,6 @@ impl<A: GlobalAlloc + Sync> Machine for HeapMachine<A> {
     fn cpu(&self, _: CpuId) -> Result<HeapCpu<'_, A>, Refused> {
         Ok(HeapCpu { heap: &self.heap })
     }
-
-    fn is_memory(&self) -> bool {
-        true
-    }
 }
 
 #[derive(Debug)]
@@ -68,7 +64,7 @@ impl<A: GlobalAlloc + Sync> Calls for HeapCpu<'_, A> {
     fn free(&mut self, pfn: Pfn, order: Order) -> Result<(), Refused> {
         let block = std::ptr::with_exposed_provenance_mut(pfn.get() as usize * FRAME);
         // SAFETY: benchmarks free only what they were given, once and with the order they asked
-        // for; the warm-up, which stamps every frame, has run the same loops.
+        // for.
         unsafe { self.heap.dealloc(block, layout(order)?) };
         Ok(())
     }

@@ -14,7 +14,6 @@ mod heap;
 #[allow(unsafe_code)]
 mod llfree;
 mod peer;
-mod stamped;
 
 pub use self::freehold::{ByDoor, FreeholdCpu, FreeholdMachine, OnCpu};
 pub use crate::trials::threads::{HostThreads, InitialThread};
@@ -27,7 +26,6 @@ pub use heap::{HeapCpu, HeapMachine};
 #[cfg(feature = "llfree")]
 pub use llfree::{LlfreeCpu, LlfreeMachine};
 pub use peer::Peer;
-pub use stamped::{Stamped, StampedCpu};
 
 use std::str::FromStr;
 

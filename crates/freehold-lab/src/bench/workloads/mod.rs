@@ -1,9 +1,10 @@
 //! What the benchmarks do: one file each, with what it is and where it comes from.
 //!
 //! ```text
-//!  producer_consumer   rings of every depth, frames reused     exit_avalanche   all exit, a bystander allocates
-//!  steady              depths, churn, mixed orders, pairs of   tails            the slowest allocations of four threads
-//!                      every order, used machines              plain            the loops of bench::loops and threads
+//!  producer_consumer   rings of every depth, frames reused
+//!  steady              depths, churn, mixed orders, pairs of every order, used machines
+//!  tails               the slowest allocations of four threads
+//!  plain               the loops of bench::loops and threads
 //! ```
 //!
 //! What can be counted is counted on one thread that plays all CPUs in turn, on an engine just
@@ -11,7 +12,6 @@
 //! again and again ([`measure`]).
 
 pub mod counting;
-pub mod exit_avalanche;
 pub mod plain;
 pub mod producer_consumer;
 pub mod steady;
@@ -56,7 +56,6 @@ pub fn measure<M: Machine>(machine: &M, kind: Kind, run: &Run<'_>) -> Result<Fig
         Kind::Used => steady::used(machine, run),
         Kind::NearMark | Kind::NearMark1024 => steady::near_mark(machine, run),
         Kind::Tails => tails::measure(machine, run),
-        Kind::ExitAvalanche => exit_avalanche::measure(machine, run),
         _ => plain::measure(machine, kind, run),
     }
 }

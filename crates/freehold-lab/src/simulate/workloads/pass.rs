@@ -1,7 +1,7 @@
 //! Workloads in which one CPU allocates and another frees.
 //!
 //! ```text
-//!  many-alloc-few-free    0 .. 14 -> 15   16 .. 30 -> 31      the last of 16, or of what is left, frees
+//!  many-alloc-few-free    0 .. 14 -> 15   16 .. 30 -> 31   the last of 16, or of the rest, frees
 //!  few-alloc-many-free    0 -> 1, 2, 3, ... in turn
 //! ```
 

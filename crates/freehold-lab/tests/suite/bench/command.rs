@@ -15,7 +15,7 @@ fn bench() -> Command {
 }
 
 /// Every benchmark, with a metric or two that pages name.
-const NAMED: [(&str, &[&str]); 15] = [
+const NAMED: [(&str, &[&str]); 14] = [
     ("pair", &["ns_per_pair_order0", "zone_lock_acquisitions_per_1000_frames"]),
     ("bulk", &["ns_per_alloc", "ns_per_free", "ns_per_frame_bulk_alloc"]),
     ("random-free", &["ns_per_free", "shared_writes_per_1000_frames"]),
@@ -29,7 +29,6 @@ const NAMED: [(&str, &[&str]); 15] = [
     ("near-mark", &["ns_per_step_970", "ns_per_step_975", "ns_per_step_995"]),
     ("near-mark-1024", &["ns_per_step_900", "ns_per_step_980"]),
     ("tails", &["alloc_p99_ns", "alloc_p999_ns", "alloc_p9999_ns"]),
-    ("exit-avalanche", &["ns_per_frame_freed", "bystander_p999_ns", "threads"]),
     ("arena", &["ns_per_pair_4k", "mib_after_purge_64k"]),
 ];
 
@@ -250,24 +249,6 @@ fn the_table_has_each_metric_and_engine() {
     for part in ["RMW", "MIXED", "ns_per_step_50", "vanilla,-contig-free"] {
         assert!(text.contains(part), "{part}: {text}");
     }
-}
-
-/// However few CPUs there are, it says how many threads it had.
-#[test]
-fn exit_avalanche_says_how_many_threads_there_were() {
-    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let command = ["--quick", "--runs", "1", "-e", "freehold", "exit-avalanche"];
-    let done = bench().args(command).assert().code(0);
-    let text = String::from_utf8(done.get_output().stdout.clone()).expect("UTF-8");
-    if cpus == 1 {
-        assert!(!text.contains("EXIT-AVALANCHE"), "{text}");
-        return;
-    }
-    let row = text
-        .lines()
-        .find(|line| line.trim_start().starts_with("threads "))
-        .expect("how many threads");
-    assert!(row.split_whitespace().any(|word| word == cpus.min(16).to_string()), "{row}");
 }
 
 #[test]

@@ -4,10 +4,12 @@
 //! Everything here runs on one thread that plays all CPUs in a fixed order: the counts are the same
 //! on every machine.
 
+use std::collections::HashSet;
+
 use crate::common::length::length;
 use freehold::{CpuId, Order, Pfn};
 use freehold_lab::bench::calls::{Calls, Machine};
-use freehold_lab::bench::engines::{ClassicMachine, FreeholdMachine, HostThreads, Stamped};
+use freehold_lab::bench::engines::{ClassicMachine, FreeholdMachine, HostThreads};
 use freehold_lab::bench::loops::shuffle;
 use freehold_lab::trials::random::Random;
 
@@ -34,26 +36,26 @@ enum Next {
 
 /// Distinct frames handed out over all pairs with `in_flight` frames in use.
 fn distinct_in_flight<M: Machine>(machine: &M, in_flight: usize, next: Next) -> u64 {
-    let stamped = Stamped::new(machine, FRAMES);
-    {
-        let mut cpu = stamped.cpu(CpuId::new(0)).unwrap();
-        let mut frames: Vec<Pfn> =
-            (0..in_flight).map(|_| cpu.alloc(Order::ZERO).unwrap()).collect();
-        let mut random = Random::new(7);
-        for n in 0..PAIRS {
-            let at = match next {
-                Next::Oldest => n as usize % in_flight,
-                Next::Newest => in_flight - 1,
-                Next::Random => random.below(in_flight as u64) as usize,
-            };
-            cpu.free(frames[at], Order::ZERO).unwrap();
-            frames[at] = cpu.alloc(Order::ZERO).unwrap();
-        }
-        frames.into_iter().for_each(|pfn| cpu.free(pfn, Order::ZERO).unwrap());
+    let mut cpu = machine.cpu(CpuId::new(0)).unwrap();
+    let mut frames: Vec<Pfn> = (0..in_flight).map(|_| cpu.alloc(Order::ZERO).unwrap()).collect();
+    let mut distinct: HashSet<Pfn> = frames.iter().copied().collect();
+    assert_eq!(distinct.len(), in_flight, "a frame was handed out twice");
+    let mut random = Random::new(7);
+    for n in 0..PAIRS {
+        let at = match next {
+            Next::Oldest => n as usize % in_flight,
+            Next::Newest => in_flight - 1,
+            Next::Random => random.below(in_flight as u64) as usize,
+        };
+        cpu.free(frames[at], Order::ZERO).unwrap();
+        frames[at] = cpu.alloc(Order::ZERO).unwrap();
+        distinct.insert(frames[at]);
     }
-    stamped.drain();
-    stamped.check(0).unwrap();
-    stamped.distinct()
+    frames.into_iter().for_each(|pfn| cpu.free(pfn, Order::ZERO).unwrap());
+    drop(cpu);
+    machine.drain();
+    machine.check(0).unwrap();
+    distinct.len() as u64
 }
 
 #[test]
@@ -76,35 +78,34 @@ fn few_frames_in_flight_are_few_frames() {
 /// Distinct frames handed out when CPU 1 frees what CPU 0 allocates, 64 a message, `behind`
 /// messages later.
 fn distinct_produced<M: Machine>(machine: &M, behind: usize, bulk: bool) -> u64 {
-    let stamped = Stamped::new(machine, FRAMES);
-    {
-        let mut producer = stamped.cpu(CpuId::new(0)).unwrap();
-        let mut consumer = stamped.cpu(CpuId::new(1)).unwrap();
-        let mut ring = std::collections::VecDeque::new();
-        let mut consume = |message: [Pfn; 64]| {
-            if bulk {
-                consumer.free_bulk(&message).unwrap();
-            } else {
-                message.iter().for_each(|&pfn| consumer.free(pfn, Order::ZERO).unwrap());
-            }
-        };
-        for _ in 0..PAIRS / 64 {
-            let mut message = [Pfn::default(); 64];
-            if bulk {
-                producer.alloc_bulk(&mut message).unwrap();
-            } else {
-                message.iter_mut().for_each(|pfn| *pfn = producer.alloc(Order::ZERO).unwrap());
-            }
-            ring.push_back(message);
-            if ring.len() > behind {
-                ring.pop_front().into_iter().for_each(&mut consume);
-            }
+    let mut producer = machine.cpu(CpuId::new(0)).unwrap();
+    let mut consumer = machine.cpu(CpuId::new(1)).unwrap();
+    let (mut ring, mut distinct) = (std::collections::VecDeque::new(), HashSet::new());
+    let mut consume = |message: [Pfn; 64]| {
+        if bulk {
+            consumer.free_bulk(&message).unwrap();
+        } else {
+            message.iter().for_each(|&pfn| consumer.free(pfn, Order::ZERO).unwrap());
         }
-        ring.into_iter().for_each(consume);
+    };
+    for _ in 0..PAIRS / 64 {
+        let mut message = [Pfn::default(); 64];
+        if bulk {
+            producer.alloc_bulk(&mut message).unwrap();
+        } else {
+            message.iter_mut().for_each(|pfn| *pfn = producer.alloc(Order::ZERO).unwrap());
+        }
+        distinct.extend(message);
+        ring.push_back(message);
+        if ring.len() > behind {
+            ring.pop_front().into_iter().for_each(&mut consume);
+        }
     }
-    stamped.drain();
-    stamped.check(0).unwrap();
-    stamped.distinct()
+    ring.into_iter().for_each(consume);
+    drop((producer, consumer));
+    machine.drain();
+    machine.check(0).unwrap();
+    distinct.len() as u64
 }
 
 #[test]
@@ -136,11 +137,10 @@ struct History {
 /// Wholly free blocks when half of the live set, taken at random, has been freed and CPUs are
 /// drained.
 fn blocks_after_half<M: Machine>(machine: &M, history: History, seed: u64) -> u64 {
-    let stamped = Stamped::new(machine, FRAMES);
     let mut live: Vec<(Pfn, Order)> = Vec::new();
     let mut used = 0;
     {
-        let mut cpus = [0, 1].map(|cpu| stamped.cpu(CpuId::new(cpu)).unwrap());
+        let mut cpus = [0, 1].map(|cpu| machine.cpu(CpuId::new(cpu)).unwrap());
         let mut random = Random::new(seed);
         let target = FRAMES * history.percent / 100;
         let mut allocated = 0;
@@ -166,9 +166,9 @@ fn blocks_after_half<M: Machine>(machine: &M, history: History, seed: u64) -> u6
             used -= order.frames();
         }
     }
-    stamped.drain();
-    stamped.check(used).unwrap();
-    stamped.free_blocks().unwrap()
+    machine.drain();
+    machine.check(used).unwrap();
+    machine.free_blocks().unwrap()
 }
 
 fn compare_blocks(history: History) -> (u64, u64) {

@@ -1,17 +1,15 @@
 //! What can be counted exactly of the proposals' workloads: the facts that the proposals argue
-//! with. Nothing here looks at a time. And that a broken engine is found by each of the workloads.
+//! with. Nothing here looks at a time.
 
 use std::sync::{Mutex, PoisonError};
 
 use crate::common::length::length;
-use freehold::{CpuId, FrameRange, Order, Pfn};
+use freehold::{CpuId, Order, Pfn};
 use freehold_lab::bench::Kind;
 use freehold_lab::bench::Scale;
 use freehold_lab::bench::calls::{Calls, Machine, Refused};
 use freehold_lab::bench::clock::Cpus;
-use freehold_lab::bench::engines::{
-    BuddySystem, ClassicMachine, FreeholdMachine, HostThreads, Stamped,
-};
+use freehold_lab::bench::engines::{BuddySystem, ClassicMachine, FreeholdMachine, HostThreads};
 use freehold_lab::bench::figures::Figures;
 use freehold_lab::bench::metric::{ZONE_LOCKS, ZONE_WORK};
 use freehold_lab::bench::workloads::producer_consumer::CHUNK_LOCKS;
@@ -134,134 +132,27 @@ impl<M: Machine> Machine for Unchecked<M> {
     }
 }
 
-/// What is wrong with an engine.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Fault {
-    /// Hands a frame out that it has handed out before and not got back.
-    Doubles,
-    /// Keeps a frame that is given back.
-    Loses,
-    /// Has no huge pages, ever.
-    NothingHuge,
-}
+/// An engine that has no huge pages, ever.
+struct NothingHuge(ClassicMachine);
 
-/// An engine that makes one mistake, at the thousandth call.
-struct Faulty {
-    inner: ClassicMachine,
-    fault: Fault,
-    calls: Mutex<(u64, Option<Pfn>)>,
-}
+struct NothingHugeCpu<'a>(<ClassicMachine as Machine>::Cpu<'a>);
 
-struct FaultyCpu<'a> {
-    inner: <ClassicMachine as Machine>::Cpu<'a>,
-    of: &'a Faulty,
-}
-
-impl Faulty {
-    /// Whether this is the call to go wrong in, and the chunk before it.
-    fn now(&self, pfn: Option<Pfn>) -> Option<Pfn> {
-        let mut calls = self.calls.lock().unwrap();
-        calls.0 += 1;
-        let before = calls.1;
-        calls.1 = pfn.or(before);
-        before.filter(|_| calls.0 == 1000)
-    }
-}
-
-impl Machine for Faulty {
-    type Cpu<'a> = FaultyCpu<'a>;
-    fn cpu(&self, cpu: CpuId) -> Result<FaultyCpu<'_>, Refused> {
-        Ok(FaultyCpu { inner: self.inner.cpu(cpu)?, of: self })
+impl Machine for NothingHuge {
+    type Cpu<'a> = NothingHugeCpu<'a>;
+    fn cpu(&self, cpu: CpuId) -> Result<NothingHugeCpu<'_>, Refused> {
+        self.0.cpu(cpu).map(NothingHugeCpu)
     }
     fn drain(&self) {
-        self.inner.drain();
-    }
-    fn check(&self, live: u64) -> Result<(), String> {
-        self.inner.check(live)
-    }
-    fn free_blocks(&self) -> Option<u64> {
-        self.inner.free_blocks()
+        self.0.drain();
     }
 }
 
-impl FaultyCpu<'_> {
-    fn handed_out(&mut self, pfn: Pfn) -> Pfn {
-        match self.of.fault {
-            Fault::Doubles => self.of.now(Some(pfn)).unwrap_or(pfn),
-            Fault::Loses | Fault::NothingHuge => pfn,
-        }
-    }
-}
-
-impl Calls for FaultyCpu<'_> {
+impl Calls for NothingHugeCpu<'_> {
     fn alloc(&mut self, order: Order) -> Result<Pfn, Refused> {
-        if self.of.fault == Fault::NothingHuge && order == Order::PAGEBLOCK {
-            return Err(Refused::NoMemory);
-        }
-        let pfn = self.inner.alloc(order)?;
-        Ok(self.handed_out(pfn))
-    }
-    fn alloc_unmovable(&mut self, order: Order) -> Result<Pfn, Refused> {
-        let pfn = self.inner.alloc_unmovable(order)?;
-        Ok(self.handed_out(pfn))
+        if order == Order::PAGEBLOCK { Err(Refused::NoMemory) } else { self.0.alloc(order) }
     }
     fn free(&mut self, pfn: Pfn, order: Order) -> Result<(), Refused> {
-        if self.of.fault == Fault::Loses && self.of.now(Some(pfn)).is_some() {
-            return Ok(());
-        }
-        self.inner.free(pfn, order)
-    }
-    fn alloc_bulk(&mut self, out: &mut [Pfn]) -> Result<(), Refused> {
-        out.iter_mut().try_for_each(|out| self.alloc(Order::ZERO).map(|pfn| *out = pfn))
-    }
-    fn free_bulk(&mut self, frames: &[Pfn]) -> Result<(), Refused> {
-        frames.iter().try_for_each(|&pfn| self.free(pfn, Order::ZERO))
-    }
-    fn split(&mut self, pfn: Pfn, order: Order) -> Result<(), Refused> {
-        self.inner.split(pfn, order)
-    }
-    fn free_range(&mut self, range: FrameRange) -> Result<(), Refused> {
-        (range.start.get()..range.end.get())
-            .try_for_each(|pfn| self.free(Pfn::new(pfn), Order::ZERO))
-    }
-}
-
-/// As the runner does it: the loops once over stamped frames, then the engine's own check.
-fn found(kind: Kind, fault: Fault, cpus: &Cpus) -> Result<(), String> {
-    let faulty = Faulty { inner: classic("vanilla", kind), fault, calls: Mutex::default() };
-    let stamped = Stamped::new(&faulty, kind.frames());
-    let run = Run { cpus, threads: 2, scale: &Scale::QUICK, number: 0, frames: kind.frames() };
-    workloads::measure(&stamped, kind, &run).map_err(|refused| refused.to_string())?;
-    assert_eq!(stamped.in_use(), 0, "{kind} keeps frames");
-    faulty.drain();
-    faulty.check(0)
-}
-
-#[test]
-#[ignore = "long: cargo test -p freehold-lab --test suite bench:: -- --ignored"]
-fn engines_that_lose_or_double_a_frame_are_found() {
-    let cpus = Cpus::allowed();
-    if cpus.count() < 2 {
-        use std::io::Write;
-        let _ = writeln!(
-            std::io::stderr(),
-            "SKIPPED: workloads of two threads; this machine has one CPU"
-        );
-        return;
-    }
-    for kind in [
-        Kind::ProducerConsumer,
-        Kind::Depth,
-        Kind::Churn,
-        Kind::Mixed,
-        Kind::Tails,
-        Kind::ExitAvalanche,
-        Kind::Used,
-    ] {
-        for fault in [Fault::Doubles, Fault::Loses] {
-            let finding = found(kind, fault, &cpus).expect_err("the mistake is found");
-            println!("{kind}, {fault:?}: {finding}");
-        }
+        self.0.free(pfn, order)
     }
 }
 
@@ -269,16 +160,15 @@ fn engines_that_lose_or_double_a_frame_are_found() {
 /// every time.
 #[test]
 fn failures_of_mixed_are_counted() {
-    let failures = |fault: Fault| {
-        let faulty =
-            Faulty { inner: classic("vanilla", Kind::Mixed), fault, calls: Mutex::default() };
+    let failures = || {
+        let machine = NothingHuge(classic("vanilla", Kind::Mixed));
         let frames = Kind::Mixed.frames();
         let run =
             Run { cpus: &Cpus::allowed(), threads: 1, scale: &Scale::QUICK, number: 0, frames };
-        let figures = workloads::measure(&faulty, Kind::Mixed, &run).unwrap();
+        let figures = workloads::measure(&machine, Kind::Mixed, &run).unwrap();
         get(&figures, "failures_per_1000_50")
     };
-    let huge = failures(Fault::NothingHuge);
+    let huge = failures();
     assert!((1.2..2.8).contains(&huge), "{huge}");
-    assert_eq!(huge, failures(Fault::NothingHuge));
+    assert_eq!(huge, failures());
 }

@@ -7,7 +7,7 @@ use assert_cmd::Command;
 use serde_json::{Value, json};
 
 use super::commands::freehold;
-use super::page::{bench, replay, simulate};
+use super::page::replay;
 
 #[test]
 fn what_the_replay_says_of_holds_and_orders_adds_up() {
@@ -71,7 +71,7 @@ fn the_same_input_gives_the_same_file() {
     let folder = tempfile::tempdir().unwrap();
     let (json, a, b) =
         (folder.path().join("x.json"), folder.path().join("a.html"), folder.path().join("b.html"));
-    fs::write(&json, format!("{}\n{}", bench(), simulate())).unwrap();
+    fs::write(&json, format!("{0}\n{0}", replay())).unwrap();
     for file in [&a, &b] {
         freehold(&["report", path(&json), "-o", path(file), "--title", "Nightly <1>"]);
     }
@@ -99,15 +99,6 @@ fn path(path: &Path) -> &str {
 }
 
 #[test]
-fn help_names_what_can_be_reported() {
-    let help = Command::new(env!("CARGO_BIN_EXE_freehold")).arg("report").arg("--help").output();
-    let said = String::from_utf8(help.unwrap().stdout).unwrap();
-    for command in ["replay --json", "bench --json", "contiguity --json", "simulate --json"] {
-        assert!(said.contains(command), "{command} in {said}");
-    }
-}
-
-#[test]
 fn what_cannot_be_reported_is_said_with_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
@@ -115,7 +106,7 @@ fn what_cannot_be_reported_is_said_with_what_to_do() {
         fs::write(&file, text).unwrap();
         file
     };
-    let good = file("good.json", &bench().to_string());
+    let good = file("good.json", &replay().to_string());
     let before = fs::read(&good).unwrap();
     for (arguments, expected) in [
         (vec![file("empty.json", " \n")], vec!["empty.json is empty", "hint"]),
@@ -129,6 +120,10 @@ fn what_cannot_be_reported_is_said_with_what_to_do() {
         (
             vec![file("other.json", "{\"presets\": [], \"switches\": []}")],
             vec!["\"presets\", \"switches\"", "expected"],
+        ),
+        (
+            vec![file("bench.json", "{\"rows\": [], \"yardstick\": {}}")],
+            vec!["bench.json is what freehold bench printed", "made of replays"],
         ),
         (
             vec![file("rows.json", "{\"rows\": [{\"colour\": 1}]}")],
