@@ -226,7 +226,7 @@ impl Report {
         let kib = kib.ok_or("no free chunks by order in it: is the log cut?")?;
         let mut found = MemInfo { page_size: kib << 10, ..MemInfo::default() };
         for list in &self.lists {
-            list.into_orders(kib, &mut found)?;
+            list.put_into(kib, &mut found)?;
         }
         let orders = found.chunks.first().map_or(0, |of| of.chunks.len());
         if found.chunks.iter().any(|of| of.chunks.len() != orders) {
@@ -247,7 +247,7 @@ impl Report {
 }
 
 impl List {
-    fn into_orders(&self, kib: u64, found: &mut MemInfo) -> Result<(), String> {
+    fn put_into(&self, kib: u64, found: &mut MemInfo) -> Result<(), String> {
         let (node, zone) = self.place;
         let whole = self
             .chunks
