@@ -2,12 +2,12 @@
 //! field without `..`, so that a new one does not compile until somebody has said whether it is
 //! memory.
 
-use freehold::{AllocFlags, CpuId, Migratetype, Order, PAGEBLOCK_FRAMES};
+use freehold::{AllocFlags, CpuId, Migratetype, Order};
 
 use crate::pcp::{Pcp, PcpInner};
 use crate::primitive::Ordering::SeqCst;
 use crate::zone::{Zone, ZoneInner};
-use crate::{Classic, Config, Counts, Design, Request, Tuning, ZoneConfig, presets};
+use crate::{Classic, Config, Counts, Design, Request, ZoneConfig, presets};
 
 /// Whatever is not memory of a machine, as text.
 fn beside_memory(classic: &Classic) -> Vec<String> {
@@ -138,28 +138,4 @@ fn after_a_set_up_no_zone_remembers_that_memory_was_short() {
     classic.forget_setup();
     let remembered = (zone.below_high.load(SeqCst), zone.reclaim.load(SeqCst));
     assert_eq!((remembered, zone.boost.load(SeqCst)), ((false, false), 0));
-}
-
-#[test]
-fn filling_lists_for_a_start_leaves_only_frames_on_them() {
-    for preset in presets() {
-        let classic = Classic::new(config(preset.name)).unwrap();
-        let cpu = CpuId::new(0);
-        // Of a type that no block has, so that it comes from others'; of no whole one, which boosts
-        // the marks.
-        let movable = || classic.alloc(cpu, Request::new(Order::ZERO, Migratetype::Movable)).ok();
-        let frames: Vec<_> = core::iter::from_fn(movable).collect();
-        let back = frames.iter().filter(|pfn| pfn.get() % PAGEBLOCK_FRAMES != 0);
-        back.for_each(|&pfn| _ = classic.free(cpu, pfn, Order::ZERO).unwrap());
-        classic.forget_setup();
-        classic.reset_stats();
-        let fresh = beside_memory(&classic);
-        classic.prefill(0, CpuId::new(0), Migratetype::Unmovable, Order::ZERO, 40);
-        assert_eq!(classic.pcp_count(0, CpuId::new(0)), 40, "{}", preset.name);
-        classic.drain_all();
-        classic.reset_stats();
-        assert_eq!(beside_memory(&classic), fresh, "{}", preset.name);
-        classic.set_tuning(0, CpuId::new(0), Tuning::new(63, 500, 600, false));
-        assert_ne!(beside_memory(&classic), fresh, "{}", preset.name);
-    }
 }

@@ -76,23 +76,7 @@ fn zone_text(look: &Look, zone: &LookZone, style: Style) -> String {
             memory(zone.free)
         ),
     };
-    let lists = match (zone.cpus, zone.held, zone.held_high) {
-        (Some(cpus), Some(held), Some(high)) => format!(
-            "the lists of {} hold {}, at most {}{}",
-            counted(cpus, "CPU"),
-            memory(held),
-            memory(high),
-            cma(look, zone)
-        ),
-        (_, Some(held), _) => {
-            format!(
-                "the CPUs' lists hold {}, of how many CPUs is not known{}",
-                memory(held),
-                cma(look, zone)
-            )
-        }
-        _ => format!("what CPUs' lists hold is not known{}", cma(look, zone)),
-    };
+    let lists = lists(look, zone);
     let mut text = format!("{}\n", wrap(&state, style, "  "));
     for line in [Some(lists), blocks(look, zone)].into_iter().flatten() {
         let _ = writeln!(text, "  {}", wrap(&line, style, "    "));
@@ -126,6 +110,28 @@ fn zone_text(look: &Look, zone: &LookZone, style: Style) -> String {
     }
     types(&mut text, look, zone, style);
     text
+}
+
+/// What the CPUs' lists hold, and CMA.
+fn lists(look: &Look, zone: &LookZone) -> String {
+    let memory = |pages| memory_of(pages, look.page_size);
+    match (zone.cpus, zone.held, zone.held_high) {
+        (Some(cpus), Some(held), Some(high)) => format!(
+            "the lists of {} hold {}, at most {}{}",
+            counted(cpus, "CPU"),
+            memory(held),
+            memory(high),
+            cma(look, zone)
+        ),
+        (_, Some(held), _) => {
+            format!(
+                "the CPUs' lists hold {}, of how many CPUs is not known{}",
+                memory(held),
+                cma(look, zone)
+            )
+        }
+        _ => format!("what CPUs' lists hold is not known{}", cma(look, zone)),
+    }
 }
 
 /// Which watermarks free memory is above.
