@@ -6,7 +6,7 @@
 //!             leaves in use or free: frames, pageblocks' types and owners
 //!             leaves behind: CPUs' lists, tuning, BELOW_HIGH, boosts, counts
 //!                            └─ all of it goes
-//!       ──> prefill, set_tuning ──> reset_stats
+//!       ──> frees to lists, set_tuning ──> reset_stats
 //!           as observed elsewhere
 //! ```
 //!
@@ -15,13 +15,12 @@
 //! ever allocate) says nothing of the workload that follows, and would change how much each refill
 //! and drain moves.
 
-use freehold::{AllocFlags, CpuId, Migratetype, Order};
+use freehold::CpuId;
 
 use crate::Classic;
 use crate::Counts;
 use crate::pcp::PcpInner;
 use crate::primitive::Ordering::{Relaxed, SeqCst};
-use crate::refill::Refill;
 use crate::stats::{FallbackTable, ListFlow, PcpCounters, WorkHistogram, ZoneCounters};
 use crate::tune::Tuning;
 
@@ -52,44 +51,6 @@ impl Classic {
         if let Some(pcp) = self.zones.get(zone).and_then(|zone| zone.pcps.get(cpu.index())) {
             pcp.look().tuning = tuning;
         }
-    }
-
-    /// Fills one of a CPU's lists from the zone, for starting from a state observed elsewhere. It
-    /// counts as no work done, and the zone's marks are what they were.
-    pub fn prefill(
-        &self,
-        zone: usize,
-        cpu: CpuId,
-        migratetype: Migratetype,
-        order: Order,
-        chunks: u32,
-    ) {
-        let Some(zone) = self.zones.get(zone) else { return };
-        let Some(pcp) = zone.pcps.get(cpu.index()) else { return };
-        if !self.layout.keeps(order.get()) || !Migratetype::PCP.contains(&migratetype) {
-            return;
-        }
-        let mut inner = pcp.look();
-        if inner.dead {
-            return;
-        }
-        let (counters, flow) = (inner.counters, inner.flow);
-        let (zone_counters, histogram) = zone.read_counters();
-        let fallbacks = zone.read_fallbacks();
-        let boost = zone.boost.load(Relaxed);
-        let refill = Refill {
-            cpu: u32::from(cpu.get()),
-            order: order.get(),
-            chunks,
-            migratetype,
-            flags: AllocFlags::empty(),
-        };
-        zone.refill(&mut inner, self.layout, refill);
-        inner.counters = counters;
-        inner.flow = flow;
-        zone.write_counters(zone_counters, histogram);
-        zone.write_fallbacks(fallbacks);
-        zone.boost.store(boost, Relaxed);
     }
 
     /// Forgets everything counted so far. Nobody else may use the allocator meanwhile.

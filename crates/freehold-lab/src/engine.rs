@@ -11,6 +11,8 @@ use freehold::{AllocError, CpuId, FreeError, Migratetype, Order, Pfn};
 pub use freehold_classic::Request;
 use serde::Serialize;
 
+use crate::replay::fill::Listed;
+
 pub use cma::{CmaBook, CmaCounts};
 pub use count::Count;
 pub(crate) use count::count;
@@ -19,9 +21,15 @@ pub use paths::Paths;
 /// A design under test.
 pub trait Engine: Send + Sync {
     /// Ends the set-up: called once, after allocations that stand for memory in use before the
-    /// first event. What was counted so far is forgotten, and an engine that was given a recorded
-    /// state of the CPUs' lists takes it on.
+    /// first event. What was counted so far is forgotten.
     fn start(&self) {}
+
+    /// Right behind [`start`](Self::start): what lay on CPUs' lists, and is allocated so far. An
+    /// engine with lists puts each chunk on its CPU's list, another frees it to the zone; neither
+    /// counts it.
+    fn fill_lists(&self, listed: &[Listed]) -> Result<(), FreeError> {
+        listed.iter().try_for_each(|of| self.free(of.cpu, of.pfn, of.order))
+    }
 
     /// Allocates one chunk.
     fn alloc(&self, cpu: CpuId, request: Request) -> Result<Pfn, AllocError>;

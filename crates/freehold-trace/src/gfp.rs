@@ -194,6 +194,13 @@ pub fn parse_with<'t>(text: &'t str, number: &dyn Fn(u32) -> Option<u32>) -> Res
     })
 }
 
+/// Bits of another kernel that have no name there, where none here has them either: such a bit stays
+/// what it is, and one that would be read as another flag is left out.
+#[must_use]
+pub fn without_name(bits: u32) -> u32 {
+    bits & !NAMES.iter().fold(0, |all, (_, bits)| all | bits)
+}
+
 /// Whether a part of flags is written as a number.
 #[must_use]
 pub fn is_number(part: &str) -> bool {

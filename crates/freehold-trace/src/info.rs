@@ -16,6 +16,14 @@ pub enum Format {
     TraceCmd,
     /// What `perf script` prints.
     PerfScript,
+    /// What babeltrace prints of an LTTng trace.
+    Lttng,
+    /// A page that systrace made.
+    Systrace,
+    /// What `perf data convert --to-json` writes.
+    PerfJson,
+    /// What a kernel printed of its buffers as it died.
+    FtraceDump,
 }
 
 impl fmt::Display for Format {
@@ -25,6 +33,10 @@ impl fmt::Display for Format {
             Self::Tracefs => "tracefs text",
             Self::TraceCmd => "trace-cmd report",
             Self::PerfScript => "perf script",
+            Self::Lttng => "LTTng text",
+            Self::Systrace => "systrace page",
+            Self::PerfJson => "perf JSON",
+            Self::FtraceDump => "ftrace dump",
         })
     }
 }

@@ -13,7 +13,7 @@
 //!
 //! Beside a trace there may be descriptions of the machine's memory at its beginning, copies of
 //! `/proc/zoneinfo`, `/proc/buddyinfo` and `/proc/pagetypeinfo` ([`zoneinfo`], [`buddyinfo`] and,
-//! for all together, [`machine`]), and the times at which the kernel's periodic work ran
+//! for all together and for reports in kernel logs, [`machine`]), and the times at which the kernel's periodic work ran
 //! ([`ticks`]). [`record`] writes all of them.
 
 #![forbid(unsafe_code)]
@@ -22,6 +22,7 @@ pub mod buddyinfo;
 mod clock;
 mod error;
 mod event;
+mod foreign;
 pub mod gfp;
 mod gfp_names;
 mod info;

@@ -179,7 +179,10 @@ impl LineParser {
         }
         let words = std::str::from_utf8(text).map_err(|_| Bad::because("gfp_flags is not text"))?;
         let flags = &self.meaning.flags;
-        let bits = gfp::parse_with(words, &|number| flags.apply(number)).map_err(|part| {
+        // Beside names a number is bits that the kernel has no name for: no request's kind.
+        let named = words.split('|').any(|part| !gfp::is_number(part));
+        let number = |n| flags.apply(n).or(named.then(|| gfp::without_name(n)));
+        let bits = gfp::parse_with(words, &number).map_err(|part| {
             if part.is_empty() {
                 Bad::because(format!("gfp_flags `{words}` has an empty part"))
             } else if matches!(flags, Flags::Unknown) && gfp::is_number(part) {

@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tempfile::NamedTempFile;
 
 use super::error::{TraceError, snippet};
+use super::foreign::{self, Translated};
 use super::info::{Compression, Format};
 use super::line::{self, LineParser};
 use super::schema::COLUMNS;
@@ -258,6 +259,9 @@ fn raw(source: &Source, path: &Path) -> io::Result<Raw> {
 pub(super) fn open(source: &Source) -> Result<(Opened, u64), TraceError> {
     let path = source.shown();
     let fail = |source| TraceError::Io { path: path.clone(), source };
+    if let Some((looks_like, hint)) = folder(source) {
+        return Err(TraceError::NotATrace { path, looks_like, hint: Some(hint) });
+    }
     let consumed = Consumed::default();
     let (raw, total, file) = raw(source, &path).map_err(fail)?;
     let mut raw = Peeked::new(Counting { inner: raw, consumed: consumed.clone() }, MAGIC);
@@ -310,6 +314,15 @@ pub(super) fn open(source: &Source) -> Result<(Opened, u64), TraceError> {
     if let Some((looks_like, hint)) = other_text(&text.head) {
         return Err(TraceError::NotATrace { path, looks_like, hint: Some(hint) });
     }
+    if let Some(format) = foreign::format_of(&text.head) {
+        let plain: Box<dyn Read + Send> = Box::new(Translated::new(text, format));
+        let text = Peeked::new(plain, TEXT_HEAD);
+        let head = text.head.clone();
+        return Ok((
+            Opened::Text { input: Box::new(text), head, format, compression, consumed },
+            total,
+        ));
+    }
     let format = match text_format(&text.head) {
         Some(format) => format,
         None => {
@@ -319,6 +332,34 @@ pub(super) fn open(source: &Source) -> Result<(Opened, u64), TraceError> {
     };
     let head = text.head.clone();
     Ok((Opened::Text { input: Box::new(text), head, format, compression, consumed }, total))
+}
+
+/// What a folder is, and what makes text of it.
+fn folder(source: &Source) -> Option<(String, String)> {
+    let Source::Path(path) = source else { return None };
+    if !path.is_dir() {
+        return None;
+    }
+    let is_ctf = |room: &Path| {
+        let head = File::open(room.join("metadata")).and_then(|file| {
+            let mut head = Vec::new();
+            file.take(64).read_to_end(&mut head).map(|_| head)
+        });
+        // As text, or in packets.
+        head.is_ok_and(|head| {
+            head.starts_with(b"/* CTF")
+                || head.starts_with(b"\xc1\x1f\xfc\x75")
+                || head.starts_with(b"\x75\xd1\x1d\x57")
+        })
+    };
+    let rooms = std::fs::read_dir(path).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+    let shown = path.display();
+    Some(if is_ctf(path) || rooms.into_iter().any(|room| is_ctf(&room)) {
+        let command = format!("turn it into text: babeltrace2 {shown} > trace.txt");
+        ("it is the directory of a CTF trace, as LTTng records it".to_owned(), command)
+    } else {
+        ("it is a directory".to_owned(), format!("name a file in it: {shown}/FILE"))
+    })
 }
 
 /// What an error of a possibly compressed stream means.
@@ -398,7 +439,76 @@ fn other_text(head: &[u8]) -> Option<(String, String)> {
             ));
         }
     }
-    None
+    others(head).map(|(what, hint)| (what.to_owned(), hint.to_owned()))
+}
+
+/// Output of tools that leave out what a replay needs: what it is, and what to record instead.
+const OTHERS: &[(&[u8], &str, &str)] = &[
+    (
+        b"# tracer: function_graph",
+        "text of the function_graph tracer, whose lines name no task and no time",
+        "record with no tracer: echo nop > /sys/kernel/tracing/current_tracer",
+    ),
+    (
+        b"# event histogram",
+        "a histogram of tracefs (hist), which counts events and keeps none",
+        "record the events themselves: freehold record",
+    ),
+    (
+        b"TRACE:",
+        "atrace's output",
+        "have it printed as text, without -z and through: systrace.py --from-file FILE -o trace.html",
+    ),
+];
+
+fn others(head: &[u8]) -> Option<(&'static str, &'static str)> {
+    let begins = head.trim_ascii_start();
+    let named = OTHERS.iter().find(|(begin, ..)| begins.starts_with(begin));
+    if let Some((_, what, hint)) = named {
+        return Some((what, hint));
+    }
+    let has = |text: &[u8]| memchr::memmem::find(head, text).is_some();
+    if matches!(begins.first(), Some(b'{' | b'[')) && (has(b"\"traceEvents\"") || has(b"\"ph\":")) {
+        return Some((
+            "JSON of Chrome's trace viewer, which has no page allocator's fields",
+            "record on the machine itself: freehold record",
+        ));
+    }
+    if is_perfetto(head) {
+        return Some(("a Perfetto trace", "turn it into text: traceconv systrace FILE trace.txt"));
+    }
+    let of_perf_trace = |line: &[u8]| {
+        let at = memchr::memmem::find(line, b"kmem:mm_page_");
+        at.is_some_and(|at| line[at..].contains(&b'(') && !line[..at].contains(&b'['))
+    };
+    head.split(|&b| b == b'\n').take(64).any(of_perf_trace).then_some((
+        "the output of perf trace, which leaves out orders and CPUs",
+        "record again: perf record -a -e 'kmem:mm_page_*'; perf script > trace.txt",
+    ))
+}
+
+/// Whether it is packets of a Perfetto trace: each field 1 with its length, one behind the other.
+fn is_perfetto(head: &[u8]) -> bool {
+    let (mut at, mut packets) = (0usize, 0);
+    while packets < 3 && head.get(at) == Some(&0x0a) {
+        let (mut length, mut shift) = (0usize, 0);
+        loop {
+            at += 1;
+            let Some(&byte) = head.get(at).filter(|_| shift < 28) else { return false };
+            length |= usize::from(byte & 0x7f) << shift;
+            shift += 7;
+            if byte & 0x80 == 0 {
+                break;
+            }
+        }
+        // A text may begin with empty lines.
+        if length < 2 {
+            return false;
+        }
+        at += 1 + length;
+        packets += 1;
+    }
+    packets > 1 || packets == 1 && at >= head.len()
 }
 
 /// What to do with text as Windows tools write it.

@@ -59,6 +59,8 @@ pub struct Zone {
     pub start_pfn: Option<Pfn>,
     /// What each CPU holds.
     pub pagesets: Vec<Pageset>,
+    /// What all CPUs hold together, where only that is said.
+    pub held: Option<u64>,
 }
 
 /// What one CPU holds of a zone. All amounts are frames.
@@ -225,8 +227,10 @@ impl Partial {
             }
             return Ok(());
         }
-        if let Some(at) = REQUIRED.iter().position(|name| *name == key) {
-            self.seen[at] = true;
+        if let Some(at) = REQUIRED.iter().position(|name| *name == key)
+            && std::mem::replace(&mut self.seen[at], true)
+        {
+            return Err(format!("`{key}` stands here twice: is a zone's first line missing?"));
         }
         let zone = &mut self.zone;
         match key {
@@ -258,7 +262,12 @@ impl Partial {
             });
         }
         let mut zone = self.zone;
-        zone.managed = self.managed.unwrap_or(zone.present);
+        // Kernels before 3.8 say less present than may be free: boot memory comes later.
+        zone.managed = self.managed.unwrap_or(zone.present.max(zone.free));
+        if self.managed.is_none() {
+            zone.present = zone.present.max(zone.managed);
+            zone.spanned = zone.spanned.max(zone.present);
+        }
         // A digit lost or gained is a number all the same: these cannot be.
         let within = [
             ("managed", zone.managed, "present", zone.present),

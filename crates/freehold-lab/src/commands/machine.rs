@@ -3,20 +3,21 @@
 use freehold::{FrameRange, Migratetype, Order};
 use freehold_trace::buddyinfo::{BlockType, parse_buddyinfo, parse_pagetypeinfo};
 use freehold_trace::kernel::Kernel;
-use freehold_trace::machine::{Machine as Described, ZoneState};
+use freehold_trace::machine::{Machine as Described, PageSize, Parts, Told, ZoneState};
 use freehold_trace::ticks::{self, Tick};
-use freehold_trace::{EventKind, zoneinfo};
+use freehold_trace::zoneinfo;
 
 use super::passes;
-use super::replay_args::{Common, Machine, MachineArgs};
+use super::replay_args::{Common, Machine, MachineArgs, ZoneName};
 use crate::cli::error::CliError;
 use crate::cli::input::TraceFile;
 use crate::cli::output;
 use crate::cli::size::Memory;
 use crate::engines::{MachineConfig, RecordedZone};
 use crate::replay::account::Account;
-use crate::replay::fill::{Contents, Layout};
-use crate::replay::{Beginning, Origin, SourceError, Survey, Trace, sizing};
+use crate::replay::fill::{Beside, Contents, Layout, assumed_lists};
+use crate::replay::of_zone::{RowsOf, rows_of};
+use crate::replay::{Beginning, Origin, Survey, sizing};
 
 /// When the periodic work ran, if that was recorded. A recorder of before wrote a file without
 /// times also where the kernel could not say.
@@ -39,6 +40,8 @@ pub struct Recorded {
     contents: Vec<Contents>,
     /// What the files say of each.
     pub accounts: Vec<Account>,
+    /// What the files say of each that contradicts itself.
+    doubts: Vec<Vec<String>>,
     /// When the periodic work ran, if that was recorded.
     pub ticks: Option<Vec<Tick>>,
     /// What the zones were read from.
@@ -55,18 +58,26 @@ impl Recorded {
         let Some((shown, zones)) = found else { return Ok(None) };
         let buddies = trace.state("buddyinfo", parse_buddyinfo)?.map(|(_, zones)| zones);
         let types = trace.state("pagetypeinfo", parse_pagetypeinfo)?.map(|(_, types)| types);
-        let page_size = args.page_size.or_else(|| trace.page_size());
-        let described = Described::new(zones, buddies.as_deref(), types.as_ref(), page_size)
-            .map_err(|error| {
-                CliError::new(format!("{shown}: {error}")).hint(
-                    "copy zoneinfo, buddyinfo and pagetypeinfo one after the other on the machine \
-                         that was recorded; --machine SIZE replays without them",
-                )
-            })?;
+        let mut parts = Parts { zones: Some(zones), buddies, types, ..Parts::default() };
+        let said = |bytes| PageSize { bytes, told: Told::Said };
+        parts.page_size = trace.page_size().map(said);
+        let text = |text: &str| Ok(text.to_owned());
+        if let Some((_, text)) = trace.state("meminfo", text)? {
+            parts.add_meminfo(&text);
+        }
+        for kind in ["uname", "version"] {
+            parts.about.extend(trace.state(kind, text)?.map(|(_, text)| text));
+        }
+        let described = Described::new(parts, args.page_size)
+            .map_err(|error| CliError::new(format!("{shown}: {error}")).hint(COPY))?;
+        for doubt in &described.doubts {
+            output::complain(&format!("warning: {shown}: {doubt}"));
+        }
         let (mut zones, mut all, mut accounts) = (Vec::new(), Vec::new(), Vec::new());
+        let doubts = described.zones.iter().map(|zone| zone.doubts.clone()).collect();
         for zone in &described.zones {
             let mut contents = contents(&described, zone);
-            let of = RecordedZone { info: zone.info.clone(), lists: Vec::new() };
+            let of = RecordedZone { info: zone.info.clone() };
             let range = cma_of(&of);
             if range.is_some() && zone.types.is_empty() {
                 // No file tells CMA's free chunks from the others: as full as the rest, unless
@@ -79,7 +90,7 @@ impl Recorded {
             accounts.push(account(&described, zone));
         }
         let ticks = recorded_ticks(trace)?;
-        Ok(Some(Self { zones, contents: all, accounts, ticks, shown }))
+        Ok(Some(Self { zones, contents: all, accounts, doubts, ticks, shown }))
     }
 
     /// Refuses a machine that is not the recorded one.
@@ -90,6 +101,9 @@ impl Recorded {
         layout: &Layout,
         machine: &MachineConfig,
     ) -> Result<(), CliError> {
+        if let Some(doubt) = self.doubts[zone].first() {
+            return Err(CliError::new(format!("{}: {doubt}", self.shown)).hint(COPY));
+        }
         let account = &self.accounts[zone];
         let differences =
             account.differences(layout, machine.cma().iter().map(FrameRange::len).sum());
@@ -131,20 +145,25 @@ impl Recorded {
         Ok(())
     }
 
-    /// The state of one zone's memory.
-    pub fn layout(&self, zone: usize) -> Layout {
+    /// The state of one zone's memory, with what is beside its free chunks.
+    pub fn layout(&self, zone: usize, beside: &Beside) -> Layout {
         // The last region, which the zone may only have a part of, is built whole.
         let frames = MachineConfig::of_zone(&self.zones[zone], 1).memory_frames;
-        Layout::new(&self.contents[zone], frames)
+        Layout::new(&self.contents[zone], beside, frames)
     }
 
     /// What was free and in use of one zone, in a machine of that zone alone.
-    fn beginning(&self, zone: usize, origin: Origin) -> Beginning {
-        let layout = (origin == Origin::Recorded).then(|| self.layout(zone));
+    fn beginning(&self, zone: usize, origin: Origin, survey: &Survey) -> Beginning {
+        let beside = || Beside::new(assumed_lists(&self.zones[zone]), &survey.warm);
+        let layout = (origin == Origin::Recorded).then(|| self.layout(zone, &beside()));
         let account = Some(self.accounts[zone].clone());
         Beginning { origin, layout, account, ticks: self.ticks.clone(), ..Beginning::default() }
     }
 }
+
+/// What to do where files are of different moments.
+const COPY: &str = "copy zoneinfo, buddyinfo and pagetypeinfo one after the other on the machine that \
+                    was recorded; --machine SIZE replays without them";
 
 /// Where the CMA of a zone is in a replay.
 fn cma_of(zone: &RecordedZone) -> Option<FrameRange> {
@@ -192,33 +211,64 @@ impl Choice {
         matches!(self, Self::Recorded(_, Origin::Recorded))
     }
 
-    /// The machine, and the state it begins in.
+    /// The zones of a recorded machine that are replayed, with the rows of each, and where the rows
+    /// of others lie; `None` where the machine has no zones of its own.
+    pub fn zones(&self, wanted: Option<&ZoneName>, trace: &TraceFile) -> Result<Zones, CliError> {
+        let Self::Recorded(recorded, _) = self else {
+            return Ok(Zones { replayed: vec![None], rows: Vec::new() });
+        };
+        let rows = rows_of(trace, &recorded.zones)?;
+        let of_zones = &rows[..recorded.zones.len()];
+        let all: u64 = rows.iter().map(|of| of.rows).sum();
+        let is = |of: &RowsOf| match wanted {
+            Some(wanted) => wanted.is(of.node, &of.zone) && of.rows > 0,
+            None => of.rows > 0 && of.rows * LEAST_ROWS >= all,
+        };
+        let mut replayed: Vec<usize> = (0..of_zones.len()).filter(|&at| is(&rows[at])).collect();
+        replayed.sort_by_key(|&at| std::cmp::Reverse(rows[at].rows));
+        let lie: Vec<String> = rows.iter().filter(|of| of.rows > 0).map(RowsOf::told).collect();
+        if replayed.is_empty() {
+            let (trace, shown) = (trace.shown(), &recorded.shown);
+            let what = match wanted {
+                Some(wanted) => {
+                    format!("{trace}: none of its rows lies in zone {wanted}: {}", lie.join(", "))
+                }
+                None => format!("{trace}: its frames lie in no zone of {shown}"),
+            };
+            return Err(CliError::new(what).hint(
+                "name the zoneinfo of the machine that recorded it with --zoneinfo, or a --machine \
+                 SIZE",
+            ));
+        }
+        Ok(Zones { replayed: replayed.into_iter().map(Some).collect(), rows })
+    }
+
+    /// The rows of one zone, where there are others.
+    pub fn zone(&self, zone: Option<usize>) -> Option<&RecordedZone> {
+        match self {
+            Self::Recorded(recorded, _) => recorded.zones.get(zone?),
+            Self::Sized(_) => None,
+        }
+    }
+
+    /// The machine of that zone, and the state it begins in.
     pub fn machine(
-        self,
+        &mut self,
         common: &Common,
         wanted: &MachineArgs,
         trace: &TraceFile,
+        zone: Option<usize>,
         survey: &Survey,
     ) -> Result<(MachineConfig, Beginning), CliError> {
         let cpus = passes::cpus(common, survey)?;
         match self {
-            Self::Recorded(mut recorded, origin) => {
-                let zone = busiest_zone(trace, &recorded.zones)?.ok_or_else(|| {
-                    CliError::new(format!(
-                        "{}: its frames lie in no zone of \
-                                           {}",
-                        trace.shown(),
-                        recorded.shown
-                    ))
-                    .hint(
-                        "name the zoneinfo of the machine that recorded it with --zoneinfo, \
-                               or a --machine SIZE",
-                    )
-                })?;
+            Self::Recorded(recorded, origin) => {
+                let (zone, origin) = (zone.unwrap_or(0), *origin);
                 wanted.cma.map_or(Ok(()), |share| recorded.set_cma(zone, share, origin))?;
+                let cpus = passes::cpus_of(common, &recorded.zones[zone], cpus);
                 let machine = MachineConfig::of_zone(&recorded.zones[zone], cpus);
                 let cma = machine.cma();
-                let beginning = recorded.beginning(zone, origin);
+                let beginning = recorded.beginning(zone, origin, survey);
                 if let Some(layout) = &beginning.layout {
                     recorded.compare(zone, trace, layout, &machine)?;
                 }
@@ -240,25 +290,15 @@ impl Choice {
     }
 }
 
-/// The zone that most of the first allocations lie in, as a position in `zones`; `None` if none
-/// does.
-fn busiest_zone(trace: &dyn Trace, zones: &[RecordedZone]) -> Result<Option<usize>, SourceError> {
-    let mut frames = vec![0u64; zones.len()];
-    let mut reader = trace.open()?;
-    let mut events = Vec::new();
-    while frames.iter().all(|&frames| frames == 0) && reader.next_batch(&mut events)? {
-        for event in &events {
-            let (EventKind::Alloc { pfn: Some(pfn), order, .. } | EventKind::Free { pfn, order }) =
-                event.kind
-            else {
-                continue;
-            };
-            if let Some(zone) = zones.iter().position(|zone| zone.contains(pfn)) {
-                frames[zone] += order.frames();
-            }
-        }
-    }
-    Ok((0..zones.len()).max_by_key(|&zone| frames[zone]).filter(|&zone| frames[zone] > 0))
+/// A zone is replayed of its own accord where one row in so many lies in it.
+const LEAST_ROWS: u64 = 100;
+
+/// What is replayed of a trace.
+pub struct Zones {
+    /// Which zones, the one with the most rows first; `None`: a machine without zones of its own.
+    pub replayed: Vec<Option<usize>>,
+    /// How many rows lie where; empty without zones.
+    pub rows: Vec<RowsOf>,
 }
 
 /// What the files say of a zone.
@@ -267,6 +307,7 @@ fn account(machine: &Described, zone: &ZoneState) -> Account {
     Account {
         zone: zone.info.name.clone(),
         page_size: machine.page_size.bytes,
+        page_size_told: machine.page_size.told != Told::Assumed,
         pageblock_order: machine.pageblock_order.get(),
         max_order: machine.max_order.get(),
         managed: zone.info.managed,
@@ -289,7 +330,7 @@ fn account(machine: &Described, zone: &ZoneState) -> Account {
 ///   buddyinfo has more or less of an order is movable, as most memory is.
 fn contents(machine: &Described, zone: &ZoneState) -> Contents {
     let movable = Migratetype::Movable.index();
-    let mut contents = Contents { held: zone.held(), ..Contents::default() };
+    let mut contents = Contents::default();
     let mut counted = folded(&zone.chunks);
     if zone.chunks.is_empty() {
         // Of no order that is known: as large as can be, and what is left over in smaller chunks.

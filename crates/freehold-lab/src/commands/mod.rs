@@ -1,7 +1,7 @@
 //! The command line of `freehold`.
 //!
 //! ```text
-//!  replay ── replay_args, chosen, machine, passes, notes, sample: traces through engines
+//!  replay ── replay_args, chosen, machine, passes, zones, notes, sample: traces through engines
 //!  record    a trace of the running kernel
 //!  engines   the names of designs and switches
 //!  built     the commands of other modules, where their features are built in
@@ -22,6 +22,7 @@ mod record;
 pub mod replay;
 pub mod replay_args;
 mod sample;
+mod zones;
 
 use std::ffi::OsString;
 use std::path::Path;

@@ -1,13 +1,12 @@
 //! The two passes over a trace: what is in it and on which machine it is replayed, and the replay.
 
-use super::chosen::Chosen;
 use super::replay_args::{Common, MachineArgs};
 use super::{machine, notes};
 use crate::cli::error::CliError;
 use crate::cli::input::TraceFile;
 use crate::cli::progress::Progress;
 use crate::engine::Engine;
-use crate::engines::{self, EngineError, EngineSpec, MachineConfig};
+use crate::engines::{self, EngineError, EngineSpec, MachineConfig, RecordedZone};
 use crate::replay::{
     self, Beginning, NamedEngine, Replay, ReplayOptions, SAMPLES, Survey, Trace, TraceFacts, sizing,
 };
@@ -25,20 +24,20 @@ pub struct Ready {
     pub beginning: Beginning,
 }
 
-/// The first pass, and the machine that the arguments and what lies beside the trace say.
+/// The first pass over the rows of a zone, and the machine that the arguments and what lies beside
+/// the trace say. `rows`: the trace, or a part of its rows.
 pub fn ready(
     common: &Common,
     wanted: &MachineArgs,
-    chosen: &Chosen,
-    trace: &TraceFile,
+    choice: &mut machine::Choice,
+    (trace, zone): (&TraceFile, Option<usize>),
+    rows: Rows<'_>,
 ) -> Result<Ready, CliError> {
-    let choice = machine::choose(common, wanted, trace)?;
     // Where memory begins with what was in use, what the recording kernel was asked to free of it
     // is freed.
     let warm = wanted.warm || choice.is_filled();
-    let survey = survey(common, warm, (trace.shown(), trace))?;
-    chosen.say();
-    let (machine, beginning) = choice.machine(common, wanted, trace, &survey)?;
+    let survey = survey(common, warm, rows)?;
+    let (machine, beginning) = choice.machine(common, wanted, trace, zone, &survey)?;
     Ok(Ready { survey, warm, machine, beginning })
 }
 
@@ -76,6 +75,13 @@ pub fn cpus(common: &Common, survey: &Survey) -> Result<u16, CliError> {
         .hint(format!("fold them onto fewer: --cpus {most}")));
     }
     Ok(common.cpus.unwrap_or(shown))
+}
+
+/// CPUs of a recorded machine: those that have lists in its zone too, unless the user says.
+pub fn cpus_of(common: &Common, zone: &RecordedZone, shown: u16) -> u16 {
+    let listed = zone.info.pagesets.iter().map(|set| set.cpu.get().saturating_add(1)).max();
+    let cpus = shown.max(listed.unwrap_or(1)).min(sizing::CPUS_MAX);
+    common.cpus.unwrap_or(cpus)
 }
 
 /// The engines by their names.

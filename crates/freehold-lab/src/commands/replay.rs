@@ -8,7 +8,8 @@ use crate::cli::error::CliError;
 use crate::cli::input::TraceFile;
 use crate::cli::{Outcome, given, model_file, output};
 use crate::engines;
-use crate::replay::Replay;
+use crate::replay::of_zone::{OfZone, RowsOf};
+use crate::replay::{Replay, Trace};
 use crate::tables::answer::{self, Answer};
 use crate::tables::table::{self, Style};
 use serde::Serialize;
@@ -17,36 +18,67 @@ use serde_json::{Value, json};
 use super::chosen::engines_of;
 use super::passes::{ready, serially};
 use super::replay_args::{Common, ReplayArgs};
-use super::{notes, sample};
+use super::{machine, notes, sample, zones};
 
 /// What came of one trace, with what a mode prints beside the replay.
 #[derive(Serialize)]
 pub struct Done<M> {
     #[serde(flatten)]
     pub replay: Replay,
+    /// Those of the machine's other zones.
+    #[serde(rename = "other_zones", skip_serializing_if = "Vec::is_empty")]
+    pub beside: Vec<Replay>,
     #[serde(flatten)]
     pub more: M,
 }
 
-/// Which engine is best at what.
+/// Which engine is best at what, and what several zones come to.
 #[derive(Serialize)]
-struct Answered {
+pub(super) struct Answered {
+    /// Where the rows lie, if not all in one zone.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) rows_by_zone: Vec<RowsOf>,
+    /// The counts of all zones that were replayed together, if several were.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) sum: Vec<zones::Sum>,
     answer: Answer,
 }
 
 pub(super) fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
-    let ReplayArgs { common, machine, .. } = args;
+    let ReplayArgs { common, machine: wanted, .. } = args;
     let model = model_file::read(args.model.as_deref())?;
     let jobs = given::jobs(args.jobs);
     let replayed = |trace: &TraceFile| {
         let chosen = engines_of(common, trace, &engines::COMPARED)?;
-        let ready = ready(common, machine, &chosen, trace)?;
-        let replay = serially(common, &chosen.specs, (trace.shown(), trace), ready, jobs)?;
-        Ok(Done { more: Answered { answer: answer::of(&replay, &model) }, replay })
+        let mut choice = machine::choose(common, wanted, trace)?;
+        let zones = choice.zones(args.zone.as_ref(), trace)?;
+        let mut replays = Vec::new();
+        let rows_lie_apart = zones.rows.iter().filter(|of| of.rows > 0).count() > 1;
+        for zone in zones.replayed {
+            let of = choice.zone(zone).filter(|_| rows_lie_apart).cloned();
+            let part = of.as_ref().map(|of| OfZone::new(trace, of));
+            let rows: &dyn Trace = part.as_ref().map_or(trace, |part| part);
+            let rows = (trace.shown(), rows);
+            let ready = ready(common, wanted, &mut choice, (trace, zone), rows)?;
+            if replays.is_empty() {
+                chosen.say();
+            }
+            replays.push(serially(common, &chosen.specs, rows, ready, jobs)?);
+        }
+        let replay = replays.remove(0);
+        let more = Answered {
+            rows_by_zone: if rows_lie_apart { zones.rows } else { Vec::new() },
+            sum: zones::sum(&replay, &replays),
+            answer: answer::of(&replay, &model),
+        };
+        Ok(Done { replay, beside: replays, more })
     };
     each_trace(common, replayed, |done, style| {
-        let table = table::render(&done.replay, style);
-        format!("{table}\n{}", answer::render(&done.more.answer, style))
+        let lie = zones::rows_line(done, style);
+        let tables = [&done.replay].into_iter().chain(&done.beside);
+        let tables: Vec<String> = tables.map(|replay| table::render(replay, style)).collect();
+        let sum = zones::sum_table(&done.more.sum, style);
+        format!("{lie}{}{sum}\n{}", tables.join("\n"), answer::render(&done.more.answer, style))
     })
 }
 
@@ -72,9 +104,11 @@ pub fn each_trace<M: Serialize>(
         };
         match &done {
             Ok(done) => {
-                notes::of_engines(&name, &done.replay);
-                if !done.replay.is_whole() && outcome == Outcome::Fine {
-                    outcome = Outcome::NotWhole;
+                for replay in [&done.replay].into_iter().chain(&done.beside) {
+                    notes::of_engines(&name, replay);
+                    if !replay.is_whole() && outcome == Outcome::Fine {
+                        outcome = Outcome::NotWhole;
+                    }
                 }
                 if !printed.json {
                     let text = render(done, output::style(printed));

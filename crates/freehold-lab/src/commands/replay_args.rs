@@ -29,7 +29,8 @@ Examples:
 {\"trace\": what the file holds, \"machine\": \
 {\"memory_frames\", \"cpus\", \"origin\", ...}, \"engines\": \
 [{\"engine\", \"zone_lock_acquisitions\", \"zone_lock_work\", \"refilled_frames\", \"drained_frames\", \"timeline\", ...}], \"answer\": {\"warnings\", \"sentences\", \"zone_lock\"}}, and \
-{\"traces\": [...]} of such documents for several traces.";
+{\"traces\": [...]} of such documents for several traces. Where rows lie in several zones, the \
+document is of that with the most, with \"rows_by_zone\", \"other_zones\" and the \"sum\".";
 
 #[derive(Args, Clone, PartialEq, Debug, Default)]
 #[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
@@ -43,6 +44,11 @@ pub(super) struct ReplayArgs {
     #[command(flatten)]
     pub(super) machine: MachineArgs,
 
+    /// Replay this zone of the recorded machine alone, for example DMA32 or 1:Normal. Default: each
+    /// zone that one in a hundred of the trace's rows lies in.
+    #[arg(long, value_name = "[NODE:]ZONE", value_parser = parse_zone)]
+    pub(super) zone: Option<ZoneName>,
+
     /// Engines to run at the same time. Default: as many as there are cores.
     #[arg(short, long, value_name = "N", value_parser = whole(1..=u16::MAX))]
     pub(super) jobs: Option<u16>,
@@ -51,6 +57,37 @@ pub(super) struct ReplayArgs {
     /// "model". Default: those built in, of a machine that the answer names.
     #[arg(long, value_name = "FILE")]
     pub(super) model: Option<PathBuf>,
+}
+
+/// A zone of a recorded machine: `DMA32`, or `1:Normal` on a node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ZoneName {
+    node: Option<u32>,
+    name: String,
+}
+
+impl ZoneName {
+    pub fn is(&self, node: u32, name: &str) -> bool {
+        self.node.is_none_or(|wanted| wanted == node) && self.name.eq_ignore_ascii_case(name)
+    }
+}
+
+impl std::fmt::Display for ZoneName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.name)?;
+        self.node.map_or(Ok(()), |node| write!(f, " of node {node}"))
+    }
+}
+
+/// Parses `ZONE` or `NODE:ZONE`.
+fn parse_zone(text: &str) -> Result<ZoneName, String> {
+    let (node, name) = match text.split_once(':') {
+        Some((node, name)) => {
+            (Some(node.parse().map_err(|_| format!("'{node}' is no node's number"))?), name)
+        }
+        None => (None, text),
+    };
+    Ok(ZoneName { node, name: name.to_owned() })
 }
 
 /// What every mode heeds.
@@ -88,7 +125,7 @@ pub struct Common {
     #[arg(long, value_name = "VERSION")]
     pub kernel: Option<Kernel>,
 
-    /// The page size of the recorded machine, where the number of orders does not tell it.
+    /// The page size of the recorded machine, where nothing says it.
     #[arg(long, value_name = "SIZE", value_parser = parse_page_size)]
     pub page_size: Option<u64>,
 }

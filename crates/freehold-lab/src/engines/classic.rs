@@ -8,6 +8,7 @@ use freehold_classic::{
 
 use super::{Catalogue, Entry, MachineConfig, RecordedZone, ZonePlace};
 use crate::engine::{Block, Counters, Engine, ListFlow, Memory, Request};
+use crate::replay::fill::Listed;
 
 /// What of `freehold-classic` can be named.
 pub(super) fn catalogue() -> Catalogue {
@@ -100,34 +101,40 @@ impl ClassicEngine {
         Ok(Self { classic, zones: machine.zones().len(), recorded: machine.zone.clone() })
     }
 
-    /// The allocator itself.
-    pub fn classic(&self) -> &Classic {
-        &self.classic
+    /// Frees a chunk onto its CPU's list, which gives nothing back meanwhile. What a design keeps no
+    /// list for is single frames.
+    fn put_on_list(&self, of: &Listed) -> Result<(), FreeError> {
+        // Marks that no count reaches; a batch that no row of frees reaches either.
+        const ROOM: Tuning = Tuning::new(u32::MAX >> 6, u32::MAX >> 1, u32::MAX >> 1, true);
+        let &Listed { cpu, pfn, order } = of;
+        self.classic.set_tuning(ZONE, cpu, ROOM);
+        if order == Order::ZERO || self.classic.switches().has(Switch::HighOrderPcp) {
+            return self.free(cpu, pfn, order);
+        }
+        self.split(pfn, order, Order::ZERO)?;
+        let mut frames = (0..order.frames()).map(|n| Pfn::new(pfn.get() + n));
+        frames.try_for_each(|frame| self.free(cpu, frame, Order::ZERO))
     }
-}
 
-/// A recorded machine has one zone.
-const ZONE: usize = 0;
+    /// Frames of each CPU's lists beyond its mark, in a design that does not tune that: it never
+    /// held more, and they are free in the zone. Empty where there are none.
+    fn excess(&self, listed: &[Listed]) -> Vec<(CpuId, u64)> {
+        if self.classic.switches().has(Switch::AutoHigh) {
+            return Vec::new();
+        }
+        let sets = self.recorded.iter().flat_map(|zone| &zone.info.pagesets);
+        let excess = sets.map(|set| {
+            let of_cpu = listed.iter().filter(|of| of.cpu == set.cpu);
+            let held: u64 = of_cpu.map(|of| of.order.frames()).sum();
+            (set.cpu, held.saturating_sub(set.high_min.unwrap_or(set.high)))
+        });
+        excess.filter(|(_, frames)| *frames > 0).collect()
+    }
 
-impl Engine for ClassicEngine {
-    fn start(&self) {
-        // The set-up took memory as no workload does; its CPUs begin empty, or as recorded.
-        self.classic.forget_setup();
+    /// Tunes each CPU as it was recorded, and counts from here on.
+    fn begin(&self) {
         let narrow = |frames: u64| u32::try_from(frames).unwrap_or(u32::MAX);
-        let sets = self
-            .recorded
-            .iter()
-            .flat_map(|zone| zone.info.pagesets.iter().enumerate().map(move |set| (zone, set)));
-        for (zone, (n, set)) in sets {
-            for list in zone.lists.get(n).into_iter().flatten() {
-                self.classic.prefill(
-                    ZONE,
-                    set.cpu,
-                    list.migratetype,
-                    list.order,
-                    narrow(list.chunks),
-                );
-            }
+        for set in self.recorded.iter().flat_map(|zone| &zone.info.pagesets) {
             // Whether high-order chunks may wait for a whole batch depends on the CPU's cache,
             // which no recording names; server CPUs are large enough.
             let [least, most] =
@@ -139,6 +146,37 @@ impl Engine for ClassicEngine {
             self.classic.set_tuning(ZONE, set.cpu, Tuning { high, ..tuning });
         }
         self.classic.reset_stats();
+    }
+
+    /// The allocator itself.
+    pub fn classic(&self) -> &Classic {
+        &self.classic
+    }
+}
+
+/// A recorded machine has one zone.
+const ZONE: usize = 0;
+
+impl Engine for ClassicEngine {
+    fn start(&self) {
+        // The set-up took memory as no workload does.
+        self.classic.forget_setup();
+        self.begin();
+    }
+
+    fn fill_lists(&self, listed: &[Listed]) -> Result<(), FreeError> {
+        let mut excess = self.excess(listed);
+        let (beyond, kept): (Vec<&Listed>, Vec<&Listed>) = listed.iter().partition(|of| {
+            let left = excess.iter_mut().find(|(cpu, left)| *cpu == of.cpu && *left > 0);
+            left.map(|(_, left)| *left = left.saturating_sub(of.order.frames())).is_some()
+        });
+        beyond.into_iter().try_for_each(|of| self.put_on_list(of))?;
+        if !excess.is_empty() {
+            self.classic.drain_all();
+        }
+        kept.into_iter().try_for_each(|of| self.put_on_list(of))?;
+        self.begin();
+        Ok(())
     }
 
     fn alloc(&self, cpu: CpuId, request: Request) -> Result<Pfn, AllocError> {

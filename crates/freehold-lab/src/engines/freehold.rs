@@ -14,6 +14,7 @@ use freehold::{
 use super::sums::{added, free_chunks};
 use super::{Barriers, Counting, Entry, MachineConfig};
 use crate::engine::{Block, Count, Counters, Engine, Memory, Paths, Request, count};
+use crate::replay::fill::Listed;
 
 /// The engine's name.
 pub(super) const NAME: &str = "freehold";
@@ -190,6 +191,12 @@ impl<P: Barriers> Engine for FreeholdEngine<'_, '_, P> {
     fn start(&self) {
         self.allocator.drain_all();
         *self.before.lock().unwrap_or_else(PoisonError::into_inner) = self.counted();
+    }
+
+    fn fill_lists(&self, listed: &[Listed]) -> Result<(), FreeError> {
+        listed.iter().try_for_each(|of| self.free(of.cpu, of.pfn, of.order))?;
+        self.start();
+        Ok(())
     }
 
     fn alloc(&self, cpu: CpuId, request: Request) -> Result<Pfn, AllocError> {

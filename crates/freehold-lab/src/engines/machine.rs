@@ -39,10 +39,6 @@ pub struct ZonePlace {
 pub struct RecordedZone {
     /// What zoneinfo said of it. It has memory.
     pub info: zoneinfo::Zone,
-    /// What the lists of each of its pagesets held, together at most as many frames as zoneinfo
-    /// says; the chunks of an entry go behind those of entries before. Nothing where that is not
-    /// known.
-    pub lists: Vec<Vec<ListFill>>,
 }
 
 impl RecordedZone {

@@ -5,7 +5,7 @@
 //!
 //! The zone that most chunks were taken from is the one compared: its size, watermarks and tuning
 //! come from the zoneinfo recorded beside the trace. What the kernel served from other zones is
-//! left out ([`OfZone`](super::of_zone::OfZone)); how much it took from each is reported.
+//! left out ([`OfZone`](crate::replay::of_zone::OfZone)); how much it took from each is reported.
 
 use crate::engine::{Counters, FallbackTable, ListFlow};
 use crate::replay::{EngineOutcome, Replay, Survey};

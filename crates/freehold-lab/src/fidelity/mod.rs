@@ -4,7 +4,6 @@
 //! | room | what |
 //! |---|---|
 //! | `counts` | what the kernel counted, by its rows |
-//! | `of_zone` | the rows that are about the zone compared |
 //! | `starting_lists` | what lay on each CPU's lists when the recording began |
 //! | `reclaim` | when memory was being reclaimed |
 //! | `compare` | both sides, and the verdict |
@@ -12,7 +11,6 @@
 
 mod compare;
 mod counts;
-mod of_zone;
 mod reclaim;
 mod starting_lists;
 mod table;
@@ -27,13 +25,14 @@ use crate::commands::passes::{self, Ready};
 use crate::commands::replay::{Done, each_trace};
 use crate::commands::replay_args::Common;
 use crate::engines::{EngineSpec, MachineConfig};
+use crate::replay::fill::{Beside, assumed_lists};
+use crate::replay::of_zone::OfZone;
 use crate::replay::{Beginning, Origin, ReclaimChange, Replay, Survey};
 use clap::Args;
 use serde::Serialize;
 
 use compare::AgainstKernel;
 use counts::{KernelCounts, count_kernel, main_zone, middle_ns};
-use of_zone::OfZone;
 
 const HELP: &str = "\
 The machine is the recorded one, and each engine is compared twice: zoneinfo does not say on which \
@@ -124,7 +123,7 @@ fn replayed(
         }
     }
     let (replay, against_kernel) = done.ok_or_else(|| CliError::new("no engine to compare"))?;
-    Ok(Done { replay, more: Against { against_kernel } })
+    Ok(Done { replay, beside: Vec::new(), more: Against { against_kernel } })
 }
 
 /// What is the same for every engine and every assumption about the lists.
@@ -181,16 +180,17 @@ impl Compared {
         lists: StartingLists,
     ) -> Result<Replay, CliError> {
         let mut zone = self.recorded.zones[self.zone].clone();
-        let mut tick_phase_ns = None;
-        match lists {
-            StartingLists::Zoneinfo => starting_lists::assume_single_frames(&mut zone),
+        let (lists, tick_phase_ns) = match lists {
+            StartingLists::Zoneinfo => (assumed_lists(&zone), None),
             StartingLists::Trace => {
-                starting_lists::reconstruct(trace, &mut zone)?;
-                tick_phase_ns = starting_lists::tick_phase(trace)?;
+                let lists = starting_lists::reconstruct(trace, &mut zone)?;
+                (lists, starting_lists::tick_phase(trace)?)
             }
-        }
-        let machine = MachineConfig::of_zone(&zone, passes::cpus(&args.common, &self.survey)?);
-        let layout = self.recorded.layout(self.zone);
+        };
+        let cpus = passes::cpus(&args.common, &self.survey)?;
+        let cpus = passes::cpus_of(&args.common, &zone, cpus);
+        let machine = MachineConfig::of_zone(&zone, cpus);
+        let layout = self.recorded.layout(self.zone, &Beside::new(lists, &self.survey.warm));
         self.recorded.compare(self.zone, trace, &layout, &machine)?;
         let layout = Some(layout);
         let ticks = self.recorded.ticks.clone();

@@ -22,6 +22,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::engines::{ListFill, RecordedZone};
+use crate::replay::fill::Lists;
 use crate::replay::frame_set::FrameSet;
 use crate::replay::{SourceError, Trace, each_event};
 use freehold::{CpuId, Migratetype, Order, Pfn};
@@ -50,8 +51,11 @@ const SELDOM_USED: [List; 13] = [
     (0, 1),
 ];
 
-/// Fills in [`RecordedZone::lists`] of every CPU of `zone` from the rows of `trace`.
-pub(super) fn reconstruct(trace: &dyn Trace, zone: &mut RecordedZone) -> Result<(), SourceError> {
+/// What lay on the lists of every CPU of `zone`, by the rows of `trace`; corrects the CPUs' marks.
+pub(super) fn reconstruct(
+    trace: &dyn Trace,
+    zone: &mut RecordedZone,
+) -> Result<Lists, SourceError> {
     let mut rows = Rows::default();
     each_event(trace, |event| {
         if frame_of(event).is_some_and(|(pfn, _)| zone.contains(pfn)) {
@@ -61,15 +65,15 @@ pub(super) fn reconstruct(trace: &dyn Trace, zone: &mut RecordedZone) -> Result<
     let sets = &mut zone.info.pagesets;
     let late = sets.iter().find_map(|set| rows.cpus.get(&set.cpu)?.ticks_since(set)).unwrap_or(0);
     let by = (7.0f64 / 8.0).powi(late as i32);
-    let lists = sets.iter_mut().map(|set| {
+    let lists = sets.iter_mut().flat_map(|set| {
         // What is not known is what it was before it sinks.
         let [least, most] = [set.high_min, set.high_max].map(|high| high.unwrap_or(set.high));
         (set.high_min, set.high_max) = (Some(least), Some(most));
         set.high = ((set.high as f64 * by) as u64).max(least);
-        rows.cpus.remove(&set.cpu).unwrap_or_default().lists(set, most)
+        let lists = rows.cpus.remove(&set.cpu).unwrap_or_default().lists(set, most);
+        lists.into_iter().map(|list| (set.cpu, list))
     });
-    zone.lists = lists.collect();
-    Ok(())
+    Ok(lists.collect())
 }
 
 fn fill((order, kind): List, chunks: u64) -> ListFill {
@@ -99,12 +103,6 @@ pub(super) fn tick_phase(trace: &dyn Trace) -> Result<Option<u64>, SourceError> 
     phases.truncate(2000);
     let far = |&phase: &u64| phases.iter().map(|&other| distance(phase, other)).sum::<u64>();
     Ok(phases.iter().copied().min_by_key(far))
-}
-
-/// Fills in [`RecordedZone::lists`] from zoneinfo alone: everything on the list of movable single
-/// frames.
-pub(super) fn assume_single_frames(zone: &mut RecordedZone) {
-    zone.lists = zone.info.pagesets.iter().map(|set| vec![fill((0, 1), set.count)]).collect();
 }
 
 fn frame_of(event: &Event) -> Option<(Pfn, Order)> {
@@ -331,21 +329,22 @@ mod tests {
         }
     }
 
-    fn reconstructed(pagesets: Vec<Pageset>, events: Vec<Event>) -> RecordedZone {
+    fn reconstructed(pagesets: Vec<Pageset>, events: Vec<Event>) -> (RecordedZone, Lists) {
         let mut zone = RecordedZone::default();
         (zone.info.start_pfn, zone.info.spanned, zone.info.pagesets) =
             (Some(Pfn::new(0)), 1 << 20, pagesets);
-        reconstruct(&Recorded { name: "t".into(), events }, &mut zone).unwrap();
-        zone
+        let trace = Recorded { name: "t".into(), events };
+        let lists = reconstruct(&trace, &mut zone).unwrap();
+        (zone, lists)
     }
 
     /// The lists of CPUs 0 and 1, which zoneinfo says held 100 frames each of at most 1000.
     fn lists(events: Vec<Event>) -> [Vec<(u8, usize, u64)>; 2] {
         let pageset = |cpu| Pageset { cpu: CpuId::new(cpu), ..set(100, 1000, 0, 1000) };
-        let zone = reconstructed(vec![pageset(0), pageset(1)], events);
+        let (_, lists) = reconstructed(vec![pageset(0), pageset(1)], events);
         let lists = |cpu: usize| {
-            let fill = |fill: &ListFill| (fill.order.get(), fill.migratetype.index(), fill.chunks);
-            zone.lists[cpu].iter().map(fill).collect()
+            let of = lists.iter().filter(|(of, _)| of.index() == cpu);
+            of.map(|(_, fill)| (fill.order.get(), fill.migratetype.index(), fill.chunks)).collect()
         };
         [lists(0), lists(1)]
     }
@@ -394,6 +393,7 @@ mod tests {
             events.extend((0..180).map(|pfn| Event { pid: pids[1], ..drained(0, pfn, 0, 1) }));
             events.push(alloc(0, 5000, 0, 1));
             reconstructed(vec![Pageset { batch: 63, ..set(1000, 1600, 100, 1600) }], events)
+                .0
                 .info
                 .pagesets[0]
                 .high
@@ -409,8 +409,8 @@ mod tests {
             let mut events: Vec<Event> = (0..720).map(|pfn| free(0, pfn, 0)).collect();
             let refill = [taken(0, 8000, 0, 0), alloc(0, 8000, 0, 0)];
             events.splice(if refilled_first { 0..0 } else { 720..720 }, refill);
-            let zone = reconstructed(vec![set(1000, 1600, 0, 9000)], events);
-            zone.lists[0].iter().map(|list| list.chunks << list.order.get()).sum::<u64>()
+            let (_, lists) = reconstructed(vec![set(1000, 1600, 0, 9000)], events);
+            lists.iter().map(|(_, list)| list.chunks << list.order.get()).sum::<u64>()
         };
         // 1,720 frames without a drain: at most 1,600 of them can have been there.
         assert_eq!(held(false), 1000 - 120);

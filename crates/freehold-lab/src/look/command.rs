@@ -9,7 +9,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use freehold_trace::machine::{Files, Look, Machine};
+use freehold_trace::StateError;
+use freehold_trace::machine::{Files, Look, Machine, Parts};
 
 use crate::cli::error::CliError;
 use crate::cli::given::Printed;
@@ -24,12 +25,14 @@ Examples:
   freehold look --watch 5                       again every five seconds, until Ctrl-C
   freehold look recording/                      copies of another machine's files
   freehold look before/ after/                  two of them compared
+  journalctl -k | freehold look -               the last report of memory running out
   freehold look --json | jq '.zones[] | {zone, free, whole_free_blocks}'
   freehold look --prometheus /var/lib/node_exporter/freehold.prom --watch 60
 
 A directory has zoneinfo, buddyinfo and pagetypeinfo as in /proc, or NAME.zoneinfo.before.txt and \
-so on; a path may also \
-name the zoneinfo itself. --json prints \
+so on, or is the root of a sosreport. A file has any of them or a kernel log with a Mem-Info report \
+(memory ran out, an allocation failed, sysrq-m), plain, gzip or zstd, with anything around it. \
+--json prints \
 {\"name\", \"page_size\", \"pageblock_order\", \"max_order\", \"total\", \"zones\": \
 [{\"node\", \"zone\", \"managed\", \"free\", \"watermarks\", \"held\", \"cma\", \"cma_free\", \"blocks\", \"whole_free_blocks\", \
 \"mixed_blocks\", \"orders\": [{\"order\", \"chunks\", \"pages\", \"unusable_index\"}], \"types\": \
@@ -39,8 +42,8 @@ pages, and {\"machines\": [...]} of two.";
 #[derive(Args, Clone, PartialEq, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct LookArgs {
-    /// A machine: a directory with copies of its files, or its zoneinfo. Two are compared. Default:
-    /// /proc of this machine.
+    /// A machine: a directory with copies of its files, one of them, or a kernel log; '-' is standard
+    /// input. Two are compared. Default: /proc of this machine.
     #[arg(value_name = "MACHINE", num_args = 0..=2)]
     machines: Vec<PathBuf>,
 
@@ -56,7 +59,7 @@ pub(crate) struct LookArgs {
     #[arg(long, value_name = "FILE")]
     prometheus: Option<PathBuf>,
 
-    /// The page size of the machine, where the number of orders does not tell it.
+    /// The page size of the machine, where nothing says it.
     #[arg(long, value_name = "SIZE", value_parser = parse_page_size)]
     page_size: Option<u64>,
 }
@@ -129,38 +132,50 @@ fn machines_in(directory: &Path) -> Option<BTreeSet<String>> {
 }
 
 fn look(path: &Path, page_size: Option<u64>) -> Result<Named, CliError> {
-    let files = if path.is_dir() { Files::in_directory(path) } else { Some(Files::beside(path)) };
+    let files = if path.is_dir() { Files::in_directory(path) } else { Some(Files::at(path)) };
     let files = files.ok_or_else(|| {
-        CliError::new(format!("{}: there is no zoneinfo in it", path.display())).hint(
-            "copy /proc/zoneinfo, /proc/buddyinfo and /proc/pagetypeinfo of the machine into it",
-        )
+        CliError::new(format!("{}: there is no zoneinfo and no buddyinfo in it", path.display()))
+            .hint(
+                "copy /proc/zoneinfo, /proc/buddyinfo and /proc/pagetypeinfo of the machine into it",
+            )
     })?;
     if let Some(others) = machines_in(path).filter(|found| found.len() > 1) {
         output::complain(&format!(
             "warning: {} has files of {} machines, and shown is {}; name another's zoneinfo: {}",
             path.display(),
             others.len(),
-            files.zoneinfo.display(),
+            files.states[0].display(),
             others.into_iter().collect::<Vec<_>>().join(", ")
         ));
     }
-    let name = if path == Path::new("/proc") {
-        "this machine".to_owned()
-    } else {
-        path.display().to_string()
+    let name = match path.as_os_str().to_str() {
+        Some("/proc") => "this machine".to_owned(),
+        Some("-") => "standard input".to_owned(),
+        _ => path.display().to_string(),
     };
     // This machine knows how large its pages are.
     let own = || (path == Path::new("/proc")).then(|| rustix::param::page_size() as u64);
-    let machine = Machine::read(&files, page_size.or_else(own)).map_err(|error| {
+    let machine = read(&files, page_size.or_else(own)).map_err(|error| {
         let error = error.to_string();
         let shown = path.display().to_string();
         let message = if error.contains(&shown) { error } else { format!("{shown}: {error}") };
         let hint = if path.exists() {
-            "the files must be whole, of one machine and of one moment"
+            "what is read: copies of zoneinfo, buddyinfo and pagetypeinfo, whole and of one machine, \
+             and a kernel log with a Mem-Info report; each may be pasted with prompts around"
         } else {
-            "name a directory with copies of the machine's files, or its zoneinfo"
+            "name a directory with copies of the machine's files, or one file"
         };
         CliError::new(message).hint(hint)
     })?;
-    Ok(Named { name, look: Look::new(&machine) })
+    let look = Look::new(&machine);
+    for doubt in &look.doubts {
+        output::complain(&format!("warning: {name}: {doubt}: of different moments?"));
+    }
+    Ok(Named { name, look })
+}
+
+fn read(files: &Files, page_size: Option<u64>) -> Result<Machine, StateError> {
+    let parts = Parts::read(files)?;
+    parts.notes.iter().for_each(|note| output::complain(&format!("note: {note}")));
+    Machine::new(parts, page_size)
 }

@@ -53,7 +53,7 @@ pub(crate) const ABOVE: [&str; 4] =
 #[cfg(test)]
 pub(crate) mod tests {
     use freehold_trace::buddyinfo::{parse_buddyinfo, parse_pagetypeinfo};
-    use freehold_trace::machine::Machine;
+    use freehold_trace::machine::{Machine, Parts};
     use freehold_trace::zoneinfo;
 
     use super::*;
@@ -79,7 +79,9 @@ pub(crate) mod tests {
              Number of blocks type Unmovable Movable CMA\nNode 0, zone   Normal 6 22 4\n",
         )
         .unwrap();
-        let machine = Machine::new(zones, Some(&buddies), Some(&types), None).unwrap();
+        let (zones, buddies, types) = (Some(zones), Some(buddies), Some(types));
+        let machine =
+            Machine::new(Parts { zones, buddies, types, ..Parts::default() }, None).unwrap();
         Named { name: "a \"machine\"".to_owned(), look: Look::new(&machine) }
     }
 
@@ -94,12 +96,13 @@ pub(crate) mod tests {
     #[test]
     fn the_figures_are_those_of_the_files() {
         let zone = &machine().look.zones[0];
-        assert_eq!((zone.free, zone.watermarks, zone.above), (4096, [116, 166, 216], 3));
+        let marks = Some([116, 166, 216]);
+        assert_eq!((zone.free, zone.watermarks, zone.above), (4096, marks, Some(3)));
         assert_eq!(
             (zone.blocks, zone.whole_free_blocks, zone.mixed_blocks),
             (Some(32), Some(6), None)
         );
-        assert_eq!((zone.cma, zone.cma_free, zone.held), (Some(2048), Some(512), 90));
+        assert_eq!((zone.cma, zone.cma_free, zone.held), (Some(2048), Some(512), Some(90)));
         let index: Vec<f64> = zone.orders.iter().map(|order| order.unusable_index).collect();
         assert_eq!((index[0], index[1], index[9], index[10]), (0.0, 0.25, 0.25, 0.5));
     }

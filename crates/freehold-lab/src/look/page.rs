@@ -18,6 +18,10 @@ fn bar_width(style: Style) -> usize {
 const INDEX: &str = "unusable index: the share of free memory that lies in chunks too small for \
                      the order; 0 is best, 1 worst";
 
+/// What the letters beside the chunks of a kernel's report say.
+const LETTERS: &str = "(U...): types that have such chunks, U unmovable, M movable, E reclaimable, C \
+                       CMA, H atomic reserve, R reserve, I isolated; how many each has is not known";
+
 /// One machine.
 pub(crate) fn render(named: &Named, style: Style) -> String {
     let look = &named.look;
@@ -32,14 +36,18 @@ fn heading(named: &Named) -> String {
     let Named { name, look } = named;
     let memory = |pages| memory_of(pages, look.page_size);
     let told = |told: bool| if told { "" } else { " (assumed)" };
+    let assumed = if look.page_size_told {
+        ""
+    } else {
+        " (ASSUMED: no file says, and every amount of memory here depends on it; --page-size does)"
+    };
+    let all = look.total.managed.map_or("memory of unknown size".to_owned(), memory);
     format!(
-        "{name}: {} of {} free, {} more on the CPUs' lists; pages of {} KiB{}, orders 0 to {}, \
+        "{name}: {} of {all} free, {} on the CPUs' lists; pages of {} KiB{assumed}, orders 0 to {}, \
          pageblocks of order {}{}",
         memory(look.total.free),
-        memory(look.total.managed),
-        memory(look.total.held),
+        look.total.held.map_or("not known how much more".to_owned(), |n| memory(n) + " more"),
         look.page_size >> 10,
-        told(look.page_size_told),
         look.max_order,
         look.pageblock_order,
         told(look.pageblock_order_told),
@@ -48,24 +56,27 @@ fn heading(named: &Named) -> String {
 
 fn zone_text(look: &Look, zone: &LookZone, style: Style) -> String {
     let memory = |pages| memory_of(pages, look.page_size);
-    let free = share(zone.free, zone.managed);
-    let [min, low, high] = zone.watermarks.map(memory);
-    let state = format!(
-        "NODE {} ZONE {}  [{}] {:.1}% of {} free, {} (min {min}, low {low}, high {high})",
-        zone.node,
-        zone.zone,
-        bar(free, bar_width(style)),
-        free * 100.0,
-        memory(zone.managed),
-        ABOVE[usize::from(zone.above.min(3))],
-    );
-    let lists = format!(
-        "the lists of {} hold {}, at most {}{}",
-        counted(zone.cpus, "CPU"),
-        memory(zone.held),
-        memory(zone.held_high),
-        cma(look, zone)
-    );
+    let (node, name) = (zone.node, &zone.zone);
+    let state = match (zone.managed, zone.watermarks) {
+        (Some(managed), Some(marks)) => {
+            let free = share(zone.free, managed);
+            let [min, low, high] = marks.map(memory);
+            format!(
+                "NODE {node} ZONE {name}  [{}] {:.1}% of {} free, {} (min {min}, low {low}, high \
+                 {high})",
+                bar(free, bar_width(style)),
+                free * 100.0,
+                memory(managed),
+                above(zone),
+            )
+        }
+        _ => format!(
+            "NODE {node} ZONE {name}  {} free; its size and its marks are not known: there is no \
+             zoneinfo",
+            memory(zone.free)
+        ),
+    };
+    let lists = lists(look, zone);
     let mut text = format!("{}\n", wrap(&state, style, "  "));
     for line in [Some(lists), blocks(look, zone)].into_iter().flatten() {
         let _ = writeln!(text, "  {}", wrap(&line, style, "    "));
@@ -75,13 +86,16 @@ fn zone_text(look: &Look, zone: &LookZone, style: Style) -> String {
         return text;
     }
     let width = bar_width(style);
+    let lettered = zone.orders.iter().any(|order| order.letters.is_some());
     let row = |order: &OrderFigures| {
         let part = share(order.pages, zone.free);
         let index = order.unusable_index;
+        let letters = order.letters.as_deref().filter(|letters| !letters.is_empty());
+        let types = letters.map_or(String::new(), |letters| format!(" ({letters})"));
         [
             right(order.order),
             right(memory_of(1 << order.order, look.page_size)),
-            right(thousands(order.chunks)),
+            right(format!("{}{types}", thousands(order.chunks))),
             right(memory(order.pages)),
             right(format!("[{}] {:5.1}%", bar(part, width), part * 100.0)),
             right(format!("[{}] {index:.3}", bar(index, width))),
@@ -90,8 +104,39 @@ fn zone_text(look: &Look, zone: &LookZone, style: Style) -> String {
     let header = ["order", "chunk", "chunks", "free", "share of free", "unusable index"].map(right);
     let _ = writeln!(text, "{}", rendered(style, header, zone.orders.iter().map(row)));
     let _ = writeln!(text, "  {}", wrap(INDEX, style, "  "));
+    if lettered {
+        let _ = writeln!(text, "  {}", wrap(LETTERS, style, "  "));
+        return text;
+    }
     types(&mut text, look, zone, style);
     text
+}
+
+/// What the CPUs' lists hold, and CMA.
+fn lists(look: &Look, zone: &LookZone) -> String {
+    let memory = |pages| memory_of(pages, look.page_size);
+    match (zone.cpus, zone.held, zone.held_high) {
+        (Some(cpus), Some(held), Some(high)) => format!(
+            "the lists of {} hold {}, at most {}{}",
+            counted(cpus, "CPU"),
+            memory(held),
+            memory(high),
+            cma(look, zone)
+        ),
+        (_, Some(held), _) => {
+            format!(
+                "the CPUs' lists hold {}, of how many CPUs is not known{}",
+                memory(held),
+                cma(look, zone)
+            )
+        }
+        _ => format!("what CPUs' lists hold is not known{}", cma(look, zone)),
+    }
+}
+
+/// Which watermarks free memory is above.
+fn above(zone: &LookZone) -> &'static str {
+    zone.above.map_or("not known", |above| ABOVE[usize::from(above.min(3))])
 }
 
 fn cma(look: &Look, zone: &LookZone) -> String {
@@ -163,13 +208,14 @@ pub(crate) fn compare(one: &Named, other: &Named, style: Style) -> String {
             rows.push([what.to_owned(), of(&one.look, zone), of(&other.look, second)]);
         };
         let count = |n: Option<u64>| n.map_or_else(|| "not known".to_owned(), thousands);
-        row("managed", &|look, zone| memory(look, zone.managed));
+        let known = |look: &Look, pages: Option<u64>| {
+            pages.map_or_else(|| "not known".to_owned(), |pages| memory(look, pages))
+        };
+        row("managed", &|look, zone| known(look, zone.managed));
         row("free", &|look, zone| memory(look, zone.free));
-        row("on the CPUs' lists", &|look, zone| memory(look, zone.held));
-        row("CMA", &|look, zone| {
-            zone.cma.map_or_else(|| "not known".to_owned(), |cma| memory(look, cma))
-        });
-        row("watermarks", &|_, zone| ABOVE[usize::from(zone.above.min(3))].to_owned());
+        row("on the CPUs' lists", &|look, zone| known(look, zone.held));
+        row("CMA", &|look, zone| known(look, zone.cma));
+        row("watermarks", &|_, zone| above(zone).to_owned());
         row("blocks", &|_, zone| count(zone.blocks));
         row("wholly free blocks", &|_, zone| count(zone.whole_free_blocks));
         row("mixed blocks", &|_, zone| count(zone.mixed_blocks));
@@ -237,7 +283,7 @@ mod tests {
     fn two_machines_stand_beside_each_other() {
         let (one, mut other) = (machine(), machine());
         other.look.zones[0].free = 200;
-        other.look.zones[0].above = 2;
+        other.look.zones[0].above = Some(2);
         let text = compare(&one, &other, STYLE);
         let line = |what: &str| {
             let found = text.lines().find(|line| line.trim_start().starts_with(what));

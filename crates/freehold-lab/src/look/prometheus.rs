@@ -18,14 +18,14 @@ pub(crate) fn render(named: &Named) -> String {
     let bytes = |pages: u64| pages.saturating_mul(look.page_size);
     type Of<'a> = &'a dyn Fn(&LookZone) -> Option<u64>;
     let of_zone: [(&str, &str, Of<'_>); 10] = [
-        ("managed_bytes", "Memory that the page allocator manages.", &|z| Some(bytes(z.managed))),
+        ("managed_bytes", "Memory that the page allocator manages.", &|z| z.managed.map(bytes)),
         ("free_bytes", "Free in the zone.", &|z| Some(bytes(z.free))),
-        ("pcp_bytes", "Free on the CPUs' lists.", &|z| Some(bytes(z.held))),
-        ("pcp_high_bytes", "What the CPUs' lists may hold.", &|z| Some(bytes(z.held_high))),
+        ("pcp_bytes", "Free on the CPUs' lists.", &|z| z.held.map(bytes)),
+        ("pcp_high_bytes", "What the CPUs' lists may hold.", &|z| z.held_high.map(bytes)),
         ("cma_bytes", "In CMA pageblocks.", &|z| z.cma.map(bytes)),
         ("cma_free_bytes", "Free in CMA pageblocks.", &|z| z.cma_free.map(bytes)),
         ("watermarks_above", "Watermarks that free memory is above, 0 to 3.", &|z| {
-            Some(z.above.into())
+            z.above.map(u64::from)
         }),
         ("pageblocks", "Pageblocks.", &|z| z.blocks),
         ("whole_free_pageblocks", "Pageblocks that are wholly free.", &|z| z.whole_free_blocks),
@@ -42,7 +42,8 @@ pub(crate) fn render(named: &Named) -> String {
     }
     head(&mut text, "watermark_bytes", "The watermarks, raised by boost.");
     for zone in &look.zones {
-        for (mark, pages) in ["min", "low", "high"].iter().zip(zone.watermarks) {
+        let marks = zone.watermarks.into_iter().flatten();
+        for (mark, pages) in ["min", "low", "high"].iter().zip(marks) {
             let labels = labels(zone);
             let _ = writeln!(
                 text,

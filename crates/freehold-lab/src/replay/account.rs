@@ -20,6 +20,8 @@ pub struct Account {
     pub zone: String,
     /// Bytes of a page.
     pub page_size: u64,
+    /// Whether that is known, and not assumed.
+    pub page_size_told: bool,
     /// The order of a pageblock.
     pub pageblock_order: u8,
     /// The largest order of a free chunk.
@@ -77,9 +79,10 @@ impl Account {
                 found.push(Difference { what, recorded, built, is_too_large });
             }
         };
-        // What CPUs held is free memory too, in chunks of the largest order.
-        let free = self.free - self.isolated + self.held / region * region;
+        let free = self.free - self.isolated;
         compare("free", free, layout.free_frames(), free, 0);
+        let listed = layout.recorded_on_lists();
+        compare("on the CPUs' lists", listed, layout.listed_frames(), listed, 0);
         if let Some(recorded) = self.cma {
             compare("CMA", recorded, cma, recorded, region - 1);
         }
@@ -102,12 +105,13 @@ impl Account {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::replay::fill::Contents;
+    use crate::replay::fill::{Beside, Contents};
 
     fn account(free: u64) -> Account {
         Account {
             zone: "Normal".into(),
             page_size: 4096,
+            page_size_told: true,
             pageblock_order: 9,
             max_order: 10,
             managed: 65536,
@@ -124,10 +128,10 @@ mod tests {
     fn what_is_built_is_what_was_recorded_or_said() {
         let mut contents = Contents { blocks: [20, 100, 8], ..Contents::default() };
         contents.free[1][10] = 10;
-        let layout = Layout::new(&contents, 65536);
+        let layout = Layout::new(&contents, &Beside::default(), 65536);
         assert_eq!(account(10_240).differences(&layout, 0), []);
         let held = Account { held: 1000, isolated: 512, ..account(10_752) };
-        assert_eq!(held.differences(&layout, 0), [], "lists of less than a chunk begin in use");
+        assert_eq!(held.differences(&layout, 0), [], "lists are no part of what is free");
         let off = account(10_340).differences(&layout, 0);
         assert_eq!(off[0].to_string(), "free: 10,340 pages recorded, 10,240 built");
         assert!(!off[0].is_too_large);

@@ -29,6 +29,7 @@ pub struct Driver<'a> {
     split: (u64, Order),
     /// What is in use besides the slots, where the engine was filled.
     in_use: Option<InUse>,
+    cpus: u16,
     started: bool,
     /// Allocations that failed until then.
     set_up_failed: u64,
@@ -46,6 +47,7 @@ impl<'a> Driver<'a> {
             frames: Vec::new(),
             split: (EMPTY, Order::ZERO),
             in_use: None,
+            cpus: 1,
             started: false,
             set_up_failed: 0,
             cpu_time_ns: 0,
@@ -61,6 +63,7 @@ impl<'a> Driver<'a> {
 
     /// Puts the engine into a recorded state; before the first batch.
     pub fn fill(&mut self, layout: &Layout, cpus: u16) {
+        self.cpus = cpus;
         let Applier { engine, cma, errors, .. } = &mut self.applier;
         cma.iter_mut().for_each(|book| book.in_use(layout.cma_used()));
         self.in_use = layout.apply(*engine, cpus).map_err(|error| errors.add(error)).ok();
@@ -99,6 +102,7 @@ impl<'a> Driver<'a> {
                 }
                 Op::Start => {
                     self.applier.engine.start();
+                    self.fill_lists();
                     self.started = true;
                     self.applier.cma.iter_mut().for_each(CmaBook::begin);
                     self.set_up_failed = std::mem::take(&mut self.applier.made).failed;
@@ -149,6 +153,14 @@ impl<'a> Driver<'a> {
             ..end
         };
         outcome.given_back(name, &self.applier, miscounted.into_iter().collect())
+    }
+
+    fn fill_lists(&mut self) {
+        let Some(in_use) = &mut self.in_use else { return };
+        let listed = in_use.take_listed(self.cpus);
+        if let Err(error) = self.applier.engine.fill_lists(&listed) {
+            self.applier.errors.add(format!("filling the CPUs' lists: {error}"));
+        }
     }
 
     fn slot(&mut self, slot: u32) -> &mut u64 {

@@ -19,6 +19,7 @@ pub mod fill;
 pub mod frame_set;
 mod frames;
 pub mod mapper;
+pub mod of_zone;
 pub mod op;
 pub mod outcome;
 pub mod sizing;
@@ -91,15 +92,20 @@ pub struct Machine {
     pub origin: Origin,
     /// Bytes of a page. Every amount of this machine is in such pages.
     pub page_size: u64,
+    /// Whether that is known; assumed of a recorded machine of which no file says it.
+    pub page_size_told: bool,
     /// The order of a pageblock of the recorded machine; the engines' own is 9.
     pub pageblock_order: u8,
     /// Free when the recording began, by the files beside the trace; null without any.
     pub free_frames_recorded: Option<u64>,
+    /// Free in the zone at the beginning, without what CPUs' lists hold.
     pub free_frames_begin: u64,
     /// Frames recorded as free that are in use here, since the pageblocks of their type have no
-    /// place for them. Not among them: what CPUs held beside chunks of order 10, which begins in
-    /// use.
+    /// place for them.
     pub free_frames_left_out: u64,
+    /// Frames on CPUs' lists when the recording began, beside `free_frames_begin`. An engine without
+    /// lists has them free in the zone.
+    pub list_frames_begin: u64,
     pub cma_frames: u64,
 }
 
@@ -111,6 +117,7 @@ impl Machine {
             cpus,
             origin: beginning.origin,
             page_size: account.map_or(4096, |account| account.page_size),
+            page_size_told: account.is_none_or(|account| account.page_size_told),
             pageblock_order: account
                 .map_or(Order::PAGEBLOCK.get(), |account| account.pageblock_order),
             free_frames_recorded: account.map(|account| account.free),
@@ -119,6 +126,7 @@ impl Machine {
                 .as_ref()
                 .map_or(memory_frames, fill::Layout::free_frames),
             free_frames_left_out: beginning.layout.as_ref().map_or(0, fill::Layout::left_out),
+            list_frames_begin: beginning.layout.as_ref().map_or(0, fill::Layout::listed_frames),
             cma_frames: beginning.cma.iter().map(FrameRange::len).sum(),
         }
     }

@@ -187,8 +187,17 @@ fn account_lines(replay: &Replay, layout: &Layout) -> String {
 /// What of the recorded machine the engines have in their own way.
 fn scaled_line(replay: &Replay) -> String {
     let Some(account) = &replay.beginning.account else { return String::new() };
+    let assumed = if account.page_size_told {
+        String::new()
+    } else {
+        format!(
+            "\n  pages of {} KiB are ASSUMED: no file says how large they are, and every amount of \
+             memory here depends on it (--page-size does)",
+            account.page_size >> 10
+        )
+    };
     if account.is_of_engines() && account.page_size == 4096 {
-        return String::new();
+        return assumed;
     }
     let (kib, order, block) = (account.page_size >> 10, account.max_order, account.pageblock_order);
     let own = if account.is_of_engines() {
@@ -197,7 +206,7 @@ fn scaled_line(replay: &Replay) -> String {
         "every engine has as many pages, with pageblocks of order 9 and chunks up to order 10"
     };
     format!(
-        "\n  recorded with pages of {kib} KiB, orders 0 to {order} and pageblocks of order \
+        "{assumed}\n  recorded with pages of {kib} KiB, orders 0 to {order} and pageblocks of order \
          {block}; {own}"
     )
 }
@@ -233,9 +242,13 @@ fn machine_line(replay: &Replay) -> String {
                     memory(frames)
                 ),
             };
+            let listed = match layout.listed_frames() {
+                0 => String::new(),
+                frames => format!(", {} more on the CPUs' lists", memory(frames)),
+            };
             format!(
                 "\n  the recorded machine: {} free at the start, {share:.0}% of it in chunks of \
-                 order 10{left_out}{}",
+                 order 10{listed}{left_out}{}",
                 memory(free),
                 account_lines(replay, layout)
             )

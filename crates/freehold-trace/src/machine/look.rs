@@ -19,8 +19,10 @@ use super::{Machine, Told, TypeState, ZoneState, frames};
 pub struct Look {
     /// Bytes of a page.
     pub page_size: u64,
-    /// Whether that is known by the number of orders or given, and not assumed.
+    /// Whether that is known, and not assumed.
     pub page_size_told: bool,
+    /// What says so: "given", "said", "mem_total", "architecture" or "assumed".
+    pub page_size_by: &'static str,
     /// The order of a pageblock.
     pub pageblock_order: u8,
     /// Whether pagetypeinfo said so.
@@ -31,17 +33,20 @@ pub struct Look {
     pub total: LookTotal,
     /// Each zone with memory.
     pub zones: Vec<LookZone>,
+    /// What the files say that cannot be of one machine at one moment.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub doubts: Vec<String>,
 }
 
 /// All zones together.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct LookTotal {
-    /// What the page allocator manages.
-    pub managed: u64,
+    /// What the page allocator manages; null where no file says of one of the zones, as below.
+    pub managed: Option<u64>,
     /// Free in the zones.
     pub free: u64,
     /// Free on the CPUs' lists.
-    pub held: u64,
+    pub held: Option<u64>,
     /// In CMA pageblocks; null where no file says of one of the zones.
     pub cma: Option<u64>,
     /// By order.
@@ -55,22 +60,22 @@ pub struct LookZone {
     pub node: u32,
     /// Its name.
     pub zone: String,
-    /// What the page allocator manages.
-    pub managed: u64,
+    /// What the page allocator manages; null where only its chunks are known, as what follows.
+    pub managed: Option<u64>,
     /// Free, without what CPUs hold.
     pub free: u64,
     /// The watermarks min, low and high, raised by boost.
-    pub watermarks: [u64; 3],
+    pub watermarks: Option<[u64; 3]>,
     /// Of the watermarks, the temporary raise.
-    pub boost: u64,
+    pub boost: Option<u64>,
     /// Which watermarks free memory is above: 0 none, 1 min, 2 low, 3 high.
-    pub above: u8,
-    /// CPUs with lists.
-    pub cpus: u64,
+    pub above: Option<u8>,
+    /// CPUs with lists; null in a report that only says what they hold together.
+    pub cpus: Option<u64>,
     /// Frames on the CPUs' lists.
-    pub held: u64,
+    pub held: Option<u64>,
     /// The limits of all lists together.
-    pub held_high: u64,
+    pub held_high: Option<u64>,
     /// In CMA pageblocks; null where no file says, as without a pagetypeinfo before 5.12.
     pub cma: Option<u64>,
     /// Of these, free; null where no file says.
@@ -98,6 +103,9 @@ pub struct OrderFigures {
     pub pages: u64,
     /// The share of free memory in smaller chunks, 0 to 1.
     pub unusable_index: f64,
+    /// The letters of the types that have such chunks, where a report says them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub letters: Option<String>,
 }
 
 /// One type.
@@ -132,20 +140,23 @@ impl Look {
             chunks.iter_mut().zip(&zone.chunks).for_each(|(all, n)| *all = all.saturating_add(*n));
         }
         let total = LookTotal {
-            managed: sum(|zone| zone.managed),
+            managed: sum_of(zones.iter().map(|zone| zone.managed)),
             free: sum(|zone| zone.free),
-            held: sum(|zone| zone.held),
+            held: sum_of(zones.iter().map(|zone| zone.held)),
             cma: sum_of(zones.iter().map(|zone| zone.cma)),
-            orders: orders(&chunks),
+            orders: orders(&chunks, &[]),
         };
+        let doubts = machine.zones.iter().flat_map(|zone| &zone.doubts).chain(&machine.doubts);
         Self {
             page_size: machine.page_size.bytes,
             page_size_told: machine.page_size.told != Told::Assumed,
+            page_size_by: machine.page_size.told.name(),
             pageblock_order: machine.pageblock_order.get(),
             pageblock_order_told: machine.pageblock_told,
             max_order: machine.max_order.get(),
             total,
             zones,
+            doubts: doubts.cloned().collect(),
         }
     }
 }
@@ -161,7 +172,10 @@ fn of_zone(zone: &ZoneState, block: u8) -> LookZone {
     let sum = |of: fn(&TypeState) -> u64| {
         zone.types.iter().fold(0u64, |all, t| all.saturating_add(of(t)))
     };
+    let sized = |amount: u64| zone.is_sized.then_some(amount);
     let watermarks = [info.min, info.low, info.high].map(|mark| mark.saturating_add(info.boost));
+    let above = watermarks.iter().filter(|mark| zone.free() > **mark).count() as u8;
+    let lists = !info.pagesets.is_empty();
     let block = usize::from(block);
     let whole = zone.chunks.iter().enumerate().skip(block);
     let whole = whole
@@ -170,14 +184,15 @@ fn of_zone(zone: &ZoneState, block: u8) -> LookZone {
     LookZone {
         node: info.node,
         zone: info.name.clone(),
-        managed: info.managed,
+        managed: sized(info.managed),
         free: zone.free(),
-        watermarks,
-        boost: info.boost,
-        above: watermarks.iter().filter(|mark| zone.free() > **mark).count() as u8,
-        cpus: info.pagesets.len() as u64,
-        held: zone.held(),
-        held_high: info.pagesets.iter().fold(0, |all, set| all.saturating_add(set.high)),
+        watermarks: zone.is_sized.then_some(watermarks),
+        boost: sized(info.boost),
+        above: zone.is_sized.then_some(above),
+        cpus: lists.then_some(info.pagesets.len() as u64),
+        held: (lists || info.held.is_some()).then(|| zone.held()),
+        held_high: lists
+            .then(|| info.pagesets.iter().fold(0u64, |all, set| all.saturating_add(set.high))),
         cma: zone.cma(),
         cma_free: types
             .then(|| zone.free_of(freehold::Migratetype::Cma))
@@ -186,7 +201,7 @@ fn of_zone(zone: &ZoneState, block: u8) -> LookZone {
         blocks: types.then(|| sum(|of| of.blocks)),
         whole_free_blocks: (!zone.chunks.is_empty()).then_some(whole),
         mixed_blocks: mixed.filter(|_| types),
-        orders: orders(&zone.chunks),
+        orders: orders(&zone.chunks, &zone.letters),
         types: zone.types.iter().map(of_type).collect(),
     }
 }
@@ -203,7 +218,7 @@ fn of_type(of: &TypeState) -> LookType {
 }
 
 /// The figures of each order. Complexity: the number of orders.
-fn orders(chunks: &[u64]) -> Vec<OrderFigures> {
+fn orders(chunks: &[u64], letters: &[String]) -> Vec<OrderFigures> {
     let free = frames(chunks);
     let mut smaller = 0u64;
     chunks
@@ -218,6 +233,7 @@ fn orders(chunks: &[u64]) -> Vec<OrderFigures> {
                 chunks,
                 pages,
                 unusable_index: (index * 1e6).round() / 1e6,
+                letters: letters.get(order).cloned(),
             }
         })
         .collect()

@@ -7,27 +7,30 @@
 //!  pagetypeinfo  free chunks and pageblocks by type ──┘             └──> `look`: its figures
 //! ```
 //!
-//! No file says how large a page is. The number of orders does, as architectures are configured:
-//! see [`PageSize`].
+//! Files may be missing, and may be of different moments: what contradicts another is a doubt of
+//! its zone, and who builds that zone refuses it.
 //!
 //! | room | what |
 //! |---|---|
+//! | `parts` | which files there are, and what lies in a text that somebody pasted |
+//! | `mem_info` | the report of a kernel log |
 //! | `page_size` | how large a page is, and how that is known |
 //! | `look` | the figures of fragmentation |
 
 mod look;
+mod mem_info;
 mod page_size;
-
-use std::path::Path;
+mod parts;
 
 use freehold::{Migratetype, Order};
 
 pub use look::{Look, LookTotal, LookType, LookZone, OrderFigures};
 pub use page_size::{PageSize, Told};
+pub use parts::{Files, Parts};
 
 use super::buddyinfo::{self, BlockType, PageTypeInfo, ZoneFree};
 use super::error::StateError;
-use super::zoneinfo::{self, Zone};
+use super::zoneinfo::Zone;
 
 /// How far two files may differ, in parts of a zone's memory: they are copied one after the other.
 const APART: u64 = 100;
@@ -45,6 +48,8 @@ pub struct Machine {
     pub pageblock_told: bool,
     /// The largest order of a free chunk.
     pub max_order: Order,
+    /// What contradicts itself beside the zones' own doubts.
+    pub doubts: Vec<String>,
 }
 
 /// What is known of one zone.
@@ -56,6 +61,12 @@ pub struct ZoneState {
     pub chunks: Vec<u64>,
     /// By type, in the order of the types' numbers; empty without a pagetypeinfo.
     pub types: Vec<TypeState>,
+    /// The letters of the types that have chunks of an order; empty without a `Mem-Info` report.
+    pub letters: Vec<String>,
+    /// Whether its size and marks are known: not from a buddyinfo or a pagetypeinfo alone.
+    pub is_sized: bool,
+    /// What cannot be of one zone at one moment.
+    pub doubts: Vec<String>,
 }
 
 /// What is known of one type's memory in a zone.
@@ -102,7 +113,8 @@ impl ZoneState {
     /// Frames on the CPUs' lists.
     #[must_use]
     pub fn held(&self) -> u64 {
-        self.info.pagesets.iter().fold(0, |all, set| all.saturating_add(set.count))
+        let counted = || self.info.pagesets.iter().fold(0u64, |n, set| n.saturating_add(set.count));
+        self.info.held.unwrap_or_else(counted)
     }
 }
 
@@ -113,25 +125,16 @@ pub fn frames(chunks: &[u64]) -> u64 {
 }
 
 impl Machine {
-    /// Puts the files together. `page_size` is what the user says a page has, in bytes.
+    /// Puts what is known together. `page_size` is what the user says a page has, in bytes.
     ///
     /// # Errors
     ///
-    /// [`StateError::Contradiction`] where two files cannot be of one machine at one time: zones
-    /// that only one of them has, orders that differ, free memory that differs by more than 1 % of
-    /// the zone, pageblocks that are less or more than the zone, or larger than the largest chunk.
-    pub fn new(
-        zones: Vec<Zone>,
-        buddies: Option<&[ZoneFree]>,
-        types: Option<&PageTypeInfo>,
-        page_size: Option<u64>,
-    ) -> Result<Self, StateError> {
+    /// [`StateError::Contradiction`] where it can be of no machine: orders that differ, pageblocks
+    /// larger than the largest chunk, counts that no memory has.
+    pub fn new(parts: Parts, page_size: Option<u64>) -> Result<Self, StateError> {
+        let (buddies, types) = (parts.buddies.as_deref(), parts.types.as_ref());
         let max_order = max_order(buddies, types)?;
         let told = types.map(|types| types.pageblock_order);
-        let page_size = match page_size {
-            Some(bytes) => PageSize { bytes, told: Told::Given },
-            None => PageSize::of(max_order, told),
-        };
         if let Some((block, largest)) = told.zip(max_order).filter(|(block, most)| block > most) {
             return Err(contradiction(format!(
                 "pageblocks are of order {}, and free chunks are counted up to order {}",
@@ -139,94 +142,64 @@ impl Machine {
                 largest.get()
             )));
         }
-        let max_order = max_order.unwrap_or(Order::LINUX_MAX);
-        let pageblock_order =
-            told.unwrap_or_else(|| page_size.usual_pageblock_order().min(max_order));
+        let is_sized = parts.zones.is_some();
+        let infos = parts.zones.clone().unwrap_or_else(|| unsized_zones(buddies, types));
         let known =
-            |node: u32, name: &str| zones.iter().any(|zone| zone.node == node && zone.name == name);
-        let stray = buddies.into_iter().flatten().find(|of| !known(of.node, &of.zone));
-        if let Some(stray) = stray {
-            return Err(contradiction(format!(
-                "buddyinfo has zone {} of node {}, zoneinfo has not",
-                stray.zone, stray.node
-            )));
-        }
-        let zones = zones
-            .into_iter()
-            .filter(|zone| zone.managed > 0 && zone.start_pfn.is_some())
-            .map(|zone| ZoneState::new(zone, buddies, types))
+            |node: u32, name: &str| infos.iter().any(|zone| zone.node == node && zone.name == name);
+        let stray = |of: &ZoneFree| {
+            format!("buddyinfo has zone {} of node {}, zoneinfo has not", of.zone, of.node)
+        };
+        let doubts =
+            buddies.into_iter().flatten().filter(|of| !known(of.node, &of.zone)).map(stray);
+        let doubts = doubts.collect();
+        let zones = infos.into_iter().filter(|zone| !is_sized || zone.managed > 0);
+        let mut zones = zones
+            .map(|zone| ZoneState::new(zone, is_sized, buddies, types))
             .collect::<Result<Vec<_>, _>>()?;
+        let letters = buddies.into_iter().flatten().zip(parts.letters);
+        for (of, letters) in letters {
+            let is = |zone: &&mut ZoneState| zone.info.node == of.node && zone.info.name == of.zone;
+            zones.iter_mut().find(is).into_iter().for_each(|zone| zone.letters = letters.clone());
+        }
         // What is added up over all zones.
         for (what, of) in SUMS {
             total(zones.iter().map(of), "all zones", || what.to_owned())?;
         }
+        let managed = zones.iter().map(|zone| zone.info.managed).sum();
+        let given = page_size.map(|bytes| PageSize { bytes, told: Told::Given });
+        let page_size = given
+            .or(parts.page_size)
+            .or_else(|| PageSize::of_total(parts.mem_total_kib?, managed))
+            .or_else(|| PageSize::of_architecture(&parts.about))
+            .unwrap_or_else(|| PageSize::assumed(max_order, told));
+        let max_order = max_order.unwrap_or(Order::LINUX_MAX);
+        let pageblock_order =
+            told.unwrap_or_else(|| page_size.usual_pageblock_order().min(max_order));
         let pageblock_told = told.is_some();
-        Ok(Self { zones, page_size, pageblock_order, pageblock_told, max_order })
+        Ok(Self { zones, page_size, pageblock_order, pageblock_told, max_order, doubts })
     }
 
-    /// Reads the machine that this runs on, or copies of its files in a directory: those that exist
-    /// beside `zoneinfo`.
+    /// Reads what files hold.
     ///
     /// # Errors
     ///
     /// As [`Machine::new`] and those of reading each file.
     pub fn read(files: &Files, page_size: Option<u64>) -> Result<Self, StateError> {
-        let zones = zoneinfo::read(&files.zoneinfo)?;
-        let buddies = files.buddyinfo.as_deref().map(buddyinfo::read_buddyinfo).transpose()?;
-        let types = files.pagetypeinfo.as_deref().map(buddyinfo::read_pagetypeinfo).transpose()?;
-        Self::new(zones, buddies.as_deref(), types.as_ref(), page_size)
+        Self::new(Parts::read(files)?, page_size)
     }
 }
 
-/// Where the three files are.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Files {
-    /// The zones; always needed.
-    pub zoneinfo: std::path::PathBuf,
-    /// Free chunks, where there is such a file.
-    pub buddyinfo: Option<std::path::PathBuf>,
-    /// Free chunks and blocks by type, where there is such a file that may be read.
-    pub pagetypeinfo: Option<std::path::PathBuf>,
-}
-
-impl Files {
-    /// Those of a directory: `zoneinfo` as in `/proc`, or copies called `zoneinfo.txt` or
-    /// `NAME.zoneinfo.before.txt`; `None` where there is no zoneinfo. Of several copies the first
-    /// by name is taken, and its neighbours.
-    #[must_use]
-    pub fn in_directory(directory: &Path) -> Option<Self> {
-        let proc = directory.join("zoneinfo");
-        if proc.is_file() {
-            return Some(Self::beside(&proc));
-        }
-        let mut found: Vec<_> = std::fs::read_dir(directory)
-            .ok()?
-            .filter_map(|entry| Some(entry.ok()?.path()))
-            .filter(|path| {
-                let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
-                name.is_some_and(|name| name.contains("zoneinfo")) && path.is_file()
-            })
-            .collect();
-        // Copies from before a recording come before those from after it.
-        found.sort_by_key(|path| (path.to_string_lossy().contains(".after."), path.clone()));
-        found.first().map(|path| Self::beside(path))
-    }
-
-    /// The zoneinfo, and what is called like it.
-    #[must_use]
-    pub fn beside(zoneinfo: &Path) -> Self {
-        let name = zoneinfo.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        // A pagetypeinfo is root's alone: one that may not be read is none.
-        let like = |kind: &str| {
-            let path = zoneinfo.with_file_name(name.replace("zoneinfo", kind));
-            std::fs::File::open(&path).is_ok().then_some(path)
-        };
-        Self {
-            zoneinfo: zoneinfo.to_owned(),
-            buddyinfo: like("buddyinfo"),
-            pagetypeinfo: like("pagetypeinfo"),
+/// The zones of a buddyinfo or a pagetypeinfo, of which no file says how large they are.
+fn unsized_zones(buddies: Option<&[ZoneFree]>, types: Option<&PageTypeInfo>) -> Vec<Zone> {
+    let counted = buddies.into_iter().flatten().map(|of| (of.node, &of.zone));
+    let typed = types.into_iter().flat_map(|types| &types.blocks).map(|of| (of.node, &of.zone));
+    let mut zones: Vec<Zone> = Vec::new();
+    for (node, name) in counted.chain(typed) {
+        if !zones.iter().any(|zone| zone.node == node && zone.name == *name) {
+            zones.push(Zone { node, name: name.clone(), ..Zone::default() });
         }
     }
+    zones
 }
 
 /// The largest order that the files count, which must be the same in both.
@@ -246,21 +219,30 @@ fn max_order(
 
 impl ZoneState {
     fn new(
-        mut info: Zone,
+        info: Zone,
+        is_sized: bool,
         buddies: Option<&[ZoneFree]>,
         types: Option<&PageTypeInfo>,
     ) -> Result<Self, StateError> {
-        let buddy = buddies
-            .map(|zones| {
-                let of = zones.iter().find(|of| of.node == info.node && of.zone == info.name);
-                of.ok_or_else(|| missing("buddyinfo", &info))
-            })
-            .transpose()?;
-        let by_type = types.map(|types| types_of(types, &info)).transpose()?.unwrap_or_default();
         let zone = format!("zone {}", info.name);
+        let mut doubts = Vec::new();
+        let mut missing = |file: &str| {
+            let (name, node) = (&info.name, info.node);
+            doubts.push(format!("{file} has no zone {name} of node {node}"));
+        };
+        let is = |of: &&ZoneFree| of.node == info.node && of.zone == info.name;
+        let buddy = buddies.and_then(|zones| zones.iter().find(is));
+        if buddies.is_some() && buddy.is_none() {
+            missing("buddyinfo");
+        }
+        let by_type = types.and_then(|types| types_of(types, &info));
+        if types.is_some() && by_type.is_none() {
+            missing("pagetypeinfo");
+        }
+        let types_of = by_type.unwrap_or_default();
         let mut chunks = buddy.map_or_else(Vec::new, |of| of.chunks.clone());
         if chunks.is_empty() {
-            for of in &by_type {
+            for of in &types_of {
                 chunks.resize(of.chunks.len().max(chunks.len()), 0);
                 for (order, (sum, &n)) in chunks.iter_mut().zip(&of.chunks).enumerate() {
                     let what = || format!("free chunks of order {order}");
@@ -268,61 +250,79 @@ impl ZoneState {
                 }
             }
         }
-        let state = Self { info, chunks, types: by_type };
-        state.holds_together(buddy.is_some(), types.map(|types| types.pageblock_order))?;
-        let cma = state.of(Migratetype::Cma).map_or(0, |of| of.blocks);
-        info = state.info;
-        if let (false, Some(types)) = (info.says_cma, types) {
-            info.cma = cma.saturating_mul(types.pageblock_order.frames()).min(info.managed);
+        let letters = Vec::new();
+        let mut state = Self { info, chunks, types: types_of, letters, is_sized, doubts };
+        let block = types.map(|types| types.pageblock_order);
+        let found = state.contradictions(buddy.is_some(), block)?;
+        state.doubts.extend(found);
+        if !is_sized {
+            state.info.free = state.free();
         }
-        Ok(Self { info, ..state })
+        let cma = state.of(Migratetype::Cma).map_or(0, |of| of.blocks);
+        if let (false, Some(types)) = (state.info.says_cma, types) {
+            let frames = cma.saturating_mul(types.pageblock_order.frames());
+            state.info.cma = if is_sized { frames.min(state.info.managed) } else { frames };
+        }
+        Ok(state)
     }
 
-    /// Whether the files can be of one zone.
-    fn holds_together(&self, counted: bool, block: Option<Order>) -> Result<(), StateError> {
+    /// What the files say that cannot be of one zone at one moment.
+    ///
+    /// # Errors
+    ///
+    /// Counts that no memory has.
+    fn contradictions(
+        &self,
+        counted: bool,
+        block: Option<Order>,
+    ) -> Result<Vec<String>, StateError> {
         let Zone { name, managed, free, spanned, .. } = &self.info;
-        let near = managed / APART;
-        let by_type = self.types.iter().map(|of| frames(&of.chunks));
+        let mut found = Vec::new();
         let zone = format!("zone {name}");
+        let by_type = self.types.iter().map(|of| frames(&of.chunks));
         let by_type = total(by_type, &zone, || "free pages".to_owned())?;
         let mixed = self.types.iter().filter_map(|of| of.mixed);
         total(mixed, &zone, || "mixed pageblocks".to_owned())?;
-        let at_least = self.types.iter().any(|of| of.at_least);
-        let differ = |one: u64, other: u64| one.abs_diff(other) > near;
-        let apart = |what: &str, n: u64, other: &str, m: u64| {
-            Err(contradiction(format!(
-                "zone {name}: {what} has {n} pages free, {other} {m}: that is more than 1 % of its \
-                 {managed} pages"
-            )))
-        };
-        if counted && differ(frames(&self.chunks), *free) {
-            return apart("buddyinfo", frames(&self.chunks), "zoneinfo", *free);
-        }
-        if !self.types.is_empty() && !at_least && differ(by_type, self.free()) {
-            return apart("pagetypeinfo", by_type, "buddyinfo", self.free());
-        }
-        let Some(block) = block else { return Ok(()) };
-        // Blocks without any memory are not counted, blocks in part without it are.
         let blocks = self.types.iter().map(|of| of.blocks);
         let blocks = total(blocks, &zone, || "pageblocks".to_owned())?;
-        let size = blocks.saturating_mul(block.frames());
-        let most = spanned.saturating_add(spanned / 10).saturating_add(2 * block.frames());
-        if size < managed - managed / 10 || size > most {
-            return Err(contradiction(format!(
-                "zone {name}: {blocks} pageblocks of order {} are {size} pages; zoneinfo has \
-                 {managed} managed and {spanned} spanned",
-                block.get()
-            )));
+        if !self.is_sized {
+            return Ok(found);
         }
-        Ok(())
+        let at_least = self.types.iter().any(|of| of.at_least);
+        let mut apart = |what: &str, n: u64, other: &str, m: u64| {
+            if n.abs_diff(m) > managed / APART {
+                found.push(format!(
+                    "zone {name}: {what} has {n} pages free, {other} {m}: that is more than 1 % of \
+                     its {managed} pages"
+                ));
+            }
+        };
+        if counted {
+            apart("buddyinfo", frames(&self.chunks), "zoneinfo", *free);
+        }
+        if !self.types.is_empty() && !at_least {
+            apart("pagetypeinfo", by_type, "buddyinfo", self.free());
+        }
+        if let Some(block) = block.filter(|_| !self.types.is_empty()) {
+            // Blocks without any memory are not counted, blocks in part without it are.
+            let size = blocks.saturating_mul(block.frames());
+            let most = spanned.saturating_add(spanned / 10).saturating_add(2 * block.frames());
+            if size < managed - managed / 10 || size > most {
+                found.push(format!(
+                    "zone {name}: {blocks} pageblocks of order {} are {size} pages; zoneinfo has \
+                     {managed} managed and {spanned} spanned",
+                    block.get()
+                ));
+            }
+        }
+        Ok(found)
     }
 }
 
-/// The types of one zone.
-fn types_of(types: &PageTypeInfo, zone: &Zone) -> Result<Vec<TypeState>, StateError> {
+/// The types of one zone; `None` where they are not in the file.
+fn types_of(types: &PageTypeInfo, zone: &Zone) -> Option<Vec<TypeState>> {
     let is = |node: u32, name: &str| node == zone.node && name == zone.name;
-    let blocks = types.blocks.iter().find(|of| is(of.node, &of.zone));
-    let blocks = blocks.ok_or_else(|| missing("pagetypeinfo", zone))?;
+    let blocks = types.blocks.iter().find(|of| is(of.node, &of.zone))?;
     let mixed = types.mixed.iter().find(|of| is(of.node, &of.zone));
     let state = |&(of, blocks): &(BlockType, u64)| {
         let free = types.free.iter().find(|f| is(f.node, &f.zone) && f.of == of);
@@ -336,11 +336,7 @@ fn types_of(types: &PageTypeInfo, zone: &Zone) -> Result<Vec<TypeState>, StateEr
             }),
         }
     };
-    Ok(blocks.blocks.iter().map(state).collect())
-}
-
-fn missing(file: &str, zone: &Zone) -> StateError {
-    contradiction(format!("{file} has no zone {} of node {}, zoneinfo has", zone.name, zone.node))
+    Some(blocks.blocks.iter().map(state).collect())
 }
 
 /// A count of a zone, and its name.

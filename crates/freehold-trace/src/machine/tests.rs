@@ -2,6 +2,17 @@
 
 use super::*;
 use crate::buddyinfo::{parse_buddyinfo, parse_pagetypeinfo};
+use crate::zoneinfo;
+
+/// Of these files, each where there is one.
+fn machine_of(
+    zones: Vec<Zone>,
+    buddies: Option<&[ZoneFree]>,
+    types: Option<&PageTypeInfo>,
+) -> Result<Machine, StateError> {
+    let (buddies, types) = (buddies.map(<[ZoneFree]>::to_vec), types.cloned());
+    Machine::new(Parts { zones: Some(zones), buddies, types, ..Parts::default() }, None)
+}
 
 /// A zone of so many pages, all of them present.
 fn zoneinfo_of(free: u64, pages: u64, more: &str) -> Vec<Zone> {
@@ -35,9 +46,8 @@ fn pages_of_64_kib_and_blocks_of_order_13() {
     let zero = "0 0 0 0 0 0 0 0 0 0 0 0 0 0";
     let buddies = parse_buddyinfo(&format!("Node 0, zone   Normal {chunks}\n")).unwrap();
     let types = pagetypeinfo_of(13, &[("Unmovable", 2, zero), ("Movable", 6, chunks)]);
-    let machine =
-        Machine::new(zoneinfo_of(28_721, 65536, ""), Some(&buddies), Some(&types), None).unwrap();
-    assert_eq!((machine.page_size.bytes, machine.page_size.told), (65536, Told::ByOrders));
+    let machine = machine_of(zoneinfo_of(28_721, 65536, ""), Some(&buddies), Some(&types)).unwrap();
+    assert_eq!((machine.page_size.bytes, machine.page_size.told), (65536, Told::Assumed));
     assert_eq!((machine.pageblock_order.get(), machine.max_order.get()), (13, 13));
     let zone = &machine.zones[0];
     assert_eq!((zone.free(), zone.held()), (28_721, 7));
@@ -48,10 +58,10 @@ fn pages_of_64_kib_and_blocks_of_order_13() {
         look.zones[0].orders[13].unusable_index,
         ((28_721.0 - 24_576.0) / 28_721.0f64 * 1e6).round() / 1e6
     );
-    assert_eq!((look.zones[0].above, look.total.free), (3, 28_721));
+    assert_eq!((look.zones[0].above, look.total.free), (Some(3), 28_721));
 
     // Without a pagetypeinfo the order of a block is that of such machines.
-    let machine = Machine::new(zoneinfo_of(28_721, 65536, ""), Some(&buddies), None, None).unwrap();
+    let machine = machine_of(zoneinfo_of(28_721, 65536, ""), Some(&buddies), None).unwrap();
     assert_eq!((machine.pageblock_order.get(), machine.pageblock_told), (13, false));
 }
 
@@ -67,19 +77,18 @@ fn cma_before_5_12_is_what_pagetypeinfo_counts() {
     );
     let free = 1 + 4 + 1024 + 2 + 3072;
     let zones = |cma: &str| zoneinfo_of(free, 16384, cma);
-    let machine =
-        Machine::new(zones("      nr_free_cma  3074\n"), None, Some(&types), None).unwrap();
+    let machine = machine_of(zones("      nr_free_cma  3074\n"), None, Some(&types)).unwrap();
     assert_eq!((machine.zones[0].info.cma, machine.zones[0].free()), (8 * 512, free));
     assert_eq!(Look::new(&machine).zones[0].cma_free, Some(3074));
     // What zoneinfo prints is taken where it prints it.
-    let machine = Machine::new(zones("        cma      4096\n"), None, Some(&types), None).unwrap();
+    let machine = machine_of(zones("        cma      4096\n"), None, Some(&types)).unwrap();
     assert_eq!(machine.zones[0].info.cma, 4096);
     // All of it in use is all of it in use, not a share of what is free.
     let full = pagetypeinfo_of(
         9,
         &[("Movable", 24, "1 0 0 0 0 0 0 0 0 0 4"), ("CMA", 8, "0 0 0 0 0 0 0 0 0 0 0")],
     );
-    let machine = Machine::new(zoneinfo_of(4097, 16384, ""), None, Some(&full), None).unwrap();
+    let machine = machine_of(zoneinfo_of(4097, 16384, ""), None, Some(&full)).unwrap();
     assert_eq!((machine.zones[0].info.cma, Look::new(&machine).zones[0].cma_free), (4096, Some(0)));
 }
 
@@ -97,7 +106,7 @@ fn types_of_kernels_before_4_4() {
         ],
     );
     assert!(types.numbers().unwrap().swaps());
-    let machine = Machine::new(zoneinfo_of(2053, 16384, ""), None, Some(&types), None).unwrap();
+    let machine = machine_of(zoneinfo_of(2053, 16384, ""), None, Some(&types)).unwrap();
     assert_eq!(machine.zones[0].types[3].of, BlockType::Reserve);
     assert_eq!(Look::new(&machine).zones[0].types[3].free, 2);
     let modern = pagetypeinfo_of(
@@ -108,7 +117,7 @@ fn types_of_kernels_before_4_4() {
 }
 
 #[test]
-fn files_that_are_not_of_one_machine_are_refused() {
+fn files_of_different_moments_are_shown_with_a_doubt() {
     let chunks = "0 0 0 0 0 0 0 0 0 0 10";
     let buddies = |text: &str| parse_buddyinfo(text).unwrap();
     let own = buddies(&format!("Node 0, zone   Normal {chunks}\n"));
@@ -118,42 +127,81 @@ fn files_that_are_not_of_one_machine_are_refused() {
             &[("Unmovable", 16, "0 0 0 0 0 0 0 0 0 0 0"), ("Movable", movable, chunks)],
         )
     };
-    let message = |free, pages, buddies: &[ZoneFree], types: Option<&PageTypeInfo>| {
-        Machine::new(zoneinfo_of(free, pages, ""), Some(buddies), types, None)
-            .unwrap_err()
-            .to_string()
+    let doubts = |free, buddies: &[ZoneFree], types: Option<&PageTypeInfo>| {
+        let machine = machine_of(zoneinfo_of(free, 32768, ""), Some(buddies), types).unwrap();
+        let doubts = Look::new(&machine).doubts;
+        assert_eq!(
+            machine.zones[0].doubts.is_empty() && machine.doubts.is_empty(),
+            doubts.is_empty()
+        );
+        doubts.join("; ")
     };
-    assert!(
-        Machine::new(zoneinfo_of(10_240, 32768, ""), Some(&own), Some(&types(9, 48)), None).is_ok()
-    );
-    // Copied a moment apart.
-    assert!(
-        Machine::new(zoneinfo_of(10_300, 32768, ""), Some(&own), Some(&types(9, 48)), None).is_ok()
-    );
+    assert_eq!(doubts(10_240, &own, Some(&types(9, 48))), "");
+    assert_eq!(doubts(10_300, &own, Some(&types(9, 48))), "", "copied a moment apart");
     assert_eq!(
-        message(20_480, 32768, &own, None),
+        doubts(20_480, &own, None),
         "zone Normal: buddyinfo has 10240 pages free, zoneinfo 20480: that is more than 1 % of its 32768 pages"
     );
     assert!(
-        message(10_240, 32768, &own, Some(&types(10, 48)))
+        doubts(10_240, &own, Some(&types(10, 48)))
             .starts_with("zone Normal: 64 pageblocks of order 10 are 65536 pages")
     );
-    assert!(
-        message(10_240, 32768, &own, Some(&types(9, 8))).starts_with("zone Normal: 24 pageblocks")
-    );
+    assert!(doubts(10_240, &own, Some(&types(9, 8))).starts_with("zone Normal: 24 pageblocks"));
     let other =
         buddies(&format!("Node 0, zone   Normal {chunks}\nNode 1, zone   Normal {chunks}\n"));
     assert_eq!(
-        message(10_240, 32768, &other, None),
+        doubts(10_240, &other, None),
         "buddyinfo has zone Normal of node 1, zoneinfo has not"
     );
     let other = buddies(&format!("Node 0, zone   Movable {chunks}\n"));
-    assert!(message(10_240, 32768, &other, None).starts_with("buddyinfo has zone Movable"));
+    assert!(doubts(10_240, &other, None).starts_with("buddyinfo has no zone Normal"));
     let short = buddies("Node 0, zone   Normal 0 0 0 0 0 0 0 0 40\n");
-    assert_eq!(
-        message(10_240, 32768, &short, Some(&types(9, 48))),
-        "buddyinfo has orders 0 to 8, pagetypeinfo 0 to 10"
-    );
+    let zones = zoneinfo_of(10_240, 32768, "");
+    let refused = machine_of(zones, Some(&short), Some(&types(9, 48))).unwrap_err();
+    assert_eq!(refused.to_string(), "buddyinfo has orders 0 to 8, pagetypeinfo 0 to 10");
+}
+
+#[test]
+fn chunks_alone_are_a_machine_of_unknown_size() {
+    let text =
+        "Node 0, zone  DMA32 1 0 0 0 0 0 0 0 0 0 2\nNode 0, zone Normal 0 3 0 0 0 0 0 0 0 0 0\n";
+    let parts = Parts::of_text("t", text).unwrap();
+    let look = Look::new(&Machine::new(parts, None).unwrap());
+    let zones: Vec<_> = look.zones.iter().map(|zone| (zone.zone.as_str(), zone.free)).collect();
+    assert_eq!(zones, [("DMA32", 2049), ("Normal", 6)]);
+    assert_eq!((look.total.managed, look.total.free, look.total.held), (None, 2055, None));
+    let zone = &look.zones[0];
+    assert_eq!((zone.managed, zone.watermarks, zone.above, zone.held), (None, None, None, None));
+    assert_eq!((zone.whole_free_blocks, look.page_size_told), (Some(4), false));
+}
+
+#[test]
+fn evidence_of_the_page_size_in_its_order() {
+    let parts = |about: &str, total: Option<u64>, said: Option<u64>| Parts {
+        zones: Some(zoneinfo_of(10, 16384, "")),
+        page_size: said.map(|bytes| PageSize { bytes, told: Told::Said }),
+        mem_total_kib: total,
+        about: about.to_owned(),
+        ..Parts::default()
+    };
+    let size = |parts, given| Machine::new(parts, given).unwrap().page_size;
+    let of = |bytes, told| PageSize { bytes, told };
+    let total = Some(16384 * 16);
+    assert_eq!(size(parts("x86_64", total, Some(65536)), Some(8192)), of(8192, Told::Given));
+    assert_eq!(size(parts("x86_64", total, Some(65536)), None), of(65536, Told::Said));
+    assert_eq!(size(parts("x86_64", total, None), None), of(16384, Told::ByMemTotal));
+    assert_eq!(size(parts("x86_64", None, None), None), of(4096, Told::ByArchitecture));
+    assert_eq!(size(parts("aarch64", None, None), None), of(4096, Told::Assumed));
+}
+
+#[test]
+fn more_free_than_present_as_dma_has_it_before_3_8() {
+    let text = "Node 0, zone      DMA\n  pages free     3960\n        min      7\n        low      \
+                8\n        high     10\n        spanned  3900\n        present  3900\n  start_pfn:  \
+                16\n";
+    let machine = Machine::new(Parts::of_text("t", text).unwrap(), None).unwrap();
+    assert_eq!(Look::new(&machine).zones[0].managed, Some(3960));
+    assert!(machine.zones[0].doubts.is_empty());
 }
 
 /// Counts that no memory has are said to be so, whichever sum they are too large for.
@@ -166,18 +214,15 @@ fn counts_too_large_to_be_added_up_are_a_contradiction() {
     let (huge, none) = (u64::MAX, "0 0 0 0 0 0 0 0 0 0 0");
     let free = format!("{huge} 0 0 0 0 0 0 0 0 0 0");
     let types = pagetypeinfo_of(9, &[("Unmovable", 4, &free), ("Movable", 28, &free)]);
-    refused(Machine::new(zoneinfo_of(0, 16384, ""), None, Some(&types), None), "chunks of order 0");
+    refused(machine_of(zoneinfo_of(0, 16384, ""), None, Some(&types)), "chunks of order 0");
     let types = pagetypeinfo_of(9, &[("Unmovable", huge, none), ("Movable", 28, none)]);
-    refused(Machine::new(zoneinfo_of(0, 16384, ""), None, Some(&types), None), "pageblocks");
+    refused(machine_of(zoneinfo_of(0, 16384, ""), None, Some(&types)), "pageblocks");
     let mut types = pagetypeinfo_of(9, &[("Unmovable", 4, none), ("Movable", 28, none)]);
     let mixed = |(of, _): &(BlockType, u64)| (*of, huge);
     types.mixed = vec![types.blocks[0].clone()];
     types.mixed[0].blocks = types.mixed[0].blocks.iter().map(mixed).collect();
-    refused(Machine::new(zoneinfo_of(0, 16384, ""), None, Some(&types), None), "mixed pageblocks");
-    let types = pagetypeinfo_of(9, &[("Unmovable", 4, none), ("Movable", 28, none)]);
-    let zones = zoneinfo_of(0, huge, "");
-    refused(Machine::new(zones, None, Some(&types), None), "32 pageblocks");
+    refused(machine_of(zoneinfo_of(0, 16384, ""), None, Some(&types)), "mixed pageblocks");
     let mut zones = zoneinfo_of(0, huge, "");
     zones.push(Zone { node: 1, ..zones[0].clone() });
-    refused(Machine::new(zones, None, None, None), "managed pages");
+    refused(machine_of(zones, None, None), "managed pages");
 }

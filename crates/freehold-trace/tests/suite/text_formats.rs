@@ -277,6 +277,20 @@ fn what_is_no_trace_says_what_it_is() {
     assert!(looks(b"{\"a\": 1}").contains("JSON"));
     assert!(looks(&[0u8; 5000]).contains("binary"));
     assert!(looks(b"Dear diary,\nnothing happened\n").contains("Dear diary"));
+    for (bytes, what) in [
+        (&b"# tracer: function_graph\n#\n 0) | f() {\n"[..], "function_graph"),
+        (b"# event histogram\n#\n{ order: 0 } hitcount: 7\n", "hist"),
+        (b"TRACE:\nx\x9c\x01\x02", "atrace"),
+        (b"{\"traceEvents\":[{\"ph\":\"X\"}]}\n", "Chrome"),
+        (b"[{\"name\":\"a\",\"ph\":\"B\"}]\n", "Chrome"),
+        (b"\x0a\x03\x08\x01\x10\x0a\x02\x08\x01", "Perfetto"),
+        (b"1.000 t/5 kmem:mm_page_alloc(pfn: 17, gfp_flags: 1)\n", "perf trace"),
+        (b"# tracer: nop\n#\n# latency: 0 us\n", "latency"),
+        (b"a.dat:  cpus=8\n", "several files"),
+    ] {
+        let said = error(bytes).to_string();
+        assert!(said.contains(what) && said.contains("hint: "), "{said}");
+    }
     assert!(looks(&gzip(b"PAR1....")).contains("gzip data with a Parquet file inside"));
     assert!(looks(&zstd(b"Dear diary\n")).contains("zstd data with text"));
     assert!(
@@ -311,12 +325,83 @@ fn nothing_to_replay_is_an_error() {
 fn files_that_cannot_be_opened() {
     let scratch = Scratch::new();
     let missing = scratch.dir.path().join("missing");
-    for path in [missing.as_path(), scratch.dir.path()] {
-        match read_all(path, STRICT) {
-            Err(TraceError::Io { path: named, .. }) => assert_eq!(named, path),
-            other => panic!("{other:?}"),
-        }
+    match read_all(&missing, STRICT) {
+        Err(TraceError::Io { path: named, .. }) => assert_eq!(named, missing),
+        other => panic!("{other:?}"),
     }
+    let said = || read_all(scratch.dir.path(), STRICT).err().unwrap().to_string();
+    assert!(said().contains("it is a directory\nhint: name a file in it"), "{}", said());
+    scratch.file("metadata", b"/* CTF 1.8 */\n");
+    assert!(said().contains("CTF trace") && said().contains("babeltrace2"), "{}", said());
+}
+
+/// Formats of other tools that hold an allocation and its free.
+#[test]
+fn what_other_tools_print_is_read() {
+    let fields = "pfn=0x110000 order=0 migratetype=1 gfp_flags=GFP_HIGHUSER_MOVABLE";
+    let lttng = "[10:11:12.1] (+?.?) h kmem_mm_page_alloc: { cpu_id = 1 }, { pfn = 1114112, order = 0, \
+                 gfp_flags = 1051850, migratetype = 1 }\n[10:11:12.2] (+0.1) h kmem_mm_page_free: { \
+                 cpu_id = 1 }, { pfn = 1114112, order = 0 }\n";
+    let line =
+        |time: &str, event: &str, more: &str| format!("t-5 [001] .... {time}: {event}: {more}\n");
+    let both = line("1.000001", "mm_page_alloc", fields)
+        + &line("1.000002", "mm_page_free", "pfn=0x110000 order=0");
+    let page = format!("<html>\n<script class=\"trace-data\">\n{both}</script></html>\n");
+    let sample = |ns: u64, event: &str, more: &str| {
+        format!(
+            "{{ \"timestamp\": {ns}, \"tid\": 5, \"cpu\": 1, \"event\": \"kmem:{event}\", \
+             \"pfn\": \"0x110000\", \"order\": \"0x0\"{more} }},\n"
+        )
+    };
+    let request = ", \"migratetype\": \"0x1\", \"gfp_flags\": \"0x100cca\"";
+    let json = "{ \"linux-perf-json-version\": 1,\n\"samples\": [\n".to_owned()
+        + &sample(1000, "mm_page_alloc", request)
+        + &sample(2000, "mm_page_free", "")
+        + "]}\n";
+    let dump = format!(
+        "[ 9.1] Dumping ftrace buffer:\n[ 9.2]  t-5  1d..2. 1000us : mm_page_alloc: {fields}\n[ 9.3] \
+         t-5  1d..2. 2000us : mm_page_free: pfn=0x110000 order=0\n"
+    );
+    let scratch = Scratch::new();
+    let options = OpenOptions { kernel: Some(Kernel::OWN), ..STRICT };
+    for (name, text) in
+        [("lttng", lttng), ("page", &page[..]), ("json", &json[..]), ("dump", &dump[..])]
+    {
+        let (events, _) = read_all(&scratch.file(name, text.as_bytes()), options).expect(name);
+        assert_eq!(events.len(), 2, "{name}");
+        let pfn = freehold::Pfn::new(0x11_0000);
+        let alloc = EventKind::Alloc {
+            pfn: Some(pfn),
+            order: freehold::Order::ZERO,
+            migratetype: 1,
+            gfp_flags: 0x10_0cca,
+        };
+        assert_eq!((events[0].kind, events[0].cpu.get()), (alloc, 1), "{name}");
+        let free = EventKind::Free { pfn, order: freehold::Order::ZERO };
+        assert_eq!(events[1].kind, free, "{name}");
+        assert!(events[1].ts_ns > events[0].ts_ns, "{name}");
+    }
+}
+
+/// A bit that a kernel has no name for, beside names: no kernel is needed to read the line.
+#[test]
+fn a_bit_without_a_name_beside_names_is_kept() {
+    let line = |flags: &str| {
+        format!(
+            "# tracer: nop\n t-1 [000] .... 1.0: mm_page_alloc: pfn=0x10 order=0 migratetype=0 \
+                 gfp_flags={flags}\n"
+        )
+    };
+    let scratch = Scratch::new();
+    let options = OpenOptions { kernel: None, ..STRICT };
+    let read = |flags: &str| read_all(&scratch.file("t", line(flags).as_bytes()), options);
+    let (events, _) = read("GFP_KERNEL|0x80000000").unwrap();
+    let EventKind::Alloc { gfp_flags, .. } = events[0].kind else { panic!("{events:?}") };
+    assert_eq!(gfp_flags, 0xcc0 | 1 << 31);
+    let (events, _) = read("GFP_KERNEL|0x8").unwrap();
+    let EventKind::Alloc { gfp_flags, .. } = events[0].kind else { panic!("{events:?}") };
+    assert_eq!(gfp_flags, 0xcc0, "not what another kernel calls movable");
+    assert!(read("0x80000cc0").is_err(), "nothing says whose number it is");
 }
 
 #[test]

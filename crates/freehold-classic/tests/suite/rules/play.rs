@@ -15,7 +15,7 @@
 //!   split a ORDER | get a | keep a into=+b
 //!   contig 0+512 [into=a] [moving|freeing] [stays=a] | isolate 0+512 | unisolate 0+512
 //!   pin N                                takes the first frame of each of the first N blocks
-//!   forget | prefill CPU ORDER TYPE N    the end of a set-up; a list filled from the zone
+//!   forget                               the end of a set-up
 //!   drain | tick CPU | far CPU | faraway CPU | dead CPU | online CPU | off | on | reclaim | normal
 //!   count                                counts begin here
 //!   is WHAT=VALUE ... | note NAME WHAT   see `ask.rs`; a value for later checks
@@ -386,11 +386,6 @@ impl Player {
         match verb {
             "count" => classic.reset_stats(),
             "forget" => classic.forget_setup(),
-            "prefill" => {
-                let (of_order, chunks) = (number(words.plain(1)) as u8, number(words.plain(3)));
-                let kind = kind(words.plain(2));
-                classic.prefill(0, of(), kind, order(of_order), chunks as u32);
-            }
             "drain" => classic.drain_all(),
             "tick" => classic.tick(of()),
             "far" => classic.tick_remote_node(of()),

@@ -3,9 +3,9 @@
 //! An engine is filled through the calls that every engine has. All memory is allocated in chunks
 //! of the largest order, by type, so that pageblocks get the recorded types; each chunk is split
 //! where the layout says so, and what is to be free is freed, each region by another CPU in turn,
-//! so that no CPU is the owner of it all; then everything that CPUs hold is drained. So every
-//! engine begins with the same zone and with CPUs that hold nothing. What the recorded CPUs held is
-//! free memory too: it is added to the largest free chunks.
+//! so that no CPU is the owner of it all; then everything that CPUs hold is drained. What the
+//! recorded CPUs' lists held stays allocated until then, and is handed to the engine as it starts:
+//! one with lists puts it there, another has it free in the zone, where it lay.
 //!
 //! Where the machine has CMA, its regions are a fourth kind, spread among the movable ones. No call
 //! names frames, so movable chunks are allocated until all memory is in use; which of them are CMA,
@@ -17,7 +17,7 @@
 
 use freehold::{AllocFlags, CpuId, Migratetype, Order, Pfn};
 
-use super::{LARGEST, Layout, Piece};
+use super::{Holds, LARGEST, Layout, Lists, Piece};
 use crate::engine::{Engine, Request};
 
 impl Layout {
@@ -34,19 +34,25 @@ impl Layout {
             }
             for piece in &pieces {
                 let (pfn, order) = (Pfn::new(head.get() + u64::from(piece.start)), piece.order());
-                if piece.free {
-                    engine
+                match piece.holds {
+                    Holds::Free => engine
                         .free(cpu, pfn, order)
-                        .map_err(|error| format!("freeing {order} at {pfn}: {error}"))?;
-                } else if region.is_movable() {
-                    in_use.movable[order.index()].push(pfn.get());
-                } else {
-                    in_use.other.push((pfn, order));
+                        .map_err(|error| format!("freeing {order} at {pfn}: {error}"))?,
+                    Holds::Listed => {
+                        let of = if region.is_movable() { 1 } else { region.migratetype.index() };
+                        in_use.listed[order.index()][of].push(pfn);
+                    }
+                    Holds::ToFree => in_use.cut[order.index()].push(pfn.get()),
+                    Holds::Used => {
+                        let kind = usize::from(!region.is_movable());
+                        in_use.chunks[kind][order.index()].push(pfn.get());
+                    }
                 }
             }
         }
+        in_use.lists.clone_from(&self.lists);
         // Pieces are taken from the back: the first region first.
-        in_use.movable.iter_mut().for_each(|chunks| chunks.reverse());
+        in_use.chunks.iter_mut().flatten().for_each(|chunks| chunks.reverse());
         Ok(in_use)
     }
 
@@ -187,15 +193,47 @@ fn split(
 /// What is in use in a filled engine, and the pieces of it that the trace will free.
 #[derive(Clone, Debug, Default)]
 pub struct InUse {
-    /// Movable chunks by order.
-    movable: [Vec<u64>; LARGEST + 1],
-    /// Chunks of other types.
-    other: Vec<(Pfn, Order)>,
-    /// By order: what is left of a larger chunk that was split into chunks of that order.
+    /// Movable chunks by order, and those of other types.
+    chunks: [[Vec<u64>; LARGEST + 1]; 2],
+    /// By order: what is kept for requests of it, and what is left of a larger chunk that was split
+    /// for them.
     cut: [Vec<u64>; LARGEST + 1],
+    /// What is for CPUs' lists, by order and type, and which CPU has how much of it.
+    listed: [[Vec<Pfn>; 3]; LARGEST + 1],
+    lists: Lists,
+}
+
+/// A chunk that lay on the list of a CPU.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Listed {
+    pub cpu: CpuId,
+    pub pfn: Pfn,
+    pub order: Order,
 }
 
 impl InUse {
+    /// What CPUs' lists held, the coldest first; those of CPUs beyond `cpus` are folded onto these.
+    pub fn take_listed(&mut self, cpus: u16) -> Vec<Listed> {
+        let mut taken = Vec::new();
+        for (cpu, list) in std::mem::take(&mut self.lists).into_iter().rev() {
+            let cpu = CpuId::new(cpu.get() % cpus.max(1));
+            let (order, of) = (list.order.index(), list.migratetype.index().min(2));
+            for _ in 0..list.chunks {
+                if let Some(pfn) = self.listed[order][of].pop() {
+                    taken.push(Listed { cpu, pfn, order: list.order });
+                    continue;
+                }
+                // There was no place for so large a chunk, or none among its type.
+                let [singles, ..] = &mut self.listed;
+                for _ in 0..list.order.frames() {
+                    let pfn = [of, 1, 2, 0].into_iter().find_map(|of| singles[of].pop());
+                    taken.extend(pfn.map(|pfn| Listed { cpu, pfn, order: Order::ZERO }));
+                }
+            }
+        }
+        taken
+    }
+
     /// A chunk that is in use and will be freed. Those taken one after another are neighbours, as
     /// far as can be.
     pub fn take(&mut self, engine: &dyn Engine, order: Order) -> Option<Pfn> {
@@ -206,8 +244,12 @@ impl InUse {
         if let Some(pfn) = self.cut[at].pop() {
             return Some(Pfn::new(pfn));
         }
-        let from = (at..=LARGEST).rev().find(|&from| !self.movable[from].is_empty())?;
-        let head = self.movable[from].pop()?;
+        // Movable chunks as long as there are any; a huge page is nothing but movable.
+        let kinds = if order < Order::PAGEBLOCK { 2 } else { 1 };
+        let mut places =
+            (0..kinds).flat_map(|kind| (at..=LARGEST).rev().map(move |from| (kind, from)));
+        let (kind, from) = places.find(|&(kind, from)| !self.chunks[kind][from].is_empty())?;
+        let head = self.chunks[kind][from].pop()?;
         if from > at {
             engine.split(Pfn::new(head), Order::new(from as u8)?, order).ok()?;
         }
@@ -218,11 +260,12 @@ impl InUse {
 
     /// Everything that is in use.
     pub fn into_chunks(self) -> impl Iterator<Item = (Pfn, Order)> {
-        let by_order =
-            self.movable.into_iter().zip(self.cut).enumerate().flat_map(|(order, (whole, cut))| {
+        let [movable, other] = self.chunks;
+        [other, movable, self.cut].into_iter().flat_map(|chunks| {
+            chunks.into_iter().enumerate().flat_map(|(order, chunks)| {
                 let order = Order::new(order as u8).unwrap_or(Order::ZERO);
-                whole.into_iter().chain(cut).map(move |pfn| (Pfn::new(pfn), order))
-            });
-        self.other.into_iter().chain(by_order)
+                chunks.into_iter().map(move |pfn| (Pfn::new(pfn), order))
+            })
+        })
     }
 }

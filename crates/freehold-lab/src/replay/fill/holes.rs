@@ -2,65 +2,115 @@
 
 use std::collections::VecDeque;
 
-use super::{LARGEST, Piece, REGION};
+use super::{Holds, LARGEST, Piece, REGION};
 use freehold::Order;
 
 /// A part of a region that has no contents yet.
 #[derive(Clone, Copy)]
-pub(super) struct Hole {
-    pub(super) start: u16,
-    pub(super) order: u8,
+struct Hole {
+    start: u16,
+    order: u8,
     /// Its buddy is a free chunk, so that it cannot become one itself.
     beside_free: bool,
 }
 
 impl Hole {
-    pub(super) const fn whole() -> Self {
+    const fn whole() -> Self {
         // The largest order has no buddy.
         Self { start: 0, order: Order::LINUX_MAX.get(), beside_free: false }
     }
 }
 
-/// Places free chunks into holes, the largest first, each in the region after the last one; frames
-/// that found no place.
-///
-/// `halving`: a chunk without a place is two of the order below. CMA makes two kinds of memory of
-/// one, each with fewer regions to choose from, and the frames that are free are to be as many as
-/// without it.
-pub(super) fn spread(
-    mut chunks: [u64; LARGEST + 1],
-    halving: bool,
-    holes: &mut [Vec<Hole>],
-    placed: &mut [Vec<Piece>],
-) -> u64 {
-    // No hole is a region that may be free as a whole.
-    let mut left_out = if halving { 0 } else { chunks[LARGEST] * REGION };
-    if halving {
-        chunks[LARGEST - 1] += 2 * chunks[LARGEST];
+/// Regions of one type: what has a place in each, and where there is room.
+#[derive(Default)]
+pub(super) struct Places {
+    holes: Vec<Vec<Hole>>,
+    placed: Vec<Vec<Piece>>,
+}
+
+/// Frames that found no place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Homeless {
+    pub(super) free: u64,
+    pub(super) listed: u64,
+}
+
+/// How a hole for a chunk is found.
+type Pick = fn(&[Hole], u8) -> Option<usize>;
+
+impl Places {
+    /// So many regions with nothing in them.
+    pub(super) fn new(regions: usize) -> Self {
+        Self { holes: vec![vec![Hole::whole()]; regions], placed: vec![Vec::new(); regions] }
     }
-    for order in (0..LARGEST as u8).rev() {
-        // Regions that have room for this order, in turn.
-        let mut turn: VecDeque<usize> = (0..holes.len()).collect();
-        for left in (0..chunks[usize::from(order)]).rev() {
-            let found = loop {
-                let Some(&region) = turn.front() else { break None };
-                match best(&holes[region], order) {
-                    Some(hole) => break Some((region, hole)),
-                    None => turn.pop_front(),
-                };
-            };
-            let Some((region, hole)) = found else {
-                match chunks.get_mut(usize::from(order).wrapping_sub(1)).filter(|_| halving) {
-                    Some(smaller) => *smaller += 2 * (left + 1),
-                    None => left_out += (left + 1) << order,
-                }
-                break;
+
+    /// Places free chunks, those of CPUs' lists and those that will be freed, the largest first.
+    ///
+    /// `halving`: a free chunk without a place is two of the order below. CMA makes two kinds of
+    /// memory of one, each with fewer regions to choose from, and the frames that are free are to
+    /// be as many as without it. A listed chunk without a place is so many single frames.
+    pub(super) fn spread(
+        &mut self,
+        mut free: [u64; LARGEST + 1],
+        mut listed: [u64; LARGEST + 1],
+        to_free: [u64; LARGEST + 1],
+        halving: bool,
+    ) -> Homeless {
+        // No hole is a region that may be free as a whole.
+        let mut left_out = if halving { 0 } else { free[LARGEST] * REGION };
+        if halving {
+            free[LARGEST - 1] += 2 * free[LARGEST];
+        }
+        for order in (0..LARGEST as u8).rev() {
+            let at = usize::from(order);
+            let left = self.put(order, free[at], Holds::Free, best);
+            match free.get_mut(at.wrapping_sub(1)).filter(|_| halving) {
+                Some(smaller) => *smaller += 2 * left,
+                None => left_out += left << order,
+            }
+            let left = self.put_listed(order, std::mem::take(&mut listed[at]));
+            listed[0] += left << order;
+            self.put(order, to_free[at], Holds::ToFree, any);
+        }
+        Homeless { free: left_out, listed: listed[0] }
+    }
+
+    /// Places chunks of CPUs' lists: first where the buddy is neither free nor listed, then
+    /// anywhere; how many found no place.
+    pub(super) fn put_listed(&mut self, order: u8, chunks: u64) -> u64 {
+        let left = self.put(order, chunks, Holds::Listed, best);
+        self.put(order, left, Holds::Listed, any)
+    }
+
+    /// Places chunks, each in the region after the last one that has room; how many found no place.
+    fn put(&mut self, order: u8, chunks: u64, holds: Holds, pick: Pick) -> u64 {
+        let mut left = chunks;
+        let mut turn: VecDeque<usize> = (0..self.holes.len()).collect();
+        while let Some(&region) = turn.front().filter(|_| left > 0) {
+            let holes = &mut self.holes[region];
+            let Some(hole) = pick(holes, order) else {
+                turn.pop_front();
+                continue;
             };
             turn.rotate_left(1);
-            placed[region].push(split(&mut holes[region], hole, order));
+            self.placed[region].push(split(holes, hole, order, holds));
+            left -= 1;
         }
+        left
     }
-    left_out
+
+    /// The pieces of each region; what has no contents is in use.
+    pub(super) fn into_pieces(self) -> impl Iterator<Item = Vec<Piece>> {
+        self.placed.into_iter().zip(self.holes).map(|(mut pieces, holes)| {
+            pieces.extend(holes.iter().map(|hole| Piece {
+                start: hole.start,
+                order: hole.order,
+                holds: Holds::Used,
+            }));
+            pieces.sort_unstable_by_key(|piece| piece.start);
+            pieces
+        })
+    }
 }
 
 /// The smallest hole in which a free chunk of `order` has a buddy that is not free.
@@ -71,8 +121,14 @@ fn best(holes: &[Hole], order: u8) -> Option<usize> {
         .min_by_key(|&at| (holes[at].order, holes[at].start))
 }
 
-/// Makes the beginning of a hole a free chunk; what is left of it stays holes.
-fn split(holes: &mut Vec<Hole>, at: usize, order: u8) -> Piece {
+/// The smallest hole that is large enough.
+fn any(holes: &[Hole], order: u8) -> Option<usize> {
+    let large = (0..holes.len()).filter(|&at| holes[at].order >= order);
+    large.min_by_key(|&at| (holes[at].order, holes[at].start))
+}
+
+/// Gives the beginning of a hole contents; what is left of it stays holes.
+fn split(holes: &mut Vec<Hole>, at: usize, order: u8, holds: Holds) -> Piece {
     let hole = holes.swap_remove(at);
     if hole.order == order {
         // Its buddy was a hole with smaller chunks in it, or is one still: it may no longer become
@@ -91,5 +147,5 @@ fn split(holes: &mut Vec<Hole>, at: usize, order: u8) -> Piece {
             beside_free: half == order,
         });
     }
-    Piece { start: hole.start, order, free: true }
+    Piece { start: hole.start, order, holds }
 }

@@ -15,14 +15,19 @@
 //!   in small pieces stays in small pieces until something around it is freed.
 //! * Small chunks are spread evenly over the regions of their type that are not wholly free. Where
 //!   a kernel's history put them, nobody recorded.
+//! * What CPUs' lists held is no free chunk of the zone. It has places among the memory in use,
+//!   spread in the same way, of which no two are buddies as far as can be: on a list nothing merges.
 
 mod apply;
 mod holes;
 
-use freehold::{FrameRange, Migratetype, Order};
+use freehold::{CpuId, FrameRange, Migratetype, Order};
 
-pub use apply::InUse;
-use holes::{Hole, spread};
+use super::mapper::Injection;
+use crate::engines::{ListFill, RecordedZone};
+
+pub use apply::{InUse, Listed};
+use holes::Places;
 
 /// The largest order: that of a region.
 const LARGEST: usize = Order::LINUX_MAX.index();
@@ -37,8 +42,6 @@ pub struct Contents {
     pub free: FreeChunks,
     /// Pageblocks by type.
     pub blocks: [u64; 3],
-    /// Frames that CPUs held.
-    pub held: u64,
     /// CMA: whole chunks of the largest order.
     pub cma: Option<FrameRange>,
     /// Free chunks of it.
@@ -72,7 +75,33 @@ pub struct Layout {
     regions: Vec<Region>,
     left_out: u64,
     cma: Option<FrameRange>,
+    lists: Lists,
 }
+
+/// What has a place beside the zone's free chunks.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Beside {
+    pub lists: Lists,
+    /// Chunks by order that are in use and that the trace frees: a huge page in use is one piece.
+    pub to_free: [u64; LARGEST + 1],
+}
+
+impl Beside {
+    /// These lists, and what a trace frees without having allocated it.
+    pub fn new(lists: Lists, warm: &[Injection]) -> Self {
+        let mut to_free = [0; LARGEST + 1];
+        for order in warm.iter().map(|of| of.order.index()).filter(|order| *order > 0) {
+            to_free.get_mut(order).into_iter().for_each(|n| *n += 1);
+        }
+        Self { lists, to_free }
+    }
+}
+
+/// What the lists of CPUs hold when a recording begins.
+pub type Lists = Vec<(CpuId, ListFill)>;
+
+/// Chunks by order and by type of the list.
+type ListTable = [[u64; 3]; LARGEST + 1];
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Region {
@@ -85,57 +114,84 @@ struct Region {
 struct Piece {
     start: u16,
     order: u8,
-    free: bool,
+    holds: Holds,
+}
+
+/// What a piece of memory is at the beginning.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Holds {
+    /// Free in the zone.
+    Free,
+    /// On the list of a CPU.
+    Listed,
+    /// In use, and the trace frees it as one chunk.
+    ToFree,
+    /// In use.
+    Used,
 }
 
 impl Layout {
-    /// Finds a place for all of `contents` in a zone of `frames`, whole regions.
+    /// Finds a place for all of `contents` and for what is beside it in a zone of `frames`, whole
+    /// regions.
     ///
     /// Where the blocks of a type have no room for a chunk beside the others, and that is more than
     /// a hundredth of what is free, such chunks are put in as halves: how much is free counts more
     /// than in how many pieces.
-    pub fn new(contents: &Contents, frames: u64) -> Self {
-        let whole = Self::with(contents, frames, contents.cma.is_some());
+    pub fn new(contents: &Contents, beside: &Beside, frames: u64) -> Self {
+        let whole = Self::with(contents, beside, frames, contents.cma.is_some());
         if whole.left_out <= whole.free_frames() / 100 {
             return whole;
         }
-        let halved = Self::with(contents, frames, true);
-        if halved.left_out < whole.left_out { halved } else { whole }
+        // What is free counts more than in which pieces the rest is in use, too.
+        let bare = Beside { lists: beside.lists.clone(), ..Beside::default() };
+        let others = [beside, &bare].map(|beside| Self::with(contents, beside, frames, true));
+        [whole].into_iter().chain(others).min_by_key(|layout| layout.left_out).unwrap_or_default()
     }
 
-    /// `halving`: see [`spread`].
-    fn with(contents: &Contents, frames: u64, halving: bool) -> Self {
+    /// `halving`: see [`Places::spread`].
+    fn with(contents: &Contents, beside: &Beside, frames: u64, halving: bool) -> Self {
+        let lists = &beside.lists;
         let regions = frames / REGION;
-        let (mut free, mut free_cma) = (contents.free, contents.free_cma);
-        let mut layout = Self { cma: contents.cma, ..Self::default() };
+        let mut layout = Self { cma: contents.cma, lists: lists.clone(), ..Self::default() };
         let cma = contents.cma.map_or(0, |range| range.len() / REGION);
         let shares = shares(contents.blocks, cma, regions);
         // What CPUs held lies in CMA as much as in the rest of what is movable.
         let [(_, movable), (_, cma), ..] = shares;
-        let held = contents.held / REGION;
-        let held_cma = held * cma / (movable + cma).max(1);
-        free[Migratetype::Movable.index()][LARGEST] += held - held_cma;
-        free_cma[LARGEST] += held_cma;
-        for (migratetype, count) in shares.into_iter().rev() {
-            let chunks =
-                if migratetype == Migratetype::Cma { free_cma } else { free[migratetype.index()] };
-            let whole = chunks[LARGEST].min(count);
-            let mut rest: Vec<Vec<Hole>> = (whole..count).map(|_| vec![Hole::whole()]).collect();
-            let mut placed: Vec<Vec<Piece>> = vec![Vec::new(); rest.len()];
-            let mut chunks = chunks;
-            chunks[LARGEST] -= whole;
-            layout.left_out += spread(chunks, halving, &mut rest, &mut placed);
-            let used = placed.into_iter().zip(rest).map(|(mut pieces, holes)| {
-                pieces.extend(holes.iter().map(|hole| Piece {
-                    start: hole.start,
-                    order: hole.order,
-                    free: false,
-                }));
-                pieces.sort_unstable_by_key(|piece| piece.start);
-                Region { migratetype, pieces }
-            });
-            let whole =
-                (0..whole).map(|_| Region { migratetype, pieces: vec![Piece::region(true)] });
+        let table = table(lists);
+        let of_cma = |chunks: u64| chunks * cma / (movable + cma).max(1);
+        let part = |of: [u64; LARGEST + 1], is_cma: bool| {
+            of.map(|chunks| if is_cma { of_cma(chunks) } else { chunks - of_cma(chunks) })
+        };
+        let movable_lists = table.map(|of| of[1]);
+        let mut homeless = 0;
+        let mut kinds = shares.map(|(migratetype, count)| {
+            let is_cma = migratetype == Migratetype::Cma;
+            let (mut free, listed, to_free) = match migratetype {
+                Migratetype::Cma | Migratetype::Movable => (
+                    if is_cma { contents.free_cma } else { contents.free[1] },
+                    part(movable_lists, is_cma),
+                    part(beside.to_free, is_cma),
+                ),
+                other => {
+                    let of = other.index();
+                    (contents.free[of], table.map(|list| list[of]), [0; LARGEST + 1])
+                }
+            };
+            let whole = free[LARGEST].min(count);
+            free[LARGEST] -= whole;
+            let mut places = Places::new((count - whole) as usize);
+            let left = places.spread(free, listed, to_free, halving);
+            layout.left_out += left.free;
+            homeless += left.listed;
+            (migratetype, places, whole)
+        });
+        // A list's type is that of the request, not of the block.
+        for (_, places, _) in &mut kinds {
+            homeless = places.put_listed(0, homeless);
+        }
+        for (migratetype, places, whole) in kinds.into_iter().rev() {
+            let used = places.into_pieces().map(|pieces| Region { migratetype, pieces });
+            let whole = (0..whole).map(|_| Region { migratetype, pieces: vec![Piece::region()] });
             layout.regions.extend(used.chain(whole));
         }
         layout.mix_cma_in();
@@ -165,9 +221,19 @@ impl Layout {
     pub fn cma_used(&self) -> u64 {
         let cma = self.regions.iter().filter(|region| region.migratetype == Migratetype::Cma);
         cma.flat_map(|region| &region.pieces)
-            .filter(|piece| !piece.free)
+            .filter(|piece| matches!(piece.holds, Holds::Used | Holds::ToFree))
             .map(|piece| 1 << piece.order)
             .sum()
+    }
+
+    /// Frames that CPUs' lists begin with.
+    pub fn listed_frames(&self) -> u64 {
+        self.frames_that(Holds::Listed)
+    }
+
+    /// Frames that were recorded on CPUs' lists.
+    pub fn recorded_on_lists(&self) -> u64 {
+        frames_of_lists(&self.lists)
     }
 
     /// Frames of the regions of one type.
@@ -176,9 +242,14 @@ impl Layout {
         self.regions.iter().filter(of).count() as u64 * REGION
     }
 
+    /// Frames free in the zone, those on CPUs' lists apart.
     pub fn free_frames(&self) -> u64 {
+        self.frames_that(Holds::Free)
+    }
+
+    fn frames_that(&self, holds: Holds) -> u64 {
         let pieces = self.regions.iter().flat_map(|region| &region.pieces);
-        pieces.filter(|piece| piece.free).map(|piece| 1 << piece.order).sum()
+        pieces.filter(|piece| piece.holds == holds).map(|piece| 1 << piece.order).sum()
     }
 
     /// Frames recorded as free for which there was no place: their pageblocks were fewer than they
@@ -190,7 +261,9 @@ impl Layout {
     pub fn free_chunks(&self) -> [u64; LARGEST + 1] {
         let mut chunks = [0; LARGEST + 1];
         let pieces = self.regions.iter().flat_map(|region| &region.pieces);
-        pieces.filter(|piece| piece.free).for_each(|piece| chunks[usize::from(piece.order)] += 1);
+        pieces
+            .filter(|piece| piece.holds == Holds::Free)
+            .for_each(|piece| chunks[usize::from(piece.order)] += 1);
         chunks
     }
 }
@@ -203,13 +276,37 @@ impl Region {
 }
 
 impl Piece {
-    const fn region(free: bool) -> Self {
-        Self { start: 0, order: Order::LINUX_MAX.get(), free }
+    /// A region that is free as a whole.
+    const fn region() -> Self {
+        Self { start: 0, order: Order::LINUX_MAX.get(), holds: Holds::Free }
     }
 
     fn order(self) -> Order {
         Order::new(self.order).unwrap_or(Order::ZERO)
     }
+}
+
+/// What CPUs' lists held by zoneinfo, which counts frames: all of it movable single frames, of
+/// which most lists consist.
+pub fn assumed_lists(zone: &RecordedZone) -> Lists {
+    let single =
+        |chunks| ListFill { order: Order::ZERO, migratetype: Migratetype::Movable, chunks };
+    let sets = zone.info.pagesets.iter().filter(|set| set.count > 0);
+    sets.map(|set| (set.cpu, single(set.count))).collect()
+}
+
+fn frames_of_lists(lists: &Lists) -> u64 {
+    lists.iter().fold(0, |all, (_, list)| all.saturating_add(list.chunks << list.order.get()))
+}
+
+fn table(lists: &Lists) -> ListTable {
+    let mut table = ListTable::default();
+    for (_, list) in lists {
+        if let Some(of) = table[list.order.index()].get_mut(list.migratetype.index()) {
+            *of += list.chunks;
+        }
+    }
+    table
 }
 
 /// Regions of each type, in proportion to its pageblocks, and those of CMA; the rest is movable.
@@ -240,7 +337,7 @@ mod tests {
             let mut free: Vec<(u16, u8)> = region
                 .pieces
                 .iter()
-                .filter(|piece| piece.free)
+                .filter(|piece| piece.holds == Holds::Free)
                 .map(|piece| (piece.start, piece.order))
                 .collect();
             while let Some(at) = (0..free.len()).find(|&at| {
@@ -258,17 +355,28 @@ mod tests {
         chunks
     }
 
+    /// Lists of one CPU: orders, types and chunks.
+    fn lists(of: &[(u8, usize, u64)]) -> Beside {
+        let list = |&(order, of, chunks): &(u8, usize, u64)| ListFill {
+            order: Order::new(order).unwrap(),
+            migratetype: Migratetype::PCP[of],
+            chunks,
+        };
+        let lists = of.iter().map(|of| (CpuId::new(0), list(of))).collect();
+        Beside { lists, ..Beside::default() }
+    }
+
     #[test]
     fn every_recorded_chunk_has_a_place_and_none_can_merge() {
-        let mut contents = Contents { blocks: [566, 4130, 424], held: 8000, ..Contents::default() };
+        let mut contents = Contents { blocks: [566, 4130, 424], ..Contents::default() };
         contents.free[0] = [1, 1, 1, 1, 0, 1, 1, 1, 1, 0, 0];
         contents.free[1] = [0, 0, 1, 0, 1339, 2884, 2089, 1370, 795, 575, 998];
         contents.free[2] = [6375, 1859, 687, 367, 199, 105, 36, 13, 0, 0, 0];
-        let layout = Layout::new(&contents, 2_621_440);
+        let layout =
+            Layout::new(&contents, &lists(&[(0, 1, 160_000), (3, 0, 50), (9, 1, 40)]), 2_621_440);
         assert_eq!(layout.left_out(), 0);
-        let mut expected = contents.free;
-        expected[1][LARGEST] += 8000 / REGION;
-        assert_eq!(merged(&layout), expected);
+        assert_eq!(merged(&layout), contents.free, "what is on lists is not free in the zone");
+        assert_eq!(layout.listed_frames(), 160_000 + 400 + 40 * 512);
         assert_eq!(layout.regions.len(), 2560);
         for region in &layout.regions {
             let mut at = 0;
@@ -282,23 +390,22 @@ mod tests {
 
     #[test]
     fn with_cma_as_much_is_free_as_without() {
-        let mut recorded =
-            Contents { blocks: [566, 4130, 424], held: 98 * REGION, ..Contents::default() };
+        let mut recorded = Contents { blocks: [566, 4130, 424], ..Contents::default() };
         recorded.free[1] = [0, 0, 1, 0, 1339, 2884, 2089, 1370, 795, 575, 998];
-        let managed = 2_621_440;
+        let (managed, held) = (2_621_440, 98 * REGION);
         let free: u64 =
             recorded.free[1].iter().enumerate().map(|(order, chunks)| chunks << order).sum();
         for regions in [1, 26, 256, 1024, 1536, 1800] {
             let mut contents = recorded.clone();
             contents.set_cma(FrameRange::new(Pfn::new(0), regions * REGION), managed);
-            let layout = Layout::new(&contents, managed);
+            let layout = Layout::new(&contents, &lists(&[(0, 1, held)]), managed);
             assert_eq!(
-                (layout.free_frames(), layout.left_out()),
-                (free + recorded.held, 0),
+                (layout.free_frames(), layout.listed_frames(), layout.left_out()),
+                (free, held, 0),
                 "{regions} regions"
             );
             // And neither kind is fuller than the other by more than what sharing out leaves over.
-            let used = (managed - (566 + 424) / 2 * REGION - free - recorded.held) * regions / 2065;
+            let used = (managed - (566 + 424) / 2 * REGION - free - held) * regions / 2065;
             assert!(
                 layout.cma_used().abs_diff(used) < 6 * REGION,
                 "{regions} regions: {} of {used}",
@@ -312,10 +419,10 @@ mod tests {
         let mut contents = Contents { blocks: [0, 2, 0], ..Contents::default() };
         contents.free[1][9] = 2;
         // Two blocks, both free, would be one chunk of order 10: all but a frame of them is free.
-        let layout = Layout::new(&contents, REGION);
+        let layout = Layout::new(&contents, &Beside::default(), REGION);
         assert_eq!((layout.free_frames(), layout.left_out()), (REGION - 1, 1));
         // More than there is.
         contents.free[1][9] = 4;
-        assert_eq!(Layout::new(&contents, REGION).left_out(), REGION + 1);
+        assert_eq!(Layout::new(&contents, &Beside::default(), REGION).left_out(), REGION + 1);
     }
 }

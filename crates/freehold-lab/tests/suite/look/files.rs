@@ -1,7 +1,7 @@
 //! `freehold look`: figures of files, for people, programs and monitoring.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -162,13 +162,77 @@ fn what_cannot_be_read_is_said() {
     let empty = tempfile::tempdir().unwrap();
     let (code, text, errors) = look(&[shown(empty.path())]);
     assert_eq!((code, text.as_str()), (Some(2), ""));
-    assert!(errors.contains("there is no zoneinfo") && errors.contains("hint:"), "{errors}");
+    assert!(errors.contains("there is no zoneinfo and no") && errors.contains("hint:"), "{errors}");
     let folder = Folder::machine(2, ["zoneinfo", "buddyinfo"]);
     fs::write(folder.path().join("buddyinfo"), "Node 0, zone   Normal 40 0 0 0 0 0 0 0 0 0 9\n")
         .unwrap();
-    let (code, _, errors) = look(&[shown(folder.path())]);
+    let (code, text, errors) = look(&["--json", shown(folder.path())]);
+    assert_eq!(code, Some(0), "of different moments: shown, with a warning");
+    assert!(errors.contains("warning:") && errors.contains("more than 1 %"), "{errors}");
+    let document: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(document["doubts"].as_array().map(Vec::len), Some(1));
+    let recipe = folder.path().join("recipe.txt");
+    fs::write(&recipe, "Take two eggs.\n").unwrap();
+    let (code, _, errors) = look(&[shown(&recipe)]);
     assert_eq!(code, Some(2));
-    assert!(errors.contains("more than 1 %"), "{errors}");
+    assert!(errors.contains("no zoneinfo, buddyinfo, pagetypeinfo or Mem-Info"), "{errors}");
     let three = [shown(folder.path()); 3];
     assert_eq!(look(&three).0, Some(2));
+}
+
+/// What people paste: a kernel log, out of a pipe too; chunks alone; a sosreport.
+#[test]
+fn a_log_a_lone_file_and_a_sosreport() {
+    let folder = Folder::machine(2, ["zoneinfo", "buddyinfo"]);
+    let log = "[ 1.1] worker invoked oom-killer: order=0\n[ 1.2] Mem-Info:\n[ 1.3] Node 0 Normal \
+               free:88kB min:8kB low:12kB high:16kB present:4096kB managed:4000kB free_pcp:12kB\n\
+               [ 1.4] Node 0 Normal: 2*4kB (UM) 0*8kB 5*16kB (C) = 88kB\n";
+    let path = folder.path().join("dmesg.log");
+    fs::write(&path, log).unwrap();
+    let check = |text: &str| {
+        let document: Value = serde_json::from_str(text).unwrap();
+        assert_eq!(
+            (&document["page_size"], &document["page_size_by"]),
+            (&4096.into(), &"said".into())
+        );
+        let zone = &document["zones"][0];
+        assert_eq!(
+            (&zone["free"], &zone["managed"], &zone["held"]),
+            (&22.into(), &1000.into(), &3.into())
+        );
+        assert_eq!((&zone["cpus"], &zone["orders"][2]["letters"]), (&Value::Null, &"C".into()));
+    };
+    let (code, text, errors) = look(&["--json", shown(&path)]);
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    check(&text);
+    let mut child = Command::new(env!("CARGO_BIN_EXE_freehold"))
+        .args(["look", "--json", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(log.as_bytes()).unwrap();
+    check(&String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap());
+    let (_, page, _) = look(&["--wide", shown(&path)]);
+    assert!(page.contains("2 (UM)") && page.contains("of how many CPUs is not known"), "{page}");
+
+    let alone = tempfile::tempdir().unwrap();
+    fs::create_dir(alone.path().join("proc")).unwrap();
+    let buddies = alone.path().join("proc/buddyinfo");
+    fs::copy(folder.path().join("buddyinfo"), &buddies).unwrap();
+    for path in [alone.path(), &buddies] {
+        let (code, page, _) = look(&["--wide", shown(path)]);
+        assert_eq!(code, Some(0));
+        for part in ["8.2 MiB of memory of unknown size", "its marks are not known", "ASSUMED"] {
+            assert!(page.contains(part), "{part}: {page}");
+        }
+    }
+    fs::copy(folder.path().join("zoneinfo"), alone.path().join("proc/zoneinfo")).unwrap();
+    fs::write(alone.path().join("proc/meminfo"), "MemTotal: 65536 kB\n").unwrap();
+    let (_, text, _) = look(&["--json", shown(alone.path())]);
+    let document: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(
+        (&document["page_size_by"], &document["total"]["free"]),
+        (&"mem_total".into(), &2088.into())
+    );
 }

@@ -66,7 +66,7 @@ fn pages_and_blocks_of_other_sizes() {
         pagetypeinfo: None,
         trace: trace_of(65536, 0, 1, FLAGS),
     };
-    assert_eq!(machine(&replayed(&small, &[])), [16384, 11, 4105, 4105, 0, 0]);
+    assert_eq!(machine(&replayed(&small, &[])), [4096, 9, 4105, 4105, 0, 0], "assumed");
     assert_eq!(machine(&replayed(&small, &["--page-size", "64K"]))[0], 65536);
 
     // Blocks of order 10 and of order 5.
@@ -104,7 +104,11 @@ fn the_table_says_what_the_engines_have_otherwise() {
         pagetypeinfo: None,
         ..files
     };
-    let text = table(&folder.write(&other));
+    let trace = folder.write(&other);
+    assert!(table(&trace).contains("pages of 4 KiB are ASSUMED"));
+    fs::write(folder.path().join("m.meminfo.before.txt"), "MemTotal:  262144 kB\n").unwrap();
+    let text = table(&trace);
+    assert!(!text.contains("ASSUMED"), "{text}");
     assert!(text.contains("pages of 16 KiB, orders 0 to 11 and pageblocks of order 11"), "{text}");
     assert!(text.contains("replayed on 1 CPU with 256.0 MiB"), "{text}");
 }
@@ -321,4 +325,49 @@ fn damaged_files_give_no_figures() {
     }
     assert!(tried >= 100, "{tried}");
     assert!(replay(&folder.write(&whole), &[]).status.success(), "whole it is read");
+}
+
+/// Two nodes, each with requests of its own.
+#[test]
+fn rows_are_replayed_in_the_zone_that_their_frames_lie_in() {
+    let free = [26, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let files = Files {
+        zoneinfo: zone(0, "Normal", 26, 8192, 65536, "") + &zone(1, "Normal", 26, 8192, 73728, ""),
+        buddyinfo: buddyinfo(&[(0, "Normal", &free), (1, "Normal", &free)]),
+        pagetypeinfo: None,
+        trace: trace_of(65536, 0, 1, FLAGS) + &trace_of(73728, 0, 1, FLAGS).replace(" 70.", " 71."),
+    };
+    let document = replayed(&files, &[]);
+    let rows = document["rows_by_zone"].as_array().unwrap();
+    let rows: Vec<_> = rows.iter().map(|of| of["rows"].as_u64().unwrap()).collect();
+    assert_eq!(rows, [12, 12, 0]);
+    assert_eq!(document["engines"][0]["allocs"], 6);
+    assert_eq!(document["other_zones"][0]["engines"][0]["allocs"], 6);
+    let sum = &document["sum"][0];
+    assert_eq!((&sum["allocs"], &sum["failed"]), (&12.into(), &0.into()));
+    let one = replayed(&files, &["--zone", "1:Normal"]);
+    assert!(one["other_zones"].is_null() && one["sum"].is_null());
+    assert_eq!((&one["engines"][0]["allocs"], &one["trace"]["events"]), (&6.into(), &12.into()));
+    let folder = Folder::new();
+    let trace = folder.write(&files);
+    let trace = trace.to_str().unwrap();
+    let output = run(&["replay", "--no-progress", "-e", "vanilla", "--wide", trace]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lie = "rows by zone: 12 in zone Normal of node 0, 12 in zone Normal of node 1";
+    assert!(text.contains(lie) && text.contains("all zones"), "{text}");
+    let errors = String::from_utf8(run(&["replay", "--zone", "DMA", trace]).stderr).unwrap();
+    assert!(errors.contains("none of its rows lies in zone DMA"), "{errors}");
+    // Files of different moments are refused for the zone that is built, and for no other.
+    let later = Files {
+        buddyinfo: buddyinfo(&[
+            (0, "Normal", &free),
+            (1, "Normal", &[26, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0]),
+        ]),
+        ..files
+    };
+    assert_eq!(replayed(&later, &["--zone", "0:Normal"])["engines"][0]["allocs"], 6);
+    let trace = folder.write(&later);
+    let output = run(&["replay", "--zone", "1:Normal", trace.to_str().unwrap()]);
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && errors.contains("more than 1 %"), "{errors}");
 }

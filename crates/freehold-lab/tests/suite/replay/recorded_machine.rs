@@ -5,10 +5,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use crate::common::length::length;
-use freehold::{Migratetype, Order, Pfn};
+use freehold::{CpuId, Migratetype, Order, Pfn};
 use freehold_lab::engine::Memory;
-use freehold_lab::engines::{self, MachineConfig};
-use freehold_lab::replay::fill::{Contents, Layout};
+use freehold_lab::engines::{self, ListFill, MachineConfig};
+use freehold_lab::replay::fill::{Beside, Contents, Layout};
 use freehold_lab::replay::{
     Beginning, NamedEngine, Recorded, ReplayOptions, replay as replay_trace, survey,
 };
@@ -34,9 +34,22 @@ fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data").join(name)
 }
 
+/// What the lists of two CPUs hold: single frames, some larger chunks, huge pages.
+fn beside() -> Beside {
+    let list = |(cpu, order, of, chunks)| {
+        let (order, migratetype) = (Order::new(order).unwrap(), Migratetype::PCP[of]);
+        (CpuId::new(cpu), ListFill { order, migratetype, chunks })
+    };
+    let lists = [(0, 0, 1, 3000), (0, 3, 0, 5), (1, 0, 2, 17), (1, 9, 1, 4), (1, 0, 1, 700)];
+    Beside { lists: lists.map(list).into(), ..Beside::default() }
+}
+
+/// Frames on the lists of each CPU.
+const LISTED: [u64; 2] = [3000 + 40, 17 + 4 * 512 + 700];
+
 /// A zone of 1 GiB that has been in use for a while.
 fn contents() -> Contents {
-    let mut contents = Contents { blocks: [60, 400, 52], held: 4096, ..Contents::default() };
+    let mut contents = Contents { blocks: [60, 400, 52], ..Contents::default() };
     contents.free[0] = [3, 1, 0, 2, 0, 1, 0, 0, 1, 0, 0];
     contents.free[1] = [120, 300, 200, 150, 120, 60, 40, 30, 20, 11, 60];
     contents.free[2] = [900, 200, 61, 20, 10, 4, 2, 1, 0, 0, 0];
@@ -46,8 +59,9 @@ fn contents() -> Contents {
 #[test]
 fn every_engine_begins_with_the_same_free_chunks_and_ends_whole() {
     let machine = MachineConfig::new(1 << 18, 2);
-    let layout = Layout::new(&contents(), machine.memory_frames);
-    assert_eq!(layout.left_out(), 0);
+    let layout = Layout::new(&contents(), &beside(), machine.memory_frames);
+    let listed: u64 = LISTED.iter().sum();
+    assert_eq!((layout.left_out(), layout.listed_frames()), (0, listed));
     for name in engines::COMPARED.into_iter().chain(["5.17", "6.18"]) {
         let engine = engines::build(&name.parse().unwrap(), &machine).unwrap();
         let mut in_use =
@@ -57,6 +71,17 @@ fn every_engine_begins_with_the_same_free_chunks_and_ends_whole() {
         assert_eq!(memory.free_frames, layout.free_frames(), "{name}");
         assert_eq!(memory.free_chunks, layout.free_chunks(), "{name}: chunks by order");
         assert_eq!(memory.pcp_frames, 0, "{name}: CPUs begin empty");
+        engine.fill_lists(&in_use.take_listed(2)).unwrap();
+        let memory: Memory = engine.memory();
+        assert_eq!(memory.free_frames, layout.free_frames() + listed, "{name}");
+        if name == "freehold" {
+            assert_eq!(memory.pcp_frames, 0, "{name} has no lists");
+        } else {
+            assert_eq!(memory.pcp_frames, listed, "{name}: as full as recorded");
+            let counts = engine.counters();
+            assert_eq!((counts.refilled_frames, counts.drained_frames), (0, 0), "{name}");
+        }
+        assert_eq!(engine.counters().frees, 0, "{name}: nothing of it counts");
         engine.validate().unwrap_or_else(|error| panic!("{name}: {error}"));
 
         // Neighbours in use are neighbours when they are freed.
@@ -91,10 +116,10 @@ fn cma_begins_as_full_as_the_rest_for_every_engine() {
     let frames = |chunks: &[u64]| {
         chunks.iter().enumerate().map(|(order, chunks)| chunks << order).sum::<u64>()
     };
-    let recorded = contents.free.iter().map(|chunks| frames(chunks)).sum::<u64>() + contents.held;
-    let movable = frames(&contents.free[1]) + contents.held;
+    let recorded = contents.free.iter().map(|chunks| frames(chunks)).sum::<u64>();
+    let movable = frames(&contents.free[1]);
     contents.set_cma(machine.cma().pop(), machine.memory_frames);
-    let layout = Layout::new(&contents, machine.memory_frames);
+    let layout = Layout::new(&contents, &Beside::default(), machine.memory_frames);
     let cma_free = machine.cma_frames - layout.cma_used();
     let expected = movable * machine.cma_frames / most;
     assert_eq!(
@@ -241,11 +266,9 @@ fn the_sample_is_replayed_on_its_machine() {
     assert_eq!(recorded["machine"]["origin"], "recorded");
     assert_eq!(recorded["machine"]["memory_frames"], 2_621_440);
     let free = recorded["machine"]["free_frames_begin"].as_u64().unwrap();
-    // pagetypeinfo's 1,883,919 and what CPUs held in whole regions, 160,768; for less than one in a
-    // hundred of them there is no place, and they stay in use.
-    let left_out = recorded["machine"]["free_frames_left_out"].as_u64().unwrap();
-    assert_eq!(free + left_out, 1_883_919 + 160_768);
-    assert!(left_out < free / 100, "{left_out}");
+    // What zoneinfo and pagetypeinfo count, and beside it what CPUs held.
+    assert_eq!(free, 1_883_919);
+    assert_eq!(recorded["machine"]["list_frames_begin"], 160_987);
 
     let pristine = replay(&["-e", "vanilla", "--machine", "pristine"]);
     assert_eq!(pristine["machine"]["origin"], "pristine");

@@ -5,7 +5,7 @@
 
 use freehold_trace::buddyinfo::{parse_buddyinfo, parse_pagetypeinfo};
 use freehold_trace::kernel::Kernel;
-use freehold_trace::machine::{Look, Machine};
+use freehold_trace::machine::{Look, Machine, Parts};
 use freehold_trace::{OpenOptions, Source, TraceReader, ticks, zoneinfo};
 
 /// Parts of a machine are separated by this.
@@ -48,12 +48,13 @@ fn machine(text: &str) -> bool {
         return false;
     }
     let (buddies, types) = (buddies.and_then(Result::ok), types.and_then(Result::ok));
-    let Ok(machine) = Machine::new(zones, buddies.as_deref(), types.as_ref(), None) else {
+    let parts = Parts { zones: Some(zones), buddies, types, ..Parts::default() };
+    let Ok(machine) = Machine::new(parts, None) else {
         return false;
     };
     let look = Look::new(&machine);
     for zone in &look.zones {
-        assert!(zone.cma.is_none_or(|cma| cma <= zone.managed), "{zone:?}");
+        assert!(zone.cma <= zone.managed || zone.managed.is_none(), "{zone:?}");
         let rising =
             zone.orders.windows(2).all(|pair| pair[0].unusable_index <= pair[1].unusable_index);
         assert!(rising && zone.orders.iter().all(|of| (0.0..=1.0).contains(&of.unusable_index)));

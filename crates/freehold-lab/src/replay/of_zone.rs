@@ -1,22 +1,24 @@
 //! The rows of a trace that are about one zone of the machine that recorded it.
 //!
 //! Which zone serves a request is decided by what the zones have, and a model of one zone cannot
-//! decide it. The recording says how the kernel did: by the frame. So a replay that is held against
-//! the kernel's counts of one zone gets that zone's requests and frees, and no others.
+//! decide it. The recording says how the kernel did: by the frame. So the replay of a zone gets that
+//! zone's requests and frees, and no others.
 
 use crate::engines::RecordedZone;
-use crate::replay::{Description, Events, Oddities, SourceError, Trace};
+use crate::replay::{Description, Events, Oddities, SourceError, Trace, each_event};
+use crate::tables::thousands;
 use freehold_trace::{Event, EventKind};
+use serde::Serialize;
 
 /// A trace without what is about other zones. Requests that failed, which have no frame, stay.
-pub(super) struct OfZone<'a> {
+pub struct OfZone<'a> {
     trace: &'a dyn Trace,
     zone: &'a RecordedZone,
 }
 
 impl<'a> OfZone<'a> {
     /// Those rows of `trace` that name frames of `zone`.
-    pub(super) fn new(trace: &'a dyn Trace, zone: &'a RecordedZone) -> Self {
+    pub fn new(trace: &'a dyn Trace, zone: &'a RecordedZone) -> Self {
         Self { trace, zone }
     }
 }
@@ -25,6 +27,41 @@ impl Trace for OfZone<'_> {
     fn open(&self) -> Result<Box<dyn Events + '_>, SourceError> {
         Ok(Box::new(Rows { rows: self.trace.open()?, zone: self.zone }))
     }
+}
+
+/// How many rows of a trace lie in a zone.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct RowsOf {
+    pub node: u32,
+    /// The zone; "elsewhere" for frames of none.
+    pub zone: String,
+    /// Allocations and frees.
+    pub rows: u64,
+}
+
+impl RowsOf {
+    /// Where they are and how many.
+    pub fn told(&self) -> String {
+        let Self { node, zone, rows } = self;
+        match zone.as_str() {
+            "elsewhere" => format!("{} in no zone", thousands(*rows)),
+            _ => format!("{} in zone {zone} of node {node}", thousands(*rows)),
+        }
+    }
+}
+
+/// The allocations and frees of a trace by zone, and last those of none.
+pub fn rows_of(trace: &dyn Trace, zones: &[RecordedZone]) -> Result<Vec<RowsOf>, SourceError> {
+    let of = |zone: &RecordedZone| (zone.info.node, zone.info.name.clone());
+    let places = zones.iter().map(of).chain([(0, "elsewhere".to_owned())]);
+    let mut rows: Vec<RowsOf> = places.map(|(node, zone)| RowsOf { node, zone, rows: 0 }).collect();
+    each_event(trace, |event| {
+        if let EventKind::Alloc { pfn: Some(pfn), .. } | EventKind::Free { pfn, .. } = event.kind {
+            let at = zones.iter().position(|zone| zone.contains(pfn)).unwrap_or(zones.len());
+            rows[at].rows += 1;
+        }
+    })?;
+    Ok(rows)
 }
 
 struct Rows<'a> {
@@ -70,7 +107,7 @@ impl Events for Rows<'_> {
 
 #[cfg(test)]
 mod tests {
-    use crate::replay::{Recorded, each_event};
+    use crate::replay::Recorded;
     use freehold::{CpuId, Order, Pfn};
 
     use super::*;

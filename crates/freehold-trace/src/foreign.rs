@@ -1,0 +1,252 @@
+//! Text of other tools that holds the page allocator's events, as lines that `perf script` would
+//! print: one line for one line, so that what is wrong has its line's number.
+//!
+//! ```text
+//!  LTTng     [10:11:12.100000000] (+0.000000011) host kmem_mm_page_free: { cpu_id = 0 }, { pfn = 17, order = 0 }
+//!  systrace  <script class="trace-data" type="application/text"> and tracefs text; before that "...\n\
+//!  perf      { "timestamp": 100000, "tid": 5, "cpu": 0, "event": "kmem:mm_page_free", "pfn": "0x11", ... }
+//!  dump      kernel: [  12.3] kworker/-1234    0d..2. 1234567us : mm_page_free: pfn=0x11 order=0
+//! ```
+
+use std::io::{self, BufRead, BufReader, Read};
+
+use super::info::Format;
+
+/// Which of them a text is, by its first lines.
+pub(super) fn format_of(head: &[u8]) -> Option<Format> {
+    let has = |text: &str| memchr::memmem::find(head, text.as_bytes()).is_some();
+    let begins = head.trim_ascii_start();
+    let is_html = begins.starts_with(b"<!DOCTYPE html") || begins.starts_with(b"<html");
+    if is_html && (has("trace-data") || has("linuxPerfData")) {
+        return Some(Format::Systrace);
+    }
+    if begins.starts_with(b"{") && has("linux-perf-json-version") {
+        return Some(Format::PerfJson);
+    }
+    let lines = || head.split(|&b| b == b'\n').filter_map(|line| std::str::from_utf8(line).ok());
+    if lines().any(|line| lttng(line, &mut Day::default()).is_some()) {
+        return Some(Format::Lttng);
+    }
+    let dumped = has("Dumping ftrace buffer") || lines().take(64).any(|line| dump(line).is_some());
+    dumped.then_some(Format::FtraceDump)
+}
+
+/// The text of such a format as lines of events; lines of others are empty.
+pub(super) struct Translated<R> {
+    lines: BufReader<R>,
+    format: Format,
+    state: State,
+    out: Vec<u8>,
+    at: usize,
+}
+
+#[derive(Default)]
+struct State {
+    day: Day,
+    /// Within the part of a page that is trace text.
+    inside: bool,
+    /// What there is of a sample so far.
+    sample: String,
+}
+
+/// The time of day of the last event, and the days before it.
+#[derive(Default)]
+struct Day {
+    last_s: u64,
+    days: u64,
+}
+
+impl<R: Read> Translated<R> {
+    pub(super) fn new(rest: R, format: Format) -> Self {
+        let (lines, state) = (BufReader::new(rest), State::default());
+        Self { lines, format, state, out: Vec::new(), at: 0 }
+    }
+}
+
+impl<R: Read> Read for Translated<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        if self.at == self.out.len() {
+            let mut line = Vec::new();
+            if self.lines.read_until(b'\n', &mut line)? == 0 {
+                return Ok(0);
+            }
+            // A last line without an end was cut, and stays so.
+            let whole = line.ends_with(b"\n");
+            let text = String::from_utf8_lossy(&line);
+            let text = text.trim_end_matches(['\n', '\r']);
+            self.out = translate(self.format, text, &mut self.state).unwrap_or_default().into();
+            self.out.extend(whole.then_some(b'\n'));
+            if self.out.is_empty() {
+                self.out.push(b' ');
+            }
+            self.at = 0;
+        }
+        let n = buf.len().min(self.out.len() - self.at);
+        buf[..n].copy_from_slice(&self.out[self.at..self.at + n]);
+        self.at += n;
+        Ok(n)
+    }
+}
+
+fn translate(format: Format, line: &str, state: &mut State) -> Option<String> {
+    match format {
+        Format::Lttng => lttng(line, &mut state.day),
+        Format::Systrace => systrace(line, &mut state.inside),
+        Format::PerfJson => perf_json(line, &mut state.sample),
+        Format::FtraceDump => dump(line),
+        _ => None,
+    }
+}
+
+/// A line of babeltrace: a time of day or seconds, an event, and its fields in braces.
+fn lttng(line: &str, day: &mut Day) -> Option<String> {
+    let (time, rest) = line.trim_start().strip_prefix('[')?.split_once(']')?;
+    let event = rest.split_whitespace().find_map(|word| word.strip_prefix("kmem_mm_page_"))?;
+    let event = event.strip_suffix(':')?;
+    let (whole, fraction) = time.split_once('.')?;
+    let numbers: Vec<u64> = whole.split(':').map(|n| n.parse().ok()).collect::<Option<_>>()?;
+    let seconds = match numbers[..] {
+        [seconds] => seconds,
+        [h, m, s] => {
+            let seconds = h * 3600 + m * 60 + s;
+            // Past midnight.
+            day.days += u64::from(seconds + 43_200 < day.last_s);
+            day.last_s = seconds;
+            day.days * 86_400 + seconds
+        }
+        _ => return None,
+    };
+    let fields: Vec<(&str, &str)> = rest
+        .split(['{', '}', ','])
+        .filter_map(|part| part.split_once('='))
+        .map(|(name, value)| (name.trim(), value.trim()))
+        .collect();
+    let of = |wanted: &str| fields.iter().find(|(name, _)| *name == wanted).map(|of| of.1);
+    let task = of("tid").or(of("vtid")).unwrap_or("0");
+    let mut text =
+        format!("? {task} [{}] {seconds}.{fraction}: kmem:mm_page_{event}:", of("cpu_id")?);
+    for (name, value) in fields.iter().filter(|(name, _)| !name.ends_with("id")) {
+        text += &format!(" {name}={}", value.to_ascii_lowercase());
+    }
+    Some(text)
+}
+
+/// A line of the trace inside a page, as it is; in older pages escaped.
+fn systrace(line: &str, inside: &mut bool) -> Option<String> {
+    let begins = line.contains("linuxPerfData") || line.contains("class=\"trace-data\"");
+    if begins || line.contains("</script>") {
+        *inside = begins;
+        return None;
+    }
+    let text = line.strip_suffix("\\n\\").unwrap_or(line);
+    // A page may have scripts of other kinds inside.
+    (*inside && text.contains(" mm_page_")).then(|| text.to_owned())
+}
+
+/// Gathers the lines of a sample; what is known of it at its end.
+fn perf_json(line: &str, sample: &mut String) -> Option<String> {
+    let text = line.trim();
+    if text.starts_with('{') {
+        sample.clear();
+    }
+    if sample.len() < 1 << 16 {
+        sample.push_str(text);
+    }
+    if !text.trim_end_matches(',').ends_with('}') {
+        return None;
+    }
+    let object = std::mem::take(sample);
+    let start = object.find('{')?;
+    let fields: serde_json::Map<String, serde_json::Value> =
+        serde_json::from_str(object[start..].trim_end_matches(',')).ok()?;
+    let event = fields.get("event")?.as_str()?;
+    let of = |name: &str| fields.get(name).and_then(serde_json::Value::as_u64);
+    let ns = of("timestamp")?;
+    let (seconds, ns) = (ns / 1_000_000_000, ns % 1_000_000_000);
+    let (task, cpu) = (of("tid").unwrap_or(0), of("cpu")?);
+    let mut text = format!("? {task} [{cpu}] {seconds}.{ns:09}: {event}:");
+    for (name, value) in fields.iter().filter_map(|(name, value)| Some((name, value.as_str()?))) {
+        if !["comm", "event"].contains(&name.as_str()) {
+            text += &format!(" {name}={value}");
+        }
+    }
+    Some(text)
+}
+
+/// A line that a kernel printed as it died: `task-pid CPUflags microseconds: event`.
+fn dump(line: &str) -> Option<String> {
+    let (before, event) = line.split_once("us")?;
+    let event = event.trim_start_matches(['+', '!', '#', '*', '@', '$']).trim_start();
+    let event = event.strip_prefix(':')?.trim_start();
+    event.starts_with("mm_page_").then_some(())?;
+    let mut words = before.split_whitespace().rev();
+    let (us, flags, task) = (words.next()?, words.next()?, words.next()?);
+    let us: u64 = us.parse().ok()?;
+    let pid: u32 = task.rsplit_once('-')?.1.parse().ok()?;
+    let digits = flags.bytes().take_while(u8::is_ascii_digit).count();
+    let cpu: u16 = flags[..digits].parse().ok()?;
+    let (seconds, us) = (us / 1_000_000, us % 1_000_000);
+    Some(format!("?-{pid} [{cpu:03}] {seconds}.{us:06}: {event}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn translated(format: Format, text: &str) -> String {
+        let mut out = String::new();
+        Translated::new(text.as_bytes(), format).read_to_string(&mut out).unwrap();
+        out
+    }
+
+    #[test]
+    fn one_line_for_one_line() {
+        let text = "[23:59:59.100000000] (+?.?) host kmem_mm_page_free: { cpu_id = 3 }, { tid = 7 }, \
+                    { page = 0xFFEA, pfn = 17, order = 0 }\nother\n[00:00:01.5] (+1.4) h \
+                    kmem_mm_page_free: { cpu_id = 0 }, { pfn = 0x1A, order = 1 }\n";
+        assert_eq!(format_of(text.as_bytes()), Some(Format::Lttng));
+        assert_eq!(
+            translated(Format::Lttng, text),
+            "? 7 [3] 86399.100000000: kmem:mm_page_free: page=0xffea pfn=17 order=0\n\n? 0 [0] \
+             86401.5: kmem:mm_page_free: pfn=0x1a order=1\n"
+        );
+        let event = "a-1 [000] .... 1.000001: mm_page_free: pfn=0x10 order=0";
+        let new = format!(
+            "<!DOCTYPE html>\n<script class=\"trace-data\" type=\"application/text\">\n# tracer: \
+             nop\n {event}\n</script>\n {event}\n"
+        );
+        assert_eq!(format_of(new.as_bytes()), Some(Format::Systrace));
+        assert_eq!(translated(Format::Systrace, &new), format!("\n\n\n {event}\n\n\n"));
+        let old = format!("<html>\nvar linuxPerfData = \"\\\n {event}\\n\\\n\";</script>\n");
+        assert_eq!(format_of(old.as_bytes()), Some(Format::Systrace));
+        assert_eq!(translated(Format::Systrace, &old), format!("\n\n {event}\n\n"));
+    }
+
+    #[test]
+    fn samples_on_a_line_or_on_many() {
+        let head =
+            "{\n\t\"linux-perf-json-version\": 1,\n\t\"headers\": {\n\t},\n\t\"samples\": [\n";
+        let sample = "\t\t{ \"timestamp\": 1000000002, \"pid\": 4, \"tid\": 5, \"cpu\": 1, \"comm\": \"a \
+                      b\", \"event\": \"kmem:mm_page_free\", \"pfn\": \"0x11\", \"order\": \"0x0\" },\n";
+        let expected = "? 5 [1] 1.000000002: kmem:mm_page_free: order=0x0 pfn=0x11\n";
+        let text = format!("{head}{sample}");
+        assert_eq!(format_of(text.as_bytes()), Some(Format::PerfJson));
+        assert!(translated(Format::PerfJson, &text).ends_with(expected));
+        let lines = format!("{head}{}", sample.replace(", \"", ",\n\t\t\t\""));
+        assert!(translated(Format::PerfJson, &lines).ends_with(expected), "{lines}");
+    }
+
+    #[test]
+    fn what_a_dying_kernel_printed() {
+        let text = "Jan  2 03:04:05 h kernel: [  9.1] Dumping ftrace buffer:\n<4>[  9.2] \
+                    kworker/-1234    0d..2. 1234567us+: mm_page_free: page=0 pfn=0x11 order=0\n";
+        assert_eq!(format_of(text.as_bytes()), Some(Format::FtraceDump));
+        assert_eq!(
+            translated(Format::FtraceDump, text),
+            "\n?-1234 [000] 1.234567: mm_page_free: page=0 pfn=0x11 order=0\n"
+        );
+        // Without a line end it was cut.
+        assert!(!translated(Format::FtraceDump, text.trim_end()).ends_with('\n'));
+        assert_eq!(format_of(b" a-1 [000] .... 1.0: mm_page_free: pfn=1 order=0\n"), None);
+    }
+}
