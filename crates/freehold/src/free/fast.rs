@@ -162,11 +162,16 @@ impl<'m> CpuState<'m> {
         frames != !0 && self.leases.is_ready(Leases::slot_of(lease.first() / 64))
     }
 
-    /// A place to keep a whole block of that tag, if it is one of the home zone.
+    /// A place to keep a whole block of that tag, if it is one of the home zone, and no request is
+    /// about to fail for want of it.
     #[inline(always)]
-    pub(crate) fn room_for_block(&self, tag: Tag) -> Option<&Place> {
+    pub(crate) fn room_for_block(
+        &self,
+        fh: &Freehold<'m, impl Platform>,
+        tag: Tag,
+    ) -> Option<&Place> {
         let home = tag.zone() == self.home_zone.get() as usize;
-        if home { self.kept.iter().find(|kept| kept.is_none()) } else { None }
+        if home && !fh.is_failing() { self.kept.iter().find(|kept| kept.is_none()) } else { None }
     }
 
     /// A chunk of order 0 to 5 straight into its word, for which this CPU has no slot.
@@ -374,7 +379,7 @@ impl<'m> CpuState<'m> {
         if !ordinary || !aligned || cfg!(feature = "debug-poison") {
             return false;
         }
-        let Some(kept) = self.room_for_block(tag) else { return false };
+        let Some(kept) = self.room_for_block(fh, tag) else { return false };
         // Lost only to somebody who frees it, or a part of it, at this moment.
         if !head.tag.exchange(tag, tag.with_state(WHOLE).with_flag(IN_HAND, true)) {
             return false;

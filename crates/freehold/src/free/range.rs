@@ -179,7 +179,7 @@ impl<'m, P: Platform> Freeing<'_, '_, 'm, P> {
     #[inline(always)]
     pub(crate) fn whole(self, block: Block<'m>, tag: Tag) -> Result<(), FreeError> {
         let head = block.head;
-        let kept = self.inside.and_then(|inside| inside.cpu.room_for_block(tag));
+        let kept = self.inside.and_then(|inside| inside.cpu.room_for_block(self.fh, tag));
         if let (Some(inside), Some(_)) = (self.inside, kept) {
             inside.cpu.holds(self.fh);
         }
