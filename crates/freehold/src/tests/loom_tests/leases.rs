@@ -254,6 +254,8 @@ fn run_taken_and_freed_while(barrier: bool, used: u64, other: fn(Small, Pfn)) {
         // The first free makes a split block of it.
         owner.free_range(FrameRange::new(first, 5).unwrap()).unwrap();
         assert!(owner.alloc_run_at(first, 5, true) && owner.free_run_at_hand(first, 5));
+        // What the other CPU gets first.
+        assert!(owner.free_run_at_hand(Pfn::new(block + 4), 1));
         together::<()>(roles![
             move || {
                 if owner.alloc_run_at(first, 5, true) && !owner.free_run_at_hand(first, 5) {
@@ -270,14 +272,14 @@ fn run_taken_and_freed_while(barrier: bool, used: u64, other: fn(Small, Pfn)) {
 
 #[test]
 fn a_run_is_taken_by_its_place_beside_a_free_into_its_word() {
-    run_taken_and_freed_while(true, 506, |fh, pfn| {
+    run_taken_and_freed_while(true, 505, |fh, pfn| {
         fh.on(cpu(1)).free(pfn, Order::ZERO).unwrap();
     });
 }
 
 #[test]
 fn a_run_is_taken_by_its_place_while_a_lease_of_its_word_comes_and_goes() {
-    run_taken_and_freed_while(false, 508, |fh, _| {
+    run_taken_and_freed_while(false, 507, |fh, _| {
         take(fh, 1, 0);
         fh.on(cpu(1)).flush().unwrap();
     });
