@@ -316,3 +316,53 @@ fn what_a_cpu_keeps_comes_before_a_block_of_another_type() {
     assert_eq!(fh.zone_stats(0).unwrap().fallbacks, 0);
     fh.validate().unwrap();
 }
+
+/// Runs by their place: just what is free is had, once, out of words, over their ends, and out of
+/// the hand; a free is checked as any. (With `debug-poison` frees take the whole way.)
+#[test]
+#[cfg(not(feature = "debug-poison"))]
+fn a_run_is_had_again_where_it_was_freed() {
+    let fh = zone_of(2, 64);
+    let owned = fh.own(cpu(0)).unwrap();
+    let left = || fh.zone_stats(0).unwrap().free;
+    let runs: Vec<FrameRange> = (0..60).map(|_| owned.alloc_run(5).unwrap()).collect();
+    let in_one_word = |run: &&FrameRange| run.start.get() / 64 == (run.end.get() - 1) / 64;
+    let before = left();
+    for &run in runs.iter().filter(in_one_word) {
+        assert!(!owned.alloc_run_at(run.start, 5, true), "it is in use");
+        assert!(owned.free_run_at_hand(run.start, 5));
+        assert_eq!(left(), before + 5);
+        assert!(!owned.free_run_at_hand(run.start, 5), "it is free");
+        let double = owned.free_range(run);
+        assert_eq!(double, Err(freehold::FreeError::DoubleFree { pfn: run.start }));
+        // A part of it is somebody's meanwhile.
+        let part = range(run.start.get() + 3, 2);
+        assert!(owned.alloc_run_at(part.start, 2, true));
+        assert!(!owned.alloc_run_at(run.start, 5, true));
+        owned.free_range(part).unwrap();
+        assert!(owned.alloc_run_at(run.start, 5, true));
+        assert_eq!(left(), before);
+        fh.validate().unwrap();
+    }
+    // Over the end of a word, which only the whole way frees.
+    let over = runs.iter().find(|run| !in_one_word(run)).unwrap();
+    assert!(!owned.free_run_at_hand(over.start, 5));
+    owned.free_range(*over).unwrap();
+    assert!(owned.alloc_run_at(over.start, 5, true));
+    assert_eq!(left(), before);
+    // In the hand; and what is in another CPU's is not this one's to take, or to free.
+    let single = owned.alloc(movable(0)).unwrap();
+    assert!(owned.free_run_at_hand(single, 1));
+    assert!(owned.alloc_run_at(single, 1, true) && !owned.alloc_run_at(single, 1, true));
+    let theirs = fh.on(cpu(1)).alloc(movable(0)).unwrap();
+    fh.on(cpu(1)).free(theirs, Order::ZERO).unwrap();
+    assert!(!owned.alloc_run_at(theirs, 1, true) && !owned.free_run_at_hand(theirs, 1));
+    // Of no block's, of more than one, and of nothing.
+    assert!(!owned.alloc_run_at(Pfn::new(1), 5, true));
+    assert!(!owned.alloc_run_at(Pfn::new(1020), 5, true));
+    assert!(!owned.alloc_run_at(Pfn::new(1020), 0, true));
+    owned.free(single, Order::ZERO).unwrap();
+    runs.iter().for_each(|&run| owned.free_range(run).unwrap());
+    drop(owned);
+    assert_all_free(&fh);
+}

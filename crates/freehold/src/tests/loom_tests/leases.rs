@@ -242,3 +242,67 @@ fn two_words_in_a_row_are_taken_both_or_none() {
         settled_of(fh, 512, if got[0] { 129 } else { 65 });
     });
 }
+
+/// Where five frames with others in use around them are free, in a word that nobody leases, CPU 0
+/// takes just these, and frees them at once: that is a right free, whatever else goes on.
+fn run_taken_and_freed_while(barrier: bool, used: u64, other: fn(Small, Pfn)) {
+    model_within(2, move || {
+        let fh = small(barrier);
+        let owner = fh.own(cpu(0)).unwrap();
+        let block = owner.alloc(request(9)).unwrap().get();
+        let first = Pfn::new(block + 8);
+        // The first free makes a split block of it.
+        owner.free_range(FrameRange::new(first, 5).unwrap()).unwrap();
+        assert!(owner.alloc_run_at(first, 5, true) && owner.free_run_at_hand(first, 5));
+        // What the other CPU gets first.
+        assert!(owner.free_run_at_hand(Pfn::new(block + 4), 1));
+        together::<()>(roles![
+            move || {
+                if owner.alloc_run_at(first, 5, true) && !owner.free_run_at_hand(first, 5) {
+                    owner.free_range(FrameRange::new(first, 5).unwrap()).unwrap();
+                }
+                // To be dropped, it would wait for the other one.
+                core::mem::forget(owner);
+            },
+            move || other(fh, Pfn::new(block + 20))
+        ]);
+        settled(fh, used);
+    });
+}
+
+#[test]
+fn a_run_is_taken_by_its_place_beside_a_free_into_its_word() {
+    run_taken_and_freed_while(true, 505, |fh, pfn| {
+        fh.on(cpu(1)).free(pfn, Order::ZERO).unwrap();
+    });
+}
+
+#[test]
+fn a_run_is_taken_by_its_place_while_a_lease_of_its_word_comes_and_goes() {
+    run_taken_and_freed_while(false, 507, |fh, _| {
+        take(fh, 1, 0);
+        fh.on(cpu(1)).flush().unwrap();
+    });
+}
+
+/// A run goes into the hand of its owner, or stays in use, while somebody ends the owner's leases.
+#[test]
+fn a_run_is_freed_at_hand_beside_a_recall() {
+    model_within(2, || {
+        let fh = small(true);
+        let owner = fh.own(cpu(0)).unwrap();
+        let run = owner.alloc(request(1)).unwrap();
+        let got = together::<u64>(roles![
+            move || {
+                let freed = owner.free_run_at_hand(run, 2);
+                core::mem::forget(owner);
+                if freed { 0 } else { 2 }
+            },
+            move || {
+                assert!(fh.recall(None, None) < 2);
+                0
+            }
+        ]);
+        settled(fh, got[0]);
+    });
+}
