@@ -12,8 +12,6 @@
 //! kernels: orders 0 to 13 and blocks of order 13 with pages of 64 KiB on arm64, 0 to 8 on ppc64;
 //! `Reserve` before 4.4.
 
-use std::path::Path;
-
 use freehold::{Migratetype, Order};
 
 use super::error::StateError;
@@ -31,14 +29,6 @@ pub struct ZoneFree {
     pub chunks: Vec<u64>,
 }
 
-impl ZoneFree {
-    /// All of them together, in frames.
-    #[must_use]
-    pub fn frames(&self) -> u64 {
-        frames(&self.chunks)
-    }
-}
-
 /// Free chunks of one zone and type.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TypeFree {
@@ -53,14 +43,6 @@ pub struct TypeFree {
     /// Whether a count is a lower bound: the kernel stops counting a list at 100,000 and prints
     /// `>100000`.
     pub at_least: bool,
-}
-
-impl TypeFree {
-    /// All of them together, in frames.
-    #[must_use]
-    pub fn frames(&self) -> u64 {
-        frames(&self.chunks)
-    }
 }
 
 /// A type as `/proc/pagetypeinfo` names it.
@@ -92,21 +74,6 @@ pub struct TypeBlocks {
     pub zone: String,
     /// Pageblocks of each type, in the order of the types' numbers.
     pub blocks: Vec<(BlockType, u64)>,
-}
-
-impl TypeBlocks {
-    /// Pageblocks of one type.
-    #[must_use]
-    pub fn of(&self, wanted: Migratetype) -> u64 {
-        let of = |(of, _): &&(BlockType, u64)| *of == BlockType::Of(wanted);
-        self.blocks.iter().find(of).map_or(0, |(_, blocks)| *blocks)
-    }
-
-    /// Pageblocks of all types.
-    #[must_use]
-    pub fn total(&self) -> u64 {
-        self.blocks.iter().fold(0, |all, (_, blocks)| all.saturating_add(*blocks))
-    }
 }
 
 /// The whole of `/proc/pagetypeinfo`.
@@ -298,24 +265,7 @@ impl Sections {
     }
 }
 
-/// Reads and parses a copy of `/proc/buddyinfo`.
-///
-/// # Errors
-///
-/// As [`parse_buddyinfo`], and [`StateError::Io`].
-pub fn read_buddyinfo(path: &Path) -> Result<Vec<ZoneFree>, StateError> {
-    StateError::in_file(path, parse_buddyinfo)
-}
-
-/// Reads and parses a copy of `/proc/pagetypeinfo`.
-///
-/// # Errors
-///
-/// As [`parse_pagetypeinfo`], and [`StateError::Io`].
-pub fn read_pagetypeinfo(path: &Path) -> Result<PageTypeInfo, StateError> {
-    StateError::in_file(path, parse_pagetypeinfo)
-}
-
+/// Frames in free chunks by order, at most `u64::MAX`.
 pub(super) fn frames(chunks: &[u64]) -> u64 {
     chunks
         .iter()
@@ -380,7 +330,7 @@ mod tests {
         )
         .unwrap();
         assert_eq!(zones[0], ZoneFree { node: 0, zone: "DMA".into(), chunks: vec![1, 0, 2] });
-        assert_eq!(zones[0].frames(), 9);
+        assert_eq!(frames(&zones[0].chunks), 9);
         assert_eq!(zones[1].node, 300);
     }
 
@@ -390,7 +340,7 @@ mod tests {
         assert_eq!(info.pageblock_order, Order::PAGEBLOCK);
         assert_eq!(info.free.len(), 6);
         assert!(info.free[0].at_least && !info.free[1].at_least);
-        assert_eq!(info.free[0].frames(), 200_001);
+        assert_eq!(frames(&info.free[0].chunks), 200_001);
         let blocks: Vec<u64> = info.blocks[0].blocks.iter().map(|(_, blocks)| *blocks).collect();
         assert_eq!(blocks, [566, 4130, 424, 0, 16, 0]);
     }

@@ -70,12 +70,6 @@ impl Kernel {
         (self.major, self.minor) < (major, minor)
     }
 
-    /// Whether Movable and Reclaimable have each other's numbers: before 4.4.
-    #[must_use]
-    pub fn swaps_types(self) -> bool {
-        self.before(4, 4)
-    }
-
     /// Whether pages freed in a batch have no `mm_page_free_direct` of their own: before 2.6.34.
     #[must_use]
     pub fn frees_batches_apart(self) -> bool {
@@ -104,7 +98,7 @@ impl Kernel {
     /// What its types' numbers are.
     #[must_use]
     pub fn numbers(self) -> TypeNumbers {
-        if self.swaps_types() {
+        if self.before(4, 4) {
             TypeNumbers::BEFORE_4_4
         } else if self.android {
             TypeNumbers::ANDROID

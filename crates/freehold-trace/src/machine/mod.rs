@@ -28,7 +28,7 @@ pub use look::{Look, LookTotal, LookType, LookZone, OrderFigures};
 pub use page_size::{PageSize, Told};
 pub use parts::{Files, Parts};
 
-use super::buddyinfo::{self, BlockType, PageTypeInfo, ZoneFree};
+use super::buddyinfo::{BlockType, PageTypeInfo, ZoneFree, frames};
 use super::error::StateError;
 use super::zoneinfo::Zone;
 
@@ -116,12 +116,6 @@ impl ZoneState {
         let counted = || self.info.pagesets.iter().fold(0u64, |n, set| n.saturating_add(set.count));
         self.info.held.unwrap_or_else(counted)
     }
-}
-
-/// Frames in free chunks by order.
-#[must_use]
-pub fn frames(chunks: &[u64]) -> u64 {
-    buddyinfo::frames(chunks)
 }
 
 impl Machine {

@@ -4,9 +4,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use freehold::Order;
+use freehold_trace::buddyinfo::{parse_buddyinfo, parse_pagetypeinfo};
 use freehold_trace::kernel::Kernel;
 use freehold_trace::{
-    EventKind, Format, OpenOptions, Source, TraceError, TraceReader, buddyinfo, gfp, zoneinfo,
+    EventKind, Format, OpenOptions, Source, StateError, TraceError, TraceReader, gfp, zoneinfo,
 };
 
 fn repo() -> PathBuf {
@@ -93,10 +94,10 @@ fn the_sample_is_what_its_readme_says() {
     let normal = zones.iter().find(|zone| zone.name == "Normal").unwrap();
     assert_eq!(normal.pagesets.len(), 2);
     assert!(normal.pagesets.iter().all(|set| set.batch == 63 && set.high_min.is_some()));
-    let types =
-        buddyinfo::read_pagetypeinfo(&zoneinfo::beside(&path, "pagetypeinfo").unwrap()).unwrap();
+    let beside = |kind| zoneinfo::beside(&path, kind).unwrap();
+    let types = StateError::in_file(&beside("pagetypeinfo"), parse_pagetypeinfo).unwrap();
     assert_eq!(types.pageblock_order, Order::PAGEBLOCK);
-    buddyinfo::read_buddyinfo(&zoneinfo::beside(&path, "buddyinfo").unwrap()).unwrap();
+    StateError::in_file(&beside("buddyinfo"), parse_buddyinfo).unwrap();
     assert_eq!(zoneinfo::beside(&path, "meminfo"), None);
 }
 
