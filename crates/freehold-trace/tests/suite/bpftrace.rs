@@ -1,10 +1,10 @@
 //! The bpftrace script and the reader of traces agree: what the script's own formats print is read,
 //! event by event.
 
-use std::fs;
-
 use freehold::{CpuId, Order, Pfn};
-use freehold_trace::{Event, EventKind, OpenOptions, Source, TraceReader};
+use freehold_trace::{Event, EventKind, OpenOptions};
+
+use super::reading::read_bytes;
 
 const SCRIPT: &str = include_str!("../../scripts/page-events.bt");
 const GUIDE: &str = include_str!("../../../../docs/recording.md");
@@ -43,14 +43,7 @@ fn print(format: &str, arguments: &[u64]) -> String {
 }
 
 fn read(text: &str) -> (Vec<Event>, u64) {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("trace.txt");
-    fs::write(&path, text).unwrap();
-    let mut reader = TraceReader::open(&Source::Path(path), OpenOptions::default()).unwrap();
-    let (mut all, mut batch) = (Vec::new(), Vec::new());
-    while reader.next_batch(&mut batch).unwrap() {
-        all.append(&mut batch);
-    }
+    let (all, reader) = read_bytes(text.as_bytes().to_vec(), OpenOptions::default()).unwrap();
     (all, reader.skipped())
 }
 

@@ -14,6 +14,8 @@ use freehold_trace::{
     TraceWriter,
 };
 
+use super::reading::{gzip, read_bytes};
+
 /// Events of it, whatever it is.
 fn read(bytes: Vec<u8>, skip_bad: bool) -> Result<usize, TraceError> {
     contents(bytes, skip_bad).map(|(_, events)| events.len())
@@ -57,24 +59,11 @@ fn parquet(rows: u64) -> Vec<u8> {
     std::fs::read(file.path()).unwrap()
 }
 
-/// Everything that a replay's figures are made of. The bytes are leaked, which a test may do.
+/// Everything that a replay's figures are made of.
 fn contents(bytes: Vec<u8>, skip_bad: bool) -> Result<(Option<u16>, Vec<Event>), TraceError> {
-    let source = Source::Bytes { name: "damaged".into(), bytes: bytes.leak() };
-    let mut reader = TraceReader::open(
-        &source,
-        OpenOptions { skip_bad, kernel: Some(Kernel::OWN), types: None },
-    )?;
-    let (mut batch, mut events) = (Vec::new(), Vec::new());
-    while reader.next_batch(&mut batch)? {
-        events.extend_from_slice(&batch);
-    }
+    let options = OpenOptions { skip_bad, kernel: Some(Kernel::OWN), types: None };
+    let (events, reader) = read_bytes(bytes, options)?;
     Ok((reader.info().cpus, events))
-}
-
-fn gzip(bytes: &[u8]) -> Vec<u8> {
-    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
-    encoder.write_all(bytes).unwrap();
-    encoder.finish().unwrap()
 }
 
 /// Every format, small.

@@ -6,5 +6,6 @@ mod damaged_files;
 mod damaged_texts;
 mod other_kernels;
 mod parquet_files;
+mod reading;
 mod recorded;
 mod text_formats;

@@ -3,22 +3,14 @@
 
 use freehold::Pfn;
 use freehold_trace::kernel::{Kernel, TypeNumbers};
-use freehold_trace::{Event, EventKind, Format, OpenOptions, Source, TraceError, TraceReader, gfp};
+use freehold_trace::{Event, EventKind, Format, OpenOptions, TraceReader, gfp};
+
+use super::reading::{Read, read_bytes};
 
 const MOVABLE: u32 = 0x10_0cca;
 
-fn open(
-    text: impl AsRef<[u8]>,
-    options: OpenOptions,
-) -> Result<(Vec<Event>, TraceReader), TraceError> {
-    let bytes: &'static [u8] = Box::leak(text.as_ref().to_vec().into_boxed_slice());
-    let source = Source::Bytes { name: "t.txt".to_owned(), bytes };
-    let mut reader = TraceReader::open(&source, options)?;
-    let (mut all, mut batch) = (Vec::new(), Vec::new());
-    while reader.next_batch(&mut batch)? {
-        all.append(&mut batch);
-    }
-    Ok((all, reader))
+fn open(text: impl AsRef<[u8]>, options: OpenOptions) -> Read {
+    read_bytes(text.as_ref().to_vec(), options)
 }
 
 fn of(kernel: &str) -> OpenOptions {

@@ -1,33 +1,23 @@
 //! Parquet traces: what is written is read again, columns of other shapes are accepted, nonsense is
 //! named.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use freehold::{CpuId, Order, Pfn};
 use freehold_trace::kernel::Kernel;
-use freehold_trace::{
-    Event, EventKind, Format, OpenOptions, Source, TraceError, TraceMeta, TraceReader, TraceWriter,
-};
+use freehold_trace::{Event, EventKind, Format, OpenOptions, TraceError, TraceMeta, TraceWriter};
 use parquet::data_type::{DoubleType, Int32Type, Int64Type};
 use parquet::file::metadata::KeyValue;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 use proptest::prelude::*;
 
+use super::reading::read_all;
+
 const STRICT: OpenOptions = OpenOptions { skip_bad: false, kernel: Some(Kernel::OWN), types: None };
 const SKIP_BAD: OpenOptions =
     OpenOptions { skip_bad: true, kernel: Some(Kernel::OWN), types: None };
-
-fn read_all(path: &Path, options: OpenOptions) -> Result<(Vec<Event>, TraceReader), TraceError> {
-    let mut reader = TraceReader::open(&Source::Path(path.to_owned()), options)?;
-    let (mut all, mut batch) = (Vec::new(), Vec::new());
-    while reader.next_batch(&mut batch)? {
-        assert!(batch.len() <= 64 * 1024);
-        all.append(&mut batch);
-    }
-    Ok((all, reader))
-}
 
 fn events() -> impl Strategy<Value = Event> {
     let pfn = (0..1u64 << 52).prop_map(Pfn::new);

@@ -1,13 +1,14 @@
 //! Text traces in every dialect and compression, and every way in which a file can be wrong.
 
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use freehold::{CpuId, Order, Pfn};
 use freehold_trace::kernel::Kernel;
 use freehold_trace::{
     Compression, Event, EventKind, Format, OpenOptions, Source, TraceError, TraceReader,
 };
+
+use super::reading::{gzip, read_all};
 
 const TRACEFS: &[u8] = include_bytes!("../data/kernel.tracefs.txt");
 const TRACE_CMD: &[u8] = include_bytes!("../data/make.trace-cmd.txt");
@@ -34,26 +35,8 @@ impl Scratch {
     }
 }
 
-fn gzip(bytes: &[u8]) -> Vec<u8> {
-    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
-    encoder.write_all(bytes).unwrap();
-    encoder.finish().unwrap()
-}
-
 fn zstd(bytes: &[u8]) -> Vec<u8> {
     zstd::stream::encode_all(bytes, 3).unwrap()
-}
-
-fn read_all(path: &Path, options: OpenOptions) -> Result<(Vec<Event>, TraceReader), TraceError> {
-    let mut reader = TraceReader::open(&Source::Path(path.to_owned()), options)?;
-    let (mut all, mut batch) = (Vec::new(), Vec::new());
-    while reader.next_batch(&mut batch)? {
-        assert!(!batch.is_empty());
-        all.append(&mut batch);
-    }
-    assert!(batch.is_empty());
-    assert!(!reader.next_batch(&mut batch)?, "the end stays the end");
-    Ok((all, reader))
 }
 
 fn error(bytes: &[u8]) -> TraceError {
