@@ -189,140 +189,121 @@ fn numbers_of_another_kernel_are_read_with_kernel_or_refused() {
     assert_eq!(output.status.code(), Some(2));
 }
 
+/// One thing for another, each in a file of that kind.
+const SWAPS: &[(&str, &str, &str)] = &[
+    ("zoneinfo", "pages free     3330", "pages free     330"),
+    ("zoneinfo", "pages free     3330", "pages free     33300"),
+    ("zoneinfo", "pages free     3330", "pages free     x330"),
+    ("zoneinfo", "managed  16384", "managed  1638"),
+    ("zoneinfo", "managed  16384", "managed  163840"),
+    ("zoneinfo", "present  16384", "present  1638"),
+    ("zoneinfo", "spanned  16384", "spanned  1"),
+    ("zoneinfo", "start_pfn:           65536", "start_pfn:           6553"),
+    ("zoneinfo", "start_pfn:           65536", "start_pfn:           655360"),
+    ("zoneinfo", "zone   Normal", "zone   Movable"),
+    ("zoneinfo", "Node 0, zone   Normal\n", "Node x, zone   Normal\n"),
+    ("zoneinfo", "min      20", "min      -20"),
+    ("zoneinfo", "count: 9", "count: nine"),
+    ("zoneinfo", "cpu: 0", "cpu: 99999999"),
+    ("pagetypeinfo", "order: 9", "order: 19"),
+    ("pagetypeinfo", "order: 9", "order: 12"),
+    ("pagetypeinfo", "block:  512", "block:  521"),
+    ("pagetypeinfo", "Movable", "Moveable"),
+    ("pagetypeinfo", "zone   Normal, type    Unmovable", "zone   DMA, type    Unmovable"),
+    ("pagetypeinfo", "Number of blocks type", "Number of blocks"),
+    ("pagetypeinfo", "    24", "     2"),
+    ("pagetypeinfo", "    24", "   240"),
+    ("buddyinfo", "\n", " 0\n"),
+    ("buddyinfo", "     3 ", "     0 "),
+    ("buddyinfo", "Node 0", "Node 1"),
+    ("buddyinfo", "Normal", "  DMA"),
+    ("buddyinfo", "     1", "   one"),
+    // Not the first request alone: what all of them show would be believed.
+    ("trace", "order=0", "order=40"),
+    ("trace", "order=0", "order=-1"),
+    ("trace", "order=0 ", ""),
+    ("trace", "pfn=0x10000", "pfn=10000g"),
+    ("trace", "pfn=0x10000", "pfn=1000f"),
+    ("trace", "migratetype=1", "migratetype=2"),
+    ("trace", "migratetype=1", "migratetype=7"),
+    ("trace", "GFP_HIGHUSER_MOVABLE", "GFP_HIGHUSER_MOVABL"),
+    ("trace", "GFP_HIGHUSER_MOVABLE", "GFP_KERNEL"),
+    ("trace", "GFP_HIGHUSER_MOVABLE", "0x100cca"),
+    ("trace", "[000]", "[9000]"),
+    ("trace", "[000]", "000"),
+    ("trace", "cat-400", "cat"),
+    ("trace", "70.000111:", "70.000111"),
+    ("trace", "70.000121:", "1070.000121:"),
+    ("trace", "70.000111:", "70000111:"),
+    ("trace", "mm_page_alloc: page=x", "mm_page_alloc: page=x\0\0\0"),
+    (
+        "trace",
+        "order=0\n",
+        "order=0           cat-400     [000] d..1.    70.000231: mm_page_free: page=x \
+         pfn=0x10001 order=0\n",
+    ),
+    ("trace", "# tracer: nop\n", "PK\u{3}\u{4}\n"),
+    ("trace", "# tracer: nop\n", "a.dat: cpus=1\n"),
+    ("trace", "# tracer: nop\n", "# nop latency trace v1.1.5 on 6.18\n"),
+];
+
 /// About a hundred ways in which copies and recordings break. None gives figures.
 #[test]
-#[expect(clippy::too_many_lines, reason = "a table: each file and what is wrong with it")]
 fn damaged_files_give_no_figures() {
     let whole = plain();
     let folder = Folder::new();
+    let buddy = whole.buddyinfo.clone().unwrap();
+    let text_of = |kind: &str| match kind {
+        "zoneinfo" => whole.zoneinfo.clone(),
+        "buddyinfo" => buddy.clone(),
+        "pagetypeinfo" => whole.pagetypeinfo.clone().unwrap(),
+        _ => whole.trace.clone(),
+    };
     let mut tried = 0;
-    let mut gives_none = |what: &str, files: &Files| {
+    let mut gives_none = |kind: &str, what: &str, text: String| {
         tried += 1;
-        let output = replay(&folder.write(files), &[]);
+        let mut files = whole.clone();
+        match kind {
+            "zoneinfo" => files.zoneinfo = text,
+            "buddyinfo" => files.buddyinfo = Some(text),
+            "pagetypeinfo" => files.pagetypeinfo = Some(text),
+            _ => files.trace = text,
+        }
+        let output = replay(&folder.write(&files), &[]);
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(
             !output.status.success() && output.stdout.is_empty(),
-            "{what} gives figures\n{errors}"
+            "{kind} {what} gives figures\n{errors}"
         );
-        assert!(errors.contains("error:") && !errors.contains("panicked"), "{what}: {errors}");
+        let is_error = errors.contains("error:") && !errors.contains("panicked");
+        assert!(is_error, "{kind} {what}: {errors}");
     };
-    let lines = |text: &str| text.lines().map(|line| format!("{line}\n")).collect::<Vec<_>>();
-
     // Cut at the end of every line: a zoneinfo and a pagetypeinfo are whole or not.
-    let zoneinfo = lines(&whole.zoneinfo);
-    for n in 0..zoneinfo.len() {
-        gives_none(
-            &format!("zoneinfo of {n} lines"),
-            &Files { zoneinfo: zoneinfo[..n].concat(), ..whole.clone() },
-        );
-    }
-    let types = lines(whole.pagetypeinfo.as_ref().unwrap());
-    for n in 0..types.len() {
-        let pagetypeinfo = Some(types[..n].concat());
-        gives_none(&format!("pagetypeinfo of {n} lines"), &Files { pagetypeinfo, ..whole.clone() });
+    for kind in ["zoneinfo", "pagetypeinfo"] {
+        let text = text_of(kind);
+        let lines: Vec<_> = text.split_inclusive('\n').collect();
+        for n in 0..lines.len() {
+            gives_none(kind, &format!("of {n} lines"), lines[..n].concat());
+        }
     }
     // Cut within a line.
-    let buddy = whole.buddyinfo.clone().unwrap();
     for keep in [0, 10, 22, 30, 37, 44, 51, 58, 65, 72, 79, 86, buddy.trim_end().len() - 1] {
-        let buddyinfo = Some(buddy[..keep].to_owned());
-        gives_none(&format!("buddyinfo of {keep} bytes"), &Files { buddyinfo, ..whole.clone() });
+        gives_none("buddyinfo", &format!("of {keep} bytes"), buddy[..keep].to_owned());
     }
-    let trace = &whole.trace;
-    let middle = trace.find("70.000131").unwrap();
+    let middle = whole.trace.find("70.000131").unwrap();
     for cut in (0..100).step_by(10) {
-        let trace = trace[..middle + cut].to_owned();
-        gives_none(&format!("a trace cut at {cut}"), &Files { trace, ..whole.clone() });
+        gives_none("trace", &format!("cut at {cut}"), whole.trace[..middle + cut].to_owned());
     }
-    // One thing for another, in each file.
-    let swaps: &[(&str, &str)] = &[
-        ("pages free     3330", "pages free     330"),
-        ("pages free     3330", "pages free     33300"),
-        ("pages free     3330", "pages free     x330"),
-        ("managed  16384", "managed  1638"),
-        ("managed  16384", "managed  163840"),
-        ("present  16384", "present  1638"),
-        ("spanned  16384", "spanned  1"),
-        ("start_pfn:           65536", "start_pfn:           6553"),
-        ("start_pfn:           65536", "start_pfn:           655360"),
-        ("zone   Normal", "zone   Movable"),
-        ("Node 0, zone   Normal\n", "Node x, zone   Normal\n"),
-        ("min      20", "min      -20"),
-        ("count: 9", "count: nine"),
-        ("cpu: 0", "cpu: 99999999"),
-    ];
-    for (from, to) in swaps {
-        let zoneinfo = whole.zoneinfo.replacen(from, to, 1);
-        assert_ne!(zoneinfo, whole.zoneinfo, "{from}");
-        gives_none(&format!("zoneinfo with {to}"), &Files { zoneinfo, ..whole.clone() });
-    }
-    let swaps: &[(&str, &str)] = &[
-        ("order: 9", "order: 19"),
-        ("order: 9", "order: 12"),
-        ("block:  512", "block:  521"),
-        ("Movable", "Moveable"),
-        ("zone   Normal, type    Unmovable", "zone   DMA, type    Unmovable"),
-        ("Number of blocks type", "Number of blocks"),
-        ("    24", "     2"),
-        ("    24", "   240"),
-    ];
-    for (from, to) in swaps {
-        let text = whole.pagetypeinfo.clone().unwrap();
+    for (kind, from, to) in SWAPS {
+        let text = text_of(kind);
         let changed = text.replacen(from, to, 1);
         assert_ne!(changed, text, "{from}");
-        gives_none(
-            &format!("pagetypeinfo with {to}"),
-            &Files { pagetypeinfo: Some(changed), ..whole.clone() },
-        );
+        gives_none(kind, &format!("with {to}"), changed);
     }
-    for (what, changed) in [
-        ("twice", format!("{buddy}{buddy}")),
-        ("of more orders", buddy.replace('\n', " 0\n")),
-        ("without its largest chunks", buddy.replacen("     3 ", "     0 ", 1)),
-        ("of another node", buddy.replace("Node 0", "Node 1")),
-        ("of another zone", buddy.replace("Normal", "  DMA")),
-        ("of words", buddy.replacen("     1", "   one", 1)),
-        ("that is a zoneinfo", whole.zoneinfo.clone()),
-        ("of nothing", "\n".to_owned()),
-    ] {
-        gives_none(
-            &format!("buddyinfo {what}"),
-            &Files { buddyinfo: Some(changed), ..whole.clone() },
-        );
-    }
-    gives_none("a buddyinfo for a zoneinfo", &Files { zoneinfo: buddy.clone(), ..whole.clone() });
-    let swaps: &[(&str, &str)] = &[
-        ("order=0", "order=40"),
-        ("order=0", "order=-1"),
-        ("order=0 ", ""),
-        ("pfn=0x10000", "pfn=10000g"),
-        ("pfn=0x10000", "pfn=1000f"),
-        ("migratetype=1", "migratetype=2"),
-        ("migratetype=1", "migratetype=7"),
-        ("GFP_HIGHUSER_MOVABLE", "GFP_HIGHUSER_MOVABL"),
-        ("GFP_HIGHUSER_MOVABLE", "GFP_KERNEL"),
-        ("GFP_HIGHUSER_MOVABLE", "0x100cca"),
-        ("[000]", "[9000]"),
-        ("[000]", "000"),
-        ("cat-400", "cat"),
-        ("70.000111:", "70.000111"),
-        ("70.000121:", "1070.000121:"),
-        ("70.000111:", "70000111:"),
-        ("mm_page_alloc: page=x", "mm_page_alloc: page=x\0\0\0"),
-        (
-            "order=0\n",
-            "order=0           cat-400     [000] d..1.    70.000231: mm_page_free: page=x \
-             pfn=0x10001 order=0\n",
-        ),
-        ("# tracer: nop\n", "PK\u{3}\u{4}\n"),
-        ("# tracer: nop\n", "a.dat: cpus=1\n"),
-        ("# tracer: nop\n", "# nop latency trace v1.1.5 on 6.18\n"),
-    ];
-    for (from, to) in swaps {
-        // Not the first request alone: what all of them show would be believed.
-        let changed = trace.replacen(from, to, 1);
-        assert_ne!(&changed, trace, "{from}");
-        gives_none(&format!("a trace with {to}"), &Files { trace: changed, ..whole.clone() });
-    }
+    gives_none("buddyinfo", "twice", buddy.repeat(2));
+    gives_none("buddyinfo", "that is a zoneinfo", whole.zoneinfo.clone());
+    gives_none("buddyinfo", "of nothing", "\n".to_owned());
+    gives_none("zoneinfo", "that is a buddyinfo", buddy.clone());
     assert!(tried >= 100, "{tried}");
     assert!(replay(&folder.write(&whole), &[]).status.success(), "whole it is read");
 }

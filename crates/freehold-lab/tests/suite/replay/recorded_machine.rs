@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::common::length::length;
 use freehold::{CpuId, Migratetype, Order, Pfn};
-use freehold_lab::engine::Memory;
+use freehold_lab::engine::{Engine, Memory};
 use freehold_lab::engines::{self, ListFill, MachineConfig};
 use freehold_lab::replay::fill::{Beside, Contents, Layout};
 use freehold_lab::replay::{
@@ -56,6 +56,23 @@ fn contents() -> Contents {
     contents
 }
 
+/// Frees the last that is in use, by turns on each of two CPUs, and finds all memory free.
+fn ends_whole(
+    name: &str,
+    engine: &dyn Engine,
+    frames: u64,
+    in_use: impl Iterator<Item = (Pfn, Order)>,
+) {
+    for ((pfn, order), cpu) in in_use.zip([1, 0].into_iter().cycle()) {
+        engine.free(CpuId::new(cpu), pfn, order).unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+    engine.drain_all();
+    let memory = engine.memory();
+    assert_eq!(memory.free_frames, frames, "{name}: everything came back");
+    assert_eq!(memory.managed_frames, frames, "{name}");
+    engine.validate().unwrap_or_else(|error| panic!("{name}: {error}"));
+}
+
 #[test]
 fn every_engine_begins_with_the_same_free_chunks_and_ends_whole() {
     let machine = MachineConfig::new(1 << 18, 2);
@@ -92,18 +109,8 @@ fn every_engine_begins_with_the_same_free_chunks_and_ends_whole() {
             taken.windows(2).all(|pair| pair[1].get() == pair[0].get() + 1),
             "{name}: {taken:?}"
         );
-        for pfn in taken {
-            engine.free(freehold::CpuId::new(1), pfn, Order::ZERO).unwrap();
-        }
-        for (pfn, order) in in_use.into_chunks() {
-            engine
-                .free(freehold::CpuId::new(0), pfn, order)
-                .unwrap_or_else(|error| panic!("{name}: {error}"));
-        }
-        engine.drain_all();
-        let memory = engine.memory();
-        assert_eq!(memory.free_frames, memory.managed_frames, "{name}: everything came back");
-        engine.validate().unwrap_or_else(|error| panic!("{name}: {error}"));
+        let taken = taken.into_iter().map(|pfn| (pfn, Order::ZERO));
+        ends_whole(name, &*engine, machine.memory_frames, taken.chain(in_use.into_chunks()));
     }
 }
 
@@ -152,18 +159,7 @@ fn cma_begins_as_full_as_the_rest_for_every_engine() {
         let of_cma = taken.iter().filter(|pfn| range.contains(**pfn)).count();
         assert!((10..=30).contains(&of_cma), "{name}: {of_cma} of 64");
         let taken = taken.into_iter().map(|pfn| (pfn, Order::PAGEBLOCK));
-        for (pfn, order) in taken.chain(in_use.into_chunks()) {
-            engine
-                .free(freehold::CpuId::new(0), pfn, order)
-                .unwrap_or_else(|error| panic!("{name}: {error}"));
-        }
-        engine.drain_all();
-        assert_eq!(
-            engine.memory().free_frames,
-            machine.memory_frames,
-            "{name}: everything came back"
-        );
-        engine.validate().unwrap_or_else(|error| panic!("{name}: {error}"));
+        ends_whole(name, &*engine, machine.memory_frames, taken.chain(in_use.into_chunks()));
     }
 }
 
