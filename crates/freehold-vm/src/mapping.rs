@@ -237,10 +237,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
                 ours
             });
             if ours {
-                self.add_flush(
-                    &mut batch,
-                    Flush { space: space.id(), range: slots.range(), kind: FlushKind::Unmapped },
-                );
+                self.add_flush(&mut batch, slots.flush(FlushKind::Unmapped));
                 self.count_out(head, space.id(), base, (first + i, 1));
                 removed += 1;
             }

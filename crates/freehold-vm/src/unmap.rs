@@ -43,7 +43,7 @@ use crate::folio::{Frame, flag};
 use crate::primitive::{Ordering, Plain, fence};
 use crate::rmap::Mapping;
 use crate::stats::count;
-use crate::{Entry, Flush, FlushKind, Mmu, Slots, Space, UnmapPath, Vm, Vpn};
+use crate::{Entry, FlushKind, Mmu, Slots, Space, UnmapPath, Vm, Vpn};
 
 /// Why a folio was left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -241,9 +241,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
             }
             // One answer for all of them, since they agree.
             if space.needs_flush(merged) {
-                let flush =
-                    Flush { space: space.id(), range: slots.range(), kind: FlushKind::Unmapped };
-                self.flush_later(space, flush);
+                self.flush_later(space, slots.flush(FlushKind::Unmapped));
                 removed.waits |= !batched;
             }
             count(&self.counters.batches_cleared, 1);
