@@ -11,7 +11,7 @@ use std::io::Write;
 use std::sync::atomic::Ordering::Relaxed;
 
 use freehold_host::freehold_vm::{SpaceId, TABLE_ENTRIES, Vm, Vpn};
-use freehold_host::{Error, HostMmu};
+use freehold_host::{Arena, Error, HostMmu};
 
 use hooks::Hooked;
 pub use small::*;
@@ -25,6 +25,14 @@ const MAPPINGS: usize = 8192;
 pub fn all_are(bytes: &[u8], byte: u8) -> bool {
     let Some((&first, rest)) = bytes.split_first() else { return true };
     first == byte && rest == &bytes[..rest.len()]
+}
+
+/// All of an arena's frames are free, and nobody has freed any wrongly.
+pub fn all_free(arena: &Arena) {
+    arena.validate().unwrap();
+    let stats = arena.stats();
+    assert_eq!(arena.free_frames(), stats.frames);
+    assert_eq!((stats.refused_drops, stats.late_double_frees), (0, 0));
 }
 
 /// Not `eprintln!`, which the test harness swallows when the test passes: a skip has to be seen.
