@@ -53,6 +53,11 @@ pub(crate) fn worth_claiming(
     contents.free + alike >= PAGEBLOCK / 2
 }
 
+/// The smallest order to fall back to: with `NO_FRAGMENT` that of a whole block.
+fn least(order: u8, flags: AllocFlags) -> u8 {
+    if flags.contains(AllocFlags::NO_FRAGMENT) { order.max(PAGEBLOCK_ORDER) } else { order }
+}
+
 impl Locked<'_> {
     /// The first chunk of `order` of a type that `requested` may fall back to.
     fn foreign(&mut self, order: u8, requested: Migratetype) -> Option<u32> {
@@ -86,12 +91,7 @@ impl Locked<'_> {
         requested: Migratetype,
         flags: AllocFlags,
     ) -> Option<u32> {
-        let least = if flags.contains(AllocFlags::NO_FRAGMENT) {
-            order.max(PAGEBLOCK_ORDER)
-        } else {
-            order
-        };
-        for at in (least..=MAX_ORDER).rev() {
+        for at in (least(order, flags)..=MAX_ORDER).rev() {
             if !may_claim(at, requested) {
                 break;
             }
@@ -152,13 +152,8 @@ impl Locked<'_> {
         requested: Migratetype,
         flags: AllocFlags,
     ) -> Option<u32> {
-        let least = if flags.contains(AllocFlags::NO_FRAGMENT) {
-            order.max(PAGEBLOCK_ORDER)
-        } else {
-            order
-        };
         let mut found = None;
-        for at in (least..=MAX_ORDER).rev() {
+        for at in (least(order, flags)..=MAX_ORDER).rev() {
             if let Some(frame) = self.foreign(at, requested) {
                 found = Some(frame);
                 // A small movable request that may not have the block anyway: break up the smallest

@@ -288,7 +288,20 @@ impl PcpInner {
     /// Looks at every entry of every list below pageblock order. Source: pcp-buddy RFC,
     /// `free_pcppages_bulk`.
     pub(crate) fn merge(&mut self, frames: &Frames, layout: Layout) {
-        for order in 0..PAGEBLOCK_ORDER {
+        let marked = |frame| frames.state(frame).kind() == Kind::PcpBuddy;
+        self.merge_where(frames, layout, 0..PAGEBLOCK_ORDER, marked);
+    }
+
+    /// Joins chunks of these orders on these lists with their buddies, from the smallest order up,
+    /// where both have the mark or neither, and `is_here` says that the buddy is on these lists too.
+    pub(crate) fn merge_where(
+        &mut self,
+        frames: &Frames,
+        layout: Layout,
+        orders: impl Iterator<Item = u8>,
+        is_here: impl Fn(u32) -> bool,
+    ) {
+        for order in orders {
             for migratetype in Migratetype::PCP {
                 let index = layout.index(order, migratetype);
                 let mut at = self.lists[index].first();
@@ -297,11 +310,13 @@ impl PcpInner {
                     self.work += 1;
                     at = next(frames, frame);
                     let buddy = frame ^ (1 << order);
-                    let (mine, other) = (frames.state(frame), frames.state(buddy));
-                    if mine.kind() != Kind::PcpBuddy
-                        || other.kind() != Kind::PcpBuddy
-                        || other.order() != order
-                    {
+                    if !is_here(buddy) {
+                        continue;
+                    }
+                    // A mark says that the whole chunk is its owner's: it is neither lost nor won
+                    // by merging.
+                    let (kind, other) = (frames.state(frame).kind(), frames.state(buddy));
+                    if other.order() != order || other.kind() != kind {
                         continue;
                     }
                     if at == Some(buddy) {
@@ -311,7 +326,7 @@ impl PcpInner {
                     // Another list than this one where the block changed its type between the two
                     // frees.
                     self.remove(frames, layout.index(order, other.migratetype()), buddy);
-                    let state = State::new(Kind::PcpBuddy, order + 1, migratetype);
+                    let state = State::new(kind, order + 1, migratetype);
                     self.push_back(
                         frames,
                         layout.index(order + 1, migratetype),

@@ -38,14 +38,20 @@ pub trait Engine: Send + Sync {
     fn free(&self, cpu: CpuId, pfn: Pfn, order: Order) -> Result<(), FreeError>;
 
     /// Frees a batch of chunks as reclaim and exit do (the kernel's batch of folios, at most 31 of
-    /// them).
-    fn free_batch(&self, cpu: CpuId, chunks: &[(Pfn, Order)]) -> Result<(), FreeError>;
+    /// them): one after the other, where an engine has no call for it.
+    fn free_batch(&self, cpu: CpuId, chunks: &[(Pfn, Order)]) -> Result<(), FreeError> {
+        chunks.iter().try_for_each(|&(pfn, order)| self.free(cpu, pfn, order))
+    }
 
-    /// Turns one allocated chunk into `2^(from - to)` chunks that can be freed on their own.
-    fn split(&self, pfn: Pfn, from: Order, to: Order) -> Result<(), FreeError>;
+    /// Turns one allocated chunk into `2^(from - to)` chunks that can be freed on their own:
+    /// nothing, where an allocated frame carries no order and any part of a chunk can be freed.
+    fn split(&self, _pfn: Pfn, _from: Order, _to: Order) -> Result<(), FreeError> {
+        Ok(())
+    }
 
-    /// The periodic work of one CPU (the kernel's vmstat worker, about once a second).
-    fn tick(&self, cpu: CpuId);
+    /// The periodic work of one CPU (the kernel's vmstat worker, about once a second), where there
+    /// is any.
+    fn tick(&self, _cpu: CpuId) {}
 
     /// Memory is being reclaimed from now on, or no longer (`ZONE_RECLAIM_ACTIVE`): for designs
     /// whose CPUs keep less then.

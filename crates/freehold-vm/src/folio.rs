@@ -398,8 +398,17 @@ impl<Q: Queue> List<Q> {
         self.len
     }
 
-    pub(crate) fn back(&self) -> Option<u32> {
-        (self.back != NIL).then_some(self.back)
+    /// Takes the folio at the back off, with a reference.
+    pub(crate) fn take_back(&mut self, folios: &Folios<'_>) -> Option<u32> {
+        while self.back != NIL {
+            let head = self.back;
+            self.remove(folios, head);
+            // One without references is being freed.
+            if folios.frame(head).try_get() {
+                return Some(head);
+            }
+        }
+        None
     }
 
     /// Puts a folio at the front; `false` where it is on the list already.

@@ -6,7 +6,7 @@ use crate::primitive::{Ordering, Plain};
 use crate::rmap::Mapping;
 use crate::stats::count;
 use crate::{
-    Entry, Flush, FlushBatch, FlushKind, Frames, Mmu, Space, SpaceId, Vm, VmError, Vpn, VpnRange,
+    Entry, FlushBatch, FlushKind, Frames, Mmu, Space, SpaceId, Vm, VmError, Vpn, VpnRange,
 };
 
 /// What was done about one folio.
@@ -174,11 +174,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
                     let len = self.batch_len(space, page, entry, end.get() - page.get());
                     let slots = space.slots(page, len);
                     if self.mmu.clear_bits(slots, Entry::HARDWARE) != Entry::NONE {
-                        let range = slots.range();
-                        self.add_flush(
-                            batch,
-                            Flush { space: space.id(), range, kind: FlushKind::Changed },
-                        );
+                        self.add_flush(batch, slots.flush(FlushKind::Changed));
                     }
                     pages += len;
                     at = first + len as u32;

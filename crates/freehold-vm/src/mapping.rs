@@ -13,8 +13,8 @@ use crate::interval::{InsertError, Interval};
 use crate::primitive::{Ordering, Plain};
 use crate::rmap::NoMapping;
 use crate::{
-    Access, Entry, Flush, FlushBatch, FlushKind, Folio, Frames, Mmu, Space, SpaceId, Vm, VmError,
-    Vma, Vpn, VpnRange,
+    Access, Entry, FlushBatch, FlushKind, Folio, Frames, Mmu, Space, SpaceId, Vm, VmError, Vma,
+    Vpn, VpnRange,
 };
 
 /// Pieces of folios unmapped between two flushes.
@@ -237,10 +237,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
                 ours
             });
             if ours {
-                self.add_flush(
-                    &mut batch,
-                    Flush { space: space.id(), range: slots.range(), kind: FlushKind::Unmapped },
-                );
+                self.add_flush(&mut batch, slots.flush(FlushKind::Unmapped));
                 self.count_out(head, space.id(), base, (first + i, 1));
                 removed += 1;
             }
@@ -347,14 +344,9 @@ impl<'m, M: Mmu> Vm<'m, M> {
                 });
             }
             for piece in &gathered[..n] {
-                let flushed =
-                    VpnRange { start: piece.vpn, end: piece.vpn.plus(u64::from(piece.len)) };
+                let slots = space.slots(piece.vpn, piece.len.into());
                 // As many ranges fit as pieces.
-                let _ = batch.add(Flush {
-                    space: space.id(),
-                    range: flushed,
-                    kind: FlushKind::Unmapped,
-                });
+                let _ = batch.add(slots.flush(FlushKind::Unmapped));
                 self.forget(space, piece);
             }
             self.flush(&mut batch);

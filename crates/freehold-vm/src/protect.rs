@@ -2,7 +2,7 @@
 
 use crate::primitive::Ordering;
 use crate::{
-    Access, Entry, Fault, Flush, FlushBatch, FlushKind, Mmu, Space, SpaceId, Vm, VmError, Vma, Vpn,
+    Access, Entry, Fault, FlushBatch, FlushKind, Mmu, Space, SpaceId, Vm, VmError, Vma, Vpn,
     VpnRange,
 };
 
@@ -99,14 +99,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
                     }
                     let lost = entry.without(f(entry)).only(Entry::PRESENT.with(Entry::WRITABLE));
                     if entry.is_mapped() && lost != Entry::NONE {
-                        self.add_flush(
-                            &mut batch,
-                            Flush {
-                                space: space.id(),
-                                range: slots.range(),
-                                kind: FlushKind::Changed,
-                            },
-                        );
+                        self.add_flush(&mut batch, slots.flush(FlushKind::Changed));
                     }
                     vpn = vpn.plus(1);
                 }

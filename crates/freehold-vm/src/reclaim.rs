@@ -49,7 +49,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
         let mut looks = 2 * self.lru.with(|| self.mmu.relax(), |lru| lru.len());
         while reclaimed.frames < frames && looks > 0 {
             looks -= 1;
-            let Some(head) = self.isolate_oldest() else { break };
+            let oldest = self.lru.with(|| self.mmu.relax(), |lru| lru.take_back(&self.folios));
+            let Some(head) = oldest else { break };
             result = result.and(self.reclaim_folio(allocator, head, false, &mut reclaimed));
         }
         result.and(self.finish(allocator, &mut reclaimed)).map(|()| reclaimed.frames)
@@ -98,23 +99,6 @@ impl<'m, M: Mmu> Vm<'m, M> {
             });
         }
         result.and(self.finish(allocator, &mut reclaimed)).map(|()| reclaimed.frames)
-    }
-
-    /// Takes the oldest folio off the list, with a reference.
-    fn isolate_oldest(&self) -> Option<u32> {
-        self.lru.with(
-            || self.mmu.relax(),
-            |lru| {
-                while let Some(head) = lru.back() {
-                    lru.remove(&self.folios, head);
-                    // One without references is being freed.
-                    if self.folios.frame(head).try_get() {
-                        return Some(head);
-                    }
-                }
-                None
-            },
-        )
     }
 
     /// Decides about one folio, off the list and with a reference of the caller's, which is given

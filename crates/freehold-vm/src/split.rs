@@ -114,19 +114,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
     /// what whoever works on the queue does first. [`Vm::deferred_split`] does the rest.
     #[must_use]
     pub fn deferred_take(&self) -> Option<Folio> {
-        self.deferred.with(
-            || self.mmu.relax(),
-            |queue| {
-                while let Some(head) = queue.back() {
-                    queue.remove(&self.folios, head);
-                    // One without references is being freed.
-                    if self.folios.frame(head).try_get() {
-                        return Some(Folio(self.folios.pfn(head)));
-                    }
-                }
-                None
-            },
-        )
+        let head = self.deferred.with(|| self.mmu.relax(), |queue| queue.take_back(&self.folios));
+        head.map(|head| Folio(self.folios.pfn(head)))
     }
 
     /// Splits a folio that [`Vm::deferred_take`] took, if it still is partly mapped, or puts it

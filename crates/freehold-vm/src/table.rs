@@ -28,7 +28,7 @@
 use core::sync::atomic::AtomicBool as Hint;
 
 use crate::primitive::{AtomicBool, AtomicU64, Ordering};
-use crate::{Entry, SpaceId, Vpn, VpnRange, lock};
+use crate::{Entry, Flush, FlushKind, SpaceId, Vpn, VpnRange, lock};
 
 /// Entries in a page table.
 #[cfg(not(loom))]
@@ -238,6 +238,11 @@ impl<'t> Slots<'t> {
     #[must_use]
     pub fn range(&self) -> VpnRange {
         VpnRange { start: self.first, end: self.first.plus(self.len()) }
+    }
+
+    /// That the pages are to be flushed, since this happened to their entries.
+    pub(crate) fn flush(&self, kind: FlushKind) -> Flush {
+        Flush { space: self.space, range: self.range(), kind }
     }
 
     /// What the first page shows: its entry, or what its table's PMD says of it, which has

@@ -11,6 +11,8 @@
 pub(crate) use crate::tests::steps::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering,
 };
+#[cfg(not(loom))]
+use core::sync::atomic::fence;
 #[cfg(not(any(test, loom, shuttle)))]
 pub(crate) use core::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering,
@@ -21,6 +23,8 @@ pub(crate) use loom::sync::atomic::AtomicPtr;
 pub(crate) use shuttle::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering,
 };
+#[cfg(loom)]
+use under_loom::fence;
 #[cfg(loom)]
 pub(crate) use under_loom::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
@@ -97,27 +101,18 @@ pub(crate) fn rarely() {}
 /// Makes what other threads did before the writes that this one has seen visible to it.
 #[inline(always)]
 pub(crate) fn acquire_fence() {
-    #[cfg(not(loom))]
-    core::sync::atomic::fence(Ordering::Acquire);
-    #[cfg(loom)]
-    under_loom::fence(Ordering::Acquire);
+    fence(Ordering::Acquire);
 }
 
 /// Makes what this thread did before visible to a thread that sees one of its later writes.
 #[inline(always)]
 pub(crate) fn release_fence() {
-    #[cfg(not(loom))]
-    core::sync::atomic::fence(Ordering::Release);
-    #[cfg(loom)]
-    under_loom::fence(Ordering::Release);
+    fence(Ordering::Release);
 }
 
 /// Keeps everything before it before everything after it.
 pub(crate) fn full_fence() {
-    #[cfg(not(loom))]
-    core::sync::atomic::fence(Ordering::SeqCst);
-    #[cfg(loom)]
-    under_loom::fence(Ordering::SeqCst);
+    fence(Ordering::SeqCst);
 }
 
 /// The owner's side of an asymmetric barrier: keeps the compiler from moving a later load before an
@@ -131,7 +126,7 @@ pub(crate) fn light_barrier() {
     #[cfg(not(loom))]
     core::sync::atomic::compiler_fence(Ordering::SeqCst);
     #[cfg(loom)]
-    under_loom::fence(Ordering::SeqCst);
+    fence(Ordering::SeqCst);
 }
 
 /// Loom takes a sequentially consistent access for an acquiring and releasing one, which is weaker

@@ -2,46 +2,24 @@
 #![allow(dead_code, unreachable_pub)]
 
 pub mod child;
+#[path = "../../../freehold-vm/tests/suite/common/hooks.rs"]
+pub mod hooks;
+#[path = "../../../freehold-vm/tests/suite/common/small.rs"]
+pub mod small;
 
-use std::cell::RefCell;
 use std::io::Write;
 use std::sync::atomic::Ordering::Relaxed;
 
-use freehold::{Config, FrameRange, Freehold, Order, Pfn, Platform, Watermarks, ZoneConfig};
-use freehold_host::freehold_vm::{
-    Access, Entry, Flush, Frame, IntervalNode, MapError, Mapping, Mmu, PageTable, Slots, Space,
-    SpaceId, TABLE_ENTRIES, Vm, Vma, Vpn, VpnRange,
-};
-use freehold_host::{Error, HostMmu};
+use freehold_host::freehold_vm::{SpaceId, TABLE_ENTRIES, Vm, Vpn};
+use freehold_host::{Arena, Error, HostMmu};
 
-/// The first frame of every machine.
-pub const FIRST: u64 = 512;
-/// The first page of every address space: the start of a page table.
-pub const BASE: u64 = 512 * 16;
-
-pub const RW: Vma = Vma { access: Access::ReadWrite, droppable: false };
+use hooks::Hooked;
+pub use small::*;
 
 pub type Machine = Vm<'static, HostMmu>;
 
-pub fn order(order: u8) -> Order {
-    Order::new(order).unwrap()
-}
-
-pub fn pages(start: u64, len: u64) -> VpnRange {
-    VpnRange::new(Vpn::new(BASE + start), len).unwrap()
-}
-
-pub fn vpn(page: u64) -> Vpn {
-    Vpn::new(BASE + page)
-}
-
-pub fn space(id: u16) -> SpaceId {
-    SpaceId::new(id)
-}
-
-fn leak<T>(n: usize, make: impl FnMut() -> T) -> &'static mut [T] {
-    Vec::leak(std::iter::repeat_with(make).take(n).collect())
-}
+/// Mappings of every machine.
+const MAPPINGS: usize = 8192;
 
 /// Whether each of these bytes is `byte`. By memcmp(3), which is fast without optimisation as well.
 pub fn all_are(bytes: &[u8], byte: u8) -> bool {
@@ -49,48 +27,24 @@ pub fn all_are(bytes: &[u8], byte: u8) -> bool {
     first == byte && rest == &bytes[..rest.len()]
 }
 
+/// All of an arena's frames are free, and nobody has freed any wrongly.
+pub fn all_free(arena: &Arena) {
+    arena.validate().unwrap();
+    let stats = arena.stats();
+    assert_eq!(arena.free_frames(), stats.frames);
+    assert_eq!((stats.refused_drops, stats.late_double_frees), (0, 0));
+}
+
 /// Not `eprintln!`, which the test harness swallows when the test passes: a skip has to be seen.
 pub fn skipped(test: &str, why: &dyn std::fmt::Display) {
     let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {why}");
 }
 
-/// A page allocator over so many frames, nothing held back. Leaked, which is fine in a test.
-pub fn frames<P: Platform>(count: u64, cpus: u16, platform: P) -> Freehold<'static, P> {
-    let memory = [FrameRange::new(Pfn::new(FIRST), count).unwrap()];
-    let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
-    Freehold::leaked(&Config::new(cpus, &[zone]), platform).unwrap()
-}
-
-pub fn assert_all_free<P: Platform>(frames: &Freehold<'_, P>) {
-    frames.drain_all();
-    frames.validate().unwrap();
-    let stats = frames.zone_stats(0).unwrap();
-    assert_eq!(stats.free, stats.managed, "frames lost");
-}
-
 /// Folios of so many frames, in address spaces of so many page tables each, on real pages. No VMAs
 /// yet.
 pub fn machine(count: u64, spaces: u16, tables: u64) -> Result<Machine, Error> {
-    Ok(machine_on(HostMmu::new(spaces, pages(0, tables * TABLE_ENTRIES))?, count, spaces, tables))
-}
-
-pub fn machine_on<M: Mmu>(mmu: M, count: u64, spaces: u16, tables: u64) -> Vm<'static, M> {
-    let mut ids = 0..spaces;
-    let spaces = leak(spaces.into(), || {
-        Space::new(
-            space(ids.next().unwrap()),
-            Vpn::new(BASE),
-            leak(tables as usize, PageTable::new),
-            leak(256, IntervalNode::<Vma>::new),
-        )
-    });
-    Vm::new(
-        mmu,
-        Pfn::new(FIRST),
-        leak(count as usize, Frame::new),
-        leak(8192, Mapping::new),
-        spaces,
-    )
+    let mmu = HostMmu::new(spaces, pages(0, tables * TABLE_ENTRIES))?;
+    Ok(folios(mmu, count, spaces, tables, MAPPINGS))
 }
 
 /// [`machine`]; `None`, and says so, where the kernel has no userfaultfd for us.
@@ -98,81 +52,12 @@ pub fn machine_or_skip(test: &str, count: u64, spaces: u16, tables: u64) -> Opti
     machine(count, spaces, tables).map_err(|error| skipped(test, &error)).ok()
 }
 
-/// Where another CPU could be doing something.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum When {
-    BeforeClearing,
-    /// Entries are taken: what becomes of their pages is not decided.
-    Cleared,
-}
-
-type Hook = Box<dyn FnMut(When)>;
-
-thread_local! {
-    /// What [`Hooked`] calls in this thread.
-    pub static MEANWHILE: RefCell<Option<Hook>> = const { RefCell::new(None) };
-}
-
-/// The host's Mmu, with a hook in the middle of things.
-pub struct Hooked(pub HostMmu);
-
-fn meanwhile(when: When) {
-    let hook = MEANWHILE.with_borrow_mut(Option::take);
-    if let Some(mut hook) = hook {
-        hook(when);
-        MEANWHILE.with_borrow_mut(|place| *place = Some(hook));
-    }
-}
-
-impl Mmu for Hooked {
-    fn map(
-        &self,
-        space: SpaceId,
-        at: Vpn,
-        frames: FrameRange,
-        access: Access,
-        leaf: Order,
-    ) -> Result<(), MapError> {
-        self.0.map(space, at, frames, access, leaf)
-    }
-    fn unmap(&self, space: SpaceId, range: VpnRange) {
-        self.0.unmap(space, range);
-    }
-    fn flush(&self, batch: &[Flush]) {
-        self.0.flush(batch);
-    }
-    fn relax(&self) {
-        self.0.relax();
-    }
-    fn load(&self, slots: Slots<'_>) -> Entry {
-        self.0.load(slots)
-    }
-    fn map_entries(&self, slots: Slots<'_>, first: Entry) -> Result<(), MapError> {
-        self.0.map_entries(slots, first)
-    }
-    fn restore(&self, slots: Slots<'_>, first: Entry) {
-        self.0.restore(slots, first);
-    }
-    fn get_and_clear(&self, slots: Slots<'_>) -> Entry {
-        meanwhile(When::BeforeClearing);
-        let merged = self.0.get_and_clear(slots);
-        meanwhile(When::Cleared);
-        merged
-    }
-    fn clear_bits(&self, slots: Slots<'_>, bits: Entry) -> Entry {
-        self.0.clear_bits(slots, bits)
-    }
-    fn replace(&self, slots: Slots<'_>, old: Entry, new: Entry) -> Result<(), Entry> {
-        self.0.replace(slots, old, new)
-    }
-}
-
 /// [`machine_or_skip`] of one address space, with the hook.
-pub fn hooked_or_skip(test: &str, count: u64, tables: u64) -> Option<Vm<'static, Hooked>> {
+pub fn hooked_or_skip(test: &str, count: u64, tables: u64) -> Option<Vm<'static, Hooked<HostMmu>>> {
     let mmu = HostMmu::new(1, pages(0, tables * TABLE_ENTRIES))
         .map_err(|error| skipped(test, &error))
         .ok()?;
-    Some(machine_on(Hooked(mmu), count, 1, tables))
+    Some(folios(Hooked::new(mmu), count, 1, tables, MAPPINGS))
 }
 
 /// From one word to the next of a page that was stamped with a value. Zero is a page of zeroes.

@@ -23,7 +23,7 @@ fn a_child_that_drops_or_uses_its_copy_takes_nothing_from_the_parent() {
     let test = "a_child_that_drops_or_uses_its_copy_takes_nothing_from_the_parent";
     for drops in [true, false] {
         let Some(vm) = machine_or_skip(test, FRAMES, 1, 1) else { return };
-        let fh = frames(FRAMES, 1, SingleCpu);
+        let fh = allocator(FRAMES, 1, SingleCpu);
         vm.add_vma(ID, pages(0, 512), RW).unwrap();
         for folio in 0..4 {
             vm.map_new(&fh, ID, vpn(folio * 16), order(4), Access::ReadWrite).unwrap();

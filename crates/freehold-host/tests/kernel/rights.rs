@@ -19,7 +19,7 @@ type Frames = Freehold<'static, SingleCpu>;
 fn empty(test: &str) -> Option<(Frames, Machine)> {
     let vm = machine_or_skip(test, FRAMES, 1, 1)?;
     vm.add_vma(ID, pages(0, TABLE_ENTRIES), RW).unwrap();
-    Some((frames(FRAMES, 1, SingleCpu), vm))
+    Some((allocator(FRAMES, 1, SingleCpu), vm))
 }
 
 fn lazyfree(fh: &Frames, vm: &Machine, page: u64, n: u64) {

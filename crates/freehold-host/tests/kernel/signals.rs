@@ -16,7 +16,7 @@ const ID: SpaceId = SpaceId::new(0);
 fn in_a_child(body: impl FnOnce(&Machine, &freehold::Freehold<'static, SingleCpu>) -> bool) -> i32 {
     child::fork(|| {
         let vm = machine(512, 1, 1).unwrap();
-        let fh = frames(512, 1, SingleCpu);
+        let fh = allocator(512, 1, SingleCpu);
         vm.add_vma(ID, pages(0, 512), RW).unwrap();
         vm.map_new(&fh, ID, vpn(0), order(0), Access::Read).unwrap();
         body(&vm, &fh)

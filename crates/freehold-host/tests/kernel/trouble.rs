@@ -3,7 +3,7 @@
 //! Whatever needs a process of its own (limits, fork) runs in one: this test program starts itself
 //! again with the name of one test and `FREEHOLD_CHILD` set.
 
-use crate::common::{all_are, child};
+use crate::common::{all_are, all_free, child};
 
 use std::io::Write;
 use std::process::Command;
@@ -15,11 +15,6 @@ use freehold_host::freehold::{Migratetype, Order};
 use freehold_host::{Arena, Backing, Error, Frames, Lock, Numa, OnFork, Topology};
 
 const MIB: u64 = 1 << 20;
-
-fn all_free(arena: &Arena) {
-    arena.validate().unwrap();
-    assert_eq!(arena.free_frames(), arena.stats().frames);
-}
 
 /// Not `eprintln!`, which the test harness swallows when the test passes: a skip has to be seen.
 fn skipped(why: std::fmt::Arguments<'_>) {

@@ -8,16 +8,9 @@ use freehold_host::freehold::{
 };
 use freehold_host::{Arena, Backing, Error, Frames, Lock};
 
-use crate::common::all_are;
+use crate::common::{all_are, all_free};
 
 const MIB: u64 = 1 << 20;
-
-fn all_free(arena: &Arena) {
-    arena.validate().unwrap();
-    let stats = arena.stats();
-    assert_eq!(arena.free_frames(), stats.frames);
-    assert_eq!((stats.refused_drops, stats.late_double_frees), (0, 0));
-}
 
 #[test]
 fn handles_and_arenas_can_be_sent_and_shared() {

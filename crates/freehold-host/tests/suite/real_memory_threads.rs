@@ -22,11 +22,12 @@ use std::os::unix::fs::FileExt;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use common::hooks::{Hooked, MEANWHILE, When};
 use common::*;
 use fastrand::Rng;
 use freehold::{Freehold, Pfn, Threads};
-use freehold_host::Stored;
 use freehold_host::freehold_vm::{Access, Fault, SpaceId, UnmapPath, Vm, VmError, Vpn};
+use freehold_host::{HostMmu, Stored};
 
 const ID: SpaceId = SpaceId::new(0);
 const FRAMES: u64 = 2048;
@@ -370,7 +371,7 @@ impl Drop for Stops<'_> {
 
 fn run(test: &str, path: UnmapPath) {
     let Some(vm) = machine_or_skip(test, FRAMES, 1, TABLES) else { return };
-    let fh = frames(FRAMES, 4, Threads::new(4));
+    let fh = allocator(FRAMES, 4, Threads::new(4));
     vm.set_unmap_path(path);
     vm.add_vma(ID, pages(0, TABLES * 512), RW).unwrap();
     let stop = AtomicBool::new(false);
@@ -462,11 +463,11 @@ fn a_store_in_the_middle_of_reclaim_waits_for_the_decision() {
         ) else {
             return;
         };
-        let vm: &'static Vm<'static, Hooked> = Box::leak(Box::new(vm));
-        let fh: &'static Frames = Box::leak(Box::new(frames(FRAMES, 2, Threads::new(2))));
+        let vm: &'static Vm<'static, Hooked<HostMmu>> = Box::leak(Box::new(vm));
+        let fh: &'static Frames = Box::leak(Box::new(allocator(FRAMES, 2, Threads::new(2))));
         vm.add_vma(ID, pages(0, TABLES * 512), RW).unwrap();
         vm.map_new(fh, ID, vpn(0), order(4), Access::ReadWrite).unwrap();
-        let word = |page| &vm.mmu().0.words(ID, vpn(page)).unwrap()[100];
+        let word = |page| &vm.mmu().inner.words(ID, vpn(page)).unwrap()[100];
         (0..16).for_each(|page| word(page).store(page + 1, Relaxed));
         vm.madvise_free(fh, ID, pages(0, 16)).unwrap();
         let go: &'static AtomicBool = Box::leak(Box::default());
@@ -477,7 +478,7 @@ fn a_store_in_the_middle_of_reclaim_waits_for_the_decision() {
             }
             word(5).store(500, Relaxed);
             done.store(true, Relaxed);
-            vm.mmu().0.stored(ID, vpn(5))
+            vm.mmu().inner.stored(ID, vpn(5))
         });
         let pinned: &'static Mutex<Option<Pfn>> = Box::leak(Box::default());
         MEANWHILE.set(Some(Box::new(move |when| match when {
@@ -485,14 +486,14 @@ fn a_store_in_the_middle_of_reclaim_waits_for_the_decision() {
             When::BeforeClearing if kept => {
                 *pinned.lock().unwrap() = Some(vm.pin(fh, ID, vpn(9), false).unwrap());
             }
-            When::BeforeClearing => {}
             When::Cleared => {
                 go.store(true, Relaxed);
-                while vm.mmu().0.stats().waits == 0 && !done.load(Relaxed) {
+                while vm.mmu().inner.stats().waits == 0 && !done.load(Relaxed) {
                     std::thread::yield_now();
                 }
                 assert!(!done.load(Relaxed), "a page that reclaim has taken was written to");
             }
+            _ => {}
         })));
         let freed = vm.madvise_pageout(fh, ID, pages(0, 16)).unwrap();
         MEANWHILE.set(None);
@@ -510,10 +511,10 @@ fn a_store_in_the_middle_of_reclaim_waits_for_the_decision() {
             assert_eq!(word(page).load(Relaxed), expected, "page {page}");
         }
         // Counted just after the writer has been let through.
-        while vm.mmu().0.stats().write_faults + vm.mmu().0.stats().late_writes == 0 {
+        while vm.mmu().inner.stats().write_faults + vm.mmu().inner.stats().late_writes == 0 {
             std::thread::yield_now();
         }
-        let host = vm.mmu().0.stats();
+        let host = vm.mmu().inner.stats();
         assert_eq!(
             (host.waits, host.write_faults, host.late_writes),
             (1, u64::from(kept), u64::from(!kept))

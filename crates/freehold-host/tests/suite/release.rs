@@ -1,14 +1,13 @@
 //! Giving memory back: what goes, what stays, what is counted, and that nothing in use is ever
 //! touched.
 
-use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use freehold_host::freehold::{Migratetype, Order, Pfn, Request};
 use freehold_host::{Arena, Backing, Builder, Frames, Numa, Topology};
 
-use crate::common::all_are;
+use crate::common::{all_are, all_free, skipped};
 
 const MIB: u64 = 1 << 20;
 const BLOCK: u64 = 512;
@@ -23,18 +22,11 @@ fn build(backing: Backing, builder: &Builder) -> Option<Arena> {
     match builder.build() {
         Ok(arena) => Some(arena),
         Err(error) if backing == Backing::HugePages => {
-            // Not `eprintln!`, which the test harness swallows when the test passes: a skip has to
-            // be seen.
-            let _ = writeln!(std::io::stderr(), "SKIPPED: {error}");
+            skipped("huge pages", &error);
             None
         }
         Err(error) => panic!("{error}"),
     }
-}
-
-fn all_free(arena: &Arena) {
-    arena.validate().unwrap();
-    assert_eq!(arena.free_frames(), arena.stats().frames);
 }
 
 #[test]
@@ -266,12 +258,7 @@ fn locked_memory_stays_and_is_an_error_not_a_loss() {
     let (pointer, range) = (frames.as_mut_ptr(), frames.range());
     // SAFETY: locking changes nothing in it.
     if unsafe { libc::mlock(pointer.cast(), 4096) } != 0 {
-        let _ = writeln!(
-            std::io::stderr(),
-            "SKIPPED: mlock is not allowed here: {}",
-            std::io::Error::last_os_error()
-        );
-        return;
+        return skipped("locked memory", &std::io::Error::last_os_error());
     }
     drop(frames);
     let error = arena.trim().unwrap_err();

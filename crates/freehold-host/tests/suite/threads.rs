@@ -1,13 +1,13 @@
 //! Threads as CPUs: slots, death, sharing, both flavours of the lock, contents that must survive
 //! all of it.
 
-use std::io::Write;
 use std::sync::mpsc;
 use std::sync::{Arc, Barrier};
 use std::thread;
 
 use freehold_host::{Arena, Frames, Lock};
 
+use crate::common::{all_free, skipped};
 use crate::length::length;
 
 const MIB: u64 = 1 << 20;
@@ -17,24 +17,12 @@ fn both_locks(test: impl Fn(Lock)) {
         let arena = Arena::builder(2 * MIB).lock(lock).build().unwrap();
         match (lock, arena.stats().biased) {
             (Lock::Biased, false) => {
-                // Not `eprintln!`, which the test harness swallows when the test passes: a skip has
-                // to be seen.
-                let _ = writeln!(
-                    std::io::stderr(),
-                    "SKIPPED: no membarrier(2) here, the biased lock is not tested"
-                );
+                skipped("the biased lock", &"there is no membarrier(2) here");
             }
             (Lock::Ordinary, true) => panic!("the ordinary lock was asked for"),
             _ => test(lock),
         }
     }
-}
-
-fn all_free(arena: &Arena) {
-    arena.validate().unwrap();
-    let stats = arena.stats();
-    assert_eq!(arena.free_frames(), stats.frames);
-    assert_eq!((stats.refused_drops, stats.late_double_frees), (0, 0));
 }
 
 /// Fills each frame with a pattern that only this frame and owner can have.

@@ -15,7 +15,7 @@ const ID: SpaceId = SpaceId::new(0);
 /// Folios that are all mapped, each page with its number, plus one, in it.
 fn with_folios(test: &str, path: UnmapPath) -> Option<(Machine, Freehold<'static, SingleCpu>)> {
     let vm = machine_or_skip(test, PAGES, 1, PAGES / 512)?;
-    let frames = frames(PAGES, 1, SingleCpu);
+    let frames = allocator(PAGES, 1, SingleCpu);
     vm.set_unmap_path(path);
     vm.add_vma(ID, pages(0, PAGES), RW).unwrap();
     for folio in 0..FOLIOS {

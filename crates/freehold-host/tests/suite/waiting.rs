@@ -8,17 +8,10 @@ use fastrand::Rng;
 use freehold_host::freehold::{FrameRange, FreeError, Pfn};
 use freehold_host::{Arena, Error, Frames, Lock};
 
-use crate::common::all_are;
+use crate::common::{all_are, all_free};
 use crate::length::length;
 
 const MIB: u64 = 1 << 20;
-
-fn all_free(arena: &Arena) {
-    arena.validate().unwrap();
-    let stats = arena.stats();
-    assert_eq!(arena.free_frames(), stats.frames);
-    assert_eq!((stats.refused_drops, stats.late_double_frees), (0, 0));
-}
 
 #[test]
 fn of_each_length_the_run_freed_last_comes_first() {

@@ -20,7 +20,7 @@ use crate::engine::{Counters, Engine, Memory, Request};
 use crate::engines::MachineConfig;
 use crate::model::Family;
 use crate::trials::kinds::names;
-use crate::trials::simulated::{Marks, Simulated};
+use crate::trials::simulated::Simulated;
 
 names! {
     /// By what a block is listed.
@@ -169,17 +169,6 @@ impl Engine for BestFit {
         Ok(())
     }
 
-    fn free_batch(&self, cpu: CpuId, chunks: &[(Pfn, Order)]) -> Result<(), FreeError> {
-        chunks.iter().try_for_each(|&(pfn, order)| self.free(cpu, pfn, order))
-    }
-
-    /// Any part of a chunk can be freed.
-    fn split(&self, _: Pfn, _: Order, _: Order) -> Result<(), FreeError> {
-        Ok(())
-    }
-
-    fn tick(&self, _: CpuId) {}
-
     fn drain_all(&self) {}
 
     fn counters(&self) -> Counters {
@@ -218,17 +207,5 @@ impl Engine for BestFit {
 impl Simulated for BestFit {
     fn family(&self) -> Family {
         Family::Lists
-    }
-
-    fn marks(&self, _: usize, _: CpuId) -> Marks {
-        Marks::default()
-    }
-
-    fn home(&self, _: Pfn) -> Option<CpuId> {
-        None
-    }
-
-    fn alloc_finding_busy(&self, cpu: CpuId, request: Request) -> Result<Pfn, AllocError> {
-        self.alloc(cpu, request)
     }
 }

@@ -232,11 +232,6 @@ impl<P: Barriers> Engine for FreeholdEngine<'_, '_, P> {
         )
     }
 
-    fn split(&self, _pfn: Pfn, _from: Order, _to: Order) -> Result<(), FreeError> {
-        // An allocated frame carries no order: any part of it can be freed as it is.
-        Ok(())
-    }
-
     fn tick(&self, cpu: CpuId) {
         // Fails only for a CPU that is offline, which has nothing to do.
         let _ = match self.owned(cpu) {

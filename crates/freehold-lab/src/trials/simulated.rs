@@ -39,19 +39,26 @@ pub trait Simulated: Engine {
     fn family(&self) -> Family;
 
     /// What has been done so far: under a zone's lock, and under `cpu`'s for that zone. Zones are
-    /// numbered by rising address. Constant time.
-    fn marks(&self, zone: usize, cpu: CpuId) -> Marks;
+    /// numbered by rising address. Constant time. Nothing, of an engine that shares no lists.
+    fn marks(&self, _zone: usize, _cpu: CpuId) -> Marks {
+        Marks::default()
+    }
 
     /// The CPU whose lists or blocks a frame goes home to; `None`: the freeing CPU's, or the
-    /// zone's.
-    fn home(&self, pfn: Pfn) -> Option<CpuId>;
+    /// zone's, or the block's own words, of which it counts who wrote them last.
+    fn home(&self, _pfn: Pfn) -> Option<CpuId> {
+        None
+    }
 
-    /// An allocation that finds its CPU's lock held by somebody else.
+    /// An allocation that finds its CPU's lock held by somebody else: like any other, where nobody
+    /// but its owner enters a CPU's state.
     ///
     /// # Errors
     ///
     /// As [`Engine::alloc`].
-    fn alloc_finding_busy(&self, cpu: CpuId, request: Request) -> Result<Pfn, AllocError>;
+    fn alloc_finding_busy(&self, cpu: CpuId, request: Request) -> Result<Pfn, AllocError> {
+        self.alloc(cpu, request)
+    }
 
     /// Times that all CPUs were made to pass a full memory barrier because somebody reached into a
     /// CPU's state; 0 for designs without such barriers.
@@ -101,17 +108,6 @@ impl<P: Barriers> Simulated for FreeholdEngine<'_, '_, P> {
         let first = |count| if zone == 0 { count } else { 0 };
         let changes = first(self.allocator().cpu_stats(cpu).map_or(0, |stats| stats.refills));
         Marks { changes, barriers: first(self.heavy_barriers()), ..Marks::default() }
-    }
-
-    fn home(&self, _: Pfn) -> Option<CpuId> {
-        // A free goes into the block's own words, whoever has the block: what counts is who wrote
-        // them last.
-        None
-    }
-
-    fn alloc_finding_busy(&self, cpu: CpuId, request: Request) -> Result<Pfn, AllocError> {
-        // Nobody but its owner enters a CPU's state on the way of an allocation or a free.
-        self.alloc(cpu, request)
     }
 
     fn heavy_barriers(&self) -> u64 {

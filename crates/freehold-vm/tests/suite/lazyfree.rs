@@ -5,11 +5,8 @@ use std::cell::RefCell;
 
 use crate::common::hooked::*;
 use crate::common::*;
-use freehold::{FrameRange, FreeError, Order, Pfn};
-use freehold_vm::{
-    Access, Entry, Fault, Flush, FlushKind, MapError, Mmu, SoftMmu, SpaceId, UnmapPath, Vm,
-    VmError, Vma, Vpn,
-};
+use freehold::{FreeError, Order, Pfn};
+use freehold_vm::{Access, Entry, Fault, FlushKind, Mmu, SoftMmu, UnmapPath, Vm, VmError, Vma};
 
 fn entries(vm: &Vm<'_, impl Mmu>, page: u64, n: u64) -> Vec<Entry> {
     (0..n).map(|i| vm.space(SPACE).unwrap().entry_at(vpn(page + i))).collect()
@@ -107,8 +104,8 @@ fn a_write_during_the_walk_restores_each_batch_as_it_was() {
         before[4].is_writable() && !before[6].is_writable() && !before[13].has(Entry::SOFT_DIRTY)
     );
     let mut calls = 0;
-    MEANWHILE.set(Some(Box::new(move |what| {
-        if what == "before clearing" {
+    MEANWHILE.set(Some(Box::new(move |when| {
+        if when == When::BeforeClearing {
             calls += 1;
             // The second batch is 6..8: somebody writes to page 8, which comes after it, ...
             if calls == 2 {
@@ -154,13 +151,13 @@ fn restored_entries_keep_their_own_soft_dirty_bit() {
     vm.protect(SPACE, pages(0, 16), Access::Read).unwrap();
     vm.protect(SPACE, pages(0, 16), Access::ReadWrite).unwrap();
     vm.clear_soft_dirty(SPACE, pages(8, 8)).unwrap();
-    let all = |vm: &Vm<'_, Hooked>| -> Vec<Entry> {
+    let all = |vm: &Vm<'_, Hooked<SoftMmu>>| -> Vec<Entry> {
         entries(vm, 0, 16).iter().map(|e| e.without(Entry::HARDWARE)).collect()
     };
     let before = all(vm);
     let pinned: &'static RefCell<Option<Pfn>> = Box::leak(Box::default());
-    MEANWHILE.set(Some(Box::new(move |what| {
-        if what == "before clearing" && pinned.borrow().is_none() {
+    MEANWHILE.set(Some(Box::new(move |when| {
+        if when == When::BeforeClearing && pinned.borrow().is_none() {
             *pinned.borrow_mut() = Some(vm.pin(fh, SPACE, vpn(0), false).unwrap());
         }
     })));
@@ -346,31 +343,6 @@ fn folios_used_lately_get_a_second_chance() {
     assert_eq!(vm.reclaim(&fh, 16), Ok(16));
 }
 
-/// An Mmu that forgets to flush what reclaim has unmapped: shows that the modelled TLB notices.
-#[derive(Default)]
-struct Forgetful(SoftMmu<1>);
-
-impl Mmu for Forgetful {
-    fn map(
-        &self,
-        space: SpaceId,
-        at: Vpn,
-        frames: FrameRange,
-        access: Access,
-        leaf: Order,
-    ) -> Result<(), MapError> {
-        self.0.map(space, at, frames, access, leaf)
-    }
-    fn unmap(&self, space: SpaceId, range: freehold_vm::VpnRange) {
-        self.0.unmap(space, range);
-    }
-    fn flush(&self, batch: &[Flush]) {
-        if batch.iter().any(|flush| flush.kind == FlushKind::Changed) {
-            self.0.flush(batch);
-        }
-    }
-}
-
 /// Reads a page after its folio was reclaimed, as a CPU with a TLB does.
 fn read_after_reclaim<M: Mmu>(mmu: M, soft: impl Fn(&M) -> &SoftMmu<1>) -> Result<Pfn, Fault> {
     let (fh, vm) = machine(mmu, 16, 1);
@@ -387,10 +359,11 @@ fn read_after_reclaim<M: Mmu>(mmu: M, soft: impl Fn(&M) -> &SoftMmu<1>) -> Resul
 /// The modelled TLB would use a freed frame if a flush were skipped, and does not since none is.
 #[test]
 fn a_skipped_flush_would_let_a_cpu_use_a_freed_frame() {
-    assert!(
-        read_after_reclaim(Forgetful::default(), |mmu| &mmu.0).is_ok(),
-        "the model cannot tell"
-    );
+    let forgetful = Hooked {
+        forgets: |batch| batch.iter().all(|flush| flush.kind == FlushKind::Unmapped),
+        ..Hooked::new(SoftMmu::new())
+    };
+    assert!(read_after_reclaim(forgetful, |mmu| &mmu.inner).is_ok(), "the model cannot tell");
     assert_eq!(read_after_reclaim(SoftMmu::new(), |mmu| mmu), Err(Fault::NotMapped));
 }
 
@@ -402,14 +375,14 @@ fn mapping_over_a_pending_flush_flushes_first() {
     vm.map_new(fh, SPACE, vpn(1), Order::ZERO, Access::ReadWrite).unwrap();
     vm.madvise_free(fh, SPACE, pages(1, 1)).unwrap();
     let space = vm.space(SPACE).unwrap();
-    let old = vm.mmu().0.access(0, space, vpn(0), false, |pfn| pfn).unwrap();
+    let old = vm.mmu().inner.access(0, space, vpn(0), false, |pfn| pfn).unwrap();
     let mut done = false;
-    MEANWHILE.set(Some(Box::new(move |what| {
+    MEANWHILE.set(Some(Box::new(move |when| {
         // Page 0 is cleared and waits for its flush; reclaim is about to clear page 1.
-        if what == "before clearing" && !space.entry_at(vpn(0)).is_mapped() && !done {
+        if when == When::BeforeClearing && !space.entry_at(vpn(0)).is_mapped() && !done {
             done = true;
             assert_eq!(
-                vm.mmu().0.access(0, space, vpn(0), false, |pfn| pfn),
+                vm.mmu().inner.access(0, space, vpn(0), false, |pfn| pfn),
                 Ok(old),
                 "still in the TLB"
             );
@@ -418,7 +391,7 @@ fn mapping_over_a_pending_flush_flushes_first() {
             vm.add_vma(SPACE, pages(4000, 8), RW).unwrap();
             vm.map_new(fh, SPACE, vpn(4000), Order::ZERO, Access::ReadWrite).unwrap();
             assert_eq!(
-                vm.mmu().0.access(0, space, vpn(0), false, |pfn| pfn),
+                vm.mmu().inner.access(0, space, vpn(0), false, |pfn| pfn),
                 Err(Fault::NotMapped)
             );
         }
@@ -434,12 +407,12 @@ fn mapping_over_a_pending_flush_flushes_first() {
 fn reclaim_flushes_entries_that_are_just_becoming_prot_none() {
     let (fh, vm) = hooked(4, 0);
     let space = vm.space(SPACE).unwrap();
-    vm.mmu().0.access(0, space, vpn(0), false, |_| ()).unwrap();
-    MEANWHILE.set(Some(Box::new(move |what| {
-        if what == "about to flush a change" {
+    vm.mmu().inner.access(0, space, vpn(0), false, |_| ()).unwrap();
+    MEANWHILE.set(Some(Box::new(move |when| {
+        if when == When::BeforeFlushOfChange {
             // Another CPU reclaims while this one has changed the entries and not flushed.
             assert_eq!(vm.madvise_pageout(fh, SPACE, pages(0, 16)), Ok(16));
-            let read = vm.mmu().0.access(0, space, vpn(0), false, |pfn| pfn);
+            let read = vm.mmu().inner.access(0, space, vpn(0), false, |pfn| pfn);
             assert_eq!(read, Err(Fault::NotMapped), "a freed frame is still in a TLB");
         }
     })));

@@ -1,10 +1,11 @@
 //! Address spaces and mappings: what is refused, what is undone, what is counted.
 
+use crate::common::hooks::Hooked;
 use crate::common::*;
-use freehold::{FrameRange, Order, Pfn};
+use freehold::{Order, Pfn};
 use freehold_vm::{
-    Access, Entry, Fault, Flush, Folio, Frame, IntervalNode, MapError, Mapping, Mmu, PageTable,
-    Slots, SoftMmu, Space, SpaceId, Vm, VmError, Vma, Vpn, VpnRange,
+    Access, Entry, Fault, Folio, Frame, IntervalNode, MapError, Mapping, Mmu, PageTable, SoftMmu,
+    Space, SpaceId, Vm, VmError, Vma, Vpn, VpnRange,
 };
 
 const SPACE: SpaceId = SpaceId::new(0);
@@ -13,36 +14,6 @@ const SPACE: SpaceId = SpaceId::new(0);
 fn the_records_are_as_small_as_the_documentation_says() {
     assert_eq!(size_of::<Frame>(), 44);
     assert_eq!(size_of::<Mapping>(), 80);
-}
-
-/// Refuses to map in the second page table.
-#[derive(Default)]
-struct Refusing(SoftMmu<1>);
-
-impl Mmu for Refusing {
-    fn map(
-        &self,
-        space: SpaceId,
-        at: Vpn,
-        frames: FrameRange,
-        access: Access,
-        leaf: Order,
-    ) -> Result<(), MapError> {
-        self.0.map(space, at, frames, access, leaf)
-    }
-    fn unmap(&self, space: SpaceId, range: VpnRange) {
-        self.0.unmap(space, range);
-    }
-    fn flush(&self, batch: &[Flush]) {
-        self.0.flush(batch);
-    }
-    fn map_entries(&self, slots: Slots<'_>, first: Entry) -> Result<(), MapError> {
-        if slots.first() >= vpn(512) {
-            Err(MapError::Host(12))
-        } else {
-            self.0.map_entries(slots, first)
-        }
-    }
 }
 
 fn nothing_is_mapped<M: Mmu>(vm: &Vm<'_, M>, folio: Folio, except: Option<u64>) {
@@ -62,7 +33,10 @@ fn nothing_is_mapped<M: Mmu>(vm: &Vm<'_, M>, folio: Folio, except: Option<u64>) 
 
 #[test]
 fn a_mapping_that_fails_half_way_is_undone() {
-    let (fh, vm) = machine(Refusing::default(), 8, 1);
+    // The second page table is refused.
+    let refusing =
+        Hooked { refuses: |first| first >= vpn(512), ..Hooked::new(SoftMmu::<1>::new()) };
+    let (fh, vm) = machine(refusing, 8, 1);
     vm.add_vma(SPACE, pages(0, 1024), RW).unwrap();
     let folio = vm.folio_alloc(&fh, order(4)).unwrap();
     let mapped = vm.map(folio, (0, 16), SPACE, vpn(505), Access::ReadWrite);

@@ -108,8 +108,8 @@ fn deferred_split_race(path: UnmapPath) -> (u64, usize, u64) {
     let (fh, vm) = hooked(4, 0);
     vm.set_unmap_path(path);
     let taken: &'static RefCell<Vec<_>> = Box::leak(Box::default());
-    MEANWHILE.set(Some(Box::new(move |what| {
-        if what == "flushed" || what == "before clearing" {
+    MEANWHILE.set(Some(Box::new(move |when| {
+        if when == When::Flushed || when == When::BeforeClearing {
             taken.borrow_mut().extend(vm.deferred_take());
         }
     })));
@@ -168,11 +168,11 @@ fn a_folio_given_up_after_its_first_batch_is_flushed_before_it_is_let_go() {
     vm.protect(SPACE, pages(0, 8), Access::Read).unwrap();
     vm.protect(SPACE, pages(0, 8), Access::ReadWrite).unwrap();
     let space = vm.space(SPACE).unwrap();
-    let read = |page| vm.mmu().0.access(0, space, vpn(page), false, |pfn| pfn);
+    let read = |page| vm.mmu().inner.access(0, space, vpn(page), false, |pfn| pfn);
     read(0).unwrap();
     let mut calls = 0;
-    MEANWHILE.set(Some(Box::new(move |what| {
-        if what == "before clearing" {
+    MEANWHILE.set(Some(Box::new(move |when| {
+        if when == When::BeforeClearing {
             calls += 1;
             if calls == 2 {
                 // Not through the MMU, which would flush: a write that finds the entry.
@@ -202,11 +202,11 @@ fn a_reference_taken_after_the_last_clearing_keeps_the_folio_and_finds_it_flushe
         assert_eq!(vm.unmap(fh, SPACE, pages(page, 1)), Ok(1));
     }
     let space = vm.space(SPACE).unwrap();
-    let read = |page| vm.mmu().0.access(0, space, vpn(page), false, |pfn| pfn);
+    let read = |page| vm.mmu().inner.access(0, space, vpn(page), false, |pfn| pfn);
     read(LAST).unwrap();
     let taken: &'static RefCell<Vec<_>> = Box::leak(Box::default());
-    MEANWHILE.set(Some(Box::new(move |what| {
-        if what == "flushed" {
+    MEANWHILE.set(Some(Box::new(move |when| {
+        if when == When::Flushed {
             assert!((0..=LAST).all(|page| !space.entry_at(vpn(page)).is_mapped()));
             taken.borrow_mut().extend(vm.deferred_take());
         }

@@ -32,10 +32,8 @@ impl Barriers {
 /// them.
 #[test]
 fn frames_of_another_type_are_taken_before_all_cpus_are_asked() {
-    let memory = [range(512, 64 * MIB)];
-    let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
     let host = Barriers::default();
-    let fh = build(&Config::new(2, &[zone]), &host);
+    let fh = one_zone(2, &[range(512, 64 * MIB)], &host);
     let (user, other) = (fh.own(cpu(0)).unwrap(), fh.own(cpu(1)).unwrap());
     let frames: Vec<Pfn> = std::iter::from_fn(|| user.alloc(movable(0)).ok()).collect();
     // Every second frame is free, in no block half of which is free in one piece.
@@ -55,10 +53,8 @@ fn frames_of_another_type_are_taken_before_all_cpus_are_asked() {
 /// A request that cannot be met does not interrupt CPUs whose hands would not help.
 #[test]
 fn who_has_no_such_run_in_hand_is_not_asked_for_one() {
-    let memory = [range(512, 16 * MIB)];
-    let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
     let host = Barriers::default();
-    let fh = build(&Config::new(2, &[zone]), &host);
+    let fh = one_zone(2, &[range(512, 16 * MIB)], &host);
     let (user, other) = (fh.own(cpu(0)).unwrap(), fh.own(cpu(1)).unwrap());
     let mut frames: Vec<Pfn> = std::iter::from_fn(|| other.alloc(movable(0)).ok()).collect();
     frames.sort_unstable();
@@ -85,10 +81,8 @@ fn who_has_no_such_run_in_hand_is_not_asked_for_one() {
 #[test]
 fn who_may_not_wait_gets_all_that_can_be_had_without() {
     for o in [0, 3, 7, 9, 10] {
-        let memory = [range(1024, 64 * MIB)];
-        let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
         let host = Barriers::default();
-        let fh = build(&Config::new(1, &[zone]), &host);
+        let fh = one_zone(1, &[range(1024, 64 * MIB)], &host);
         let owner = fh.own(cpu(0)).unwrap();
         let request = Request::new(order(o), Migratetype::Movable).flags(AllocFlags::NO_LOCK);
         let handler = fh.on(cpu(0));
@@ -108,9 +102,7 @@ fn who_may_not_wait_gets_all_that_can_be_had_without() {
 
 /// 4 MiB, and two owned CPUs.
 fn two_blocks(host: &Barriers) -> Alloc<'_> {
-    let memory = [range(1024, 4 * MIB)];
-    let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
-    build(&Config::new(2, &[zone]), host)
+    one_zone(2, &[range(1024, 4 * MIB)], host)
 }
 
 /// A call that may not wait interrupts nobody for what they have in hand: a single frame, one
@@ -168,9 +160,7 @@ fn who_may_not_wait_gets_what_it_has_in_hand_for_something_else() {
 /// However many ranges have been allocated from below, the next one is found above them.
 #[test]
 fn a_range_is_found_behind_any_number_of_others() {
-    let memory = [range(512, 256 * MIB)];
-    let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
-    let fh = build(&Config::new(1, &[zone]), &freehold::SingleCpu);
+    let fh = one_zone(1, &[range(512, 256 * MIB)], &freehold::SingleCpu);
     let everywhere = range(0, 1 << 40);
     let ranges: Vec<_> = (0..100)
         .map(|n| {
@@ -186,9 +176,7 @@ fn a_range_is_found_behind_any_number_of_others() {
 /// whole blocks asks for it, no matter who has nothing in hand besides.
 #[test]
 fn a_free_block_in_use_is_asked_for_before_a_run_of_blocks_fails() {
-    let memory = [range(1024, 1024)];
-    let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
-    let fh = build(&Config::new(2, &[zone]), &freehold::SingleCpu);
+    let fh = one_zone(2, &[range(1024, 1024)], &freehold::SingleCpu);
     let word = fh.on(cpu(0)).alloc(movable(6)).unwrap();
     fh.on(cpu(0)).free(word, order(6)).unwrap();
     assert_eq!(fh.cpu_holdings(cpu(0)).unwrap().0, 0, "its words are in nobody's hand");

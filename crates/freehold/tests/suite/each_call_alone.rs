@@ -120,9 +120,7 @@ fn a_range_over_the_edge_of_zones_that_touch_is_freed_whole() {
 
 #[test]
 fn each_wrong_free_has_its_own_error_and_changes_nothing() {
-    let memory = [range(512, 3000), range(8192, 4096)];
-    let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
-    let fh = build(&Config::new(2, &[zone]), &SingleCpu);
+    let fh = one_zone(2, &[range(512, 3000), range(8192, 4096)], &SingleCpu);
     let on = fh.on(cpu(0));
     let pfn = on.alloc(movable(2)).unwrap();
     for c in 0..2 {
@@ -336,8 +334,7 @@ fn an_owned_cpu_cannot_be_owned_twice() {
 fn the_first_half_of_a_call_is_what_the_call_would_have_done() {
     let hosts: [&dyn Platform; 2] = [Membarrier::new(), &SingleCpu];
     for host in hosts {
-        let memory = [range(512, 8 * MIB)];
-        let fh = build(&Config::new(1, &[unmarked(&memory)]), host);
+        let fh = one_zone(1, &[range(512, 8 * MIB)], host);
         let owned = fh.own(cpu(0)).unwrap();
         for n in 0..=5 {
             let (order, kind) = (order(n), Migratetype::Movable);

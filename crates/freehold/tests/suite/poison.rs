@@ -67,10 +67,8 @@ fn each_way_of_freeing_poisons_and_each_way_of_allocating_checks() {
 #[test]
 #[should_panic(expected = "was written to while free")]
 fn a_write_after_free_is_found() {
-    let memory = [range(0, 64 * MIB)];
-    let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
     let host = Host(Mutex::new(vec![true; 64 * MIB as usize]));
-    let fh = build(&Config::new(1, &[zone]), &host);
+    let fh = one_zone(1, &[range(0, 64 * MIB)], &host);
     let pfn = fh.on(cpu(0)).alloc(movable(0)).unwrap();
     fh.on(cpu(0)).free(pfn, Order::ZERO).unwrap();
     host.0.lock().unwrap()[pfn.get() as usize] = false;

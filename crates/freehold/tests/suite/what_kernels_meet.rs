@@ -52,8 +52,7 @@ fn limited_requests_find_cma_blocks_where_those_will_do() {
 /// A chunk that starts where a larger one would needs no more than its own size.
 #[test]
 fn a_chunk_may_start_where_nothing_larger_is_free() {
-    let memory = [range(0, 1024)];
-    let fh = build(&Config::new(1, &[unmarked(&memory)]), &SingleCpu);
+    let fh = one_zone(1, &[range(0, 1024)], &SingleCpu);
     fh.alloc_contig_range(range(16, 480), |_| false).unwrap();
     let at = |align: u8| movable(2).align(order(align));
     assert_eq!(fh.here().alloc(at(9)), Ok(Pfn::new(512)));
@@ -72,8 +71,7 @@ fn a_chunk_may_start_where_nothing_larger_is_free() {
 /// Runs of whole blocks may start there, too.
 #[test]
 fn a_run_of_blocks_may_start_where_nothing_larger_is_free() {
-    let memory = [range(512, 4 * 512), range(8 * 512, 2 * 512)];
-    let fh = build(&Config::new(1, &[unmarked(&memory)]), &SingleCpu);
+    let fh = one_zone(1, &[range(512, 4 * 512), range(8 * 512, 2 * 512)], &SingleCpu);
     let at = |align: u8| movable(10).align(order(align));
     assert_eq!(fh.here().alloc(at(12)), Ok(Pfn::new(8 * 512)));
     assert!(is_no_memory(fh.here().alloc(at(12))));
@@ -84,8 +82,7 @@ fn a_run_of_blocks_may_start_where_nothing_larger_is_free() {
 /// handler.
 #[test]
 fn who_may_not_wait_gets_what_takes_no_waiting() {
-    let memory = [range(0, 1024)];
-    let fh = build(&Config::new(1, &[unmarked(&memory)]), &SingleCpu);
+    let fh = one_zone(1, &[range(0, 1024)], &SingleCpu);
     let all = frames(&fh, movable(0));
     all.iter().step_by(2).for_each(|&pfn| fh.here().free(pfn, Order::ZERO).unwrap());
     fh.drain_all();
@@ -248,9 +245,8 @@ impl Platform for Barriers {
 /// However many CPUs keep blocks of a range, all of them are asked at once.
 #[test]
 fn a_range_whose_blocks_are_kept_by_many_cpus_takes_one_barrier() {
-    let memory = [range(0, 64 * MIB)];
     let host = Barriers::default();
-    let fh = build(&Config::new(8, &[unmarked(&memory)]), &host);
+    let fh = one_zone(8, &[range(0, 64 * MIB)], &host);
     let owned: Vec<_> = (0..8).map(|n| fh.own(cpu(n)).unwrap()).collect();
     for owned in &owned {
         let blocks = [owned.alloc(movable(9)).unwrap(), owned.alloc(movable(9)).unwrap()];

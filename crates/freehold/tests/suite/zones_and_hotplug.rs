@@ -46,8 +46,7 @@ fn a_full_zone_hands_over_to_the_next_and_every_frame_goes_back_to_its_own() {
 
 #[test]
 fn address_limits_are_kept_no_matter_who_holds_the_memory() {
-    let memory = [range(0, 128 * MIB)];
-    let fh = build(&Config::new(2, &[unmarked(&memory)]), &SingleCpu);
+    let fh = one_zone(2, &[range(0, 128 * MIB)], &SingleCpu);
     // CPU 1 holds the low blocks.
     let held = fh.on(cpu(1)).alloc(unmovable(0)).unwrap();
     assert!(held.get() < 512);

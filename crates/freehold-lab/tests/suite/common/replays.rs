@@ -2,7 +2,7 @@
 //! write events.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use freehold::{AllocError, CpuId, FreeError, Migratetype, Order, Pfn};
 use freehold_lab::engine::{Counters, Engine, Memory, Request};
@@ -25,13 +25,14 @@ pub enum Call {
 
 /// First fit over a map of what is live. Two defects can be planted, to see them caught: `lose`
 /// makes it forget a frame at every so many frees, `crash` panic with these words after so many
-/// allocations.
+/// allocations. A clone is the same engine: a test keeps one beside a replay's.
+#[derive(Clone)]
 pub struct Toy {
     start: u64,
     frames: u64,
     lose: Option<u64>,
     crash: Option<(u64, &'static str)>,
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
 }
 
 #[derive(Default)]
@@ -49,7 +50,7 @@ impl Toy {
             frames,
             lose: None,
             crash: None,
-            state: Mutex::default(),
+            state: Arc::default(),
         }
     }
 
@@ -201,42 +202,6 @@ impl Engine for Toy {
     }
 }
 
-/// Lets a test keep an engine that a replay owns.
-pub struct Shared(pub std::sync::Arc<Toy>);
-
-impl Engine for Shared {
-    fn alloc(&self, cpu: CpuId, request: Request) -> Result<Pfn, AllocError> {
-        self.0.alloc(cpu, request)
-    }
-    fn free(&self, cpu: CpuId, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        self.0.free(cpu, pfn, order)
-    }
-    fn free_batch(&self, cpu: CpuId, chunks: &[(Pfn, Order)]) -> Result<(), FreeError> {
-        self.0.free_batch(cpu, chunks)
-    }
-    fn split(&self, pfn: Pfn, from: Order, to: Order) -> Result<(), FreeError> {
-        self.0.split(pfn, from, to)
-    }
-    fn tick(&self, cpu: CpuId) {
-        self.0.tick(cpu);
-    }
-    fn drain_all(&self) {
-        self.0.drain_all();
-    }
-    fn start(&self) {
-        self.0.start();
-    }
-    fn counters(&self) -> Counters {
-        self.0.counters()
-    }
-    fn memory(&self) -> Memory {
-        self.0.memory()
-    }
-    fn validate(&self) -> Result<(), String> {
-        self.0.validate()
-    }
-}
-
 /// How a test replays.
 #[derive(Clone, Copy, Default)]
 pub struct Setup {
@@ -251,8 +216,8 @@ pub fn run(events: &[Event], setup: Setup) -> (Vec<Call>, Replay) {
     let survey: Survey = survey(&trace, setup.warm, |_, _| {}).expect("memory can be read");
     let cpus = setup.cpus.unwrap_or_else(|| sizing::default_cpus(&survey));
     let machine = sizing::machine(&survey, setup.warm, setup.memory_frames, cpus);
-    let toy = std::sync::Arc::new(Toy::new(machine.memory_frames));
-    let engines = [NamedEngine { name: "toy".into(), engine: Box::new(Shared(toy.clone())) }];
+    let toy = Toy::new(machine.memory_frames);
+    let engines = [NamedEngine { name: "toy".into(), engine: Box::new(toy.clone()) }];
     let options = ReplayOptions { cpus: machine.cpus, warm: setup.warm, jobs: 2, samples: 10 };
     let (beginning, frames) = (Beginning::default(), machine.memory_frames);
     let replay =

@@ -13,7 +13,7 @@ use freehold_lab::contiguity::{Cell, Grid, GridEngine, MEMORY_MOST, Scenario, Wo
 use freehold_lab::engine::{Counters, Engine, Memory, Request};
 use freehold_lab::engines::MachineConfig;
 use freehold_lab::model::Family;
-use freehold_lab::trials::simulated::{Marks, Simulated};
+use freehold_lab::trials::simulated::Simulated;
 use predicates::str::contains;
 use serde_json::Value;
 
@@ -124,16 +124,6 @@ impl Engine for Toy {
         Ok(())
     }
 
-    fn free_batch(&self, cpu: CpuId, chunks: &[(Pfn, Order)]) -> Result<(), FreeError> {
-        chunks.iter().try_for_each(|&(pfn, order)| self.free(cpu, pfn, order))
-    }
-
-    fn split(&self, _: Pfn, _: Order, _: Order) -> Result<(), FreeError> {
-        Ok(())
-    }
-
-    fn tick(&self, _: CpuId) {}
-
     fn drain_all(&self) {
         self.state.lock().unwrap().drained = true;
     }
@@ -169,15 +159,6 @@ impl Engine for Toy {
 impl Simulated for Toy {
     fn family(&self) -> Family {
         Family::Lists
-    }
-    fn marks(&self, _: usize, _: CpuId) -> Marks {
-        Marks::default()
-    }
-    fn home(&self, _: Pfn) -> Option<CpuId> {
-        None
-    }
-    fn alloc_finding_busy(&self, cpu: CpuId, request: Request) -> Result<Pfn, AllocError> {
-        self.alloc(cpu, request)
     }
 }
 

@@ -3,52 +3,22 @@
 
 pub mod actor;
 pub mod hooked;
+pub mod hooks;
+pub mod small;
 
-use freehold::{
-    AllocError, Config, FrameRange, FreeError, Freehold, Order, Pfn, Request, Threads, Watermarks,
-    ZoneConfig,
-};
-use freehold_vm::{
-    Access, Frame, Frames, IntervalNode, Mapping, Mmu, PageTable, Space, SpaceId, TABLE_ENTRIES,
-    Vm, Vma, Vpn, VpnRange,
-};
+use freehold::{AllocError, FrameRange, FreeError, Freehold, Order, Pfn, Request, Threads};
+use freehold_vm::{Frames, Mmu, TABLE_ENTRIES, Vm};
 use std::sync::atomic::{AtomicU64, Ordering};
+
+pub use small::*;
 
 /// Frames in a MiB.
 pub const MIB: u64 = 256;
-/// The first frame of every machine.
-pub const FIRST: u64 = 512;
-/// The first page of every address space.
-pub const BASE: u64 = 512 * 16;
 
-pub const RW: Vma = Vma { access: Access::ReadWrite, droppable: false };
-
-pub fn order(order: u8) -> Order {
-    Order::new(order).unwrap()
-}
-
-pub fn pages(start: u64, len: u64) -> VpnRange {
-    VpnRange::new(Vpn::new(BASE + start), len).unwrap()
-}
-
-pub fn vpn(page: u64) -> Vpn {
-    Vpn::new(BASE + page)
-}
-
-pub fn space(id: u16) -> SpaceId {
-    SpaceId::new(id)
-}
-
-pub fn leak<T>(n: usize, make: impl FnMut() -> T) -> &'static mut [T] {
-    Vec::leak(std::iter::repeat_with(make).take(n).collect())
-}
-
-/// A page allocator over `mib` MiB, nothing held back. Leaked, which is fine in a test.
-/// With threads as CPUs, also where there is one: so the allocator is compiled once for all tests.
+/// A page allocator over `mib` MiB. With threads as CPUs, also where there is one: so the allocator
+/// is compiled once for all tests.
 pub fn frames(mib: u64, cpus: u16) -> Freehold<'static, Threads> {
-    let memory = [FrameRange::new(Pfn::new(FIRST), mib * MIB).unwrap()];
-    let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
-    Freehold::leaked(&Config::new(cpus, &[zone]), Threads::new(cpus)).unwrap()
+    allocator(mib * MIB, cpus, Threads::new(cpus))
 }
 
 /// Folios over the same memory, with address spaces of so many pages each. No VMAs yet.
@@ -59,23 +29,7 @@ pub fn vm<M: Mmu>(
     space_pages: u64,
     mappings: usize,
 ) -> Vm<'static, M> {
-    let tables = space_pages.div_ceil(TABLE_ENTRIES) as usize;
-    let mut ids = 0..spaces;
-    let spaces = leak(spaces.into(), || {
-        Space::new(
-            space(ids.next().unwrap()),
-            Vpn::new(BASE),
-            leak(tables, PageTable::new),
-            leak(256, IntervalNode::<Vma>::new),
-        )
-    });
-    Vm::new(
-        mmu,
-        Pfn::new(FIRST),
-        leak((mib * MIB) as usize, Frame::new),
-        leak(mappings, Mapping::new),
-        spaces,
-    )
+    folios(mmu, mib * MIB, spaces, space_pages.div_ceil(TABLE_ENTRIES), mappings)
 }
 
 /// Counts what a page allocator is asked for.
@@ -118,13 +72,6 @@ impl<A: Frames> Frames for Counting<A> {
         self.range_frees.fetch_add(1, Ordering::Relaxed);
         self.inner.free_range(range)
     }
-}
-
-pub fn assert_all_free(fh: &Freehold<'_, Threads>) {
-    fh.drain_all();
-    fh.validate().unwrap();
-    let stats = fh.zone_stats(0).unwrap();
-    assert_eq!(stats.free, stats.managed, "frames lost");
 }
 
 /// The usual machine: one CPU, `mib` MiB, software Mmu.

@@ -45,11 +45,14 @@ pub fn build<'h>(config: &Config<'_>, host: &'h dyn Platform) -> Alloc<'h> {
     Freehold::new(config, metadata, host).unwrap()
 }
 
+/// One zone of this memory, nothing held back.
+pub fn one_zone<'h>(cpus: u16, memory: &[FrameRange], host: &'h dyn Platform) -> Alloc<'h> {
+    build(&Config::new(cpus, &[unmarked(memory)]), host)
+}
+
 /// One zone of `mib` MiB from frame 512 on, nothing held back.
 pub fn machine(cpus: u16, mib: u64) -> Alloc<'static> {
-    let memory = [range(512, mib * MIB)];
-    let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
-    build(&Config::new(cpus, &[zone]), &SingleCpu)
+    one_zone(cpus, &[range(512, mib * MIB)], &SingleCpu)
 }
 
 /// Every invariant holds, and everything is free and merged once the CPUs are drained.
