@@ -236,27 +236,8 @@ impl<H: Handle> Frames<H> {
     /// [`Error::Alloc`] where one of them is in use or `more` is 0, [`Error::OutsideArena`] behind
     /// the arena's end, [`Error::Forked`]. Nothing has changed then.
     pub fn try_extend(&mut self, more: u64) -> Result<(), Error> {
-        self.extend(more, |_| {})
-    }
-
-    /// [`try_extend`](Self::try_extend) by frames that are all zero.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::try_extend`].
-    pub fn try_extend_zeroed(&mut self, more: u64) -> Result<(), Error> {
-        let arena = self.arena.clone();
-        self.extend(more, |dirty| {
-            let bytes = (dirty.len() * FRAME_SIZE) as usize;
-            // SAFETY: the frames are the arena's and have just been allocated to us: nobody else
-            // uses them.
-            unsafe { ptr::write_bytes(arena.pointer_unchecked(dirty.start), 0, bytes) };
-        })
-    }
-
-    fn extend(&mut self, more: u64, dirty: impl FnMut(FrameRange)) -> Result<(), Error> {
         let end = Pfn::new(self.range.end.get().saturating_add(more));
-        self.arena.take_at(FrameRange { start: self.range.end, end }, dirty)?;
+        self.arena.take_at(FrameRange { start: self.range.end, end }, |_| {})?;
         self.range.end = end;
         Ok(())
     }

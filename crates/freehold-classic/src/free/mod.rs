@@ -79,21 +79,6 @@ impl Classic {
         Ok(put)
     }
 
-    /// [`free`](Self::free) in an interrupt that arrives while the CPU is inside another call and
-    /// holds its own PCP lock: what needs that lock goes to the zone instead. For replays, in which
-    /// one thread is a CPU's task and its interrupts.
-    ///
-    /// # Errors
-    ///
-    /// See [`FreeError`]; nothing has changed then.
-    pub fn free_interrupting(&self, cpu: CpuId, pfn: Pfn, order: Order) -> Result<Put, FreeError> {
-        let zone = self.find(pfn).ok().map(|(zone, _)| &self.zones[zone]);
-        let interrupted = zone.and_then(|zone| zone.pcps.get(cpu.index())).map(Pcp::look);
-        let freed = self.free_in(Context::Interrupt, cpu, pfn, order);
-        drop(interrupted);
-        freed
-    }
-
     fn drop_reference(&self, pfn: Pfn, order: Order) -> Result<(Put, Loose), FreeError> {
         let loose = self.locate(pfn, order)?;
         Ok((self.zones[loose.zone].frames.put(loose.frame, loose.order)?, loose))

@@ -87,23 +87,6 @@ fn a_free_whose_block_was_disowned_on_its_way_is_not_marked_as_the_owners() {
 }
 
 #[test]
-fn a_free_inside_another_call_of_its_cpu_cannot_use_what_that_call_holds() {
-    for name in ["5.18", "7.2", "pcp-buddy", "pcp-buddy-fixed"] {
-        let classic = machine(name);
-        let pfn = take(&classic);
-        classic.reset_stats();
-        let _ = classic.free_interrupting(CPU0, pfn, Order::ZERO).unwrap();
-        let stats = classic.stats();
-        assert_eq!((stats.pcp_busy, stats.zone.frees, stats.pcp.frees), (1, 1, 0), "{name}");
-        // The lock is free again, and the next free uses it.
-        let pfn = take(&classic);
-        let _ = classic.free(CPU0, pfn, Order::ZERO).unwrap();
-        assert_eq!((classic.stats().pcp_busy, classic.stats().pcp.frees), (1, 1), "{name}");
-        classic.validate().unwrap();
-    }
-}
-
-#[test]
 fn a_request_that_may_not_wait_fails_while_the_zone_lock_is_held() {
     let classic = machine("7.2");
     let request = |flags| Request::new(Order::ZERO, Migratetype::Movable).with(flags);

@@ -44,19 +44,6 @@ fn frames_grow_in_place_until_something_is_in_the_way() {
     arena.validate().unwrap();
 }
 
-#[test]
-fn what_frames_grow_by_is_zero_where_that_is_asked_for() {
-    let arena = Arena::with_size(16 * MIB).unwrap();
-    let mut dirty = arena.frames(700).unwrap();
-    dirty.fill(9);
-    drop(dirty);
-    let mut frames = arena.frames(5).unwrap();
-    frames.fill(1);
-    frames.try_extend_zeroed(900).unwrap();
-    assert!(all_are(&frames[..5 * 4096], 1));
-    assert!(all_are(&frames[5 * 4096..], 0));
-}
-
 /// One thread takes and gives back a run of blocks for which the allocator has to isolate them; the
 /// others need no more than what is free beside it.
 #[test]

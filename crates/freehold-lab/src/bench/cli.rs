@@ -71,7 +71,7 @@ pub(crate) struct BenchArgs {
     benchmarks: Vec<Kind>,
 
     /// An engine to measure: freehold, buddy_system_allocator (behind its spin lock), a peer
-    /// (bitmap-allocator, mimalloc, jemalloc, snmalloc: they need a build with --features peers;
+    /// (mimalloc, jemalloc, snmalloc: they need a build with --features peers;
     /// llfree needs --features llfree), or a kernel's design with changes to switch on (+) or off
     /// (-); `-e help` lists all. May be given several times; the others are compared
     /// with the first.

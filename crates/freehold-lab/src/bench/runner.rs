@@ -236,10 +236,6 @@ fn build<'a>(
     match engine {
         BenchEngine::Peer(Peer::BuddySystem) => ready.with(BuddySystem::new(frames)),
         #[cfg(feature = "peers")]
-        BenchEngine::Peer(Peer::Bitmap) => {
-            ready.with(super::engines::BitmapMachine::new(frames).map_err(unbuildable)?)
-        }
-        #[cfg(feature = "peers")]
         BenchEngine::Peer(Peer::Mimalloc) => ready.with(HeapMachine::new(mimalloc::MiMalloc)),
         #[cfg(feature = "peers")]
         BenchEngine::Peer(Peer::Jemalloc) => {

@@ -105,19 +105,6 @@ pub struct ZoneStats {
 }
 
 impl ZoneStats {
-    /// The share of free memory that cannot serve a request of `order`, in thousandths: the
-    /// unusable-free-space index (Gorman and Whitcroft, 2006). 0 when all of it can, or when
-    /// nothing is free.
-    #[must_use]
-    pub fn unusable_permille(&self, order: Order) -> u64 {
-        if self.free == 0 {
-            return 0;
-        }
-        let usable: u64 =
-            self.free_chunks.iter().enumerate().skip(order.index()).map(|(o, n)| n << o).sum();
-        self.free.saturating_sub(usable) * 1000 / self.free
-    }
-
     /// The largest order of which a chunk is free, wherever it is held.
     #[must_use]
     pub fn largest_free_order(&self) -> Option<Order> {

@@ -143,12 +143,6 @@ impl Request {
         FrameRange { start: self.from, end: self.below }
     }
 
-    /// What was said with [`node`](Self::node).
-    #[must_use]
-    pub const fn preferred_node(&self) -> Option<NodeId> {
-        self.node
-    }
-
     /// Whether frames of CMA blocks will do.
     pub(crate) fn cma(&self) -> bool {
         self.flags.contains(AllocFlags::CMA) && matches!(self.migratetype, Migratetype::Movable)

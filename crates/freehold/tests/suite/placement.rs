@@ -311,7 +311,7 @@ fn what_a_cpu_keeps_comes_before_a_block_of_another_type() {
 #[test]
 #[cfg(not(feature = "debug-poison"))]
 fn a_run_is_had_again_where_it_was_freed() {
-    let fh = zone_of(2, 64);
+    let fh = machine(2, 64);
     let owned = fh.own(cpu(0)).unwrap();
     let left = || fh.zone_stats(0).unwrap().free;
     let runs: Vec<FrameRange> = (0..60).map(|_| owned.alloc_run(5).unwrap()).collect();

@@ -1,7 +1,5 @@
 //! The engines that can be measured, each behind [`super::calls`].
 
-#[cfg(feature = "peers")]
-mod bitmap;
 mod buddy_system;
 mod classic;
 mod freehold;
@@ -17,8 +15,6 @@ mod peer;
 
 pub use self::freehold::{ByDoor, FreeholdCpu, FreeholdMachine, OnCpu};
 pub use crate::trials::threads::{HostThreads, InitialThread};
-#[cfg(feature = "peers")]
-pub use bitmap::{BitmapCpu, BitmapMachine};
 pub use buddy_system::{BuddySystem, BuddySystemCpu};
 pub use classic::{ClassicCpu, ClassicMachine};
 #[cfg(any(test, feature = "peers"))]

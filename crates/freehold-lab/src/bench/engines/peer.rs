@@ -18,10 +18,6 @@ kinds! {
         summary: "the buddy_system_allocator crate behind its spin lock, as most Rust kernels use \
                   it",
     },
-    Bitmap: About {
-        name: "bitmap-allocator",
-        summary: "the bitmap-allocator crate behind a spin lock, as several Rust kernels use it",
-    },
     Mimalloc: About { name: "mimalloc", summary: "mimalloc's blocks of 4 KiB << order, aligned to 4 KiB" },
     Jemalloc: About { name: "jemalloc", summary: "jemalloc's blocks of 4 KiB << order, aligned to 4 KiB" },
     Snmalloc: About { name: "snmalloc", summary: "snmalloc's blocks of 4 KiB << order, aligned to 4 KiB" },

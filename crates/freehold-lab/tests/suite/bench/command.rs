@@ -184,7 +184,7 @@ fn tables_fit_a_narrow_terminal() {
 }
 
 /// Engines that need the feature `peers`.
-const PEERS: [&str; 4] = ["bitmap-allocator", "mimalloc", "jemalloc", "snmalloc"];
+const PEERS: [&str; 3] = ["mimalloc", "jemalloc", "snmalloc"];
 
 #[test]
 fn peers_are_known_by_name() {
@@ -215,7 +215,7 @@ fn peers_are_known_by_name() {
         let left_out = document["left_out"].to_string();
         assert_eq!(left_out.matches("arena, ").count(), 2, "{left_out}");
     } else {
-        let wanted = contains("engine bitmap-allocator needs a build with --features peers");
+        let wanted = contains("engine mimalloc needs a build with --features peers");
         command
             .assert()
             .code(2)
