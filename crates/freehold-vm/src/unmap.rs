@@ -100,7 +100,11 @@ impl<'m, M: Mmu> Vm<'m, M> {
                     || self.mmu.relax(),
                     || {
                         let place = (mapping, space, live);
-                        self.take_table(head, place, (path, looked), &mut removed)
+                        if path == UnmapPath::Batched {
+                            self.take_table(head, place, looked, &mut removed)
+                        } else {
+                            self.take_table_by_page(head, place, path, &mut removed.waits)
+                        }
                     },
                 );
                 match step {
@@ -124,7 +128,12 @@ impl<'m, M: Mmu> Vm<'m, M> {
                 // go, since a split of the folio may free its frames.
                 self.flush_pending();
             }
-            self.uncount(head, removed.entries, removed.gone);
+            self.folios.update_map_counts(head, removed.entries, removed.gone);
+            if frame.mapped_pages.get() > 0 && removed.gone > 0 {
+                self.note_partly_mapped(head);
+            }
+            // Not the last: the caller has one.
+            let _ = frame.drop_refs(removed.entries);
         }
         self.mappings.sweep(&frame.rmap, || self.mmu.relax());
         if result.is_ok() && frame.maps.get() > 0 {
@@ -181,35 +190,15 @@ impl<'m, M: Mmu> Vm<'m, M> {
         }
     }
 
-    /// How many entries from `vpn` on, that of frame `live` of the folio, go at once: those that
-    /// agree, up to `limit`, where batches are the way; all of the folio's or one where a folio goes
-    /// whole, as in the patch as posted; one by one in the baseline.
-    fn at_once(
-        &self,
-        space: &Space<'m>,
-        (vpn, entry, live): (Vpn, Entry, u32),
-        limit: u64,
-        (path, pages): (UnmapPath, u32),
-    ) -> u32 {
-        let batch = || self.batch_len(space, vpn, entry, limit) as u32;
-        match path {
-            UnmapPath::Batched => batch(),
-            UnmapPath::Whole if live == 0 && limit == u64::from(pages) && batch() == pages => pages,
-            UnmapPath::Whole | UnmapPath::PageByPage => 1,
-        }
-    }
-
-    /// Takes the entries of one table, from frame `i` of the folio on. In batches the folio's counts
-    /// stay as they are until the end of the walk.
+    /// Takes the batches of one table, from frame `i` of the folio on.
     fn take_table(
         &self,
         head: u32,
         (mapping, space, mut i): (&Mapping, &Space<'m>, u32),
-        (path, looked): (UnmapPath, bool),
+        looked: bool,
         removed: &mut Removed,
     ) -> Step {
         let frame = self.folios.frame(head);
-        let batched = path == UnmapPath::Batched;
         let table_end = space.table_end(mapping.page(i));
         while let Some(live) = mapping.next_live(i) {
             let vpn = mapping.page(live);
@@ -227,47 +216,86 @@ impl<'m, M: Mmu> Vm<'m, M> {
             let limit = (table_end.get() - vpn.get())
                 .min(vma_end.get() - vpn.get())
                 .min(u64::from(frame.pages() - live));
-            let len = self.at_once(space, (vpn, entry, live), limit, (path, frame.pages()));
-            if !looked && len < frame.maps.get() {
+            let len = self.batch_len(space, vpn, entry, limit);
+            if !looked && len < u64::from(frame.maps.get()) {
                 return Step::Look;
             }
-            let slots = space.slots(vpn, len.into());
+            let slots = space.slots(vpn, len);
             let merged = self.mmu.get_and_clear(slots);
-            // Not before the verdict: a host drops the page's contents when it flushes.
             let droppable = vma.is_some_and(|vma| vma.value.droppable);
+            let len = len as u32;
             if let Err(kept) = self.verdict(frame, merged, droppable) {
                 self.put_back(slots, merged);
                 return Step::Kept(kept);
             }
-            // One answer for all of them, since they agree.
+            // One answer for the whole batch, whose entries agree.
             if space.needs_flush(merged) {
                 self.flush_later(space, slots.flush(FlushKind::Unmapped));
-                removed.waits |= !batched;
             }
             count(&self.counters.batches_cleared, 1);
             mapping.unmark(live, len);
-            let gone = self.folios.remove_page_maps(head, live, len);
-            if batched {
-                removed.entries += len;
-                removed.gone += gone;
-            } else {
-                self.uncount(head, len, gone);
-            }
+            removed.entries += len;
+            removed.gone += self.folios.remove_page_maps(head, live, len);
             i = live + len;
         }
         Step::Next(i)
     }
 
-    /// Takes entries that are gone off the folio's counts, and `gone` frames that no entry shows any
-    /// more.
-    fn uncount(&self, head: u32, entries: u32, gone: u32) {
+    /// Takes the entries of one table one by one, from frame `i` of the folio on, or all at once
+    /// where that is `path`'s way and they agree: the baseline and the patch as posted.
+    fn take_table_by_page(
+        &self,
+        head: u32,
+        (mapping, space, mut i): (&Mapping, &Space<'m>, u32),
+        path: UnmapPath,
+        waits: &mut bool,
+    ) -> Step {
         let frame = self.folios.frame(head);
-        self.folios.update_map_counts(head, entries, gone);
-        if frame.mapped_pages.get() > 0 && gone > 0 {
-            self.note_partly_mapped(head);
+        let table_end = space.table_end(mapping.page(i));
+        while let Some(live) = mapping.next_live(i) {
+            let vpn = mapping.page(live);
+            if vpn >= table_end {
+                return Step::Next(live);
+            }
+            let entry = self.mmu.load(space.slots(vpn, 1));
+            if !self.shows(entry, head, live) {
+                i = live + 1;
+                continue;
+            }
+            let vma = space.vma(vpn, || self.mmu.relax());
+            let mut len = 1;
+            if live == 0 && path == UnmapPath::Whole {
+                let all = u64::from(frame.pages());
+                let vma_end = vma.map_or(vpn.plus(1), |vma| Vpn::new(vma.end));
+                let most = vma_end.min(table_end).get() - vpn.get();
+                if most >= all && self.batch_len(space, vpn, entry, all) == all {
+                    len = frame.pages();
+                }
+            }
+            i = live + len;
+            let slots = space.slots(vpn, u64::from(len));
+            let entry = self.mmu.get_and_clear(slots);
+            // Not before the verdict: a host drops the page's contents when it flushes.
+            let droppable = vma.is_some_and(|vma| vma.value.droppable);
+            if let Err(kept) = self.verdict(frame, entry, droppable) {
+                self.put_back(slots, entry);
+                return Step::Kept(kept);
+            }
+            if space.needs_flush(entry) {
+                self.flush_later(space, slots.flush(FlushKind::Unmapped));
+                *waits = true;
+            }
+            count(&self.counters.batches_cleared, 1);
+            mapping.unmark(live, len);
+            let gone = self.folios.remove_page_maps(head, live, len);
+            self.folios.update_map_counts(head, len, gone);
+            // Not the last: the caller of `unmap_folio` has one.
+            let _ = frame.drop_refs(len);
+            if gone > 0 && frame.mapped_pages.get() > 0 {
+                self.note_partly_mapped(head);
+            }
         }
-        // Not the last: the caller of `unmap_folio` has one.
-        let _ = frame.drop_refs(entries);
+        Step::Next(i)
     }
 
     /// Whether what has just been cleared may stay so.
