@@ -533,7 +533,6 @@ mod tests {
     use crate::tests::testing::{Machine, machine};
     use crate::{AllocError, AllocFlags, CpuId, Migratetype, Order, Pfn, Request};
 
-    const MOVABLE: usize = Migratetype::Movable as usize;
     const FRAMES: u64 = 1 << 14;
     const MIN: u64 = 800;
 
@@ -590,7 +589,8 @@ mod tests {
         let held = || others().map(|cpu| fh.cpus[cpu.index()].leases.held()).collect::<Vec<_>>();
         let before = held();
         assert!(before.iter().all(|&slots| slots != 0));
-        let kept = |cpu: &CpuId| fh.cpus[cpu.index()].allowance[MOVABLE].get() != 0;
+        let kept =
+            |cpu: &CpuId| fh.cpus[cpu.index()].allowance[Migratetype::Movable as usize].get() != 0;
         assert!(others().any(|cpu| kept(&cpu)), "nobody keeps anything to itself");
         // Down to what the others have, and one more.
         while fh.zones[0].free[super::ORDINARY].get() > MIN {
