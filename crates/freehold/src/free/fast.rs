@@ -19,7 +19,6 @@
 //!
 //! **A free into the word**: see [`word`](super::word).
 
-use crate::alloc::watch::ANY;
 use crate::block::layout::Place;
 use crate::block::tag::{FRESH, IN_HAND, TAKEN, Tag, WHOLE};
 use crate::block::{Block, FRAMES, WORDS, bits};
@@ -305,11 +304,8 @@ impl<'m> CpuState<'m> {
             return false;
         };
         self.count_frees(1);
-        if head.completes(now)
-            || head.tells_loose(now)
-            || fh.watch.is_for(ANY)
-            || self.is_to_tell(tag.migratetype())
-        {
+        // As single frames: a run of any length may leave loose ones in its word.
+        if block.is_news::<0>(&fh.watch, now, frames) || self.is_to_tell(tag.migratetype()) {
             return self.tell_of_free(fh, block, now, tag.migratetype());
         }
         true
