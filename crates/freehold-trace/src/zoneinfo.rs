@@ -227,10 +227,10 @@ impl Partial {
             }
             return Ok(());
         }
-        if let Some(at) = REQUIRED.iter().position(|name| *name == key)
-            && std::mem::replace(&mut self.seen[at], true)
-        {
-            return Err(format!("`{key}` stands here twice: is a zone's first line missing?"));
+        if let Some(at) = REQUIRED.iter().position(|name| *name == key) {
+            if std::mem::replace(&mut self.seen[at], true) {
+                return Err(format!("`{key}` stands here twice: is a zone's first line missing?"));
+            }
         }
         let zone = &mut self.zone;
         match key {
