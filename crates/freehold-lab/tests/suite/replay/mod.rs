@@ -3,8 +3,6 @@
 mod cli_errors;
 mod cli_output;
 mod command;
-mod differential;
-mod differential_support;
 mod machines;
 mod random_machines;
 mod record;
