@@ -28,7 +28,7 @@ enum Job {
     /// it under QEMU and count what its page allocator does.
     Linux(linux::Arguments),
     /// Run an OSTD kernel on Freehold's frames under QEMU: OSTD's own tests, and ours of page
-    /// tables and interrupts.
+    /// tables.
     Ostd(ostd::Arguments),
     /// Check that README and docs say what the commands print, or make them say so.
     Docs(docs::Arguments),

@@ -32,8 +32,7 @@ pub static KTEST_TEST_WHITELIST: Option<&[&str]> = None;
 /// See above.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
-pub static KTEST_CRATE_WHITELIST: Option<&[&str]> =
-    if cfg!(feature = "ours") { Some(&["freehold-ostd"]) } else { None };
+pub static KTEST_CRATE_WHITELIST: Option<&[&str]> = None;
 
 #[panic_handler]
 fn panic(info: &PanicInfo) -> ! {

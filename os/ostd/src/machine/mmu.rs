@@ -5,15 +5,18 @@
 //! | map, unmap | entries of level 1: 4 KiB |
 //! | entries read and cleared in one step | `xchg`: no bit that the processor sets is lost |
 //! | no write through a clean cached translation | the walk for the dirty bit looks again |
-//! | flush | `invlpg` here and, by interrupt, on every CPU that has the address space loaded |
+//! | flush | `invlpg` |
+//!
+//! A kernel with more CPUs also sends an interrupt to each that has the address space loaded, and
+//! waits for their answers: docs/kernels.md.
 
-use core::sync::atomic::{AtomicU64, Ordering, fence};
+use core::sync::atomic::{AtomicU64, Ordering};
 
-use freehold::{FrameRange, Migratetype, Order, Pfn, Request};
+use freehold::{FrameRange, Frames, Migratetype, Order, Pfn, Request};
 use freehold_vm::{Access, Entry, Flush, FlushKind, MapError, Mmu, Slots, SpaceId, Vpn, VpnRange};
 
 use super::tables::{from_hardware, parts, to_hardware};
-use super::{calls, cpu, spaces, tables, tlb};
+use super::{spaces, tables, tlb, zone};
 
 /// The processor. There is nothing in it: what it works on is the machine's.
 #[derive(Clone, Copy, Debug)]
@@ -21,12 +24,12 @@ pub(crate) struct Hardware;
 
 /// A frame for a page table.
 pub(crate) fn alloc_table() -> Option<Pfn> {
-    cpu::frames().alloc(Request::new(Order::ZERO, Migratetype::Unmovable)).ok()
+    zone::freehold().alloc(Request::new(Order::ZERO, Migratetype::Unmovable)).ok()
 }
 
 /// Gives one back.
 pub(crate) fn free_table(pfn: Pfn) {
-    let freed = cpu::frames().free(pfn, Order::ZERO);
+    let freed = zone::freehold().free(pfn, Order::ZERO);
     freed.unwrap_or_else(|error| panic!("a page table cannot be freed: {error}"));
 }
 
@@ -79,21 +82,14 @@ impl Mmu for Hardware {
     }
 
     fn flush(&self, batch: &[Flush]) {
-        // SeqCst: the entries were changed before it is asked who may have them. A CPU notes that
-        // it has an address space before it loads its tables, so either it is seen here or it finds
-        // the entries changed.
-        fence(Ordering::SeqCst);
-        let users =
-            batch.iter().map(|flush| spaces::users(flush.space)).fold(0, |all, mask| all | mask);
-        tlb::forget(batch);
-        // The feature is a defect, built in on purpose: other CPUs are not told to forget.
-        if !cfg!(feature = "no-shootdown") {
-            calls::shootdown(users, batch);
+        // The feature is a defect, built in on purpose: translations stay.
+        if !cfg!(feature = "no-flush") {
+            tlb::forget(batch);
         }
     }
 
     fn relax(&self) {
-        cpu::pause();
+        core::hint::spin_loop();
     }
 
     fn load(&self, slots: Slots<'_>) -> Entry {

@@ -4,12 +4,10 @@
 //! Only addresses of the lower half are probed: OSTD ends the kernel at a fault in its own.
 
 use core::arch::global_asm;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use ostd::arch::cpu::context::CpuException;
 use ostd::arch::trap::inject_user_page_fault_handler;
-
-use super::cpu;
 
 global_asm!(
     r#"
@@ -53,8 +51,6 @@ unsafe extern "C" {
 /// An access that the page tables did not allow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct PageFault {
-    /// The address.
-    pub(crate) address: u64,
     /// The processor's error code: bit 0, the page was there; bit 1, it was a write.
     pub(crate) code: u64,
 }
@@ -71,25 +67,24 @@ impl PageFault {
     }
 
     fn last() -> Self {
-        let this = cpu::this();
-        // Relaxed: this CPU's own.
-        let load = |word: &core::sync::atomic::AtomicU64| word.load(Ordering::Relaxed);
-        Self { address: load(&this.fault_address), code: load(&this.fault_code) }
+        // Relaxed: there is one CPU.
+        Self { code: LAST.load(Ordering::Relaxed) }
     }
 }
 
-/// Makes faults of probes come back. The first CPU, once.
+/// The error code of the last fault that was noted.
+static LAST: AtomicU64 = AtomicU64::new(0);
+
+/// Makes faults of probes come back. Once.
 pub(crate) fn init() {
     inject_user_page_fault_handler(note);
 }
 
-/// Notes a fault on its CPU. Nothing is mended: OSTD looks for another exit.
+/// Notes a fault. Nothing is mended: OSTD looks for another exit.
 fn note(exception: &CpuException) -> Result<(), ()> {
     if let CpuException::PageFault(fault) = exception {
-        let this = cpu::this();
-        // Relaxed: this CPU's own.
-        this.fault_address.store(fault.addr as u64, Ordering::Relaxed);
-        this.fault_code.store(fault.error_code.bits() as u64, Ordering::Relaxed);
+        // Relaxed: there is one CPU.
+        LAST.store(fault.error_code.bits() as u64, Ordering::Relaxed);
     }
     Err(())
 }

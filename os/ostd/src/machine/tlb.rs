@@ -1,25 +1,18 @@
-//! The translations that this CPU has cached: how to forget them.
+//! The translations that the CPU has cached: how to forget them.
 
 use core::arch::asm;
-use core::sync::atomic::Ordering;
 
-use freehold_vm::{Flush, SpaceId, Vpn};
+use freehold_vm::{Flush, Vpn};
 
-use super::cpu;
+use super::spaces;
 use super::tables::address;
 
 /// Pages above which all translations are forgotten, not one after the other (as in Linux).
 const ONE_BY_ONE: u64 = 33;
 
-/// Whether this CPU may have translations of that address space.
-fn concerns(space: SpaceId) -> bool {
-    // Relaxed: this CPU's own.
-    cpu::this().space.load(Ordering::Relaxed) == u64::from(space.get()) + 1
-}
-
-/// Forgets translations of pages, on this CPU.
+/// Forgets translations of pages, of the address space that is loaded.
 pub(crate) fn forget(ranges: &[Flush]) {
-    let mine = || ranges.iter().filter(|flush| concerns(flush.space));
+    let mine = || ranges.iter().filter(|flush| spaces::is_loaded(flush.space));
     let pages: u64 = mine().map(|flush| flush.range.len()).sum();
     if pages > ONE_BY_ONE {
         return forget_all();
