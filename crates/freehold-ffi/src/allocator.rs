@@ -17,8 +17,8 @@ use freehold::{AllocFlags, CpuId, Freehold, Order, Pfn};
 
 use crate::arguments::{put, put_if_wanted, shared, wanted};
 use crate::config::Config;
-use crate::cpu::{Cpu, Way};
 use crate::error::{Error, Failure, answer};
+use crate::handle::{Cpu, Way};
 use crate::platform::{Host, Platform};
 use crate::status::Status;
 
@@ -174,10 +174,11 @@ fn make(
     // The region is nobody else's.
     let cpus = unsafe {
         let handles = first.add(front.handles).cast::<Cpu>();
+        let engine = &raw const (*allocator).engine;
         let numbers = || (0..config.cpus).map(CpuId::new);
         let ways = numbers().map(Way::Owner).chain(numbers().map(Way::Anybody));
         for (at, way) in ways.chain([Way::Current]).enumerate() {
-            handles.add(at).write(Cpu::new(allocator, way));
+            handles.add(at).write(Cpu::new(engine, way));
         }
         slice::from_raw_parts(handles.cast_const(), handle_count(config))
     };

@@ -4,7 +4,7 @@ use core::slice;
 
 use freehold::{FrameRange, Migratetype, Order, Pfn};
 
-use crate::error::Failure;
+use crate::failure::Failure;
 
 /// What a pointer points to, unless it is null.
 ///

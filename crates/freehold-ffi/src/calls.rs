@@ -1,8 +1,8 @@
 //! Many frames by one call, ranges, and the periodic work of a CPU. One chunk is in `chunk.rs`.
 
 use crate::arguments::{array_of_frames, array_of_frames_mut, frames, shared};
-use crate::cpu::{Cpu, call};
 use crate::error::{Error, answer, tell};
+use crate::handle::{Cpu, call};
 use crate::request::Request;
 use crate::status::Status;
 

@@ -4,8 +4,8 @@
 use freehold::{Migratetype, Order, Pfn};
 
 use crate::arguments::shared;
-use crate::cpu::{Cpu, call, owned};
 use crate::error::{Error, answer, fail_alloc, fail_free, tell};
+use crate::handle::{Cpu, call, owned};
 use crate::request::Request;
 use crate::status::Status;
 

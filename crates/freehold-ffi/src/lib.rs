@@ -44,6 +44,8 @@ pub mod config;
 pub mod contig;
 pub mod cpu;
 pub mod error;
+mod failure;
+mod handle;
 #[cfg(feature = "std")]
 pub mod host;
 pub mod hotplug;

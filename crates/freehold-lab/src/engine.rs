@@ -11,8 +11,6 @@ use freehold::{AllocError, CpuId, FreeError, Migratetype, Order, Pfn};
 pub use freehold_classic::Request;
 use serde::Serialize;
 
-use crate::replay::fill::Listed;
-
 pub use cma::{CmaBook, CmaCounts};
 pub use count::Count;
 pub(crate) use count::count;
@@ -97,6 +95,14 @@ pub trait Engine: Send + Sync {
     /// Checks every invariant of the engine's data structures; an error says which frame breaks
     /// which one.
     fn validate(&self) -> Result<(), String>;
+}
+
+/// A chunk that lay on the list of a CPU.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Listed {
+    pub cpu: CpuId,
+    pub pfn: Pfn,
+    pub order: Order,
 }
 
 /// One pageblock.

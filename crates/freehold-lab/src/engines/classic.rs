@@ -7,8 +7,8 @@ use freehold_classic::{
 };
 
 use super::{Catalogue, Entry, MachineConfig, RecordedZone, ZonePlace};
+use crate::engine::Listed;
 use crate::engine::{Block, Counters, Engine, ListFlow, Memory, Request};
-use crate::replay::fill::Listed;
 
 /// What of `freehold-classic` can be named.
 pub(super) fn catalogue() -> Catalogue {

@@ -13,8 +13,8 @@ use freehold::{
 
 use super::sums::{added, free_chunks};
 use super::{Barriers, Counting, Entry, MachineConfig};
+use crate::engine::Listed;
 use crate::engine::{Block, Count, Counters, Engine, Memory, Paths, Request, count};
-use crate::replay::fill::Listed;
 
 /// The engine's name.
 pub(super) const NAME: &str = "freehold";

@@ -18,7 +18,7 @@
 use freehold::{AllocFlags, CpuId, Migratetype, Order, Pfn};
 
 use super::{Holds, LARGEST, Layout, Lists, Piece};
-use crate::engine::{Engine, Request};
+use crate::engine::{Engine, Listed, Request};
 
 impl Layout {
     /// Puts an engine that has all its memory free into this state, the CPUs' lists apart.
@@ -201,14 +201,6 @@ pub struct InUse {
     /// What is for CPUs' lists, by order and type, and which CPU has how much of it.
     listed: [[Vec<Pfn>; 3]; LARGEST + 1],
     lists: Lists,
-}
-
-/// A chunk that lay on the list of a CPU.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Listed {
-    pub cpu: CpuId,
-    pub pfn: Pfn,
-    pub order: Order,
 }
 
 impl InUse {

@@ -26,7 +26,7 @@ use freehold::{CpuId, FrameRange, Migratetype, Order};
 use super::mapper::Injection;
 use crate::engines::{ListFill, RecordedZone};
 
-pub use apply::{InUse, Listed};
+pub use apply::InUse;
 use holes::Places;
 
 /// The largest order: that of a region.
