@@ -20,8 +20,10 @@ use crate::block::tag::{CMA, HIGH_ATOMIC, SPLIT, Tag};
 use crate::block::{BLOCK_ORDER, Block, FRAMES};
 use crate::cpu::by::By;
 use crate::cpu::inside::Inside;
+use crate::cpu::recall::Recall;
 use crate::zone::Zone;
 use crate::zone::bitmap::Search;
+use crate::zone::moving::Movers;
 use crate::{AllocError, AllocFlags, Order, Pfn, Platform, Request};
 
 /// How often a request asks all CPUs for what they have in hand before it fails.
@@ -144,11 +146,11 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     fn look_after_recall(&self, look: impl Fn() -> Option<Pfn>) -> Option<Pfn> {
         let _failing = Failing::new(self.fh);
         for _ in 0..RECALLS {
-            let asked = self.outside(|| self.fh.recall(Some(self.id), None));
+            let asked = self.outside(|| Recall::by(self.fh, self.id).for_order(None));
             // Another call may have come in here meanwhile and left something.
             self.give_back_all();
-            let found = self.fh.look_beside_movers(&look);
-            if found.is_some() || asked == 0 && !self.fh.would_ask(self.id, None) {
+            let found = Movers(self.fh).look_beside(&look);
+            if found.is_some() || asked == 0 && !Recall::by(self.fh, self.id).would_ask(None) {
                 return found;
             }
         }
@@ -160,7 +162,7 @@ impl<'m, P: Platform> By<'_, 'm, P> {
     /// Serves such a request out of what is in nobody's hand; `cpu` says which zones come first.
     pub(crate) fn find_placed(self, cpu: usize, request: &Request) -> Option<Pfn> {
         let (fh, window) = (self.fh, Window::of(request));
-        let zones = fh.zonelist(cpu, request.node).map(|z| &fh.zones[z]);
+        let zones = fh.zonelists.of(cpu, request.node).map(|z| &fh.zones[z]);
         let mut touched = zones.filter(|zone| {
             window.from < zone.span.end.get() && zone.span.start.get() < window.below
         });

@@ -89,7 +89,7 @@ impl<'m, P: Platform> By<'_, 'm, P> {
     /// says when.
     pub(crate) fn give_up_reserves(self, cpu: usize, request: &Request) -> bool {
         let mut given_up = false;
-        for z in self.fh.zonelist(cpu, request.node) {
+        for z in self.fh.zonelists.of(cpu, request.node) {
             let zone = &self.fh.zones[z];
             if zone.high_atomic_blocks.get() == 0 || zone.reserve_by_host.get() {
                 continue;
@@ -124,7 +124,7 @@ impl<'m, P: Platform> By<'_, 'm, P> {
     fn keep_block(self, pfn: u64) {
         let Some(block) = self.fh.map.locate(pfn) else { return };
         let tag = block.head.tag.get();
-        let zone = self.fh.zone_by(tag);
+        let zone = tag.zone_of(self.fh.zones);
         let cap = zone.managed.get() / 100;
         let kept = zone.high_atomic_blocks.get();
         if tag.migratetype() >= HIGH_ATOMIC

@@ -74,7 +74,7 @@ fn who_may_not_wait_gets_cma_frames_past_a_shut_door() {
         let fh = machine_of(&SingleCpu, &Config::new(1, &zones));
         fh.set_watermarks(0, 0, 0, 0).unwrap();
         let id = CpuId::new(0);
-        let inside = Inside::enter(&fh, fh.cpu_state(id).unwrap(), id, false);
+        let inside = Inside::enter(&fh, fh.cpus.get(id.index()).unwrap(), id, false);
         let request = movable(order).flags(AllocFlags::NO_LOCK | AllocFlags::CMA);
         let all = exhaust(&fh, request);
         assert_eq!(all.len(), 2048 >> order, "order {order}");

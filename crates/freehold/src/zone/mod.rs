@@ -18,6 +18,7 @@ pub(crate) mod moving;
 pub(crate) mod summary;
 pub(crate) mod watermarks;
 pub(crate) mod whole;
+pub(crate) mod zonelists;
 
 use crate::block::tag::{ABSENT, FRESH, Tag, WHOLE};
 use crate::block::words::Head;
@@ -187,6 +188,13 @@ impl<'m> Zone<'m> {
             let tag = Tag::new(WHOLE, crate::Migratetype::Movable as usize, self.id);
             head.tag.set(tag.with_flag(FRESH, true));
         }
+    }
+
+    /// Its watermarks: min, low and high. With the hotplug lock.
+    pub(crate) fn set_marks(&self, [min, low, high]: [u64; 3]) {
+        self.min.set(min);
+        self.low.set(low);
+        self.high.set(high);
     }
 
     /// How many blocks the zone has.

@@ -127,7 +127,8 @@ fn who_comes_past_a_shut_door_gets_of_it_first() {
     let fh = machine_by_host();
     let chunk = alloc(&fh, atomic(3)).unwrap();
     let id = CpuId::new(0);
-    let inside = crate::cpu::inside::Inside::enter(&fh, fh.cpu_state(id).unwrap(), id, false);
+    let inside =
+        crate::cpu::inside::Inside::enter(&fh, fh.cpus.get(id.index()).unwrap(), id, false);
     let second = fh.outside().alloc(id, &atomic(3)).unwrap();
     assert_eq!(second.pageblock(), chunk.pageblock());
     let ordinary = fh.outside().alloc(id, &request(3)).unwrap();
