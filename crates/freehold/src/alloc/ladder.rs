@@ -9,7 +9,7 @@
 //! | leases | another word that this CPU leases; a whole block that it keeps | |
 //! | recent | a chunk that this CPU has freed, in its word still | the zone is near its min mark |
 //! | broken | a larger run in hand | the board has a smaller one: that lease ends |
-//! | kept | a HIGHATOMIC block, for a request that asks for one | the host does not say when to |
+//! | kept | a HIGHATOMIC block, for a request that asks for one; or what *mark* has | the request does not ask |
 //! | in use | the block that this CPU took its last words of | the board may know a better one |
 //! | board | the home zone's next block: the smallest run that will do; else a whole block is split | the zone would not keep its mark |
 //! | board elsewhere | the next block of another zone | the same |
@@ -17,7 +17,7 @@
 //! | mark | one chunk past the leases, down to the request's own mark | |
 //! | other type | a block of another type that is half free: it becomes one of this type | the request says so |
 //! | mixed | frames inside a block of another type, which keeps it | |
-//! | reserve | HIGHATOMIC blocks | the request may wait and the host keeps them |
+//! | reserve | HIGHATOMIC blocks | the request may wait |
 //!
 //! Up to *board* the home zone of the CPU is asked, and by *kept* every zone. From there on each
 //! step asks every zone that the request may use, before the next step does: a further zone is
@@ -426,10 +426,7 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
     #[inline]
     fn try_kept(&self, z: usize, request: &Request) -> Option<u64> {
         let asks = request.flags.contains(AllocFlags::HIGH_ATOMIC);
-        if !asks || !self.fh.zones[z].reserve_by_host.get() {
-            return None;
-        }
-        self.try_mark(z, request)
+        if asks { self.try_mark(z, request) } else { None }
     }
 
     /// Step *in use*.

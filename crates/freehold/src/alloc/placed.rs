@@ -13,7 +13,6 @@
 //! | whole ones: they are claimed, and their bits cleared word by word | nobody else has these blocks |
 //! | of a whole one: all of it, or it is split and a run taken | the board knows what is left |
 //! | nothing: what CPUs have in hand comes back, and all once more | a request fails only where that brought nothing |
-//! | nothing: HIGHATOMIC blocks within the limits become ordinary ones, and all once more | and there were none |
 
 use crate::alloc::failing::Failing;
 use crate::block::tag::{CMA, HIGH_ATOMIC, SPLIT, Tag};
@@ -119,9 +118,8 @@ impl Window {
 }
 
 impl<'m, P: Platform> Inside<'_, 'm, P> {
-    /// A chunk that only some places will do for: at first; after what CPUs have in hand has come
-    /// back, which goes no further than it has to; and after HIGHATOMIC blocks have become ordinary
-    /// ones.
+    /// A chunk that only some places will do for: at first; and after what CPUs have in hand has
+    /// come back, which goes no further than it has to.
     pub(crate) fn alloc_placed(&self, request: &Request) -> Result<Pfn, AllocError> {
         let look = || {
             self.cpu.begin_look();
@@ -133,8 +131,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let may_wait = !request.flags.contains(AllocFlags::NO_LOCK);
         self.give_back_all();
         let found = if may_wait { self.look_after_recall(look) } else { look() };
-        let give_up = || self.by().give_up_reserves(self.id.index(), request);
-        found.or_else(|| give_up().then(look).flatten()).ok_or(match may_wait {
+        found.ok_or(match may_wait {
             true => AllocError::NoMemory { order: request.order },
             false => AllocError::WouldBlock,
         })

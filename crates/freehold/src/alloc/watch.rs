@@ -212,7 +212,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         }
         let mut zones = fh.zonelists.of(self.id.index(), None).map(|z| &fh.zones[z]);
         let hopeless = |zone: &Zone<'m>| {
-            let reserve = request.flags.may_use_reserve() || !zone.reserve_by_host.get();
+            let reserve = request.flags.may_use_reserve();
             zone.is_empty_from(request.order.get() + 1, reserve, request.cma())
                 || for_mark
                     && !(reserve && zone.high_atomic_blocks.get() != 0)

@@ -125,7 +125,6 @@ fn no_request_fails_beside_a_reserve_that_is_being_given_up() {
     for n in 1.. {
         let host: &Turns = Box::leak(Box::default());
         let fh = leaked(machine_on(host, 2, 512));
-        fh.leave_reserve_to_host(0).unwrap();
         let pfn = fh.on(CpuId::new(0)).alloc(movable(0)).unwrap();
         fh.drain_all();
         let block = fh.map.locate(pfn.get()).unwrap();

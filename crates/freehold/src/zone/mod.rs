@@ -81,8 +81,6 @@ pub(crate) struct Zone<'m> {
     pub(crate) free: [AtomicU64; KINDS],
     /// HIGHATOMIC blocks there are.
     pub(crate) high_atomic_blocks: AtomicU64,
-    /// The host says when blocks are kept as such, and when no more.
-    pub(crate) reserve_by_host: AtomicBool,
     /// The pressure level last told to the host: 0 none, 1 below low, 2 below min.
     pub(crate) level: AtomicU32,
     /// The level has changed and nobody has told the host yet.
@@ -127,7 +125,6 @@ impl<'m> Zone<'m> {
             whole_blocks: Apart(zero()),
             free: core::array::from_fn(|_| zero()),
             high_atomic_blocks: zero(),
-            reserve_by_host: AtomicBool::new(false),
             level: AtomicU32::new(0),
             level_changed: AtomicBool::new(false),
             counters: ZoneCounters::new(),
