@@ -957,14 +957,6 @@ enum freehold_status freehold_isolate(const struct freehold_allocator *allocator
 enum freehold_status freehold_restore(const struct freehold_allocator *allocator, uint64_t start,
     uint64_t end, struct freehold_error *error);
 
-/** From now on the program says when a zone's memory is short, by `FREEHOLD_ALLOC_HIGH_ATOMIC`;
- * without this the allocator goes by its watermarks. Such requests of orders 1 to 8 take
- * HIGHATOMIC pageblocks first, after what their CPU has in hand, and of an ordinary pageblock only
- * by keeping it, up to 1 % of the zone. Only `freehold_give_up_reserve`
- * makes one ordinary again. */
-enum freehold_status freehold_leave_reserve_to_host(const struct freehold_allocator *allocator,
-    size_t zone, struct freehold_error *error);
-
 /** A HIGHATOMIC pageblock of a zone that has free frames becomes an ordinary one of that
  * `freehold_migratetype`. False where there is none, no such zone or type. Takes no lock. */
 bool freehold_give_up_reserve(const struct freehold_allocator *allocator, size_t zone,

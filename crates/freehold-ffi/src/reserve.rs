@@ -1,5 +1,5 @@
-//! Pageblocks that are kept for requests that may not wait, where the host says when memory is
-//! short: as a kernel does that keeps the watermarks itself.
+//! Pageblocks that are kept for requests with `FREEHOLD_ALLOC_HIGH_ATOMIC`, as many as 1 % of a
+//! zone. The program gives that flag where memory is short, and says when one is given up.
 
 use crate::allocator::Allocator;
 use crate::arguments::{self, put, shared};
@@ -15,23 +15,6 @@ pub struct Reserve {
     pub blocks: u64,
     /// Their free frames.
     pub free: u64,
-}
-
-/// From now on the program says when a zone's memory is short, by `FREEHOLD_ALLOC_HIGH_ATOMIC`;
-/// without this the allocator goes by its watermarks. Such requests of orders 1 to 8 take
-/// HIGHATOMIC pageblocks first, after what their CPU has in hand, and of an ordinary pageblock only
-/// by keeping it, up to 1 % of the zone. Only `freehold_give_up_reserve`
-/// makes one ordinary again.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_leave_reserve_to_host(
-    allocator: *const Allocator,
-    zone: usize,
-    error: *mut Error,
-) -> Status {
-    // SAFETY: the caller's promise.
-    unsafe {
-        answer(error, || Ok(shared(allocator, "allocator")?.engine.leave_reserve_to_host(zone)?))
-    }
 }
 
 /// A HIGHATOMIC pageblock of a zone that has free frames becomes an ordinary one of that

@@ -483,10 +483,8 @@ static void reserve(freehold_allocator *allocator)
     freehold_reserve kept = {1, 1};
     uint64_t pfn;
 
-    FAILS(freehold_leave_reserve_to_host(allocator, 2, &error), FREEHOLD_STATUS_CONFIG_ZONES);
     FAILS(freehold_read_reserve(allocator, 2, &kept, &error), FREEHOLD_STATUS_CONFIG_ZONES);
     FAILS(freehold_read_reserve(allocator, 0, NULL, &error), FREEHOLD_STATUS_NULL_POINTER);
-    OK(freehold_leave_reserve_to_host(allocator, 0, &error));
     OK(freehold_alloc(here, &request, &pfn, &error));
     OK(freehold_read_reserve(allocator, 0, &kept, &error));
     CHECK(kept.blocks == 0 && kept.free == 0);

@@ -3,25 +3,23 @@
 
 use core::mem::MaybeUninit;
 
+use crate::Pfn;
+use crate::alloc::failing::Failures;
 use crate::alloc::watch::{ANY, Watch};
-use crate::block::FRAMES;
 use crate::block::layout::{ALIGN, LayoutBuilder};
 use crate::block::map::{FrameMap, MemoryRange};
-use crate::block::tag::{ABSENT, HOLES, TYPES, Tag};
-use crate::cpu::by::By;
-use crate::cpu::inside::Inside;
-use crate::cpu::lease::SLOTS;
+use crate::block::tag::{ABSENT, HOLES};
 use crate::cpu::state::{CpuState, Cursors};
+use crate::memory::hotplug::Hotplug;
 use crate::memory::hotplug::Lock;
-use crate::platform::{HostBarrier, Platform, Pressure, PressureLevel};
-use crate::primitive::{AtomicU8, AtomicU32, AtomicU64, Ordering, Relaxed, full_fence};
+use crate::platform::Platform;
+use crate::primitive::{AtomicU8, AtomicU32, AtomicU64, Relaxed, full_fence};
 use crate::types::config::{Config, ConfigError, Watermarks};
 use crate::zone::bitmap::WholeBitmap;
 use crate::zone::board::Board;
 use crate::zone::summary::Summary;
-use crate::zone::watermarks::kernel_watermarks;
+use crate::zone::zonelists::Zonelists;
 use crate::zone::{Apart, Zone, ZoneParts, bitmap_blocks};
-use crate::{CpuId, NodeId, Pfn};
 
 /// A page-frame allocator over the caller's metadata memory. See the
 /// [crate's documentation](crate).
@@ -36,10 +34,7 @@ pub struct Freehold<'m, P> {
     pub(crate) cpus: &'m [CpuState<'m>],
     /// One for each (CPU, zone).
     pub(crate) cursors: &'m [Cursors],
-    /// For each node the zones to try, in order.
-    zonelists: &'m [AtomicU8],
-    /// The node of each CPU.
-    cpu_nodes: &'m [AtomicU8],
+    pub(crate) zonelists: Zonelists<'m>,
     /// Serialises changes to which CPUs and what memory there are.
     pub(crate) hotplug: Lock,
     /// The platform has a heavy barrier.
@@ -49,7 +44,7 @@ pub struct Freehold<'m, P> {
     /// CPUs that may have something in hand.
     pub(crate) holding: Apart,
     /// Requests that are about to fail.
-    pub(crate) failing: Apart,
+    pub(crate) failing: Failures,
     /// Double frees that no call could see.
     pub(crate) late_double_frees: AtomicU64,
 }
@@ -60,8 +55,7 @@ struct Parts<'m> {
     cursors: &'m [Cursors],
     zones: &'m [Zone<'m>],
     map: FrameMap<'m>,
-    zonelists: &'m [AtomicU8],
-    cpu_nodes: &'m [AtomicU8],
+    zonelists: Zonelists<'m>,
 }
 
 fn nodes(config: &Config<'_>) -> usize {
@@ -78,8 +72,11 @@ fn lay_out<'m>(config: &Config<'_>, layout: &mut LayoutBuilder<'m>) -> Parts<'m>
         cpus: lay_out_cpus(cpus, layout),
         cursors: layout.take(cpus * zones, |_| Cursors::new()),
         zones: lay_out_zones(config, layout),
-        zonelists: layout.take(nodes(config) * zones, |_| AtomicU8::new(0)),
-        cpu_nodes: layout.take(cpus, |cpu| AtomicU8::new(config.node_of(cpu).get())),
+        zonelists: Zonelists {
+            lists: layout.take(nodes(config) * zones, |_| AtomicU8::new(0)),
+            zones,
+            cpu_nodes: layout.take(cpus, |cpu| AtomicU8::new(config.node_of(cpu).get())),
+        },
         map: FrameMap {
             first_section,
             ranges: layout.take(config.memory_ranges(), |_| MemoryRange::new()),
@@ -168,94 +165,31 @@ impl<'m, P: Platform> Freehold<'m, P> {
             cpus: parts.cpus,
             cursors: parts.cursors,
             zonelists: parts.zonelists,
-            cpu_nodes: parts.cpu_nodes,
             hotplug: Lock::new(),
             asymmetric,
             watch: Watch::new(),
             holding: Apart(AtomicU64::new(0)),
-            failing: Apart(AtomicU64::new(0)),
+            failing: Failures(AtomicU64::new(0)),
             late_double_frees: AtomicU64::new(0),
         };
-        this.fill_zonelists(nodes(config));
+        this.zonelists.fill(this.zones);
+        let hotplug = Hotplug::lock(&this);
         for (zone, config) in this.zones.iter().zip(config.zones) {
             for range in config.memory {
-                let populated = this.hotplug().populate(zone, *range, config.cma, true);
+                let populated = hotplug.populate(zone, *range, config.cma, true);
                 debug_assert!(populated.is_ok(), "the configuration was counted through");
             }
+            zone.kernel_marks.set(config.watermarks == Watermarks::Kernel);
+            if let Watermarks::Frames { min, low, high } = config.watermarks {
+                zone.set_marks([min, low, high]);
+            }
         }
-        this.compute_watermarks(config);
         for (number, cpu) in this.cpus.iter().enumerate() {
             cpu.online.set(number < usize::from(config.online));
         }
-        this.choose_home_zones();
-        this.compute_limits();
+        hotplug.memory_changed();
+        drop(hotplug);
         Ok(this)
-    }
-
-    /// Each CPU's home is the first zone of its list that has memory. After memory has come or
-    /// gone; what a CPU has of its old home goes back.
-    pub(crate) fn choose_home_zones(&self) {
-        for (number, cpu) in self.cpus.iter().enumerate() {
-            let zones = || self.zonelist(number, None).map(|z| &self.zones[z]);
-            let Some(zone) = zones().find(|zone| zone.managed.get() != 0).or(zones().next()) else {
-                continue;
-            };
-            if cpu.home_zone.get() != u32::from(zone.id) {
-                let inside = Inside::enter(self, cpu, CpuId::new(number as u16), false);
-                // What it has counted is told as well: it counts another zone from now on.
-                inside.give_back_all();
-                cpu.home_zone.set(u32::from(zone.id));
-                cpu.home_split.set(Tag::ordinary_in(zone.id));
-            }
-        }
-    }
-
-    /// For each node: its own zones, highest first, then those of the next nodes round the ring.
-    fn fill_zonelists(&self, nodes: usize) {
-        let zones = self.zones.len();
-        for node in 0..nodes {
-            let list = &self.zonelists[node * zones..(node + 1) * zones];
-            let rank = |z: usize| {
-                let distance = (usize::from(self.zones[z].node.get()) + nodes - node) % nodes;
-                (distance, u64::MAX - self.zones[z].span.start.get())
-            };
-            for z in 0..zones {
-                let place = (0..zones).filter(|&other| rank(other) < rank(z)).count();
-                list[place].set(z as u8);
-            }
-        }
-    }
-
-    fn compute_watermarks(&self, config: &Config<'_>) {
-        let total: u64 = self.zones.iter().map(|z| z.managed.get()).sum();
-        for (zone, config) in self.zones.iter().zip(config.zones) {
-            let managed = zone.managed.get();
-            let [min, low, high] = match config.watermarks {
-                Watermarks::Kernel => kernel_watermarks(managed, total),
-                Watermarks::Frames { min, low, high } => [min, low, high],
-                Watermarks::None => [0; 3],
-            };
-            zone.kernel_marks.set(config.watermarks == Watermarks::Kernel);
-            zone.min.set(min);
-            zone.low.set(low);
-            zone.high.set(high);
-        }
-    }
-
-    /// Computes the watermarks that follow the kernel's formulae again, after the amount of memory
-    /// has changed.
-    pub(crate) fn refresh_watermarks(&self) {
-        let total: u64 = self.zones.iter().map(|z| z.managed.get()).sum();
-        for zone in self.zones.iter().filter(|z| z.kernel_marks.get()) {
-            let [min, low, high] = kernel_watermarks(zone.managed.get(), total);
-            // Under the hotplug lock, as `set_watermarks`.
-            zone.min.set(min);
-            zone.low.set(low);
-            zone.high.set(high);
-        }
-        // They may be lower than before: the marks before the look at who watches.
-        full_fence();
-        self.watch.came(ANY);
     }
 
     /// Sets a zone's watermarks, in frames.
@@ -274,104 +208,16 @@ impl<'m, P: Platform> Freehold<'m, P> {
         if min > low || low > high {
             return Err(ConfigError::Watermarks);
         }
-        let hotplug = self.hotplug();
+        let hotplug = Hotplug::lock(self);
         z.kernel_marks.set(false);
-        z.min.set(min);
-        z.low.set(low);
-        z.high.set(high);
+        z.set_marks([min, low, high]);
         z.update_mode();
         drop(hotplug);
         // As in `refresh_watermarks`.
         full_fence();
         self.watch.came(ANY);
-        self.tell_pressure();
+        self.outside().tell_pressure();
         Ok(())
-    }
-
-    /// What follows from how much memory and how many CPUs there are: how many words each CPU may
-    /// lease, how exactly frames are counted, which blocks are spared. A leased word keeps
-    /// its block from becoming whole, so all leases together are in at most 1 % of the blocks; but
-    /// each CPU has two, since with one it would change it between requests of two types or orders.
-    pub(crate) fn compute_limits(&self) {
-        let online = self.cpus.iter().filter(|cpu| cpu.online.get()).count().max(1) as u64;
-        let managed: u64 = self.zones.iter().map(|zone| zone.managed.get()).sum();
-        let words = managed / FRAMES as u64 / 100 / online;
-        for cpu in self.cpus {
-            // Relaxed: read by its CPU at its next lease.
-            cpu.leases.set_limit(words.clamp(2, SLOTS as u64) as u32);
-        }
-        for zone in self.zones {
-            // A CPU has up to seven blocks in use: for single frames and for runs, of three types,
-            // and the one that it cuts runs of any length from.
-            zone.spread.set(zone.blocks() / online >= 128);
-            // All CPUs' allowances together are about 1/64 of the zone at most, where that is not
-            // less than a few frames each.
-            let fold = (zone.managed.get() / (64 * self.cpus.len() as u64)).clamp(8, FRAMES as u64);
-            zone.fold.set(fold);
-            let cpus = self.cpus.len() as u64;
-            zone.shares.set(2 * online);
-            // Each type's may be twice a grant; and of one a free has just come.
-            zone.untold.set((2 * fold * TYPES as u64 + FRAMES as u64) * cpus);
-            zone.update_mode();
-        }
-    }
-
-    /// The zones for requests from that CPU, or of that node, in the order to try them.
-    pub(crate) fn zonelist(
-        &self,
-        cpu: usize,
-        node: Option<NodeId>,
-    ) -> impl Iterator<Item = usize> + Clone + use<'m, P> {
-        let zones = self.zones.len();
-        let nodes = self.zonelists.len() / zones;
-        let node = node.map_or(self.cpu_nodes[cpu].get() as usize, |n| n.get() as usize % nodes);
-        self.zonelists[node * zones..(node + 1) * zones].iter().map(|z| z.get() as usize)
-    }
-
-    /// The zone that a tag names; of a block that is none yet, any.
-    #[inline(always)]
-    pub(crate) fn zone_by(&self, tag: Tag) -> &'m Zone<'m> {
-        self.zones.get(tag.zone()).unwrap_or(&self.zones[0])
-    }
-
-    pub(crate) fn barrier(&self) -> HostBarrier<'_, P> {
-        HostBarrier(&self.platform)
-    }
-
-    /// Tells the host about changed pressure. Called at the edge of the API.
-    pub(crate) fn tell_pressure(&self) {
-        self.update_levels(self.outside());
-        self.tell_levels();
-    }
-
-    /// See [`update_level`](Zone::update_level).
-    pub(crate) fn update_levels(&self, by: By<'_, 'm, P>) {
-        self.zones.iter().for_each(|zone| zone.update_level(by));
-    }
-
-    /// Tells the host about levels that have changed.
-    pub(crate) fn tell_levels(&self) {
-        for (z, zone) in self.zones.iter().enumerate() {
-            // Acquire: pairs with `update_level`; the level that made the change is seen.
-            while zone.level_changed.get() && zone.level_changed.swap(false, Ordering::Acquire) {
-                let level = zone.level.get();
-                self.platform.pressure(Pressure {
-                    zone: z,
-                    level: match level {
-                        0 => PressureLevel::None,
-                        1 => PressureLevel::Low,
-                        _ => PressureLevel::Min,
-                    },
-                    free: zone.free(self).all,
-                    watermarks: [zone.min.get(), zone.low.get(), zone.high.get()],
-                });
-                // Another CPU may have told a later one before this: the last thing told must be
-                // true.
-                if zone.level.get() != level {
-                    zone.level_changed.store(true, Ordering::Release);
-                }
-            }
-        }
     }
 
     /// How many zones there are.
@@ -414,17 +260,5 @@ impl<'m, P: Platform> Freehold<'m, P> {
     #[must_use]
     pub fn platform(&self) -> &P {
         &self.platform
-    }
-
-    pub(crate) fn cpu_state(&self, cpu: CpuId) -> Option<&'m CpuState<'m>> {
-        self.cpus.get(cpu.index())
-    }
-}
-
-impl<'m> CpuState<'m> {
-    /// What a CPU has of a zone.
-    #[inline(always)]
-    pub(crate) fn cursors(&self, fh: &Freehold<'m, impl Platform>, zone: usize) -> &'m Cursors {
-        &fh.cursors[usize::from(self.number) * fh.zones.len() + zone]
     }
 }

@@ -3,6 +3,10 @@
 
 #[cfg(feature = "debug-poison")]
 use crate::FrameRange;
+use crate::Order;
+#[cfg(feature = "debug-poison")]
+use crate::block::bits;
+use crate::block::{BLOCK_ORDER, WORDS};
 use crate::primitive::full_fence;
 use crate::{CpuId, Pfn};
 
@@ -134,6 +138,65 @@ impl<P: Platform> Barrier for HostBarrier<'_, P> {
         self.0.relax();
     }
 }
+
+/// What this crate asks of a host, in its own terms.
+pub(crate) trait PlatformExt: Platform + Sized {
+    fn barrier(&self) -> HostBarrier<'_, Self> {
+        HostBarrier(self)
+    }
+
+    /// One turn of a wait.
+    fn waited(&self) -> bool {
+        self.relax();
+        true
+    }
+
+    /// Whether some of a block has memory behind it, as far as the host knows.
+    fn is_in_memory(&self, number: u64) -> bool {
+        (0..WORDS).any(|w| self.frames_in_memory(number << BLOCK_ORDER, w) != 0)
+    }
+
+    /// Which frames of a word have memory behind them, as far as the host knows; `base` is the
+    /// block's first frame.
+    fn frames_in_memory(&self, base: u64, w: usize) -> u64 {
+        self.in_memory(Pfn::new(base + 64 * w as u64))
+    }
+
+    /// Frames on their way out are checked.
+    #[inline(always)]
+    fn handed_out(&self, pfn: Pfn, order: Order) {
+        #[cfg(feature = "debug-poison")]
+        if let Some(frames) = FrameRange::new(pfn, order.frames()) {
+            self.check_poison(frames);
+        }
+        #[cfg(not(feature = "debug-poison"))]
+        let _ = (pfn, order);
+    }
+
+    /// Freed frames are filled.
+    #[inline(always)]
+    fn poisoned(&self, pfn: Pfn, frames: u64) {
+        #[cfg(feature = "debug-poison")]
+        if let Some(range) = FrameRange::new(pfn, frames) {
+            self.poison(range);
+        }
+        #[cfg(not(feature = "debug-poison"))]
+        let _ = (pfn, frames);
+    }
+
+    /// Freed frames of one word are filled.
+    #[inline(always)]
+    fn poisoned_word(&self, key: u64, frames: u64) {
+        #[cfg(feature = "debug-poison")]
+        for bit in bits::each(frames) {
+            self.poisoned(Pfn::new(key * 64 + u64::from(bit)), 1);
+        }
+        #[cfg(not(feature = "debug-poison"))]
+        let _ = (key, frames);
+    }
+}
+
+impl<P: Platform> PlatformExt for P {}
 
 /// One CPU, nothing else: for boot loaders and small kernels.
 #[derive(Clone, Copy, Debug, Default)]

@@ -180,8 +180,7 @@ static int __init make_allocator(struct zone *normal, unsigned long room)
 				 2 * ((all.end - all.start) >> FH_BLOCK_ORDER));
 	if (status)
 		return status;
-	if (freehold_leave_reserve_to_host(fh_of_zone(normal), 0, &error) ||
-	    FH_ALONE(freehold_alloc_contig_range(fh_of_zone(normal), all.start, all.end, NULL, NULL,
+	if (FH_ALONE(freehold_alloc_contig_range(fh_of_zone(normal), all.start, all.end, NULL, NULL,
 						 &error))) {
 		pr_err("REFUSED: %s: the kernel serves itself\n", error.message);
 		return -EIO;

@@ -189,9 +189,6 @@ fn run_one(given: &Arguments, seed: u64) -> Result<u64, Vec<String>> {
     let machine: &'static Machine = Box::leak(Box::new(machine.map_err(|error| vec![error])?));
     let whole = |zone| machine.fh.zone_stats(zone).map_or(0, |stats| stats.free_blocks);
     let whole: Vec<u64> = (0..machine.zones.len()).map(whole).collect();
-    if random.percent(20) {
-        let _ = machine.fh.leave_reserve_to_host(0);
-    }
     let span = machine.span();
     let ledger = Box::leak(Box::new(Ledger::new(span.start.get(), span.end.get())));
     let storm = Storm { machine, ledger, pool: Box::leak(Box::default()), seed };

@@ -16,6 +16,7 @@ use crate::cpu::inside::Inside;
 use crate::cpu::lease::Leases;
 use crate::cpu::state::CpuState;
 use crate::free::fast::InHand;
+use crate::platform::PlatformExt;
 use crate::primitive::{Count, Relaxed};
 use crate::{Freehold, Migratetype, Pfn, Platform};
 
@@ -160,8 +161,9 @@ impl<'m> Block<'m> {
 
     /// Whether the memory of free frames of a block was taken away.
     fn is_sparse(self, fh: &Freehold<'m, impl Platform>) -> bool {
-        let zone = fh.zone_by(self.head.tag.get());
+        let zone = self.head.tag.get().zone_of(fh.zones);
         zone.thrifty.get()
-            && (0..WORDS).any(|w| self.line.word(w) & !fh.in_memory(self.base(), w) != 0)
+            && (0..WORDS)
+                .any(|w| self.line.word(w) & !fh.platform.frames_in_memory(self.base(), w) != 0)
     }
 }

@@ -26,6 +26,7 @@ use crate::cpu::lease::Purpose;
 use crate::free::fast::InHand;
 use crate::free::word::Freeing;
 use crate::platform::OnPanic;
+use crate::platform::PlatformExt;
 use crate::primitive::{Count, Relaxed};
 use crate::{AllocError, BulkFreeError, Order, Pfn, Platform, Request};
 
@@ -85,7 +86,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             return Err(error);
         }
         for pfn in &out[..done] {
-            self.fh.handed_out(*pfn, Order::ZERO);
+            self.fh.platform.handed_out(*pfn, Order::ZERO);
         }
         self.leave(request, &out[..done], false);
         Ok(done)
@@ -280,7 +281,7 @@ mod tests {
         let fh = machine(2, 1 << 16);
         let id = CpuId::new(1);
         fh.cpu_offline(id).unwrap();
-        let inside = Inside::enter(&fh, fh.cpu_state(id).unwrap(), id, false);
+        let inside = Inside::enter(&fh, fh.cpus.get(id.index()).unwrap(), id, false);
         let request = Request::new(Order::ZERO, Migratetype::Movable);
         assert_eq!(
             inside.alloc_bulk(&request, &mut [Pfn::new(0); 128]),

@@ -14,7 +14,11 @@
 //! A thread that is stopped while it is counted holds up nobody: the others go on, frame by frame.
 
 use crate::Freehold;
-use crate::primitive::{Ordering, Relaxed};
+use crate::primitive::{AtomicU64, Ordering, Relaxed};
+
+/// Requests that are about to fail, on a line of its own.
+#[repr(align(128))]
+pub(crate) struct Failures(pub(crate) AtomicU64);
 
 /// Counts a request as failing for as long as it lives.
 pub(crate) struct Failing<'a, 'm, P>(&'a Freehold<'m, P>);
@@ -40,11 +44,11 @@ impl<P> Drop for Failing<'_, '_, P> {
     }
 }
 
-impl<P> Freehold<'_, P> {
+impl Failures {
     /// Whether a request is about to fail, so that nobody may take more than it needs.
     #[inline(always)]
-    pub(crate) fn is_failing(&self) -> bool {
+    pub(crate) fn any(&self) -> bool {
         // SeqCst: see `Failing::new`. On x86-64 it is a plain load.
-        self.failing.0.load(Ordering::SeqCst) != 0
+        self.0.load(Ordering::SeqCst) != 0
     }
 }

@@ -29,6 +29,7 @@ use crate::calls::handle::{Door, Handle, Owner};
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::{Lease, Purpose};
 use crate::cpu::state::CpuState;
+use crate::platform::PlatformExt;
 use crate::primitive::{Count, Relaxed};
 use crate::zone::{Zone, mode};
 use crate::{AllocError, AllocFlags, Freehold, Migratetype, Order, Pfn, Platform, Request};
@@ -105,7 +106,7 @@ impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
     #[inline(always)]
     fn left_with(&self, state: &CpuState<'m>, pfn: Pfn, order: Order) -> Pfn {
         self.door.get_out(self.fh, state);
-        self.fh.handed_out(pfn, order);
+        self.fh.platform.handed_out(pfn, order);
         pfn
     }
 
@@ -143,21 +144,8 @@ impl<'a, 'm, P: Platform> Handle<'a, 'm, P, Owner<'a, 'm, P>> {
             state.door.leave_intruder();
             found?
         };
-        self.fh.handed_out(found, order);
+        self.fh.platform.handed_out(found, order);
         Some(found)
-    }
-}
-
-impl<P: Platform> Freehold<'_, P> {
-    /// Tells the host's poison check about frames on their way out.
-    #[inline(always)]
-    pub(crate) fn handed_out(&self, pfn: Pfn, order: Order) {
-        #[cfg(feature = "debug-poison")]
-        if let Some(frames) = crate::FrameRange::new(pfn, order.frames()) {
-            self.platform.check_poison(frames);
-        }
-        #[cfg(not(feature = "debug-poison"))]
-        let _ = (pfn, order);
     }
 }
 

@@ -30,6 +30,7 @@ use crate::block::{FRAMES, WORDS, bits};
 use crate::calls::handle::{Door, Handle, Owner};
 use crate::cpu::inside::Inside;
 use crate::platform::OnPanic;
+use crate::platform::PlatformExt;
 use crate::primitive::{Count, Relaxed};
 use crate::zone::Zone;
 use crate::zone::board::{CLASSES, row_of};
@@ -62,7 +63,7 @@ impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
         let fh = self.fh;
         drop(inside);
         let back = OnPanic(|| _ = found.map(|run| fh.freeing(None).commit(run)));
-        fh.tell_pressure();
+        fh.outside().tell_pressure();
         core::mem::forget(back);
         #[cfg(feature = "debug-poison")]
         if let Ok(run) = found {
@@ -171,14 +172,14 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let mut words = block.open_words();
         if in_memory {
             for (w, word) in words.iter_mut().enumerate().filter(|(_, word)| **word != 0) {
-                *word &= self.fh.in_memory(block.base(), w);
+                *word &= self.fh.platform.frames_in_memory(block.base(), w);
             }
         }
         words
     }
 
     fn look_for_run(&self, count: u64) -> Option<u64> {
-        self.fh.zonelist(self.id.index(), None).find_map(|z| {
+        self.fh.zonelists.of(self.id.index(), None).find_map(|z| {
             let zone = &self.fh.zones[z];
             if !zone.leaves_mark(self.by(), MOVABLE, count, AllocFlags::empty()) {
                 return None;

@@ -9,7 +9,7 @@
 //! | leases | another word that this CPU leases; a whole block that it keeps | |
 //! | recent | a chunk that this CPU has freed, in its word still | the zone is near its min mark |
 //! | broken | a larger run in hand | the board has a smaller one: that lease ends |
-//! | kept | a HIGHATOMIC block, for a request that asks for one | the host does not say when to |
+//! | kept | a HIGHATOMIC block, for a request that asks for one; or what *mark* has | the request does not ask |
 //! | in use | the block that this CPU took its last words of | the board may know a better one |
 //! | board | the home zone's next block: the smallest run that will do; else a whole block is split | the zone would not keep its mark |
 //! | board elsewhere | the next block of another zone | the same |
@@ -17,7 +17,7 @@
 //! | mark | one chunk past the leases, down to the request's own mark | |
 //! | other type | a block of another type that is half free: it becomes one of this type | the request says so |
 //! | mixed | frames inside a block of another type, which keeps it | |
-//! | reserve | HIGHATOMIC blocks | the request may wait and the host keeps them |
+//! | reserve | HIGHATOMIC blocks | the request may wait |
 //!
 //! Up to *board* the home zone of the CPU is asked, and by *kept* every zone. From there on each
 //! step asks every zone that the request may use, before the next step does: a further zone is
@@ -47,9 +47,12 @@ use crate::alloc::pick::Want;
 use crate::block::tag::CMA;
 use crate::block::{BLOCK_ORDER, WORDS};
 use crate::cpu::inside::Inside;
+use crate::cpu::recall::Recall;
 use crate::platform::OnPanic;
+use crate::platform::PlatformExt;
 use crate::primitive::{Count, Relaxed, SharedCount};
 use crate::zone::Zone;
+use crate::zone::moving::Movers;
 use crate::{AllocError, AllocFlags, FrameRange, Migratetype, Order, Pfn, Platform, Request};
 
 /// How often a request asks all CPUs for what they have in hand before it fails: what was on its
@@ -108,7 +111,7 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
             At::Home => take(self, home, request),
             _ => {
                 let all = at == At::Zones || node.is_some();
-                let zones = self.fh.zonelist(self.id.index(), node);
+                let zones = self.fh.zonelists.of(self.id.index(), node);
                 zones.filter(|&z| all || z != home).find_map(|z| take(self, z, request))
             }
         });
@@ -146,7 +149,7 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
             self.cpu.count_alloc(migratetype as usize, order);
             let fh = self.fh;
             drop(self);
-            fh.handed_out(pfn, order);
+            fh.platform.handed_out(pfn, order);
             return Ok(pfn);
         }
         self.cpu.begin_look();
@@ -199,7 +202,7 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
         self.leave_and_tell(request, result.is_err());
         core::mem::forget(back);
         if let Ok(pfn) = result {
-            fh.handed_out(pfn, request.order);
+            fh.platform.handed_out(pfn, request.order);
         }
         result
     }
@@ -209,11 +212,11 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
     pub(crate) fn leave_and_tell(self, request: &Request, failed: bool) {
         let (fh, tell) = (self.fh, !request.flags.contains(AllocFlags::NO_LOCK));
         if tell {
-            fh.update_levels(if failed { self.by() } else { fh.outside() });
+            (if failed { self.by() } else { fh.outside() }).update_levels();
         }
         drop(self);
         if tell {
-            fh.tell_levels();
+            fh.outside().tell_levels();
         }
     }
 
@@ -293,7 +296,7 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
             for_mark = self.lacks_a_mark(request);
             generation = self.begin_watch(request, for_mark);
             let wanted = Some(request.order).filter(|_| !for_mark);
-            let asked = self.outside(|| self.fh.recall(Some(self.id), wanted));
+            let asked = self.outside(|| Recall::by(self.fh, self.id).for_order(wanted));
             self.cpu.counters.recalls.add(u64::from(asked != 0));
             if !self.cpu.online.get() {
                 // It went offline meanwhile: it may not lease anything.
@@ -303,12 +306,12 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
                 self.cpu.begin_look();
                 self.climb(request, BOARD..TOP)
             };
-            if let Some(pfn) = self.fh.look_beside_movers(look) {
+            if let Some(pfn) = Movers(self.fh).look_beside(look) {
                 return Ok(pfn);
             }
             // What has come out of a hand since has ended the generation.
             let all_seen = asked == 0
-                && !self.fh.would_ask(self.id, wanted)
+                && !Recall::by(self.fh, self.id).would_ask(wanted)
                 && self.fh.watch.goes_on(generation);
             if all_seen {
                 break;
@@ -321,7 +324,7 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
     /// Whether a zone has too few free frames for a request to leave it its mark. What CPUs have in
     /// hand does not count there, and may be all that is missing, whatever runs it has.
     fn lacks_a_mark(&self, request: &Request) -> bool {
-        let mut zones = self.fh.zonelist(self.id.index(), request.node);
+        let mut zones = self.fh.zonelists.of(self.id.index(), request.node);
         zones.any(|z| !self.leaves_mark(&self.fh.zones[z], request))
     }
 
@@ -352,7 +355,7 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
         }
         self.cpu.tell_all(self.fh);
         if !self.leaves_mark(home, request) {
-            self.outside(|| self.fh.recall_allowances(self.id));
+            self.outside(|| Recall::by(self.fh, self.id).of_allowances());
         }
     }
 
@@ -423,10 +426,7 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
     #[inline]
     fn try_kept(&self, z: usize, request: &Request) -> Option<u64> {
         let asks = request.flags.contains(AllocFlags::HIGH_ATOMIC);
-        if !asks || !self.fh.zones[z].reserve_by_host.get() {
-            return None;
-        }
-        self.try_mark(z, request)
+        if asks { self.try_mark(z, request) } else { None }
     }
 
     /// Step *in use*.

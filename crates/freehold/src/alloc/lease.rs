@@ -20,6 +20,7 @@ use crate::block::words::EMPTY;
 use crate::block::{WORDS, bits};
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::{Leases, Purpose, SLOTS};
+use crate::platform::PlatformExt;
 use crate::primitive::{Count, Relaxed};
 use crate::zone::board::LOOSE;
 use crate::{Freehold, Platform};
@@ -247,7 +248,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         // the frame exists, and an allocation from one need not look where it is.
         let leasable =
             tag.is_ordinary() && self.is_home(tag.zone()) && tag.migratetype() != HIGH_ATOMIC;
-        let forbidden = self.cpu.leases.limit() == 0 || self.fh.is_failing();
+        let forbidden = self.cpu.leases.limit() == 0 || self.fh.failing.any();
         if want.order >= 6 || !leasable || forbidden {
             let offset = block.claim(self.by(), want.order)?;
             return Some(block.base() + offset as u64);
@@ -293,7 +294,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             }
             // Nothing fits better than loose frames, whatever runs lie beside them.
             let loose = if want.is_for_loose() { bits::loose(word) } else { 0 };
-            if loose != 0 && loose & self.fh.in_memory(base, w) != 0 {
+            if loose != 0 && loose & self.fh.platform.frames_in_memory(base, w) != 0 {
                 best = Some((0, w));
                 break;
             }
@@ -433,7 +434,7 @@ mod tests {
         let (block, w) = place(&fh, pfn);
         let (head, line) = (block.head, block.line);
         let id = CpuId::new(1);
-        let inside = Inside::enter(&fh, fh.cpu_state(id).unwrap(), id, false);
+        let inside = Inside::enter(&fh, fh.cpus.get(id.index()).unwrap(), id, false);
         assert_eq!(
             inside.lease(block, w, head.tag.get(), (Purpose::Frames, 1), (freed, None)),
             None
@@ -455,7 +456,7 @@ mod tests {
             cpu.flush().unwrap();
             let (block, w) = place(fh, pfn);
             let id = CpuId::new(0);
-            let inside = Inside::enter(fh, fh.cpu_state(id).unwrap(), id, false);
+            let inside = Inside::enter(fh, fh.cpus.get(id.index()).unwrap(), id, false);
             let before = block.head.tag.get().with_type(Migratetype::Unmovable as usize);
             let wrong = move || {
                 let _ = fh.freeing(None).word(pfn.get() / 64, 1 << 5, 1);

@@ -4,6 +4,7 @@ use crate::alloc::pick::Want;
 use crate::block::BLOCK_ORDER;
 use crate::block::tag::CMA;
 use crate::cpu::by::By;
+use crate::platform::PlatformExt;
 use crate::zone::Zone;
 use crate::{AllocError, CpuId, Migratetype, Order, Pfn, Platform, Request};
 
@@ -16,7 +17,7 @@ impl<'m, P: Platform> By<'_, 'm, P> {
             return Err(AllocError::BadMigratetype { migratetype: request.migratetype });
         }
         let fh = self.fh;
-        let zones = || fh.zonelist(cpu.index(), request.node).map(|z| &fh.zones[z]);
+        let zones = || fh.zonelists.of(cpu.index(), request.node).map(|z| &fh.zones[z]);
         // Of a block that it splits all but what it hands out is on the way.
         let _moving = fh.zones[0].moving(self, cpu.index());
         let want = Want::of(request);
@@ -39,7 +40,7 @@ impl<'m, P: Platform> By<'_, 'm, P> {
             found.and_then(|pfn| self.keep_block_of(request, pfn)).map(Pfn::new)
         };
         let pfn = found.ok_or(AllocError::WouldBlock)?;
-        fh.handed_out(pfn, request.order);
+        fh.platform.handed_out(pfn, request.order);
         Ok(pfn)
     }
 

@@ -13,15 +13,16 @@
 //! | whole ones: they are claimed, and their bits cleared word by word | nobody else has these blocks |
 //! | of a whole one: all of it, or it is split and a run taken | the board knows what is left |
 //! | nothing: what CPUs have in hand comes back, and all once more | a request fails only where that brought nothing |
-//! | nothing: HIGHATOMIC blocks within the limits become ordinary ones, and all once more | and there were none |
 
 use crate::alloc::failing::Failing;
 use crate::block::tag::{CMA, HIGH_ATOMIC, SPLIT, Tag};
 use crate::block::{BLOCK_ORDER, Block, FRAMES};
 use crate::cpu::by::By;
 use crate::cpu::inside::Inside;
+use crate::cpu::recall::Recall;
 use crate::zone::Zone;
 use crate::zone::bitmap::Search;
+use crate::zone::moving::Movers;
 use crate::{AllocError, AllocFlags, Order, Pfn, Platform, Request};
 
 /// How often a request asks all CPUs for what they have in hand before it fails.
@@ -117,9 +118,8 @@ impl Window {
 }
 
 impl<'m, P: Platform> Inside<'_, 'm, P> {
-    /// A chunk that only some places will do for: at first; after what CPUs have in hand has come
-    /// back, which goes no further than it has to; and after HIGHATOMIC blocks have become ordinary
-    /// ones.
+    /// A chunk that only some places will do for: at first; and after what CPUs have in hand has
+    /// come back, which goes no further than it has to.
     pub(crate) fn alloc_placed(&self, request: &Request) -> Result<Pfn, AllocError> {
         let look = || {
             self.cpu.begin_look();
@@ -131,8 +131,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let may_wait = !request.flags.contains(AllocFlags::NO_LOCK);
         self.give_back_all();
         let found = if may_wait { self.look_after_recall(look) } else { look() };
-        let give_up = || self.by().give_up_reserves(self.id.index(), request);
-        found.or_else(|| give_up().then(look).flatten()).ok_or(match may_wait {
+        found.ok_or(match may_wait {
             true => AllocError::NoMemory { order: request.order },
             false => AllocError::WouldBlock,
         })
@@ -144,11 +143,11 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     fn look_after_recall(&self, look: impl Fn() -> Option<Pfn>) -> Option<Pfn> {
         let _failing = Failing::new(self.fh);
         for _ in 0..RECALLS {
-            let asked = self.outside(|| self.fh.recall(Some(self.id), None));
+            let asked = self.outside(|| Recall::by(self.fh, self.id).for_order(None));
             // Another call may have come in here meanwhile and left something.
             self.give_back_all();
-            let found = self.fh.look_beside_movers(&look);
-            if found.is_some() || asked == 0 && !self.fh.would_ask(self.id, None) {
+            let found = Movers(self.fh).look_beside(&look);
+            if found.is_some() || asked == 0 && !Recall::by(self.fh, self.id).would_ask(None) {
                 return found;
             }
         }
@@ -160,7 +159,7 @@ impl<'m, P: Platform> By<'_, 'm, P> {
     /// Serves such a request out of what is in nobody's hand; `cpu` says which zones come first.
     pub(crate) fn find_placed(self, cpu: usize, request: &Request) -> Option<Pfn> {
         let (fh, window) = (self.fh, Window::of(request));
-        let zones = fh.zonelist(cpu, request.node).map(|z| &fh.zones[z]);
+        let zones = fh.zonelists.of(cpu, request.node).map(|z| &fh.zones[z]);
         let mut touched = zones.filter(|zone| {
             window.from < zone.span.end.get() && zone.span.start.get() < window.below
         });

@@ -4,32 +4,26 @@
 //!                     a HIGH_ATOMIC request of order 1 to 8 had to be served of it
 //!   ordinary block  ---------------------------------------------------------------->  HIGHATOMIC block
 //!                   <----------------------------------------------------------------
-//!                     a request would fail otherwise; or the host says so
+//!                     the host says so: [`give_up_reserve`](Freehold::give_up_reserve)
 //! ```
 //!
 //! Without it a chunk that an interrupt needs is taken apart by single frames, which are served at
 //! once and need no chunk. It is at most 1 % of a zone, rounded up to a block, and there is none in
 //! a zone of which 1 % is less than that (Linux 7.3).
 //!
-//! | | by itself | [left to the host](Freehold::leave_reserve_to_host) |
-//! |---|---|---|
-//! | HIGH_ATOMIC requests look there | before the mark keeps them from ordinary blocks | before they take of ordinary blocks what is in no hand |
-//! | a block is kept | where the zone cannot keep its mark | each time that they do, since the host asks so where memory is short |
-//! | a block becomes ordinary | before a request fails | by [`give_up_reserve`](Freehold::give_up_reserve) |
-//!
-//! A zone whose host keeps the marks does not know when memory is short, so the host has to say it.
-//! What CPUs lease of a block that is kept stays theirs until they let it go.
+//! The host says when memory is short: it gives `HIGH_ATOMIC` to requests only then. Such a request
+//! looks into HIGHATOMIC blocks after its CPU's hand and before all else. Of an ordinary block it
+//! takes only by keeping that. No HIGHATOMIC block becomes ordinary unless the host says so, no
+//! matter who fails. What CPUs lease of a block that is kept stays theirs until they let it go.
 
 use crate::alloc::pick::Want;
 use crate::block::Block;
 use crate::block::tag::HIGH_ATOMIC;
-use crate::block::words::find_run;
 use crate::block::{BLOCK_ORDER, FRAMES};
 use crate::cpu::by::By;
 use crate::primitive::{Ordering, Relaxed, SharedCount};
 use crate::zone::Zone;
-use crate::zone::board::row_of;
-use crate::{AllocFlags, ConfigError, Freehold, Migratetype, Platform, Request};
+use crate::{AllocFlags, Freehold, Migratetype, Platform, Request};
 
 /// What a zone keeps for requests that may not wait; see [`Freehold::reserve`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -41,21 +35,6 @@ pub struct Reserve {
 }
 
 impl<'m, P: Platform> Freehold<'m, P> {
-    /// From now on the host says when a zone's memory is short, as a kernel does that keeps the
-    /// marks itself ([`Watermarks::None`](crate::Watermarks::None)): it gives `HIGH_ATOMIC` to
-    /// requests only then. Those of orders 1 to 8 take HIGHATOMIC blocks first, after what their
-    /// CPU has in hand, and of an ordinary block only by keeping it. No HIGHATOMIC block becomes
-    /// ordinary but by [`give_up_reserve`](Self::give_up_reserve), no matter who fails.
-    ///
-    /// # Errors
-    ///
-    /// Where there is no such zone.
-    pub fn leave_reserve_to_host(&self, zone: usize) -> Result<(), ConfigError> {
-        let zone = self.zones.get(zone).ok_or(ConfigError::Zones { zones: zone })?;
-        zone.reserve_by_host.set(true);
-        Ok(())
-    }
-
     /// One HIGHATOMIC block of a zone that has free frames becomes an ordinary one of that type;
     /// false where there is none, or no such zone, or the type is none of the ordinary ones. Takes
     /// no lock.
@@ -84,31 +63,6 @@ impl<'m, P: Platform> Freehold<'m, P> {
 }
 
 impl<'m, P: Platform> By<'_, 'm, P> {
-    /// The HIGHATOMIC blocks with frames within a request's limits become ordinary ones of its
-    /// type: for a thread that has found nothing. Whether there were any; none of a zone whose host
-    /// says when.
-    pub(crate) fn give_up_reserves(self, cpu: usize, request: &Request) -> bool {
-        let mut given_up = false;
-        for z in self.fh.zonelist(cpu, request.node) {
-            let zone = &self.fh.zones[z];
-            if zone.high_atomic_blocks.get() == 0 || zone.reserve_by_host.get() {
-                continue;
-            }
-            zone.each_in_row_from(self, row_of(HIGH_ATOMIC, 1), 0, |block| {
-                let base = block.base();
-                let within =
-                    request.from.get() < base + FRAMES as u64 && base < request.below.get();
-                // Above a block's order only wholly free blocks can be part of a run.
-                let order = u32::from(request.order.get()).min(BLOCK_ORDER);
-                given_up |= within
-                    && find_run(&block.open_words(), order).is_some()
-                    && block.give_up_block(self, zone, request.migratetype as usize);
-                None::<()>
-            });
-        }
-        given_up
-    }
-
     /// Keeps the rest of a block for HIGHATOMIC requests after one of them has got a chunk of it
     /// that was not in hand; the chunk.
     #[inline]
@@ -124,7 +78,7 @@ impl<'m, P: Platform> By<'_, 'm, P> {
     fn keep_block(self, pfn: u64) {
         let Some(block) = self.fh.map.locate(pfn) else { return };
         let tag = block.head.tag.get();
-        let zone = self.fh.zone_by(tag);
+        let zone = tag.zone_of(self.fh.zones);
         let cap = zone.managed.get() / 100;
         let kept = zone.high_atomic_blocks.get();
         if tag.migratetype() >= HIGH_ATOMIC
@@ -143,32 +97,16 @@ impl<'m, P: Platform> By<'_, 'm, P> {
 }
 
 impl Want {
-    /// HIGHATOMIC frames for requests that may not wait or are a way out of memory shortage; for
-    /// all others a HIGHATOMIC block becomes ordinary again before they fail, unless the host says
-    /// when.
+    /// HIGHATOMIC frames for requests that may not wait or are a way out of memory shortage.
     pub(crate) fn take_high_atomic<'m>(
         self,
         by: By<'_, 'm, impl Platform>,
         zone: &'m Zone<'m>,
     ) -> Option<u64> {
-        if zone.high_atomic_blocks.get() == 0 {
+        if zone.high_atomic_blocks.get() == 0 || !self.flags.may_use_reserve() {
             return None;
         }
-        let reserve = Want { migratetype: HIGH_ATOMIC, ..self };
-        if self.flags.may_use_reserve() {
-            return reserve.take_listed(by, zone);
-        }
-        if zone.reserve_by_host.get() {
-            return None;
-        }
-        let block = reserve.pick(by, zone, false, u32::MAX)?;
-        if block.give_up_block(by, zone, self.migratetype) {
-            // What was summed up before counts these frames as reserved.
-            if let Some(cpu) = by.cpu {
-                cpu.begin_look();
-            }
-        }
-        self.take_reserved(by, zone)
+        Want { migratetype: HIGH_ATOMIC, ..self }.take_listed(by, zone)
     }
 }
 

@@ -24,9 +24,11 @@
 use crate::block::BLOCK_ORDER;
 use crate::block::layout::Place;
 use crate::cpu::inside::Inside;
+use crate::cpu::recall::Recall;
 use crate::cpu::state::CpuState;
 use crate::primitive::{AtomicU64, Count, Ordering, Relaxed, full_fence};
 use crate::zone::Zone;
+use crate::zone::moving::Movers;
 use crate::{AllocFlags, CpuId, Freehold, Migratetype, Order, Platform, Request};
 
 /// The class that every frame has.
@@ -151,7 +153,7 @@ impl<'m> CpuState<'m> {
     fn somebody_has(&self, fh: &Freehold<'m, impl Platform>) -> bool {
         let order = Order::new((self.futile_request.get() & 0xff) as u8);
         let wanted = order.filter(|_| !self.futile_for_mark.get());
-        self.has_for(fh, wanted) || fh.would_ask(CpuId::new(self.number), wanted)
+        self.has_for(fh, wanted) || Recall::by(fh, CpuId::new(self.number)).would_ask(wanted)
     }
 
     /// A CPU is about to have something in hand, or a block that it takes its next words from. By
@@ -204,13 +206,13 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         if self.cpu.is_empty(fh) {
             self.cpu.holds_nothing(fh);
         }
-        if fh.is_anything_moving() {
+        if Movers(fh).moves().at_it != 0 {
             // It has not been seen, and need not come to where it is told of.
             return;
         }
-        let mut zones = fh.zonelist(self.id.index(), None).map(|z| &fh.zones[z]);
+        let mut zones = fh.zonelists.of(self.id.index(), None).map(|z| &fh.zones[z]);
         let hopeless = |zone: &Zone<'m>| {
-            let reserve = request.flags.may_use_reserve() || !zone.reserve_by_host.get();
+            let reserve = request.flags.may_use_reserve();
             zone.is_empty_from(request.order.get() + 1, reserve, request.cma())
                 || for_mark
                     && !(reserve && zone.high_atomic_blocks.get() != 0)

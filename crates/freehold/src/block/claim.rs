@@ -7,6 +7,7 @@ use crate::block::tag::{FRESH, IN_HAND, TAKEN, WHOLE};
 use crate::block::words::{CLASS_BUSY, CLASS_NONE, find_run};
 use crate::block::{FRAMES, WORDS, bits};
 use crate::cpu::by::By;
+use crate::platform::PlatformExt;
 use crate::zone::Zone;
 use crate::zone::board::row_of;
 use crate::{Freehold, Platform};
@@ -219,7 +220,7 @@ impl<'m> Block<'m> {
         let base = self.base();
         let (mut loose, mut absent) = (0, 0);
         for (w, &word) in words.iter().enumerate() {
-            let there = fh.in_memory(base, w);
+            let there = fh.platform.frames_in_memory(base, w);
             loose |= bits::loose(word) & there;
             absent |= word & !there;
         }

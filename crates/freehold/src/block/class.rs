@@ -228,7 +228,7 @@ impl<'m> Block<'m> {
         if by.cpu.is_some() {
             return None;
         }
-        let zone = by.fh.zone_by(self.head.tag.get());
+        let zone = self.head.tag.get().zone_of(by.fh.zones);
         zone.moving(by, self.index().get() as usize)
     }
 
@@ -248,7 +248,7 @@ impl<'m> Block<'m> {
         // A thread that has it BUSY looks at the words when it is done.
         if known != CLASS_BUSY && head.change_class(known, CLASS_NONE) {
             let tag = head.tag.get();
-            let zone = by.fh.zone_by(tag);
+            let zone = tag.zone_of(by.fh.zones);
             by.wrote(zone, 1);
             self.unlist(by, zone, row_of(tag.migratetype(), known));
             self.raise(by);
@@ -261,7 +261,7 @@ impl<'m> Block<'m> {
         let head = self.head;
         // After the class was written: a thread that changes the type reads the class afterwards.
         let tag = head.tag.get();
-        let zone = by.fh.zone_by(tag);
+        let zone = tag.zone_of(by.fh.zones);
         let row = row_of(tag.migratetype(), class);
         let listed = zone.board.set(by.fh.map.rows(self), row, head.number);
         by.fh.watch.came(class);
@@ -277,7 +277,7 @@ impl<'m> Block<'m> {
         head.loose.store(true, Ordering::SeqCst);
         let tag = head.tag.get();
         if tag.migratetype() == Migratetype::Movable as usize {
-            let zone = by.fh.zone_by(tag);
+            let zone = tag.zone_of(by.fh.zones);
             let writes = zone.board.set(by.fh.map.rows(self), LOOSE, head.number);
             by.wrote(zone, writes);
         }
@@ -385,7 +385,7 @@ impl<'m> Block<'m> {
 
     /// A whole block that was in use, or in a hand, is anybody's from now on, and counts as free.
     pub(crate) fn free_whole(self, by: By<'_, 'm, impl Platform>) {
-        let zone = by.fh.zone_by(self.head.tag.get());
+        let zone = self.head.tag.get().zone_of(by.fh.zones);
         // Before it can be seen: see `watch`.
         zone.add_free(ORDINARY, FRAMES as u64);
         self.insert_whole(by);

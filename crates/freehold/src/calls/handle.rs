@@ -172,7 +172,7 @@ impl<'a, 'm, P: Platform, D: Door<'m>> Handle<'a, 'm, P, D> {
         let inside = self.enter(AllocFlags::empty())?;
         inside.tick();
         drop(inside);
-        self.fh.tell_pressure();
+        self.fh.outside().tell_pressure();
         Ok(())
     }
 
@@ -289,7 +289,7 @@ impl<'m> Way<'m> for Anybody {
         fh: &Freehold<'m, P>,
         cpu: CpuId,
     ) -> Result<&'m CpuState<'m>, AllocError> {
-        match fh.cpu_state(cpu) {
+        match fh.cpus.get(cpu.index()) {
             Some(state) if state.online.get() => Ok(state),
             _ => Err(AllocError::CpuOffline { cpu }),
         }

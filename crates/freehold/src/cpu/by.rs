@@ -1,7 +1,8 @@
 //! Who does something: a CPU, whose state is entered, or somebody outside of all of them.
 
 use super::state::CpuState;
-use crate::primitive::{Count, SharedCount};
+use crate::platform::{Pressure, PressureLevel};
+use crate::primitive::{Count, Ordering, Relaxed, SharedCount};
 use crate::zone::Zone;
 use crate::{Freehold, Platform};
 
@@ -27,6 +28,44 @@ impl<P: Platform> By<'_, '_, P> {
             Some(cpu) => cpu.counters.shared_writes.add(u64::from(writes)),
             None if writes != 0 => zone.counters.shared_writes.add_shared(u64::from(writes)),
             None => {}
+        }
+    }
+}
+
+impl<'m, P: Platform> By<'_, 'm, P> {
+    /// Tells the host about changed pressure. Called at the edge of the API.
+    pub(crate) fn tell_pressure(self) {
+        self.update_levels();
+        self.tell_levels();
+    }
+
+    /// See [`update_level`](Zone::update_level).
+    pub(crate) fn update_levels(self) {
+        self.fh.zones.iter().for_each(|zone| zone.update_level(self));
+    }
+
+    /// Tells the host about levels that have changed.
+    pub(crate) fn tell_levels(self) {
+        for (z, zone) in self.fh.zones.iter().enumerate() {
+            // Acquire: pairs with `update_level`; the level that made the change is seen.
+            while zone.level_changed.get() && zone.level_changed.swap(false, Ordering::Acquire) {
+                let level = zone.level.get();
+                self.fh.platform.pressure(Pressure {
+                    zone: z,
+                    level: match level {
+                        0 => PressureLevel::None,
+                        1 => PressureLevel::Low,
+                        _ => PressureLevel::Min,
+                    },
+                    free: zone.free(self.fh).all,
+                    watermarks: [zone.min.get(), zone.low.get(), zone.high.get()],
+                });
+                // Another CPU may have told a later one before this: the last thing told must be
+                // true.
+                if zone.level.get() != level {
+                    zone.level_changed.store(true, Ordering::Release);
+                }
+            }
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::block::tag::IN_HAND;
 use crate::cpu::by::By;
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::SLOTS;
+use crate::cpu::recall::Recall;
 use crate::primitive::Relaxed;
 use crate::{Freehold, Platform};
 
@@ -80,7 +81,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     ///
     /// Each CPU's state is entered in turn.
     pub fn drain_all(&self) {
-        self.recall_where(None, |_| true);
-        self.tell_pressure();
+        Recall::of_all(self).of(|_| true);
+        self.outside().tell_pressure();
     }
 }

@@ -4,6 +4,7 @@ use core::cell::Cell;
 
 use super::by::By;
 use super::state::{CpuState, Cursors};
+use crate::platform::PlatformExt;
 use crate::primitive::{Relaxed, rarely};
 use crate::{CpuId, Freehold, Platform};
 
@@ -23,9 +24,9 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
     #[inline(always)]
     pub(crate) fn get_in(fh: &Freehold<'m, P>, cpu: &CpuState<'m>, owner: bool) {
         if owner {
-            cpu.door.enter_owner(&fh.barrier());
+            cpu.door.enter_owner(&fh.platform.barrier());
         } else {
-            cpu.door.enter_intruder(&fh.barrier());
+            cpu.door.enter_intruder(&fh.platform.barrier());
         }
     }
 

@@ -14,6 +14,7 @@ use crate::cpu::inside::Inside;
 use crate::cpu::lease::SLOTS;
 use crate::cpu::state::CpuState;
 use crate::platform::Barrier;
+use crate::platform::PlatformExt;
 use crate::primitive::{Relaxed, acquire_fence};
 use crate::zone::board::CLASSES;
 use crate::{CpuId, Freehold, Order, Platform};
@@ -24,53 +25,73 @@ const AFTER_RECALL: u32 = 64;
 /// No CPU has that number.
 const NOBODY: u32 = u32::MAX;
 
-impl<'m, P: Platform> Freehold<'m, P> {
-    /// Ends the leases of all CPUs but `but`, and takes the whole blocks that they keep, as far as
-    /// a glance shows that there are any; returns how many CPUs were asked. Costs one heavy
-    /// barrier, or none. The caller is inside no CPU's state and holds no lock.
+/// A thread that asks CPUs for what they have. It is inside no CPU's state and holds no lock. Costs
+/// one heavy barrier, or none.
+pub(crate) struct Recall<'a, 'm, P> {
+    fh: &'a Freehold<'m, P>,
+    /// The CPU that asks the others.
+    but: Option<CpuId>,
+}
+
+impl<'a, 'm, P: Platform> Recall<'a, 'm, P> {
+    /// All CPUs may be asked.
+    pub(crate) fn of_all(fh: &'a Freehold<'m, P>) -> Self {
+        Self { fh, but: None }
+    }
+
+    /// All but this one.
+    pub(crate) fn by(fh: &'a Freehold<'m, P>, cpu: CpuId) -> Self {
+        Self { fh, but: Some(cpu) }
+    }
+
+    /// The numbers of the CPUs that `wanted` picks.
+    fn numbers<'s>(
+        &'s self,
+        wanted: impl Fn(&CpuState<'m>) -> bool + 's,
+    ) -> impl Iterator<Item = usize> + 's {
+        let others = self.fh.cpus.iter().enumerate();
+        let others = others.filter(move |&(number, cpu)| {
+            self.but.is_none_or(|but| but.index() != number) && wanted(cpu)
+        });
+        others.map(|(number, _)| number)
+    }
+
+    /// Ends these CPUs' leases, and takes the whole blocks that they keep, as far as a glance shows
+    /// that there are any; returns how many CPUs were asked.
     ///
     /// For a request of order 0 to 8 only those are asked who have a run of it in hand, together
     /// with what others have freed into the word since: asking any other interrupts it for nothing.
-    pub(crate) fn recall(&self, but: Option<CpuId>, order: Option<Order>) -> u32 {
+    pub(crate) fn for_order(&self, order: Option<Order>) -> u32 {
         // Acquire: a thread that has taken what we did not find was inside its CPU's state
         // then.
         acquire_fence();
-        self.recall_where(but, |cpu| cpu.may_have_for(self, order))
+        self.of(|cpu| cpu.may_have_for(self.fh, order))
     }
 
-    /// Whether a recall by that CPU would ask anybody now. A recall that asks nobody, and a look
-    /// that finds nothing, are two moments: in between frames may have come out of a hand and gone
-    /// into another. So who fails looks at the hands once more.
-    pub(crate) fn would_ask(&self, but: CpuId, order: Option<Order>) -> bool {
-        // Acquire: as `recall`.
+    /// Whether [`for_order`](Self::for_order) would ask anybody now. A recall that asks nobody, and
+    /// a look that finds nothing, are two moments: in between frames may have come out of a hand and
+    /// gone into another. So who fails looks at the hands once more.
+    pub(crate) fn would_ask(&self, order: Option<Order>) -> bool {
+        // Acquire: as `for_order`.
         acquire_fence();
-        let mut others = self.cpus.iter().filter(|cpu| usize::from(cpu.number) != but.index());
-        others.any(|cpu| cpu.may_have_for(self, order))
+        self.numbers(|cpu| cpu.may_have_for(self.fh, order)).next().is_some()
     }
 
-    /// [`recall`](Self::recall) of the CPUs that `wanted` picks.
-    pub(crate) fn recall_where(
-        &self,
-        but: Option<CpuId>,
-        wanted: impl Fn(&CpuState<'m>) -> bool,
-    ) -> u32 {
-        let others =
-            (0..self.cpus.len()).filter(|&number| but.is_none_or(|but| but.index() != number));
-        self.recall_these(others.filter(|&number| wanted(&self.cpus[number])))
+    /// [`for_order`](Self::for_order), of the CPUs that `wanted` picks.
+    pub(crate) fn of(&self, wanted: impl Fn(&CpuState<'m>) -> bool) -> u32 {
+        self.of_these(self.numbers(wanted))
     }
 
-    /// CPUs other than `but` tell the zones of all that they may still take of them. What they have
-    /// in hand stays there.
+    /// CPUs tell the zones of all that they may still take of them. What they have in hand stays
+    /// there.
     #[cold]
-    pub(crate) fn recall_allowances(&self, but: CpuId) {
-        let may_take =
-            |&number: &usize| number != but.index() && self.cpus[number].may_take_any(self);
-        let tell = |inside: &Inside<'_, 'm, P>| _ = inside.cpu.tell_all(self);
-        self.visit((0..self.cpus.len()).filter(may_take), tell);
+    pub(crate) fn of_allowances(&self) {
+        let tell = |inside: &Inside<'_, 'm, P>| _ = inside.cpu.tell_all(self.fh);
+        self.visit(self.numbers(|cpu| cpu.may_take_any(self.fh)), tell);
     }
 
-    /// [`recall`](Self::recall) of these CPUs.
-    pub(crate) fn recall_these(&self, numbers: impl Iterator<Item = usize>) -> u32 {
+    /// [`for_order`](Self::for_order), of these CPUs.
+    pub(crate) fn of_these(&self, numbers: impl Iterator<Item = usize>) -> u32 {
         self.visit(numbers, |inside| {
             inside.give_back_all();
             inside.cpu.after_recall.set(AFTER_RECALL);
@@ -85,13 +106,13 @@ impl<'m, P: Platform> Freehold<'m, P> {
     ) -> u32 {
         let (mut first, mut last, mut owned) = (NOBODY, None::<&CpuState<'m>>, false);
         for number in numbers {
-            let cpu = &self.cpus[number];
+            let cpu = &self.fh.cpus[number];
             loop {
                 if let Some(has_owner) = cpu.door.knock() {
                     owned |= has_owner;
                     break;
                 }
-                self.platform.relax();
+                self.fh.platform.relax();
             }
             // A thread that has knocked has the links, until it lets the CPU in again.
             cpu.next_asked.set(NOBODY);
@@ -101,14 +122,14 @@ impl<'m, P: Platform> Freehold<'m, P> {
             }
         }
         if owned {
-            self.barrier().heavy_barrier();
+            self.fh.platform.barrier().heavy_barrier();
         }
         let mut asked = 0;
-        while let Some(cpu) = self.cpus.get(first as usize) {
+        while let Some(cpu) = self.fh.cpus.get(first as usize) {
             let id = CpuId::new(first as u16);
             first = cpu.next_asked.get();
-            cpu.door.await_owner(|| self.platform.relax());
-            let inside = Inside::already(self, cpu, id, false);
+            cpu.door.await_owner(|| self.fh.platform.relax());
+            let inside = Inside::already(self.fh, cpu, id, false);
             visit(&inside);
             asked += 1;
         }

@@ -17,6 +17,7 @@ use crate::block::layout::{Blocks, Place};
 use crate::block::tag::{TYPES, Tag};
 use crate::primitive::{AtomicBool, AtomicU32, AtomicU64};
 use crate::zone::counters::Found;
+use crate::{Freehold, Platform};
 
 /// Whole blocks that a CPU keeps, so that an order-9 pair writes to nothing that others share.
 pub(crate) const KEPT: usize = 2;
@@ -98,6 +99,12 @@ impl<'m> CpuState<'m> {
             allocs_at_tick: AtomicU64::new(0),
             next_asked: AtomicU32::new(0),
         }
+    }
+
+    /// What a CPU has of a zone.
+    #[inline(always)]
+    pub(crate) fn cursors(&self, fh: &Freehold<'m, impl Platform>, zone: usize) -> &'m Cursors {
+        &fh.cursors[usize::from(self.number) * fh.zones.len() + zone]
     }
 }
 

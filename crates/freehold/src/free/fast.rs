@@ -170,7 +170,7 @@ impl<'m> CpuState<'m> {
         tag: Tag,
     ) -> Option<&Place> {
         let home = tag.zone() == self.home_zone.get() as usize;
-        if home && !fh.is_failing() { self.kept.iter().find(|kept| kept.is_none()) } else { None }
+        if home && !fh.failing.any() { self.kept.iter().find(|kept| kept.is_none()) } else { None }
     }
 
     /// A chunk of order 0 to 5 straight into its word, for which this CPU has no slot.

@@ -24,6 +24,7 @@ use crate::block::{FRAMES, WORDS, bits, pieces};
 use crate::cpu::lease::NO_WORD;
 use crate::free::fast::InHand;
 use crate::free::word::Freeing;
+use crate::platform::PlatformExt;
 use crate::primitive::Relaxed;
 use crate::{FrameRange, FreeError, Migratetype, Order, Pfn, Platform};
 
@@ -94,7 +95,7 @@ impl<'m, P: Platform> Freeing<'_, '_, 'm, P> {
         if tag.state() != TAKEN {
             return None;
         }
-        self.fh.poisoned(range.start, FRAMES as u64);
+        self.fh.platform.poisoned(range.start, FRAMES as u64);
         Some(self.whole(block, tag).map(|()| self.count(block, tag)))
     }
 
@@ -124,7 +125,7 @@ impl<'m, P: Platform> Freeing<'_, '_, 'm, P> {
         for (base, offset, len) in pieces(range) {
             let first = Pfn::new(base + offset as u64);
             let Some(block) = self.fh.map.locate(base) else {
-                return Err(self.fh.no_such_frame(first));
+                return Err(self.fh.map.no_such_frame(self.fh.zones, first));
             };
             if len == FRAMES && block.head.tag.get().state() == TAKEN {
                 continue;
@@ -145,7 +146,7 @@ impl<'m, P: Platform> Freeing<'_, '_, 'm, P> {
             let Some(block) = self.fh.map.locate(base) else { continue };
             let tag = block.head.tag.get();
             if len == FRAMES && tag.state() == TAKEN {
-                self.fh.poisoned(Pfn::new(base), FRAMES as u64);
+                self.fh.platform.poisoned(Pfn::new(base), FRAMES as u64);
                 freed = self.whole(block, tag);
             } else {
                 for (w, m) in bits::spans(offset, len) {

@@ -13,13 +13,16 @@
 //! succeeded.
 
 use crate::block::Block;
+use crate::block::map::FrameMap;
 use crate::block::tag::{ABSENT, FRESH, HIGH_ATOMIC, HOLES, SPLIT, TAKEN, Tag, WHOLE};
 use crate::block::{FRAMES, WORDS, bits};
 use crate::cpu::by::By;
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::{Leases, Purpose};
 use crate::cpu::state::CpuState;
+use crate::platform::PlatformExt;
 use crate::primitive::{Count, Relaxed, SharedCount};
+use crate::zone::Zone;
 use crate::{FreeError, Freehold, Pfn, Platform};
 
 /// A free: by a CPU, or by somebody who is in no CPU's state.
@@ -66,7 +69,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         if !self.claim_slot(slot, block, w) {
             return None;
         }
-        self.fh.poisoned_word(key, frames);
+        self.fh.platform.poisoned_word(key, frames);
         lease.add(frames);
         self.cpu.leases.set_ready(slot);
         Some(Ok(()))
@@ -78,12 +81,12 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let ordinary = tag.migratetype() != HIGH_ATOMIC
             && self.is_home(tag.zone())
             && !self.fh.zones[tag.zone()].is_tight();
-        let allowed = self.cpu.leases.limit() != 0 && !self.fh.is_failing();
+        let allowed = self.cpu.leases.limit() != 0 && !self.fh.failing.any();
         let leasable = ordinary && allowed && frames != !0;
         if !leasable || block.line.word(w) & frames != 0 || block.head.is_leased(w) {
             return false;
         }
-        self.fh.poisoned_word(block.base() / 64 + w as u64, frames);
+        self.fh.platform.poisoned_word(block.base() / 64 + w as u64, frames);
         self.lease(block, w, tag, (Purpose::Frames, tag.migratetype()), (frames, None)).is_some()
     }
 }
@@ -97,37 +100,19 @@ impl<'m, P: Platform> Freehold<'m, P> {
     ) -> Freeing<'i, 'a, 'm, P> {
         Freeing { fh: self, inside }
     }
+}
 
+impl<'m> FrameMap<'m> {
     /// The error for a frame whose block has no metadata.
     #[cold]
-    pub(crate) fn no_such_frame(&self, pfn: Pfn) -> FreeError {
-        if !self.zones.iter().any(|z| z.span.contains(pfn)) {
+    pub(crate) fn no_such_frame(&self, zones: &[Zone<'m>], pfn: Pfn) -> FreeError {
+        if !zones.iter().any(|z| z.span.contains(pfn)) {
             FreeError::OutOfZone { pfn }
-        } else if self.map.is_present(pfn.get()) {
+        } else if self.is_present(pfn.get()) {
             FreeError::NeverAllocated { pfn }
         } else {
             FreeError::Hole { pfn }
         }
-    }
-
-    #[inline(always)]
-    pub(crate) fn poisoned(&self, pfn: Pfn, frames: u64) {
-        #[cfg(feature = "debug-poison")]
-        if let Some(range) = crate::FrameRange::new(pfn, frames) {
-            self.platform.poison(range);
-        }
-        #[cfg(not(feature = "debug-poison"))]
-        let _ = (pfn, frames);
-    }
-
-    #[inline(always)]
-    pub(crate) fn poisoned_word(&self, key: u64, frames: u64) {
-        #[cfg(feature = "debug-poison")]
-        for bit in bits::each(frames) {
-            self.poisoned(Pfn::new(key * 64 + u64::from(bit)), 1);
-        }
-        #[cfg(not(feature = "debug-poison"))]
-        let _ = (key, frames);
     }
 }
 
@@ -153,7 +138,9 @@ impl<'i, 'm, P: Platform> Freeing<'i, '_, 'm, P> {
         let (head, line) = (block.head, block.line);
         let tag = head.tag.get();
         match tag.state() {
-            ABSENT => return Err(self.fh.no_such_frame(block.frame_of(w, frames))),
+            ABSENT => {
+                return Err(self.fh.map.no_such_frame(self.fh.zones, block.frame_of(w, frames)));
+            }
             WHOLE => return Err(block.is_free(w, frames)),
             TAKEN => return Ok(()),
             _ => {}
@@ -161,7 +148,7 @@ impl<'i, 'm, P: Platform> Freeing<'i, '_, 'm, P> {
         if tag.has(HOLES) {
             let missing = frames & !self.fh.map.present_of_ranges(block.base())[w];
             if missing != 0 {
-                return Err(self.fh.no_such_frame(block.frame_of(w, missing)));
+                return Err(self.fh.map.no_such_frame(self.fh.zones, block.frame_of(w, missing)));
             }
         }
         let mut free = line.word(w);
@@ -187,7 +174,7 @@ impl<'i, 'm, P: Platform> Freeing<'i, '_, 'm, P> {
         let w = (key % WORDS as u64) as usize;
         let first = Pfn::new(key * 64 + u64::from(frames.trailing_zeros()));
         let Some(block) = self.fh.map.locate(key * 64) else {
-            return Err(self.fh.no_such_frame(first));
+            return Err(self.fh.map.no_such_frame(self.fh.zones, first));
         };
         let mut tag = block.head.tag.get();
         if !tag.is_ordinary() {
@@ -214,7 +201,7 @@ impl<'i, 'm, P: Platform> Freeing<'i, '_, 'm, P> {
         }
         #[cfg(feature = "debug-poison")]
         if block.line.word(w) & frames == 0 {
-            self.fh.poisoned_word(key, frames);
+            self.fh.platform.poisoned_word(key, frames);
         }
         let by = self.by();
         let count = u64::from(frames.count_ones());
@@ -277,7 +264,9 @@ impl<'m> Block<'m> {
         let head = self.head;
         loop {
             match tag.state() {
-                ABSENT => return Err(by.fh.no_such_frame(self.frame_of(w, frames))),
+                ABSENT => {
+                    return Err(by.fh.map.no_such_frame(by.fh.zones, self.frame_of(w, frames)));
+                }
                 WHOLE => return Err(self.is_free(w, frames)),
                 TAKEN => {
                     // A part of it is freed: from now on its words tell, and what others free there
@@ -296,7 +285,10 @@ impl<'m> Block<'m> {
                     if tag.has(HOLES) {
                         let missing = frames & !by.fh.map.present_of_ranges(self.base())[w];
                         if missing != 0 {
-                            return Err(by.fh.no_such_frame(self.frame_of(w, missing)));
+                            return Err(by
+                                .fh
+                                .map
+                                .no_such_frame(by.fh.zones, self.frame_of(w, missing)));
                         }
                     }
                     return Ok(tag);

@@ -132,13 +132,13 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// What a CPU has done; `None` where there is no such CPU. Takes no lock.
     #[must_use]
     pub fn cpu_stats(&self, cpu: CpuId) -> Option<CpuStats> {
-        Some(self.cpu_state(cpu)?.counters.read())
+        Some(self.cpus.get(cpu.index())?.counters.read())
     }
 
     /// Free frames that a CPU has in hand, and the most that it may lease. Takes no lock.
     #[must_use]
     pub fn cpu_holdings(&self, cpu: CpuId) -> Option<(u64, u64)> {
-        let state = self.cpu_state(cpu)?;
+        let state = self.cpus.get(cpu.index())?;
         let leased: u64 = (0..crate::cpu::lease::SLOTS)
             .map(|slot| u64::from(state.leases.slot(slot).all().count_ones()))
             .sum();

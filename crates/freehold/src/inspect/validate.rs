@@ -26,9 +26,11 @@ use crate::block::words::{CLASS_BUSY, CLASS_NONE, CLASS_WHOLE, EMPTY, class_of, 
 use crate::cpu::lease::{Leases, NO_WORD, SLOTS};
 use crate::cpu::state::CpuState;
 use crate::platform::Barrier;
+use crate::platform::PlatformExt;
 use crate::primitive::Relaxed;
 use crate::zone::Zone;
 use crate::zone::board::{LOOSE, row_of};
+use crate::zone::moving::Movers;
 use crate::{Freehold, Migratetype, Pfn, Platform};
 
 /// A broken invariant: a defect of the allocator, or of its metadata memory.
@@ -84,7 +86,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             }
         }
         if owned {
-            self.barrier().heavy_barrier();
+            self.platform.barrier().heavy_barrier();
         }
         self.cpus.iter().for_each(|cpu| cpu.door.await_owner(|| self.platform.relax()));
         let result = walk(self);
@@ -110,7 +112,7 @@ fn walk<P: Platform>(fh: &Freehold<'_, P>) -> Result<(), Violation> {
     for cpu in fh.cpus.iter().filter(|cpu| !cpu.holds.get()) {
         expect(0, "a CPU that says it holds nothing does", u64::from(cpu.is_empty(fh)), 1)?;
     }
-    let moving = fh.moves().at_it;
+    let moving = Movers(fh).moves().at_it;
     expect(0, "marks of frames on the way that nobody has", moving, 0)?;
     expect(0, "requests that are about to fail", fh.failing.0.get(), 0)?;
     fh.zones.iter().try_for_each(|zone| zone.check_zone(fh))

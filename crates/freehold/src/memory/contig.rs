@@ -5,30 +5,14 @@ use crate::block::Block;
 use crate::block::map::FrameMap;
 use crate::block::tag::{ABSENT, CMA, HOLES, ISOLATED, WHOLE};
 use crate::block::{FRAMES, WORDS, bits};
+use crate::cpu::recall::Recall;
 use crate::memory::isolate::{Isolated, blocks_of};
 use crate::platform::OnPanic;
 use crate::primitive::Relaxed;
+use crate::zone::moving::Movers;
 use crate::{AllocError, FrameRange, Freehold, Migratetype, Pfn, Platform};
 
 impl<'m, P: Platform> Freehold<'m, P> {
-    /// The zone that a range lies in, all of it existing memory.
-    pub(crate) fn zone_of_range(&self, range: FrameRange) -> Result<usize, AllocError> {
-        if range.is_empty() {
-            return Err(AllocError::ZeroLength);
-        }
-        let Some(z) = self.zones.iter().position(|z| z.span.contains(range.start)) else {
-            return Err(AllocError::BadRange { pfn: range.start });
-        };
-        let span = self.zones[z].span;
-        if range.end > span.end {
-            return Err(AllocError::BadRange { pfn: span.end });
-        }
-        match self.map.first_absent(range) {
-            None => Ok(z),
-            Some(pfn) => Err(AllocError::BadRange { pfn }),
-        }
-    }
-
     /// Allocates exactly these frames, moving their users away (`alloc_contig_range`).
     ///
     /// Every pageblock that the range touches is isolated, no matter who holds it. `migrate` is
@@ -49,17 +33,17 @@ impl<'m, P: Platform> Freehold<'m, P> {
         range: FrameRange,
         mut migrate: impl FnMut(FrameRange) -> bool,
     ) -> Result<(), AllocError> {
-        self.zone_of_range(range)?;
+        zone_of_range(self, range)?;
         let isolated = Isolated::new(self, range)?;
         // Somebody may be a few steps from putting frames of it back. What one has who is stopped
         // there counts as in use.
-        self.recall_where(None, |cpu| cpu.door.is_occupied());
-        self.wait_for_movers();
+        Recall::of_all(self).of(|cpu| cpu.door.is_occupied());
+        Movers(self).wait();
         isolated.empty(range, &mut migrate)?;
         let taken = isolated.take(range);
         drop(isolated);
         let back = OnPanic(|| _ = taken.map(|()| self.freeing(None).commit(range)));
-        self.tell_pressure();
+        self.outside().tell_pressure();
         core::mem::forget(back);
         #[cfg(feature = "debug-poison")]
         if taken.is_ok() {
@@ -109,8 +93,29 @@ impl<'m, P: Platform> Freehold<'m, P> {
             return Err(AllocError::ZeroLength);
         }
         // What CPUs have in hand may be all that is missing.
-        self.recall(None, None);
+        Recall::of_all(self).for_order(None);
         Search { fh: self, count, moving: false }.find(align, limits, |_| false)
+    }
+}
+
+/// The zone that a range lies in, all of it existing memory.
+pub(crate) fn zone_of_range<P>(
+    fh: &Freehold<'_, P>,
+    range: FrameRange,
+) -> Result<usize, AllocError> {
+    if range.is_empty() {
+        return Err(AllocError::ZeroLength);
+    }
+    let Some(z) = fh.zones.iter().position(|z| z.span.contains(range.start)) else {
+        return Err(AllocError::BadRange { pfn: range.start });
+    };
+    let span = fh.zones[z].span;
+    if range.end > span.end {
+        return Err(AllocError::BadRange { pfn: span.end });
+    }
+    match fh.map.first_absent(range) {
+        None => Ok(z),
+        Some(pfn) => Err(AllocError::BadRange { pfn }),
     }
 }
 
@@ -132,7 +137,7 @@ impl<'m, P: Platform> Search<'_, 'm, P> {
         mut migrate: impl FnMut(FrameRange) -> bool,
     ) -> Result<FrameRange, AllocError> {
         let (fh, count, step) = (self.fh, self.count, align.frames());
-        for zone in fh.zonelist(0, None).map(|z| &fh.zones[z]) {
+        for zone in fh.zonelists.of(0, None).map(|z| &fh.zones[z]) {
             let low = zone.span.start.max(limits.start).get();
             let end = zone.span.end.min(limits.end).get();
             let Some(mut start) = low.checked_next_multiple_of(step) else { continue };

@@ -7,9 +7,11 @@ use crate::block::map::MemoryRange;
 use crate::block::tag::{ABSENT, HIGH_ATOMIC, Tag};
 use crate::block::{Block, FRAMES};
 use crate::cpu::inside::Inside;
+use crate::cpu::recall::Recall;
 use crate::memory::isolate::{Isolated, blocks_of};
 use crate::primitive::{AtomicBool, Count, Ordering, Relaxed};
 use crate::zone::Zone;
+use crate::zone::moving::Movers;
 use crate::{AllocError, AllocFlags, CpuId, FrameRange, Freehold, Order, Pfn, Platform};
 
 /// Why memory was not added or removed. Nothing has changed.
@@ -109,24 +111,20 @@ impl<P: Platform> Drop for Hotplug<'_, '_, P> {
 }
 
 impl<'m, P: Platform> Freehold<'m, P> {
-    /// Nobody else changes which CPUs and what memory there are while what it returns lives.
-    pub(crate) fn hotplug(&self) -> Hotplug<'_, 'm, P> {
-        self.hotplug.lock(|| self.platform.relax());
-        Hotplug { fh: self }
-    }
-
     /// A CPU comes online; nothing where it is already.
     ///
     /// # Errors
     ///
     /// [`AllocError::CpuOffline`] where there is no such CPU.
     pub fn cpu_online(&self, cpu: CpuId) -> Result<(), AllocError> {
-        let Some(state) = self.cpu_state(cpu) else { return Err(AllocError::CpuOffline { cpu }) };
-        let _hotplug = self.hotplug();
+        let Some(state) = self.cpus.get(cpu.index()) else {
+            return Err(AllocError::CpuOffline { cpu });
+        };
+        let hotplug = Hotplug::lock(self);
         let inside = Inside::enter(self, state, cpu, false);
         state.online.set(true);
         drop(inside);
-        self.compute_limits();
+        hotplug.compute_limits();
         Ok(())
     }
 
@@ -138,8 +136,10 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// [`AllocError::CpuOffline`] where there is no such CPU or it is offline,
     /// [`AllocError::CpuOwned`].
     pub fn cpu_offline(&self, cpu: CpuId) -> Result<(), AllocError> {
-        let Some(state) = self.cpu_state(cpu) else { return Err(AllocError::CpuOffline { cpu }) };
-        let hotplug = self.hotplug();
+        let Some(state) = self.cpus.get(cpu.index()) else {
+            return Err(AllocError::CpuOffline { cpu });
+        };
+        let hotplug = Hotplug::lock(self);
         let inside = Inside::enter(self, state, cpu, false);
         if !state.online.get() {
             return Err(AllocError::CpuOffline { cpu });
@@ -151,16 +151,16 @@ impl<'m, P: Platform> Freehold<'m, P> {
         state.online.set(false);
         inside.give_back_all();
         drop(inside);
-        self.compute_limits();
+        hotplug.compute_limits();
         drop(hotplug);
-        self.tell_pressure();
+        self.outside().tell_pressure();
         Ok(())
     }
 
     /// Whether a CPU is online.
     #[must_use]
     pub fn is_online(&self, cpu: CpuId) -> bool {
-        self.cpu_state(cpu).is_some_and(|state| state.online.get())
+        self.cpus.get(cpu.index()).is_some_and(|state| state.online.get())
     }
 
     /// Adds memory to the zone whose span covers it; all of it is free at once. Watermarks that
@@ -174,14 +174,14 @@ impl<'m, P: Platform> Freehold<'m, P> {
             return Err(HotplugError::ZeroLength);
         }
         let zone = zone_spanning(self.zones, range)?;
-        let hotplug = self.hotplug();
+        let hotplug = Hotplug::lock(self);
         self.map.all_absent(range)?;
         let isolated = hotplug.isolate_ends(range)?;
         hotplug.populate(zone, range, &[], false)?;
         drop(isolated);
         hotplug.memory_changed();
         drop(hotplug);
-        self.tell_pressure();
+        self.outside().tell_pressure();
         Ok(())
     }
 
@@ -202,7 +202,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
             return Err(HotplugError::Misaligned { pfn });
         }
         let zone = zone_spanning(self.zones, range)?;
-        let hotplug = self.hotplug();
+        let hotplug = Hotplug::lock(self);
         self.map.all_absent(range)?;
         hotplug.populate_in_use(zone, range)?;
         hotplug.memory_changed();
@@ -219,8 +219,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
             return Err(HotplugError::ZeroLength);
         }
         let zone = zone_spanning(self.zones, range)?;
-        self.hotplug().remove(zone, range)?;
-        self.tell_pressure();
+        Hotplug::lock(self).remove(zone, range)?;
+        self.outside().tell_pressure();
         Ok(())
     }
 
@@ -259,11 +259,10 @@ impl<'m, P: Platform> Freehold<'m, P> {
 }
 
 impl<'a, 'm, P: Platform> Hotplug<'a, 'm, P> {
-    /// What follows from the amount of memory is computed again.
-    fn memory_changed(&self) {
-        self.fh.refresh_watermarks();
-        self.fh.choose_home_zones();
-        self.fh.compute_limits();
+    /// Nobody else changes which CPUs and what memory there are while what it returns lives.
+    pub(crate) fn lock(fh: &'a Freehold<'m, P>) -> Self {
+        fh.hotplug.lock(|| fh.platform.relax());
+        Hotplug { fh }
     }
 
     /// Isolates the blocks that a range of new memory shares with memory that is there: until its
@@ -310,7 +309,7 @@ impl<'a, 'm, P: Platform> Hotplug<'a, 'm, P> {
         let isolated = Isolated::new(fh, range).map_err(busy)?;
         self.pass_all_doors();
         // Outside every door somebody may be taking words of it, to see if all of it is free.
-        if !fh.wait_for_movers() {
+        if !Movers(fh).wait() {
             return Err(HotplugError::Busy { pfn: range.start });
         }
         isolated.empty(range, &mut |_| false).map_err(busy)?;
@@ -328,7 +327,7 @@ impl<'a, 'm, P: Platform> Hotplug<'a, 'm, P> {
     /// tag and then takes the frame: a thread that looked before a block was isolated is out of its
     /// CPU's state afterwards.
     fn pass_all_doors(&self) {
-        self.fh.recall_where(None, |_| true);
+        Recall::of_all(self.fh).of(|_| true);
     }
 }
 

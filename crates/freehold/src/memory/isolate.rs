@@ -28,6 +28,8 @@ use crate::block::tag::{ABSENT, IN_HAND, ISOLATED, SPLIT, TAKEN, WHOLE};
 use crate::block::words::EMPTY;
 use crate::block::{Block, FRAMES, WORDS, bits, pieces};
 use crate::cpu::lease::SLOTS;
+use crate::cpu::recall::Recall;
+use crate::memory::contig::zone_of_range;
 use crate::zone::Zone;
 use crate::{AllocError, FrameRange, Freehold, Pfn, Platform};
 
@@ -101,7 +103,7 @@ impl<'a, 'm, P: Platform> Isolated<'a, 'm, P> {
                 ABSENT => return false,
                 _ if tag.has(ISOLATED) => return false,
                 WHOLE if tag.has(IN_HAND) => {
-                    fh.recall_where(None, |cpu| cpu.kept.iter().any(|kept| kept.names(block)));
+                    Recall::of_all(fh).of(|cpu| cpu.kept.iter().any(|kept| kept.names(block)));
                 }
                 // Somebody is a few steps away from having it, or from setting its bit.
                 WHOLE => {}
@@ -137,7 +139,7 @@ impl<'a, 'm, P: Platform> Isolated<'a, 'm, P> {
     fn end_keeping(fh: &Freehold<'m, P>, range: FrameRange) {
         let is_kept = |block: Block<'m>| block.head.tag.get().has(IN_HAND);
         if blocks_of(range).filter_map(|number| fh.map.locate_block(number)).any(is_kept) {
-            fh.recall_where(None, |cpu| {
+            Recall::of_all(fh).of(|cpu| {
                 cpu.kept
                     .iter()
                     .filter_map(|kept| kept.seen(&fh.map.blocks))
@@ -149,7 +151,7 @@ impl<'a, 'm, P: Platform> Isolated<'a, 'm, P> {
     /// Ends every lease of the isolated blocks that a range touches. The caller is inside no CPU's
     /// state.
     fn end_leases(fh: &Freehold<'m, P>, range: FrameRange) {
-        fh.recall_where(None, |cpu| {
+        Recall::of_all(fh).of(|cpu| {
             (0..SLOTS).any(|slot| {
                 let lease = cpu.leases.slot(slot);
                 lease.is_in_use()
@@ -169,7 +171,7 @@ impl<'a, 'm, P: Platform> Isolated<'a, 'm, P> {
                     if lease == 0 {
                         break;
                     }
-                    fh.recall_these(core::iter::once(lease - 1));
+                    Recall::of_all(fh).of_these(core::iter::once(lease - 1));
                 }
             }
         }
@@ -283,7 +285,7 @@ impl<P: Platform> Freehold<'_, P> {
     /// [`AllocError::Busy`] with the first frame whose block is isolated already. Nothing has
     /// changed then.
     pub fn isolate(&self, range: FrameRange) -> Result<(), AllocError> {
-        self.zone_of_range(range)?;
+        zone_of_range(self, range)?;
         // Restored by a call instead of by its end.
         core::mem::forget(Isolated::new(self, range)?);
         Ok(())
@@ -302,7 +304,7 @@ impl<P: Platform> Freehold<'_, P> {
                 at = number + 1;
             }
         }
-        self.tell_pressure();
+        self.outside().tell_pressure();
     }
 
     /// Takes those frames of a range within one pageblock that are free, as if each had been
@@ -338,7 +340,7 @@ impl<P: Platform> Freehold<'_, P> {
             }
         }
         drop(moving);
-        self.tell_pressure();
+        self.outside().tell_pressure();
         Ok(taken)
     }
 }

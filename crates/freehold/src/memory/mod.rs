@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`populate`] | memory becomes the zone's |
 //! | [`hotplug`] | CPUs and memory that come and go |
+//! | [`sizes`] | what follows from how much there is: watermarks, home zones, limits |
 //! | [`isolate`] | blocks from which nothing is allocated while they are emptied; walking them |
 //! | [`contig`] | allocation of a given range |
 
@@ -11,3 +12,4 @@ pub(crate) mod contig;
 pub(crate) mod hotplug;
 pub(crate) mod isolate;
 pub(crate) mod populate;
+pub(crate) mod sizes;

@@ -10,6 +10,7 @@ use crate::block::words::CLASS_WHOLE;
 use crate::block::{FRAMES, WORDS, bits};
 use crate::block::{SECTION_BLOCKS, SECTION_SHIFT};
 use crate::memory::hotplug::Hotplug;
+use crate::platform::PlatformExt;
 use crate::primitive::{Count, Ordering, Relaxed};
 use crate::zone::Zone;
 use crate::zone::allowance::ORDINARY;
@@ -96,7 +97,7 @@ impl<'m, P: Platform> Hotplug<'_, 'm, P> {
     ) -> Result<(), HotplugError> {
         let blocks = || range.start.get() >> 9..range.end.get() >> 9;
         let (first, last) = (blocks().start, blocks().end - 1);
-        let is_set_up = |number: u64| self.fh.map.set_up(number << 9, || self.fh.waited());
+        let is_set_up = |number: u64| self.fh.map.set_up(number << 9, || self.fh.platform.waited());
         let has_room = self.fh.map.has_room_for(first, last);
         self.note_piece(zone, range, has_room, || blocks().all(is_set_up))?;
         for block in blocks().filter_map(|number| self.fh.map.locate_block(number)) {
@@ -114,7 +115,7 @@ impl<'m, P: Platform> Hotplug<'_, 'm, P> {
     fn ends_are_set_up(&self, range: FrameRange) -> bool {
         let ends = [range.start, range.end].map(Pfn::get);
         let mut parts = ends.into_iter().filter(|end| end % FRAMES as u64 != 0);
-        parts.all(|pfn| self.fh.map.set_up(pfn, || self.fh.waited()))
+        parts.all(|pfn| self.fh.map.set_up(pfn, || self.fh.platform.waited()))
     }
 }
 
@@ -197,7 +198,7 @@ impl<'m> Zone<'m> {
         span: (usize, usize),
         is_cma: bool,
     ) {
-        fh.map.set_up(number << 9, || fh.waited());
+        fh.map.set_up(number << 9, || fh.platform.waited());
         let Some(block) = fh.map.locate_block(number) else { return };
         let migratetype = if is_cma { CMA } else { Migratetype::Movable as usize };
         let head = block.head;

@@ -7,9 +7,8 @@ use std::boxed::Box;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::vec::Vec;
 
-use crate::block::tag::HIGH_ATOMIC;
 use crate::cpu::inside::Inside;
-use crate::primitive::{AtomicBool, Ordering, Relaxed, SharedCount};
+use crate::primitive::{AtomicBool, Ordering};
 use crate::tests::steps::interrupted_throughout;
 use crate::tests::testing::{Machine, machine, machine_of, machine_on, place, two_zones};
 use crate::{
@@ -74,7 +73,7 @@ fn who_may_not_wait_gets_cma_frames_past_a_shut_door() {
         let fh = machine_of(&SingleCpu, &Config::new(1, &zones));
         fh.set_watermarks(0, 0, 0, 0).unwrap();
         let id = CpuId::new(0);
-        let inside = Inside::enter(&fh, fh.cpu_state(id).unwrap(), id, false);
+        let inside = Inside::enter(&fh, fh.cpus.get(id.index()).unwrap(), id, false);
         let request = movable(order).flags(AllocFlags::NO_LOCK | AllocFlags::CMA);
         let all = exhaust(&fh, request);
         assert_eq!(all.len(), 2048 >> order, "order {order}");
@@ -86,75 +85,6 @@ fn who_may_not_wait_gets_cma_frames_past_a_shut_door() {
         fh.validate().unwrap();
         assert_eq!(fh.zone_stats(0).unwrap().free, 2048);
     }
-}
-
-/// A block kept for HIGHATOMIC requests, all of it free, on a machine of 128 of them; its first
-/// frame.
-fn reserved() -> (Machine, Pfn) {
-    let fh = machine(1, 1 << 16);
-    fh.set_watermarks(0, 0, 0, 0).unwrap();
-    let pfn = fh.on(CpuId::new(0)).alloc(movable(0)).unwrap();
-    fh.drain_all();
-    let (block, _) = place(&fh, pfn);
-    assert!(block.retype(fh.outside(), block.head.tag.get(), HIGH_ATOMIC));
-    fh.zones[0].high_atomic_blocks.add_shared(1);
-    fh.on(CpuId::new(0)).free(pfn, Order::ZERO).unwrap();
-    fh.drain_all();
-    fh.validate().unwrap();
-    (fh, pfn.pageblock())
-}
-
-#[test]
-fn a_reserved_block_is_given_up_before_a_request_of_any_order_fails() {
-    for order in 0..=12 {
-        let (fh, _) = reserved();
-        assert_eq!(exhaust(&fh, movable(order)).len(), (1 << 16) >> order, "order {order}");
-        assert_eq!(fh.zones[0].high_atomic_blocks.get(), 0);
-        fh.validate().unwrap();
-    }
-}
-
-/// What is free besides is below the mark, with the reserve above it: what was summed up before the
-/// block was given up counts it as reserved still.
-#[test]
-fn what_is_given_up_counts_for_the_mark_at_once() {
-    let (fh, _) = reserved();
-    let cpu = fh.on(CpuId::new(0));
-    (0..(1 << 16) - 612).for_each(|_| _ = cpu.alloc(movable(0)).unwrap());
-    fh.drain_all();
-    fh.set_watermarks(0, 300, 400, 500).unwrap();
-    cpu.alloc(movable(0)).unwrap();
-    assert_eq!(fh.zones[0].high_atomic_blocks.get(), 0);
-    fh.validate().unwrap();
-}
-
-/// A run of blocks that cannot be had does not cost the reserve.
-#[test]
-fn a_reserve_that_is_of_no_use_is_kept() {
-    let (fh, block) = reserved();
-    let one = fh.on(CpuId::new(0)).alloc(movable(0).from(block).below(Pfn::new(block.get() + 512)));
-    assert_eq!(one, Ok(block), "given up, and kept again");
-    let (block, _) = place(&fh, block);
-    assert!(block.retype(fh.outside(), block.head.tag.get(), HIGH_ATOMIC));
-    fh.zones[0].high_atomic_blocks.add_shared(1);
-    fh.on(CpuId::new(0)).alloc(movable(16)).unwrap_err();
-    assert_eq!(fh.zones[0].high_atomic_blocks.get(), 1);
-}
-
-#[test]
-fn a_reserved_block_is_given_up_before_a_request_within_limits_fails() {
-    for order in [0, 3, 6, 9] {
-        let (fh, block) = reserved();
-        let within = movable(order).from(block).below(Pfn::new(block.get() + 512));
-        assert_eq!(exhaust(&fh, within).len(), 512 >> order, "order {order}");
-        assert_eq!(fh.zones[0].high_atomic_blocks.get(), 0);
-        fh.validate().unwrap();
-    }
-    // None of those within the limits of others.
-    let (fh, block) = reserved();
-    let outside = movable(0).from(Pfn::new(block.get() + 512)).below(Pfn::new(block.get() + 1024));
-    assert_eq!(exhaust(&fh, outside).len(), 512);
-    assert_eq!(fh.zones[0].high_atomic_blocks.get(), 1);
 }
 
 /// Half of each block of one zone is free, all of them in use for another type. Another zone is

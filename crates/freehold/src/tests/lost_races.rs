@@ -10,6 +10,7 @@ use std::vec::Vec;
 
 use crate::block::tag::{HIGH_ATOMIC, IN_HAND};
 use crate::cpu::inside::Inside;
+use crate::cpu::recall::Recall;
 use crate::primitive::SharedCount;
 use crate::tests::steps::{Other, interrupted, interrupted_by};
 use crate::tests::testing::{Machine, leaked, machine, machine_on, rounds, stops_of};
@@ -21,7 +22,7 @@ fn movable(order: u8) -> Request {
 
 fn inside(fh: &'static Machine, cpu: u16) -> Inside<'static, 'static, crate::tests::testing::Host> {
     let id = CpuId::new(cpu);
-    Inside::enter(fh, fh.cpu_state(id).unwrap(), id, false)
+    Inside::enter(fh, fh.cpus.get(id.index()).unwrap(), id, false)
 }
 
 /// CPU 1 is inside with a whole block that is in no bitmap and not in its hand yet, and comes out
@@ -38,7 +39,7 @@ fn who_comes_out_with_frames_during_a_look_is_seen() {
             other.cpu.kept[0].set(block, 0);
             drop(other);
         };
-        let asks = interrupted(n, come_out, || fh.would_ask(CpuId::new(0), None));
+        let asks = interrupted(n, come_out, || Recall::by(fh, CpuId::new(0)).would_ask(None));
         assert!(asks.0, "step {n}: the block is CPU 1's throughout");
         if !asks.1 {
             break;
@@ -70,7 +71,8 @@ fn who_goes_in_with_frames_during_a_look_is_seen_or_tells() {
                     core::mem::forget(other);
                 }
             };
-            let (asks, reached) = interrupted(n, go_in, || fh.would_ask(CpuId::new(0), None));
+            let (asks, reached) =
+                interrupted(n, go_in, || Recall::by(fh, CpuId::new(0)).would_ask(None));
             assert!(asks || !fh.watch.goes_on(generation), "step {n}, leaves {leaves}");
             if !reached {
                 break;
@@ -123,7 +125,6 @@ fn no_request_fails_beside_a_reserve_that_is_being_given_up() {
     for n in 1.. {
         let host: &Turns = Box::leak(Box::default());
         let fh = leaked(machine_on(host, 2, 512));
-        fh.leave_reserve_to_host(0).unwrap();
         let pfn = fh.on(CpuId::new(0)).alloc(movable(0)).unwrap();
         fh.drain_all();
         let block = fh.map.locate(pfn.get()).unwrap();

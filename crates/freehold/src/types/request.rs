@@ -164,9 +164,9 @@ bitflags::bitflags! {
         const NON_BLOCK = 1 << 0;
         /// The caller is important (`__GFP_HIGH`): half of the min watermark may be used.
         const MIN_RESERVE = 1 << 1;
-        /// A high-order request that may not wait: HIGHATOMIC blocks first, where memory is short
-        /// ([`Freehold::leave_reserve_to_host`](crate::Freehold::leave_reserve_to_host) says when
-        /// that is).
+        /// A high-order request that may not wait, where memory is short: HIGHATOMIC blocks first,
+        /// and of others only by keeping them
+        /// ([`Freehold::give_up_reserve`](crate::Freehold::give_up_reserve) ends that).
         const HIGH_ATOMIC = 1 << 2;
         /// The request is the way out of an out-of-memory condition: half of what is left may be
         /// used.

@@ -187,7 +187,7 @@ impl<'m> Zone<'m> {
             return fold;
         }
         let rest = self.rest(Ask { kind: ORDINARY, frames: 0, mark: min, reserves: false });
-        if rest <= 0 || fh.is_failing() || fh.watch.is_for(ANY) {
+        if rest <= 0 || fh.failing.any() || fh.watch.is_for(ANY) {
             return 0;
         }
         (rest as u64 / self.shares.get().max(1)).min(fold)
@@ -443,7 +443,7 @@ impl<'m> CpuState<'m> {
         // SeqCst, both: a request that is about to fail counts itself and then writes 0 here. One
         // of the two sees the other.
         self.most.store(2 * grant, Ordering::SeqCst);
-        if fh.is_failing() {
+        if fh.failing.any() {
             self.most.store(0, Ordering::SeqCst);
         }
     }

@@ -18,6 +18,7 @@ pub(crate) mod moving;
 pub(crate) mod summary;
 pub(crate) mod watermarks;
 pub(crate) mod whole;
+pub(crate) mod zonelists;
 
 use crate::block::tag::{ABSENT, FRESH, Tag, WHOLE};
 use crate::block::words::Head;
@@ -80,8 +81,6 @@ pub(crate) struct Zone<'m> {
     pub(crate) free: [AtomicU64; KINDS],
     /// HIGHATOMIC blocks there are.
     pub(crate) high_atomic_blocks: AtomicU64,
-    /// The host says when blocks are kept as such, and when no more.
-    pub(crate) reserve_by_host: AtomicBool,
     /// The pressure level last told to the host: 0 none, 1 below low, 2 below min.
     pub(crate) level: AtomicU32,
     /// The level has changed and nobody has told the host yet.
@@ -126,7 +125,6 @@ impl<'m> Zone<'m> {
             whole_blocks: Apart(zero()),
             free: core::array::from_fn(|_| zero()),
             high_atomic_blocks: zero(),
-            reserve_by_host: AtomicBool::new(false),
             level: AtomicU32::new(0),
             level_changed: AtomicBool::new(false),
             counters: ZoneCounters::new(),
@@ -187,6 +185,13 @@ impl<'m> Zone<'m> {
             let tag = Tag::new(WHOLE, crate::Migratetype::Movable as usize, self.id);
             head.tag.set(tag.with_flag(FRESH, true));
         }
+    }
+
+    /// Its watermarks: min, low and high. With the hotplug lock.
+    pub(crate) fn set_marks(&self, [min, low, high]: [u64; 3]) {
+        self.min.set(min);
+        self.low.set(low);
+        self.high.set(high);
     }
 
     /// How many blocks the zone has.

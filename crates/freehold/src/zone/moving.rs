@@ -63,10 +63,13 @@ impl<'m> Zone<'m> {
     }
 }
 
-impl<P: Platform> Freehold<'_, P> {
+/// Those who have frames on the way outside every door.
+pub(crate) struct Movers<'a, 'm, P>(pub(crate) &'a Freehold<'m, P>);
+
+impl<P: Platform> Movers<'_, '_, P> {
     /// The sum of all marks.
     pub(crate) fn moves(&self) -> Moves {
-        let marks = self.zones.iter().flat_map(|zone| &zone.outside);
+        let marks = self.0.zones.iter().flat_map(|zone| &zone.outside);
         let none = Moves { begun: 0, at_it: 0 };
         marks.fold(none, |sum, mark| {
             // Acquire: what is at it no more has put its frames where they are found.
@@ -78,23 +81,18 @@ impl<P: Platform> Freehold<'_, P> {
         })
     }
 
-    /// Whether anybody outside every door has frames on the way.
-    pub(crate) fn is_anything_moving(&self) -> bool {
-        self.moves().at_it != 0
-    }
-
-    /// Waits until all who had frames on the way outside every door have put them where they are
-    /// found; `false` where one of them has not after [`LOOKS`] turns.
-    pub(crate) fn wait_for_movers(&self) -> bool {
+    /// Waits until all who are there now have put their frames where they are found; `false` where
+    /// one of them has not after [`LOOKS`] turns.
+    pub(crate) fn wait(&self) -> bool {
         // A thread that marks its frames after this sees what the caller has written.
         full_fence();
-        let mut marks = self.zones.iter().flat_map(|zone| &zone.outside);
+        let mut marks = self.0.zones.iter().flat_map(|zone| &zone.outside);
         marks.all(|mark| {
             (0..LOOKS).any(|_| {
                 // Acquire: as in `moves`.
                 let nobody = mark.moving.load(Ordering::Acquire) as u32 == 0;
                 if !nobody {
-                    self.platform.relax();
+                    self.0.platform.relax();
                 }
                 nobody
             })
@@ -103,7 +101,7 @@ impl<P: Platform> Freehold<'_, P> {
 
     /// What a look at all there is finds, for a thread that fails if that is nothing; made again
     /// where frames were on the way meanwhile. Waits for up to [`LOOKS`] turns in all.
-    pub(crate) fn look_beside_movers<T>(&self, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    pub(crate) fn look_beside<T>(&self, mut look: impl FnMut() -> Option<T>) -> Option<T> {
         let mut turns = 0;
         loop {
             let before = self.moves();
@@ -122,7 +120,7 @@ impl<P: Platform> Freehold<'_, P> {
                     return None;
                 }
                 turns += 1;
-                self.platform.relax();
+                self.0.platform.relax();
                 now = self.moves();
                 if now.at_it == 0 {
                     break;
@@ -143,7 +141,7 @@ mod tests {
     use std::sync::Mutex;
     use std::vec::Vec;
 
-    use super::LOOKS;
+    use super::{LOOKS, Movers};
     use crate::block::bits;
     use crate::block::words::{CLASS_NONE, CLASS_WHOLE};
     use crate::tests::steps::interrupted;
@@ -217,7 +215,7 @@ mod tests {
             drop(fh.zones[0].moving(fh.outside(), 0));
             (looks == 2).then_some(())
         };
-        assert_eq!(fh.look_beside_movers(look), Some(()));
+        assert_eq!(Movers(fh).look_beside(look), Some(()));
     }
 
     /// A thread that is stopped on the way holds nobody up for longer than that; and a call that

@@ -13,32 +13,13 @@
 use crate::block::Block;
 use crate::block::SECTION_BLOCKS;
 use crate::block::words::CLASS_WHOLE;
-use crate::block::{BLOCK_ORDER, WORDS};
 use crate::cpu::by::By;
+use crate::platform::PlatformExt;
 use crate::zone::Zone;
-use crate::{AllocFlags, Freehold, Pfn, Platform};
+use crate::{AllocFlags, Freehold, Platform};
 
 /// Whole blocks looked at for one that has memory behind it.
 const LOOKS_FOR_MEMORY: u32 = 16;
-
-impl<'m, P: Platform> Freehold<'m, P> {
-    /// One turn of a wait.
-    pub(crate) fn waited(&self) -> bool {
-        self.platform.relax();
-        true
-    }
-
-    /// Whether some of a block has memory behind it, as far as the host knows.
-    fn is_in_memory(&self, number: u64) -> bool {
-        (0..WORDS).any(|w| self.in_memory(number << BLOCK_ORDER, w) != 0)
-    }
-
-    /// Which frames of a word have memory behind them, as far as the host knows; `base` is the
-    /// block's first frame.
-    pub(crate) fn in_memory(&self, base: u64, w: usize) -> u64 {
-        self.platform.in_memory(Pfn::new(base + 64 * w as u64))
-    }
-}
 
 impl<'m> Zone<'m> {
     /// Takes a whole block out of the zone's bitmap, for a thread that may have it: one that is in
@@ -82,7 +63,7 @@ impl<'m> Zone<'m> {
         let mut from = 0;
         for _ in 0..LOOKS_FOR_MEMORY {
             let Some(bit) = self.bitmap.next(from).0 else { break };
-            if by.fh.is_in_memory(self.first_block + bit) {
+            if by.fh.platform.is_in_memory(self.first_block + bit) {
                 if let Some(block) = self.take_whole_at(by, bit, may_wait) {
                     return Some(block);
                 }
@@ -154,7 +135,7 @@ impl<'m> Zone<'m> {
     ) -> Option<Block<'m>> {
         let number = self.first_block + bit;
         if fh.map.locate_block(number).is_none() {
-            fh.map.set_up(number << 9, || may_wait && fh.waited());
+            fh.map.set_up(number << 9, || may_wait && fh.platform.waited());
         }
         let block = fh.map.locate_block(number)?;
         self.make_present(block.head);

@@ -1,4 +1,4 @@
-//! The reserve where the host says when memory is short, on a machine of 128 blocks, of which 1 %
+//! The reserve on a machine of 128 blocks, of which 1 %
 //! rounded up is two.
 
 extern crate std;
@@ -28,10 +28,8 @@ fn atomic(o: u8) -> Request {
     request(o).flags(AllocFlags::NO_LOCK | AllocFlags::HIGH_ATOMIC)
 }
 
-fn machine_by_host() -> Machine {
-    let fh = machine_with(&SingleCpu, 2, FRAMES, Watermarks::None);
-    fh.leave_reserve_to_host(0).unwrap();
-    fh
+fn machine_without_marks() -> Machine {
+    machine_with(&SingleCpu, 2, FRAMES, Watermarks::None)
 }
 
 fn alloc(fh: &Machine, request: Request) -> Option<Pfn> {
@@ -60,7 +58,7 @@ fn full(fh: &Machine) -> (Pfn, Vec<Pfn>) {
 #[test]
 fn each_success_elsewhere_keeps_a_block_up_to_a_hundredth() {
     for o in 1..=8 {
-        let fh = machine_by_host();
+        let fh = machine_without_marks();
         let chunks: Vec<Pfn> =
             (0..(3 * 512) >> o).map(|_| alloc(&fh, atomic(o)).unwrap()).collect();
         assert_eq!(fh.reserve(0).unwrap().blocks, 2, "order {o}");
@@ -78,21 +76,19 @@ fn each_success_elsewhere_keeps_a_block_up_to_a_hundredth() {
 /// Single frames, and what is as large as a block, keep none; nor does anything in a small zone.
 #[test]
 fn what_keeps_no_block() {
-    let fh = machine_by_host();
+    let fh = machine_without_marks();
     [0, 9, 10].into_iter().for_each(|o| _ = alloc(&fh, atomic(o)).unwrap());
     _ = alloc(&fh, request(3)).unwrap();
     assert_eq!(fh.reserve(0).unwrap(), Reserve::default());
     let small = machine_with(&SingleCpu, 1, 99 * 512, Watermarks::None);
-    small.leave_reserve_to_host(0).unwrap();
     _ = alloc(&small, atomic(3)).unwrap();
     assert_eq!(small.reserve(0).unwrap(), Reserve::default());
     assert_eq!(small.reserve(1), None);
-    assert!(small.leave_reserve_to_host(1).is_err());
 }
 
 #[test]
 fn ordinary_requests_get_nothing_of_it_and_atomic_ones_do() {
-    let fh = machine_by_host();
+    let fh = machine_without_marks();
     let (chunk, ordinary) = full(&fh);
     assert_eq!(ordinary.len() as u64, FRAMES - 512);
     assert!(ordinary.iter().all(|&pfn| !is_kept(&fh, pfn)));
@@ -124,10 +120,11 @@ fn ordinary_requests_get_nothing_of_it_and_atomic_ones_do() {
 /// An interrupt within another call of its CPU.
 #[test]
 fn who_comes_past_a_shut_door_gets_of_it_first() {
-    let fh = machine_by_host();
+    let fh = machine_without_marks();
     let chunk = alloc(&fh, atomic(3)).unwrap();
     let id = CpuId::new(0);
-    let inside = crate::cpu::inside::Inside::enter(&fh, fh.cpu_state(id).unwrap(), id, false);
+    let inside =
+        crate::cpu::inside::Inside::enter(&fh, fh.cpus.get(id.index()).unwrap(), id, false);
     let second = fh.outside().alloc(id, &atomic(3)).unwrap();
     assert_eq!(second.pageblock(), chunk.pageblock());
     let ordinary = fh.outside().alloc(id, &request(3)).unwrap();
@@ -139,7 +136,7 @@ fn who_comes_past_a_shut_door_gets_of_it_first() {
 /// What this CPU has in hand does for an atomic request, too, and keeps no block.
 #[test]
 fn what_is_in_hand_comes_first() {
-    let fh = machine_by_host();
+    let fh = machine_without_marks();
     let pfn = alloc(&fh, request(3)).unwrap();
     free(&fh, [pfn], 3);
     assert!(alloc(&fh, atomic(3)).is_some());
@@ -148,7 +145,7 @@ fn what_is_in_hand_comes_first() {
 
 #[test]
 fn it_is_given_up_when_the_host_says_so_and_then_serves_everybody() {
-    let fh = machine_by_host();
+    let fh = machine_without_marks();
     let (chunk, _) = full(&fh);
     // It may wait, and asks everybody; and it is remembered that it came to nothing.
     let waits = Request::new(order(3), Migratetype::Unmovable);
@@ -172,7 +169,7 @@ fn it_is_given_up_when_the_host_says_so_and_then_serves_everybody() {
 /// What a kernel's watermark check asks: whether there may be a chunk, and what does not count.
 #[test]
 fn a_glance_counts_the_reserve_for_those_who_may_have_it() {
-    let fh = machine_by_host();
+    let fh = machine_without_marks();
     let (chunk, _) = full(&fh);
     let has = |o, flags| fh.may_have_free(0, order(o), flags);
     for o in 1..9 {

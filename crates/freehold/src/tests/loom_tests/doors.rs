@@ -8,6 +8,8 @@ use super::{
     cpu, exclude, model, model_within, request, roles, settled, small, spawn, take, together,
 };
 use crate::cpu::inside::Inside;
+use crate::cpu::recall::Recall;
+use crate::memory::hotplug::Hotplug;
 use crate::primitive::under_loom::set_alone;
 use crate::{AllocError, FreeError, Order, Pfn};
 
@@ -27,7 +29,7 @@ fn an_owner_and_a_recall() {
                 // To be dropped, it would wait for the other one.
                 core::mem::forget(owner);
             },
-            move || assert!(fh.recall(None, None) < 2)
+            move || assert!(Recall::of_all(fh).for_order(None) < 2)
         ]);
         settled(fh, 0);
     });
@@ -36,7 +38,7 @@ fn an_owner_and_a_recall() {
 #[test]
 fn the_hotplug_lock_excludes() {
     exclude(|fh, touch| {
-        let _hotplug = fh.hotplug();
+        let _hotplug = Hotplug::lock(fh);
         touch();
     });
 }

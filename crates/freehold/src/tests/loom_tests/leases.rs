@@ -11,6 +11,7 @@ use super::{
     settled_of, small, take, together,
 };
 use crate::alloc::pick::Want;
+use crate::cpu::recall::Recall;
 use crate::{AllocFlags, FrameRange, Migratetype, Order, Pfn};
 
 const MOVABLE: usize = Migratetype::Movable as usize;
@@ -299,7 +300,7 @@ fn a_run_is_freed_at_hand_beside_a_recall() {
                 if freed { 0 } else { 2 }
             },
             move || {
-                assert!(fh.recall(None, None) < 2);
+                assert!(Recall::of_all(fh).for_order(None) < 2);
                 0
             }
         ]);

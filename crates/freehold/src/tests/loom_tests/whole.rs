@@ -8,6 +8,8 @@ use super::{
     cpu, machine, model, model_within, request, roles, settled, settled_of, small, take, together,
 };
 use crate::alloc::pick::Want;
+use crate::cpu::recall::Recall;
+use crate::zone::moving::Movers;
 use crate::{Migratetype, Order, Pfn};
 
 /// Right frees of a block that was taken whole: both CPUs make a split one of it.
@@ -134,7 +136,7 @@ fn a_block_that_becomes_whole_outside_every_door_hides_nothing() {
             move || fh.freeing(None).word(block / 64, !0, 1).is_ok(),
             move || {
                 let want = Want::new(6, Migratetype::Movable as usize);
-                fh.look_beside_movers(|| want.take_reserved(fh.outside(), &fh.zones[0])).is_some()
+                Movers(fh).look_beside(|| want.take_reserved(fh.outside(), &fh.zones[0])).is_some()
             }
         ]);
         assert_eq!(got, [true, true], "a request failed beside seven free words");
@@ -152,7 +154,7 @@ fn a_block_that_is_split_outside_every_door_hides_nothing() {
             move || fh.outside().alloc(cpu(0), &request(0)).is_ok(),
             move || {
                 let want = Want::new(0, Migratetype::Movable as usize);
-                fh.look_beside_movers(|| want.take_reserved(fh.outside(), &fh.zones[0])).is_some()
+                Movers(fh).look_beside(|| want.take_reserved(fh.outside(), &fh.zones[0])).is_some()
             }
         ]);
         assert!(got[1], "a request failed beside 511 free frames");
@@ -196,7 +198,7 @@ fn a_run_of_blocks_is_taken_while_one_is_asked_for_within_limits() {
         let fh = small(false);
         let blocks: [Pfn; 2] = [0, 0].map(|_| take(fh, 0, 9));
         blocks.into_iter().for_each(|pfn| fh.on(cpu(0)).free(pfn, Order::PAGEBLOCK).unwrap());
-        fh.recall(None, None);
+        Recall::of_all(fh).for_order(None);
         let got = together::<u64>(roles![
             move || 1024 * u64::from(fh.on(cpu(0)).alloc(request(10)).is_ok()),
             move || {

@@ -248,7 +248,7 @@ impl World {
             _ => Vec::new(),
         };
         let flags = if by == By::Nobody { AllocFlags::NO_LOCK } else { AllocFlags::empty() };
-        let on_busy = || (self.fh.cpu_state(BUSY).unwrap(), self.fh.on(BUSY));
+        let on_busy = || (self.fh.cpus.get(BUSY.index()).unwrap(), self.fh.on(BUSY));
         let mut through = |door: &dyn Frames| {
             run(&mut || match call {
                 Call::Alloc(n, kind) => {
