@@ -99,6 +99,7 @@ mod frame_allocator;
 mod frames;
 #[cfg(target_os = "linux")]
 mod host;
+mod huge;
 #[cfg(target_os = "linux")]
 mod inner;
 #[cfg(target_os = "linux")]
