@@ -92,6 +92,7 @@ mod core;
 #[cfg(target_os = "linux")]
 mod descriptors;
 #[cfg(target_os = "linux")]
+mod ended;
 mod error;
 #[cfg(target_os = "linux")]
 mod frame_allocator;

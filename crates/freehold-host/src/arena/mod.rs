@@ -14,12 +14,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use freehold::Pfn;
 
 pub use self::handle::Handle;
-use crate::Error;
 use crate::core::Core;
 use crate::inner::Inner;
 use crate::key::Key;
 use crate::pass::{Released, Which, pass};
-use crate::thread;
+use crate::{Error, ended, thread};
 
 /// An arena of real page frames. See the [crate's documentation](crate).
 ///
@@ -118,6 +117,7 @@ impl Drop for Arena {
             self.inner.memory.forked();
             return;
         }
+        ended::collect(core);
         core.close();
         thread::forget(core);
     }
