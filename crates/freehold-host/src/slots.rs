@@ -40,7 +40,7 @@ pub(crate) struct Slots {
 
 struct Table {
     holders: Vec<Option<Holder>>,
-    /// Requests in vain to come before the next look for [threads that are gone](crate::ended): one
+    /// Failed requests to come before the next look for [threads that are gone](crate::ended): one
     /// for each 16 slots, so that many threads without a slot do not look at each other all the
     /// time.
     until_look: usize,
@@ -140,7 +140,7 @@ impl Slots {
         }
     }
 
-    /// A request was in vain: whether to look for slots whose threads are gone.
+    /// A request has failed: whether to look for slots whose threads are gone.
     pub(crate) fn is_look_due(&self) -> bool {
         let mut table = self.table();
         let due = table.until_look == 0;
