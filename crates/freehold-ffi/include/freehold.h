@@ -805,7 +805,7 @@ enum freehold_status freehold_arena_new(uint64_t bytes, struct freehold_arena **
 
 /** Ends an arena and sets the pointer to null; its memory goes back to the OS, frames that are
  * still allocated included. A null arena is fine and nothing is done. A later use of another
- * copy of the pointer is answered with `FREEHOLD_STATUS_ENDED`.
+ * copy of the pointer is answered with `FREEHOLD_STATUS_ENDED`, until 64 more have ended.
  *
  * Thread safety: nobody may be using the arena or its frames, or use them later. */
 enum freehold_status freehold_arena_destroy(struct freehold_arena **arena,

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <freehold.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -125,6 +126,25 @@ static void mistaken(freehold_arena *arena)
     copy = (freehold_arena *)(void *)not_an_arena;
     FAILS(freehold_arena_free(copy, 1, 0, &error), FREEHOLD_STATUS_INVALID_ARGUMENT);
     FAILS(freehold_arena_destroy(&copy, &error), FREEHOLD_STATUS_INVALID_ARGUMENT);
+}
+
+/* Of arenas that have ended the last 64 handles are kept, and nothing else. */
+static void nothing_is_left(void)
+{
+#if defined __GLIBC_PREREQ
+#if __GLIBC_PREREQ(2, 33)
+    size_t before = 0;
+    for (int i = 0; i < 1200; i++) {
+        freehold_arena *arena;
+        freehold_frames frames;
+        if (i == 200) before = mallinfo2().uordblks;
+        OK(freehold_arena_new(2 << 20, &arena, &error));
+        OK(freehold_arena_frames(arena, 1, &frames, &error));
+        OK(freehold_arena_destroy(&arena, &error));
+    }
+    CHECK(mallinfo2().uordblks < before + 8192);
+#endif
+#endif
 }
 
 static void handles(freehold_arena *arena)
@@ -345,6 +365,7 @@ int main(void)
     knobs();
     watched();
     ended_by_many();
+    nothing_is_left();
     OK(freehold_arena_new(64 << 20, &arena, &error));
     mistaken(arena);
     handles(arena);

@@ -92,6 +92,7 @@ mod core;
 #[cfg(target_os = "linux")]
 mod descriptors;
 #[cfg(target_os = "linux")]
+mod ended;
 mod error;
 #[cfg(target_os = "linux")]
 mod frame_allocator;
@@ -99,6 +100,7 @@ mod frame_allocator;
 mod frames;
 #[cfg(target_os = "linux")]
 mod host;
+mod huge;
 #[cfg(target_os = "linux")]
 mod inner;
 #[cfg(target_os = "linux")]

@@ -274,6 +274,17 @@ impl Memory {
         }
     }
 
+    /// Has the kernel put a block into one huge page (Linux 6.1), whoever uses it: what is in it
+    /// does not change, and what was missing is zero.
+    pub(crate) fn collapse(&self, block: FrameRange) -> Result<(), Errno> {
+        // <linux/mman.h>; libc does not have it for every C library.
+        const MADV_COLLAPSE: libc::c_int = 25;
+        let (base, len) = self.bytes(block);
+        // SAFETY: the block is ours, and nothing in it changes.
+        let done = unsafe { libc::madvise(base.as_ptr().cast(), len, MADV_COLLAPSE) };
+        if done == 0 { Ok(()) } else { Err(sys::last_errno()) }
+    }
+
     /// Calls `f` with each frame of a range that the kernel has in memory, counted from its start.
     pub(crate) fn each_in_memory(
         &self,

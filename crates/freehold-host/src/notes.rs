@@ -300,6 +300,31 @@ impl Notes {
         self.all()[block as usize].load(Ordering::Relaxed) & RESIDENT != 0
     }
 
+    /// Whether some of a block was given back since it last came, so that it is backed page by page.
+    pub(crate) fn is_parted(&self, block: u64) -> bool {
+        // Relaxed: passes set it, one at a time.
+        self.all()[block as usize].load(Ordering::Relaxed) & PARTED != 0
+    }
+
+    /// Whether a block is in parts, not known to be wholly free, and `least` of its frames or more
+    /// were handed out since they came.
+    pub(crate) fn is_in_parts_and_used(&self, block: u64, least: u64) -> bool {
+        // Relaxed, both: a hint.
+        let note = self.all()[block as usize].load(Ordering::Relaxed);
+        let used = || {
+            let words = self.used(block as usize).iter();
+            words.map(|word| u64::from(word.load(Ordering::Relaxed).count_ones())).sum::<u64>()
+        };
+        note & (RESIDENT | PARTED | SEEN) == RESIDENT | PARTED
+            && (note & USED_UP != 0 || used() >= least)
+    }
+
+    /// The OS backs a block as a whole again. Frames that were not handed out are still zero.
+    pub(crate) fn made_whole(&self, block: u64) {
+        // Relaxed: for passes, one at a time, and a hint.
+        self.all()[block as usize].fetch_and(!PARTED, Ordering::Relaxed);
+    }
+
     /// Whether an earlier pass found the block wholly free and nothing was handed out of it since.
     pub(crate) fn is_seen(&self, block: u64) -> bool {
         self.all()[block as usize].load(Ordering::Relaxed) & SEEN != 0

@@ -33,10 +33,10 @@ use freehold::{
     Request,
 };
 
-use crate::Error;
 use crate::host::Host;
 use crate::inner::Inner;
 use crate::memory::Backing;
+use crate::{Error, ended};
 
 /// Which blocks a pass gives back.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -61,6 +61,8 @@ pub struct Released {
     pub calls: u64,
     /// Blocks found free for the first time: they go in the next pass, unless they are used.
     pub seen: u64,
+    /// Blocks that the kernel has put into one huge page again.
+    pub collapsed: u64,
     /// The pass ended early because an allocation failed meanwhile.
     pub cut_short: bool,
 }
@@ -106,6 +108,8 @@ struct Pass<'a> {
     /// Whole blocks, and chunks of others. From the highest block down.
     taken: Vec<FrameRange>,
     frames: u64,
+    /// Blocks in use that may be huge pages: broken up when all else has been looked at.
+    huge: Vec<u64>,
     released: Released,
     result: Result<(), Error>,
 }
@@ -119,6 +123,7 @@ pub(crate) fn pass(inner: &Inner, which: Which) -> Result<Released, Error> {
     let (release, engine) = (&inner.release, &inner.core.engine);
     let _one = release.begin();
     if which == Which::Decayed {
+        ended::collect(&inner.core);
         // The periodic work of every thread's CPU, for those that are idle: what they freed goes
         // home.
         for cpu in (0..engine.cpu_count())
@@ -134,6 +139,7 @@ pub(crate) fn pass(inner: &Inner, which: Which) -> Result<Released, Error> {
         cpu: inner.core.keeper(),
         taken: Vec::new(),
         frames: 0,
+        huge: Vec::new(),
         released: Released::default(),
         result: Ok(()),
     };
@@ -148,41 +154,61 @@ pub(crate) fn pass(inner: &Inner, which: Which) -> Result<Released, Error> {
 
 impl Pass<'_> {
     fn run(&mut self, which: Which) {
-        let Inner { notes, release, .. } = self.inner;
         let budget = match which {
             Which::All => u64::MAX,
             Which::Decayed => BUDGET * PAGEBLOCK_FRAMES,
         };
-        for block in (0..notes.top()).rev() {
-            if !notes.is_resident(block) {
-                continue;
+        let blocks = (0..self.inner.notes.top()).rev();
+        self.each(blocks, budget, |pass, block| {
+            if pass.inner.notes.is_resident(block) {
+                pass.visit(block, which);
             }
-            if release.is_wanted() {
+        });
+        let huge = std::mem::take(&mut self.huge);
+        self.each(huge, budget, |pass, block| pass.take_parts(pass.range(block)));
+        self.flush();
+        if which == Which::Decayed {
+            self.inner.make_whole(&mut self.released);
+        }
+        self.inner.core.owe(self.released.seen);
+        self.inner.core.collect_owed();
+    }
+
+    /// Does something with blocks, one by one, until the budget of frames is used up or somebody
+    /// waits for the pass.
+    fn each(
+        &mut self,
+        blocks: impl IntoIterator<Item = u64>,
+        budget: u64,
+        mut f: impl FnMut(&mut Self, u64),
+    ) {
+        for block in blocks {
+            if self.inner.release.is_wanted() {
                 self.released.cut_short = true;
                 break;
             }
             if self.released.bytes / FRAME_SIZE + self.frames >= budget {
                 break;
             }
-            self.visit(block, which);
+            f(self, block);
             if self.frames >= BATCH * PAGEBLOCK_FRAMES {
                 self.flush();
             }
         }
-        self.flush();
-        self.inner.core.owe(self.released.seen);
-        self.inner.core.collect_owed();
     }
 
     /// One block that the OS backs.
     fn visit(&mut self, block: u64, which: Which) {
-        let notes = &self.inner.notes;
+        let inner = self.inner;
+        let notes = &inner.notes;
         let (range, all) = (self.range(block), which == Which::All);
         if self.take(Order::PAGEBLOCK, range).is_none() {
-            if all || notes.is_watched(block) {
-                self.take_parts(range);
-            } else {
+            if !all && !notes.is_watched(block) {
                 notes.watch(block);
+            } else if !inner.may_be_huge(block) {
+                self.take_parts(range);
+            } else if all || !inner.stays_huge(block) {
+                self.huge.push(block);
             }
         } else if all || notes.is_seen(block) {
             self.taken.push(range);

@@ -51,6 +51,9 @@ pub(crate) struct Release {
     pub(crate) calls: AtomicU64,
     /// Runs that the kernel would not take.
     pub(crate) refused: AtomicU64,
+    /// The kernel makes huge pages when it is asked to, as far as is known.
+    pub(crate) collapses: AtomicBool,
+    pub(crate) collapsed: AtomicU64,
 }
 
 impl Release {
@@ -65,6 +68,8 @@ impl Release {
             frames: AtomicU64::new(0),
             calls: AtomicU64::new(0),
             refused: AtomicU64::new(0),
+            collapses: AtomicBool::new(true),
+            collapsed: AtomicU64::new(0),
         }
     }
 

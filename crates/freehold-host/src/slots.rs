@@ -15,13 +15,16 @@
 //! CPU `i` is on node `i % nodes`, and a thread gets a slot of the node that it runs on at its
 //! first call.
 
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use freehold::{CpuId, NodeId};
 
+use crate::ended;
 use crate::host::Engine;
 use crate::numa::Topology;
+use crate::own::Own;
 
 /// See the module's documentation.
 pub(crate) struct Slots {
@@ -36,16 +39,31 @@ pub(crate) struct Slots {
 }
 
 struct Table {
-    taken: Vec<bool>,
+    holders: Vec<Option<Holder>>,
+    /// Failed requests to come before the next look for [threads that are gone](crate::ended): one
+    /// for each 16 slots, so that many threads without a slot do not look at each other all the
+    /// time.
+    until_look: usize,
     /// Threads on each shared CPU.
     users: Vec<u32>,
 }
+
+/// Who has an exclusive slot.
+struct Holder {
+    thread: i32,
+    /// What it has boxed. Only for whoever has found that the thread is gone.
+    own: Option<NonNull<Own>>,
+}
+
+// SAFETY: the pointer is followed by nobody before its thread is gone.
+unsafe impl Send for Holder {}
 
 impl Slots {
     pub(crate) fn new(exclusive: u16, shared: u16, topology: &Topology) -> Self {
         Self {
             table: Mutex::new(Table {
-                taken: vec![false; usize::from(exclusive)],
+                holders: (0..exclusive).map(|_| None).collect(),
+                until_look: 0,
                 users: vec![0; usize::from(shared)],
             }),
             free: AtomicUsize::new(usize::from(exclusive)),
@@ -100,11 +118,10 @@ impl Slots {
         let here = self.here();
         let cpu = {
             let mut table = self.table();
-            let free = |(_, taken): &(usize, &bool)| !**taken;
-            let near = |(i, _): &(usize, &bool)| (*i as u16) % self.nodes == here;
-            let slots = || table.taken.iter().enumerate().filter(free);
-            let slot = slots().find(near).or_else(|| slots().next())?.0;
-            table.taken[slot] = true;
+            let near = |&i: &usize| (i as u16) % self.nodes == here;
+            let free = || (0..table.holders.len()).filter(|&i| table.holders[i].is_none());
+            let slot = free().find(near).or_else(|| free().next())?;
+            table.holders[slot] = Some(Holder { thread: ended::current(), own: None });
             // Relaxed: a hint, see `has_free`.
             self.free.fetch_sub(1, Ordering::Relaxed);
             CpuId::new(slot as u16)
@@ -114,6 +131,33 @@ impl Slots {
             return None;
         }
         Some(cpu)
+    }
+
+    /// The calling thread, which has that slot, has boxed this for it.
+    pub(crate) fn boxed(&self, cpu: CpuId, own: NonNull<Own>) {
+        if let Some(Some(holder)) = self.table().holders.get_mut(cpu.index()) {
+            holder.own = Some(own);
+        }
+    }
+
+    /// A request has failed: whether to look for slots whose threads are gone.
+    pub(crate) fn is_look_due(&self) -> bool {
+        let mut table = self.table();
+        let due = table.until_look == 0;
+        table.until_look = if due { table.holders.len() / 16 } else { table.until_look - 1 };
+        due
+    }
+
+    /// Slots whose threads are gone, each with what its thread has left there. Told once: the
+    /// caller gives them back.
+    pub(crate) fn left_behind(&self) -> Vec<(CpuId, NonNull<Own>)> {
+        let mut table = self.table();
+        let holders = table.holders.iter_mut().enumerate();
+        let left = holders.filter_map(|(slot, holder)| {
+            let holder = holder.as_mut().filter(|holder| ended::is_gone(holder.thread))?;
+            Some((CpuId::new(slot as u16), holder.own.take()?))
+        });
+        left.collect()
     }
 
     /// Gives an exclusive slot back: what it holds goes to the zones, what waits in its buffers
@@ -128,8 +172,8 @@ impl Slots {
 
     fn untake(&self, cpu: CpuId) {
         let mut table = self.table();
-        if let Some(taken) = table.taken.get_mut(cpu.index()) {
-            *taken = false;
+        if let Some(holder) = table.holders.get_mut(cpu.index()) {
+            *holder = None;
             self.free.fetch_add(1, Ordering::Relaxed);
         }
     }

@@ -32,6 +32,8 @@ pub struct Stats {
     pub release_calls: u64,
     /// Runs of blocks that the kernel refused to take back (locked memory).
     pub release_refused: u64,
+    /// Blocks that a [`pass`](crate::Arena::pass) had the kernel put into one huge page again.
+    pub blocks_collapsed: u64,
     /// Passes made, by [`trim`](crate::Arena::trim) or [`pass`](crate::Arena::pass).
     pub passes: u64,
     /// Exclusive slots there are.

@@ -22,10 +22,10 @@ use std::sync::Arc;
 
 use freehold::CpuId;
 
-use crate::Error;
 use crate::core::{Core, Cpu};
 use crate::key::{Fast, Key, WAYS};
 use crate::own::Own;
+use crate::{Error, ended};
 
 /// No arena has this number; nor is it what a forked child reads.
 const NOBODY: u64 = u64::MAX;
@@ -69,7 +69,8 @@ struct Entry {
 }
 
 enum Seat {
-    Exclusive(CpuId, Box<Own>),
+    /// What the slot has is boxed, and the slots know where.
+    Exclusive(CpuId, NonNull<Own>),
     Shared(CpuId),
     /// Given up; only while an entry is dropped or changed.
     GivenUp,
@@ -87,14 +88,21 @@ impl Entry {
     /// Gets a slot of its own, if there is one.
     fn take_exclusive(&mut self) -> bool {
         let core = &self.core;
-        let Some(cpu) = core.slots.take(&core.engine) else { return false };
+        let mut cpu = core.slots.take(&core.engine);
+        if cpu.is_none() && core.slots.is_look_due() {
+            ended::collect(core);
+            cpu = core.slots.take(&core.engine);
+        }
+        let Some(cpu) = cpu else { return false };
         // SAFETY: the handle stays in this entry, which drops it before its `Arc<Core>`; see
         // `Drop`.
         let Ok(owned) = (unsafe { core.own(cpu) }) else {
             core.slots.give(&core.engine, cpu);
             return false;
         };
-        self.seat = Seat::Exclusive(cpu, Box::new(Own::new(owned)));
+        let own = NonNull::from(Box::leak(Box::new(Own::new(owned))));
+        core.slots.boxed(cpu, own);
+        self.seat = Seat::Exclusive(cpu, own);
         true
     }
 
@@ -102,7 +110,7 @@ impl Entry {
         let Seat::Exclusive(_, own) = &self.seat else { return };
         FAST.with(|fast| {
             let fast = &fast[self.core.key().way()];
-            fast.own.set(NonNull::from(&**own));
+            fast.own.set(*own);
             fast.id.set(self.id);
         });
     }
@@ -122,12 +130,13 @@ impl Drop for Entry {
         if core.stamp.is_forked() {
             // The slot is the parent's; a lock here may be held by a thread that does not exist in
             // this process.
-            std::mem::forget(place);
             return;
         }
         match place {
-            Seat::Exclusive(cpu, owned) => {
-                drop(owned);
+            Seat::Exclusive(cpu, own) => {
+                // SAFETY: boxed by this entry's thread, which has just forgotten where, and is not
+                // gone: nobody else drops it.
+                drop(unsafe { Box::from_raw(own.as_ptr()) });
                 if !core.is_closed() {
                     core.slots.give(&core.engine, cpu);
                 }
@@ -215,7 +224,7 @@ fn enter_slow<R>(core: &Arc<Core>, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R, Er
         }
         entry.cache();
         Ok(match &entry.seat {
-            Seat::Exclusive(_, own) => Ok(&raw const **own),
+            Seat::Exclusive(_, own) => Ok(own.as_ptr().cast_const()),
             Seat::Shared(cpu) => Err(*cpu),
             Seat::GivenUp => Err(core.slots.keeper()),
         })
@@ -259,7 +268,7 @@ fn enter_to_free_slow<R>(core: &Core, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R,
             let Some(entry) = entries.get(&id) else { return };
             entry.cache();
             place = match &entry.seat {
-                Seat::Exclusive(_, own) => Some(Ok(&raw const **own)),
+                Seat::Exclusive(_, own) => Some(Ok(own.as_ptr().cast_const())),
                 Seat::Shared(cpu) => Some(Err(*cpu)),
                 Seat::GivenUp => None,
             };

@@ -2,7 +2,7 @@
 
 use core::mem::ManuallyDrop;
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use freehold::Pfn;
 use freehold_host::Arena as HostArena;
@@ -19,34 +19,43 @@ use crate::status::Status;
 pub struct Arena {
     /// `LIVE`, or `ENDED`; in whatever else a pointer points to, most likely neither.
     magic: AtomicU64,
-    /// The one that ended before this one.
-    before: AtomicPtr<Arena>,
     arena: ManuallyDrop<HostArena>,
 }
 
 const LIVE: u64 = 0xF4EE_401D_A4E7_A11E;
 const ENDED: u64 = 0xF4EE_401D_DEAD_A4E7;
 
-/// The handles of ended arenas, a few words each: the last one, which leads to those before it.
-/// They are kept, so that who still uses one is told so, and does not read memory that is
-/// somebody else's by now. No lock: a child of fork(2) may end its copies too, and a lock that
-/// another thread held at that moment would stay locked there.
-static LAST_ENDED: AtomicPtr<Arena> = AtomicPtr::new(ptr::null_mut());
+/// The handles of the arenas that ended last, a few words each. They are kept, so that who still
+/// uses one is told so, and does not read memory that is somebody else's by now. No lock: a child
+/// of fork(2) may end its copies too, and a lock that another thread held at that moment would stay
+/// locked there.
+static LAST_ENDED: [AtomicPtr<Arena>; 64] = [const { AtomicPtr::new(ptr::null_mut()) }; 64];
+/// How many arenas have ended.
+static HAVE_ENDED: AtomicUsize = AtomicUsize::new(0);
 
 impl Arena {
     pub(crate) fn boxed(arena: HostArena) -> *mut Self {
         Box::into_raw(Box::new(Self {
             magic: AtomicU64::new(LIVE),
-            before: AtomicPtr::new(ptr::null_mut()),
             arena: ManuallyDrop::new(arena),
         }))
     }
 
-    /// Keeps the handle of an arena that has just ended.
-    fn keep(&'static self) {
-        // Relaxed: nobody follows the list but who looks for leaks in the whole process.
-        let before = LAST_ENDED.swap(ptr::from_ref(self).cast_mut(), Ordering::Relaxed);
-        self.before.store(before, Ordering::Relaxed);
+    /// Keeps the handle of an arena that has just ended, in the place of the one that was kept
+    /// longest.
+    ///
+    /// # Safety
+    ///
+    /// It is boxed, and the arena in it is dropped.
+    unsafe fn keep(this: *mut Self) {
+        // Relaxed: only which place.
+        let place = HAVE_ENDED.fetch_add(1, Ordering::Relaxed) % LAST_ENDED.len();
+        // AcqRel: what was done with a handle comes before it is freed.
+        let longest = LAST_ENDED[place].swap(this, Ordering::AcqRel);
+        if !longest.is_null() {
+            // SAFETY: boxed, kept once, and taken out of its place here; its arena is dropped.
+            drop(unsafe { Box::from_raw(longest) });
+        }
     }
 
     fn check(&self) -> Result<(), Failure> {
@@ -92,7 +101,7 @@ pub unsafe extern "C" fn freehold_arena_new(
 
 /// Ends an arena and sets the pointer to null; its memory goes back to the OS, frames that are
 /// still allocated included. A null arena is fine and nothing is done. A later use of another
-/// copy of the pointer is answered with `FREEHOLD_STATUS_ENDED`.
+/// copy of the pointer is answered with `FREEHOLD_STATUS_ENDED`, until 64 more have ended.
 ///
 /// Thread safety: nobody may be using the arena or its frames, or use them later.
 #[unsafe(no_mangle)]
@@ -115,7 +124,7 @@ pub unsafe extern "C" fn freehold_arena_destroy(
                 return this.check().and(Err(Failure::Ended));
             }
             ManuallyDrop::drop(&mut this.arena);
-            this.keep();
+            Arena::keep(this);
             *handle = ptr::null_mut();
             Ok(())
         })

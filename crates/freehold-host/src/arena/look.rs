@@ -36,6 +36,7 @@ impl Arena {
                 * FRAME_SIZE,
             release_calls: read(&release.calls),
             release_refused: read(&release.refused),
+            blocks_collapsed: read(&release.collapsed),
             passes: read(&release.passes),
             slots: core.slots.exclusive().into(),
             slots_taken: core.slots.taken().into(),

@@ -60,6 +60,115 @@ fn what_the_kernel_has_made_huge_again_is_given_back_again() {
     }
 }
 
+/// Frames of an arena that the kernel backs by huge pages.
+fn huge(arena: &Arena) -> u64 {
+    let (mut inside, mut kib) = (false, 0);
+    let text = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    for line in text.lines() {
+        if let Some(amount) = line.strip_prefix("AnonHugePages:") {
+            let amount: u64 = amount.trim().trim_end_matches(" kB").parse().unwrap();
+            kib += if inside { amount } else { 0 };
+        } else if let Some((start, _)) = line.split_once('-').filter(|(_, rest)| rest.contains('-'))
+        {
+            let start = u64::from_str_radix(start, 16).unwrap_or(0);
+            inside = arena.range().contains(freehold::Pfn::new(start >> 12));
+        }
+    }
+    kib / 4
+}
+
+/// Runs of 1 to 64 frames, written to, until so many frames live.
+fn fill<'a>(
+    arena: &'a Arena,
+    random: &mut fastrand::Rng,
+    cache: &mut Vec<freehold_host::Frames<&'a Arena>>,
+    goal: u64,
+) {
+    let mut live: u64 = cache.iter().map(freehold_host::Frames::frame_count).sum();
+    while live < goal {
+        let mut frames = arena.frames(1 << random.u64(..7)).unwrap();
+        frames.fill(1);
+        live += frames.frame_count();
+        cache.push(frames);
+    }
+}
+
+/// A cache shrinks at night, what is free is given back, and it grows again by day.
+#[test]
+fn huge_pages_come_back_after_a_night() {
+    const TEST: &str = "huge_pages_come_back_after_a_night";
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let built = Arena::builder(128 << 20).backing(Backing::HugePages).build();
+    let arena = match built {
+        Ok(arena) => arena,
+        Err(error) => return skipped(TEST, &error),
+    };
+    let mut cache = Vec::new();
+    fill(&arena, &mut random, &mut cache, 24_000);
+    if huge(&arena) < 20_000 {
+        return skipped(TEST, &"the kernel gives no huge pages");
+    }
+    random.shuffle(&mut cache);
+    let kept = cache.len() / 5;
+    cache.truncate(kept);
+    arena.trim().unwrap();
+    fill(&arena, &mut random, &mut cache, 24_000);
+    let (before, broken) = (in_memory(&arena), huge(&arena));
+    assert!(broken < before / 2, "nothing was broken up: {broken} of {before}");
+    let passes: Vec<_> = (0..3).map(|_| arena.pass().unwrap().collapsed).collect();
+    if passes.iter().sum::<u64>() == 0 {
+        let block = arena.pointer(arena.range().start).unwrap().as_ptr();
+        // SAFETY: advice about the arena's first block, which changes nothing in it.
+        if unsafe { libc::madvise(block.cast(), 2 << 20, MADV_COLLAPSE) } != 0 {
+            return skipped(TEST, &std::io::Error::last_os_error());
+        }
+    }
+    let (now, whole) = (in_memory(&arena), huge(&arena));
+    assert!(whole > now * 9 / 10, "{whole} of {now} frames are huge, made by {passes:?}");
+    assert!(now <= before * 21 / 20, "{now} in memory, {before} before");
+    assert_eq!(arena.stats().blocks_collapsed, passes.iter().sum::<u64>());
+    for frames in &cache {
+        assert!(crate::common::all_are(frames, 1), "what is in use stays");
+    }
+    // What is free in a huge page and was not handed out is zero.
+    let mut fresh = Vec::new();
+    while let Ok(frames) = arena.zeroed(1) {
+        assert!(crate::common::all_are(&frames, 0));
+        fresh.push(frames);
+    }
+    drop((fresh, cache));
+    crate::common::all_free(&arena);
+    arena.trim().unwrap();
+    assert_eq!(in_memory(&arena), 0);
+}
+
+/// A pass leaves a huge page whole of which little is free; a trim does not.
+#[test]
+fn a_huge_page_that_is_mostly_used_is_not_broken_up_by_a_pass() {
+    const TEST: &str = "a_huge_page_that_is_mostly_used_is_not_broken_up_by_a_pass";
+    let built = Arena::builder(8 << 20).backing(Backing::HugePages).build();
+    let arena = match built {
+        Ok(arena) => arena,
+        Err(error) => return skipped(TEST, &error),
+    };
+    let mut most = arena.frames(512).unwrap();
+    most.fill(1);
+    let (most, rest) = most.split(512 - 32).unwrap();
+    drop(rest);
+    let passes: Vec<_> = (0..3).map(|_| arena.pass().unwrap().frames).collect();
+    assert_eq!((passes, in_memory(&arena)), (vec![0; 3], 512));
+    let (half, rest) = most.split(256).unwrap();
+    drop(rest);
+    let passes: u64 = (0..3).map(|_| arena.pass().unwrap().frames).sum();
+    assert_eq!((passes, in_memory(&arena)), (256, 256), "half of it is free");
+    let (some, rest) = half.split(256 - 32).unwrap();
+    drop(rest);
+    assert_eq!((arena.trim().unwrap().frames, in_memory(&arena)), (32, 256 - 32));
+    drop(some);
+}
+
 #[test]
 fn nothing_is_given_back_of_a_pinned_arena() {
     let arena = Arena::builder(8 << 20).pinned(true).build().unwrap();

@@ -41,6 +41,51 @@ fn is_stamped(frames: &[u8], owner: u64) -> bool {
     })
 }
 
+extern "C" fn ends_without_a_word(arena: *mut libc::c_void) -> *mut libc::c_void {
+    // SAFETY: the arena outlives the thread, which the test waits for.
+    let arena = unsafe { &*arena.cast::<Arena>() };
+    let frames = arena.frames(5).unwrap();
+    drop(arena.frames(3).unwrap());
+    drop(frames);
+    // SAFETY: the thread has nothing that must be dropped, which is what is tested.
+    unsafe { libc::syscall(libc::SYS_exit, 0) };
+    std::ptr::null_mut()
+}
+
+fn end_without_a_word(arena: &Arena) {
+    let (mut thread, to) = (0, std::ptr::from_ref(arena).cast_mut().cast());
+    // SAFETY: a place for its name, and an arena that lives until it has ended.
+    unsafe {
+        let made = libc::pthread_create(&raw mut thread, std::ptr::null(), ends_without_a_word, to);
+        assert_eq!((made, libc::pthread_join(thread, std::ptr::null_mut())), (0, 0));
+    }
+}
+
+/// By the system call, so that no destructor of thread-local storage runs.
+#[test]
+fn slots_of_threads_that_end_without_a_word_are_found_again() {
+    both_locks(|lock| {
+        let arena = Arena::builder(64 * MIB).lock(lock).slots(4).build().unwrap();
+        drop(arena.frames(1).unwrap());
+        for n in 0..length(50, 500) {
+            end_without_a_word(&arena);
+            // One that lives, and finds a slot where there is none but theirs.
+            thread::scope(|scope| {
+                let living = scope.spawn(|| {
+                    drop(arena.frames(5).unwrap());
+                    arena.stats().threads_sharing
+                });
+                assert_eq!(living.join().unwrap(), 0, "after {n} threads");
+            });
+        }
+        end_without_a_word(&arena);
+        assert!(arena.stats().slots_taken > 1);
+        arena.pass().unwrap();
+        assert_eq!(arena.stats().slots_taken, 1, "a pass finds them as well");
+        all_free(&arena);
+    });
+}
+
 #[test]
 fn allocated_here_freed_there_with_stamped_memory() {
     both_locks(|lock| {
