@@ -1,7 +1,7 @@
 #!/bin/sh
 # The programs in C and C++, against the library as `make check` has installed it below $STAGE:
 # compiled, run, and what they say looked at. With QUICK set, as `cargo test` has it, without what
-# takes long: clang, AddressSanitizer, valgrind, RocksDB.
+# takes long: clang, AddressSanitizer, valgrind, RocksDB, programs that know nothing of the malloc.
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -104,7 +104,114 @@ installation() {
     "$CHECK/static"
 }
 
+# Preloads the malloc, with variables of its own before the program: `preloaded A=1 program...`.
+preloaded() {
+    env "LD_PRELOAD=$STAGE/usr/lib/libfreehold-malloc.so" "$@"
+}
+
+# A mistake ends the program, which says what it was.
+ends() {
+    if preloaded "$CHECK/malloc" "$1" 2> "$CHECK/said"; then
+        echo "malloc: '$1' went on" >&2
+        exit 1
+    fi
+    grep "$2" "$CHECK/said"
+}
+
+# The malloc: our own program, which says what is wrong, and others that know nothing of it and say
+# without it what they have to say with it.
+malloc() {
+    # shellcheck disable=SC2086
+    cc -std=c11 -O2 -g -fno-builtin $warnings tests/malloc.c -o "$CHECK/malloc" -lpthread
+    for thread in 1 0; do
+        [ -z "${QUICK:-}" ] || [ $thread = 1 ] || continue
+        preloaded FREEHOLD_MALLOC_DECAY_MS=100 FREEHOLD_MALLOC_THREAD=$thread "$CHECK/malloc" \
+            | grep '^malloc: all right'
+    done
+    ends twice 'it is no allocation, or has been freed'
+    ends inside 'it is no allocation, or has been freed'
+    preloaded FREEHOLD_MALLOC_STATS=1 "$CHECK/malloc" stats 2>&1 | grep ': 1 allocations'
+    preloaded FREEHOLD_MALLOC_FROM=2K "$CHECK/malloc" stats 2>&1 | grep 'allowed is bytes, 4K to'
+    preloaded FREEHOLD_MALLOC_STATS=1 FREEHOLD_MALLOC_FROM=1M "$CHECK/malloc" stats 2>&1 \
+        | grep 'no request was large enough'
+    [ -z "${QUICK:-}" ] || return 0
+    if have python3; then
+        program='
+import zlib, threading, os, random
+def work(seed):
+    r = random.Random(seed); kept = {}
+    for n in range(800):
+        kept[r.randrange(40)] = bytearray(r.randbytes(r.randrange(150000))) + b"x" * r.randrange(9)
+        if n % 9 == 0: kept[r.randrange(40)] = zlib.compress(bytes(200000), 1)
+    sums[seed] = zlib.crc32(b"".join(bytes(kept[k]) for k in sorted(kept)))
+sums = {}
+threads = [threading.Thread(target=work, args=(n,)) for n in range(3)]
+[t.start() for t in threads]; [t.join() for t in threads]
+read, write = os.pipe()
+if os.fork() == 0: work(9); os.write(write, b"%d" % sums[9]); os._exit(0)
+print(sorted(sums.items()), os.read(read, 20), os.wait()[1])'
+        alike python3 -c "$program"
+    fi
+    if have sqlite3; then
+        alike sqlite3 :memory: "create table t(a integer primary key, b text);
+            with recursive n(i) as (select 1 union all select i + 1 from n where i < 2000)
+            insert into t select i, hex(zeroblob(i * 37 % 40000)) from n;
+            create index x on t(b); delete from t where a % 20 <> 7; vacuum;
+            pragma integrity_check; select count(*), sum(length(b)), group_concat(a) from t;"
+    fi
+    if have redis-server; then redis; fi
+}
+
+# Says with the malloc what it says without it.
+alike() {
+    "$@" > "$CHECK/without"
+    for from in 4K 16K; do
+        preloaded FREEHOLD_MALLOC_FROM=$from FREEHOLD_MALLOC_DECAY_MS=100 "$@" > "$CHECK/with"
+        cmp "$CHECK/without" "$CHECK/with"
+    done
+}
+
+# A server that saves by a forked child while it is written to, and reads again what that saved.
+redis() {
+    socket="$CHECK/redis.socket"
+    serve() {
+        preloaded FREEHOLD_MALLOC_FROM=4K redis-server --port 0 --unixsocket "$socket" --save '' \
+            --dir "$CHECK" --dbfilename redis.rdb > "$CHECK/redis.log" &
+        server=$!
+        tries=0
+        until redis-cli -s "$socket" ping 2> /dev/null | grep -q PONG; do
+            tries=$((tries + 1))
+            [ $tries -lt 300 ] || { cat "$CHECK/redis.log"; kill $server; exit 1; }
+            sleep 0.1
+        done
+    }
+    ask() { redis-cli -s "$socket" "$@"; }
+    rm -f "$CHECK/redis.rdb" "$socket"
+    serve
+    ask eval 'for n = 1, 3000 do
+            redis.call("set", n, string.rep(tostring(n), 1 + n * 37 % 20000))
+            redis.call("append", n % 50, string.rep("y", 9000))
+        end' 0 > /dev/null
+    ask bgsave > /dev/null
+    ask eval 'for n = 1, 3000 do if n % 20 ~= 7 then redis.call("del", n) end end' 0 > /dev/null
+    while ask info persistence | grep -q rdb_bgsave_in_progress:1; do sleep 0.1; done
+    ask info persistence | grep rdb_last_bgsave_status:ok
+    before=$(ask debug digest)
+    ask shutdown save > /dev/null
+    wait $server
+    serve
+    after=$(ask debug digest)
+    ask shutdown nosave > /dev/null
+    wait $server
+    test "$before" = "$after"
+}
+
 c_by cc
+if [ -e "$STAGE/usr/lib/libfreehold-malloc.so" ]; then
+    malloc
+else
+    echo "SKIPPED: libfreehold-malloc.so was not built; 'cargo test -p freehold-ffi' builds it" >&2
+fi
 header_by cc c c89 c99 c11 c17 gnu89
 readme
 installation
