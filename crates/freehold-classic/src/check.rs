@@ -100,6 +100,7 @@ impl Classic {
             self.validate_pcp(cpu, &mut listed)?;
         }
         Self::validate_free_lists(&mut listed)?;
+        Self::validate_isolated(zone)?;
         self.validate_cover(zone, &listed.frames)?;
         Self::validate_owned(zone)
     }
@@ -243,6 +244,18 @@ impl Classic {
     }
 
     /// Listed blocks are owned by the CPU on whose list they are, and are not whole in the zone.
+    /// Drains before 6.10 go by that count.
+    fn validate_isolated(zone: &Zone) -> Result<(), String> {
+        let is_isolated = |block: &u32| zone.blocks.migratetype(*block) == Migratetype::Isolate;
+        let blocks = (0..zone.blocks.len()).filter(is_isolated).count();
+        let counted = zone.read_isolated();
+        if counted as usize == blocks {
+            Ok(())
+        } else {
+            Err(format!("{blocks} blocks are isolated, and {counted} are counted"))
+        }
+    }
+
     fn validate_owned(zone: &Zone) -> Result<(), String> {
         for (cpu, lists) in zone.read_owned().iter().enumerate() {
             for block in lists.iter().flat_map(|list| list.iter(&zone.blocks)) {

@@ -84,3 +84,27 @@ impl Classic {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::{Config, Design, Stats};
+
+    /// What only happens beside another thread as well.
+    #[test]
+    fn every_count_begins_anew() {
+        let design = Design::parse("7.2").unwrap();
+        let classic = Classic::new(Config::single_zone(design, 1, 1 << 10)).unwrap();
+        let all = &classic.counts;
+        for count in [&all.pcp_busy, &all.pcp_relocks_lost, &all.remote_pcp_waits, &all.failed] {
+            count.store(7, SeqCst);
+        }
+        for count in [&all.kept, &all.remote_queued, &all.drain_all, &all.range_visits] {
+            count.store(7, SeqCst);
+        }
+        all.cpus_asked.store(7, SeqCst);
+        assert_eq!(classic.stats().remote_pcp_waits, 7);
+        classic.reset_stats();
+        assert_eq!(format!("{:?}", classic.stats()), format!("{:?}", Stats::default()));
+    }
+}

@@ -251,6 +251,11 @@ impl Zone {
         self.lock.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).areas
     }
 
+    /// How many pageblocks are isolated, for validation.
+    pub(crate) fn read_isolated(&self) -> u32 {
+        self.lock.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).isolated_blocks
+    }
+
     /// A copy of the lists of owned blocks, for validation.
     pub(crate) fn read_owned(&self) -> Box<[[BlockList; 6]]> {
         self.lock.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).owned.clone()
