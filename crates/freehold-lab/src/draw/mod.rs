@@ -13,7 +13,7 @@
 #[cfg(feature = "simulate")]
 pub(crate) mod curves;
 pub(crate) mod digits;
-#[cfg(feature = "simulate")]
+#[cfg(feature = "report")]
 pub(crate) mod panels;
 pub(crate) mod series;
 #[cfg(feature = "simulate")]

@@ -9,9 +9,11 @@
 //! Each row is an engine, with its mark and a bar in each panel. This file depends on nothing but
 //! `digits`, `series` and `svg`: the repository's own tools include it.
 
+use std::fmt::Write as _;
+
 use super::digits::thousands;
 use super::series;
-use super::svg::Svg;
+use super::svg::{At, Svg};
 
 /// What is drawn.
 pub(crate) struct Chart<'c> {
@@ -60,6 +62,17 @@ pub(crate) fn svg(chart: &Chart) -> String {
 
 fn middle(row: usize) -> f64 {
     HEAD + ROW * (row as f64 + 0.5)
+}
+
+impl Svg {
+    /// A bar in the colour of a place among the series.
+    fn bar(&mut self, place: usize, (x, y): At, (width, height): (f64, f64)) {
+        let _ = writeln!(
+            self.body,
+            "<rect class=\"s{place}\" x=\"{x:.1}\" y=\"{y}\" width=\"{width:.1}\" \
+             height=\"{height}\"/>"
+        );
+    }
 }
 
 fn panel(svg: &mut Svg, panel: &Panel, places: &[usize], (left, wide): (f64, f64), bottom: f64) {

@@ -18,7 +18,7 @@ pub(crate) type At = (f64, f64);
 /// A picture that is being drawn.
 pub(crate) struct Svg {
     head: String,
-    body: String,
+    pub(super) body: String,
     has_curves: bool,
 }
 
@@ -46,15 +46,6 @@ impl Svg {
         let _ = writeln!(
             self.body,
             "<line class=\"line\" x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\"/>"
-        );
-    }
-
-    /// A bar in the colour of a place among the series.
-    pub(crate) fn bar(&mut self, place: usize, (x, y): At, (width, height): (f64, f64)) {
-        let _ = writeln!(
-            self.body,
-            "<rect class=\"s{place}\" x=\"{x:.1}\" y=\"{y}\" width=\"{width:.1}\" \
-             height=\"{height}\"/>"
         );
     }
 
