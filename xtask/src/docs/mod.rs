@@ -10,6 +10,7 @@
 //!  {..., "numbers": true}                    every number of the table behind that line is one that the command prints
 //!  {..., "slow": true}                       only with --all: takes minutes
 //!  {..., "picture": {...}}                   the picture of the table there (see `picture`)
+//!  {"command": "... --picture FILE"}         the picture in FILE is the one that the command draws
 //! ```
 //!
 //! Only counts are checked: what depends on the machine or the moment cannot be. Commands that need
@@ -146,14 +147,18 @@ fn one(
         tally.skipped += 1;
         return Ok(());
     }
-    let Some(command) = runner.expand(&entry.command) else {
+    let Some(mut command) = runner.expand(&entry.command) else {
         println!("SKIPPED, the recorded traces are not in ../shared/traces: {name}");
         tally.skipped += 1;
         return Ok(());
     };
+    let drawing = Drawing::of(&mut command, root)?;
     let path = root.join(&entry.file);
     let text = read(&path)?;
     let output = runner.output(&command)?;
+    if let Some(drawing) = drawing {
+        compare(&drawing.of_document, &read(&drawing.drawn)?, arguments.write, tally)?;
+    }
     if let Some(says) = &entry.says {
         let different = unsaid(says, &text, &output, entry);
         let different = different.map_err(|error| format!("{name}: {error}"))?;
@@ -220,7 +225,7 @@ fn compare(path: &Path, new: &str, write: bool, tally: &mut Tally) -> Result<(),
         fs::write(path, new).map_err(|error| format!("{shown}: {error}"))?;
         println!("drawn: {shown}");
     } else {
-        println!("different: {shown} is not the picture of its table");
+        println!("different: {shown} is not the picture of its table, or of its command");
     }
     Ok(())
 }
@@ -243,6 +248,27 @@ fn json(output: &str) -> Result<serde_json::Value, String> {
 
 fn table(entry: &Entry, text: &str, name: &str) -> Result<std::ops::Range<usize>, String> {
     block::table(text, &entry.after).map_err(|error| format!("{name}: {error}"))
+}
+
+/// A picture that a command draws (`--picture`): it draws into a file of its own, which is then
+/// compared with the one of the documents.
+struct Drawing {
+    of_document: PathBuf,
+    drawn: PathBuf,
+}
+
+impl Drawing {
+    /// The picture of a command, which is changed to draw elsewhere; `None` where it draws none.
+    fn of(words: &mut [String], root: &Path) -> Result<Option<Self>, String> {
+        let Some(at) = words.iter().position(|word| word == "--picture") else { return Ok(None) };
+        let word = words.get_mut(at + 1).ok_or("--picture without a file")?;
+        let of_document = root.join(&*word);
+        let name = of_document.file_name().ok_or("--picture without a file")?.to_string_lossy();
+        // The name is always the same, so that one run of the command does for several blocks.
+        let drawn = std::env::temp_dir().join(format!("freehold-docs-{name}"));
+        *word = drawn.display().to_string();
+        Ok(Some(Self { of_document, drawn }))
+    }
 }
 
 fn read(path: &Path) -> Result<String, String> {
@@ -331,7 +357,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_picture_has_a_table() {
+    fn a_picture_is_compared_with_what_its_command_draws() {
+        let folder = std::env::temp_dir().join(format!("freehold-drawing-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let of = |words: &mut [String]| Drawing::of(words, &folder).unwrap();
+        let mut words: Vec<String> = ["simulate", "--picture", "a.svg"].map(str::to_owned).into();
+        let drawing = of(&mut words).expect("a picture");
+        assert_eq!(words[2], drawing.drawn.display().to_string());
+        assert_ne!(drawing.drawn, drawing.of_document);
+        fs::write(&drawing.drawn, "<svg>new</svg>").unwrap();
+        fs::write(&drawing.of_document, "<svg>old</svg>").unwrap();
+        let mut tally = Tally::default();
+        let new = read(&drawing.drawn).unwrap();
+        let mut compared = |write| {
+            compare(&drawing.of_document, &new, write, &mut tally).unwrap();
+            (tally.right, tally.different)
+        };
+        assert_eq!(compared(false), (0, 1), "an older core's");
+        assert_eq!([compared(true), compared(false)], [(0, 2), (1, 2)]);
+        let found = fs::read_to_string(&drawing.of_document).unwrap();
+        fs::remove_dir_all(&folder).unwrap();
+        fs::remove_file(&drawing.drawn).unwrap();
+        assert_eq!(found, "<svg>new</svg>");
+        assert!(of(&mut ["simulate".to_owned()]).is_none());
+    }
+
+    #[test]
+    fn every_picture_has_a_command() {
         let root = root();
         let checked = read(&root.join("docs/checked.json")).unwrap();
         for entry in fs::read_dir(root.join("docs/pictures")).unwrap().flatten() {

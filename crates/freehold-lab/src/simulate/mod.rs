@@ -5,7 +5,7 @@
 //!  run, row    one simulation, start to end    lock       waits for locks
 //!  queue       which CPU is next; ticks        lines      which CPU wrote a cache line last
 //!  time        picoseconds                     validation simulated beside measured
-//!  many        several, on threads             output     table and JSON
+//!  many        several, on threads             output     table and JSON; plot: pictures
 //!  tally       counts of the measured stretch
 //! ```
 //!
@@ -31,6 +31,7 @@ pub mod lock;
 pub mod machine;
 pub mod many;
 pub mod output;
+pub mod plot;
 pub mod queue;
 pub mod row;
 pub mod run;
