@@ -186,9 +186,7 @@ impl<'i, 'm, P: Platform> Freeing<'i, '_, 'm, P> {
                 inside.cpu.counters.local_frees.add(if done.is_ok() { frees } else { 0 });
                 return done;
             }
-            let left = inside.cpu.after_recall.get();
-            inside.cpu.after_recall.set(left.saturating_sub(1));
-            let again = left == 0 && inside.cpu.last_key.get() == key;
+            let again = inside.cpu.last_key.get() == key;
             if again && tag.is_ordinary() && inside.free_and_lease(block, w, tag, frames) {
                 inside.cpu.count_frees(frees);
                 return Ok(());

@@ -1,6 +1,7 @@
 //! Allocation of a given range, no matter who has it (`alloc_contig_range`), and the search for
 //! one.
 
+use crate::alloc::failing::Failing;
 use crate::block::Block;
 use crate::block::map::FrameMap;
 use crate::block::tag::{ABSENT, CMA, HOLES, ISOLATED, WHOLE};
@@ -92,7 +93,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         if count == 0 {
             return Err(AllocError::ZeroLength);
         }
-        // What CPUs have in hand may be all that is missing.
+        // What CPUs have in hand may be all that is missing, and stays out of it until the end.
+        let _failing = Failing::new(self);
         Recall::of_all(self).for_order(None);
         Search { fh: self, count, moving: false }.find(align, limits, |_| false)
     }

@@ -245,21 +245,3 @@ fn the_last_whole_block_is_no_reserve_where_a_partly_free_one_will_do() {
     frames.into_iter().chain([frame]).for_each(|pfn| fh.on(cpu(0)).free(pfn, order(0)).unwrap());
     assert_all_free(&fh);
 }
-
-/// A thread that was asked for what it has in hand leaves what it frees next where the asker finds
-/// it.
-#[test]
-fn the_next_frees_after_a_recall_stay_in_their_words() {
-    for asked in [false, true] {
-        let fh = machine(1, 8);
-        let block = fh.on(cpu(0)).alloc(movable(9)).unwrap().get();
-        if asked {
-            fh.drain_all();
-        }
-        (0..8).for_each(|n| fh.on(cpu(0)).free(Pfn::new(block + n), order(0)).unwrap());
-        let in_hand = fh.cpu_holdings(cpu(0)).unwrap().0;
-        assert_eq!(in_hand == 0, asked, "{in_hand} in hand");
-        fh.on(cpu(0)).free_range(range(block + 8, 504)).unwrap();
-        assert_all_free(&fh);
-    }
-}
