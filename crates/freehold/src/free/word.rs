@@ -91,17 +91,6 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     }
 }
 
-impl<'m, P: Platform> Freehold<'m, P> {
-    /// A free, by that CPU or by nobody.
-    #[inline(always)]
-    pub(crate) fn freeing<'i, 'a>(
-        &'i self,
-        inside: Option<&'i Inside<'a, 'm, P>>,
-    ) -> Freeing<'i, 'a, 'm, P> {
-        Freeing { fh: self, inside }
-    }
-}
-
 impl<'m> FrameMap<'m> {
     /// The error for a frame whose block has no metadata.
     #[cold]
@@ -116,7 +105,13 @@ impl<'m> FrameMap<'m> {
     }
 }
 
-impl<'i, 'm, P: Platform> Freeing<'i, '_, 'm, P> {
+impl<'i, 'a, 'm, P: Platform> Freeing<'i, 'a, 'm, P> {
+    /// A free by that CPU, or by nobody.
+    #[inline(always)]
+    pub(crate) fn of(fh: &'i Freehold<'m, P>, inside: Option<&'i Inside<'a, 'm, P>>) -> Self {
+        Self { fh, inside }
+    }
+
     /// Who frees.
     #[inline(always)]
     pub(crate) fn by(self) -> By<'i, 'm, P> {

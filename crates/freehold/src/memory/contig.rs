@@ -7,6 +7,7 @@ use crate::block::map::FrameMap;
 use crate::block::tag::{ABSENT, CMA, HOLES, ISOLATED, WHOLE};
 use crate::block::{FRAMES, WORDS, bits};
 use crate::cpu::recall::Recall;
+use crate::free::word::Freeing;
 use crate::memory::isolate::{Isolated, blocks_of};
 use crate::platform::OnPanic;
 use crate::primitive::Relaxed;
@@ -43,7 +44,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         isolated.empty(range, &mut migrate)?;
         let taken = isolated.take(range);
         drop(isolated);
-        let back = OnPanic(|| _ = taken.map(|()| self.freeing(None).commit(range)));
+        let back = OnPanic(|| _ = taken.map(|()| Freeing::of(self, None).commit(range)));
         self.outside().tell_pressure();
         core::mem::forget(back);
         #[cfg(feature = "debug-poison")]

@@ -179,7 +179,7 @@ fn a_free_block_in_use_is_asked_for_before_a_run_of_blocks_fails() {
     let fh = one_zone(2, &[range(1024, 1024)], &freehold::SingleCpu);
     let word = fh.on(cpu(0)).alloc(movable(6)).unwrap();
     fh.on(cpu(0)).free(word, order(6)).unwrap();
-    assert_eq!(fh.cpu_holdings(cpu(0)).unwrap().0, 0, "its words are in nobody's hand");
+    assert_eq!(fh.on(cpu(0)).holdings().unwrap().0, 0, "its words are in nobody's hand");
     let run = fh.on(cpu(1)).alloc(movable(10)).unwrap();
     fh.on(cpu(1)).free(run, order(10)).unwrap();
     assert_all_free(&fh);
@@ -196,7 +196,7 @@ fn what_is_in_hand_counts_before_a_request_fails_for_the_mark() {
     let frames: Vec<Pfn> = (0..64).map(|_| fh.on(cpu(1)).alloc(movable(0)).unwrap()).collect();
     let (kept, freed): (Vec<Pfn>, Vec<Pfn>) = frames.iter().partition(|pfn| pfn.get() % 2 == 0);
     freed.iter().for_each(|&pfn| fh.on(cpu(1)).free(pfn, Order::ZERO).unwrap());
-    assert_eq!(fh.cpu_holdings(cpu(1)).unwrap().0, 32, "no two of them are neighbours");
+    assert_eq!(fh.on(cpu(1)).holdings().unwrap().0, 32, "no two of them are neighbours");
     let chunks: Vec<Pfn> = std::iter::from_fn(|| fh.on(cpu(0)).alloc(movable(3)).ok()).collect();
     let free = fh.zone_stats(0).unwrap().free;
     assert!((100..108).contains(&free), "refused with {free} frames free, mark 100");
