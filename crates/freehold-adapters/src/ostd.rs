@@ -280,7 +280,7 @@ impl<P: Platform + Send + Sync> GlobalFrames<P> {
             extra_ranges: self.settings.pieces,
             ..Config::new(self.settings.cpus, &zones)
         };
-        let needed = match Freehold::<P>::metadata_size(&config) {
+        let needed = match config.metadata_size() {
             Ok(size) => (size as u64).div_ceil(FRAME_SIZE),
             Err(error) => panic!("add_free_memory: these settings cannot be served: {error}"),
         };

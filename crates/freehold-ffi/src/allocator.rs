@@ -80,7 +80,7 @@ impl Front {
 }
 
 fn needed(config: &freehold::Config<'_>) -> Result<usize, Failure> {
-    let engine = Freehold::<Host>::metadata_size(config)?;
+    let engine = config.metadata_size()?;
     Ok(Front::of(config).engine + ALIGN + engine)
 }
 

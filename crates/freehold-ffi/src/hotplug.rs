@@ -17,7 +17,7 @@ pub unsafe extern "C" fn freehold_cpu_online(
 ) -> Status {
     // SAFETY: the caller's promise.
     unsafe {
-        answer(error, || Ok(shared(allocator, "allocator")?.engine.cpu_online(CpuId::new(cpu))?))
+        answer(error, || Ok(shared(allocator, "allocator")?.engine.on(CpuId::new(cpu)).online()?))
     }
 }
 
@@ -31,7 +31,9 @@ pub unsafe extern "C" fn freehold_cpu_offline(
 ) -> Status {
     // SAFETY: the caller's promise.
     unsafe {
-        answer(error, || Ok(shared(allocator, "allocator")?.engine.cpu_offline(CpuId::new(cpu))?))
+        answer(error, || {
+            Ok(shared(allocator, "allocator")?.engine.on(CpuId::new(cpu)).offline()?)
+        })
     }
 }
 

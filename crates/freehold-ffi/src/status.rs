@@ -173,13 +173,13 @@ mod tests {
     /// What the allocator accepts and refuses, and the numbers that the texts name.
     #[test]
     fn the_limits_that_texts_name_are_those_of_the_allocator() {
-        use freehold::{Config, ConfigError, FrameRange, Freehold, Pfn, ZoneConfig};
+        use freehold::{Config, ConfigError, FrameRange, Pfn, ZoneConfig};
         let size = |cpus: u16, zones: usize| {
             let memory: Vec<_> = (0..zones as u64)
                 .map(|zone| [FrameRange::new(Pfn::new(zone << 20), 512).unwrap()])
                 .collect();
             let zones: Vec<_> = memory.iter().map(|memory| ZoneConfig::new(memory)).collect();
-            Freehold::<crate::platform::Host>::metadata_size(&Config::new(cpus, &zones)).map(drop)
+            Config::new(cpus, &zones).metadata_size().map(drop)
         };
         let named = |status: Status| {
             let text = TEXTS.iter().find(|(value, _)| *value == status as c_int).unwrap().1;

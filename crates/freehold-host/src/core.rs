@@ -40,7 +40,7 @@ pub(crate) struct Core {
 impl Core {
     pub(crate) fn new(config: &Config<'_>, host: Host, slots: Slots) -> Result<Self, Error> {
         let stamp = Stamp::new()?;
-        let metadata = Mapping::zeroed(Engine::metadata_size(config)?)?;
+        let metadata = Mapping::zeroed(config.metadata_size()?)?;
         // SAFETY: the mapping is as long as that, nobody else knows of it, and it is unmapped only
         // when `Core` is dropped, whose `engine` alone has the slice and is gone by then. Every
         // `OwnedCpu`, the other holder of pointers into it, is kept beside an `Arc<Core>` (see
@@ -49,7 +49,7 @@ impl Core {
             std::slice::from_raw_parts_mut(metadata.base().cast().as_ptr(), metadata.len())
         };
         let engine = Freehold::new(config, region, host)?;
-        engine.cpu_online(slots.keeper())?;
+        engine.on(slots.keeper()).online()?;
         Ok(Self {
             key: Key::of(&stamp),
             stamp,

@@ -128,7 +128,7 @@ pub(crate) fn pass(inner: &Inner, which: Which) -> Result<Released, Error> {
         // home.
         for cpu in (0..engine.cpu_count())
             .map(|cpu| CpuId::new(cpu as u16))
-            .filter(|&cpu| engine.is_online(cpu))
+            .filter(|&cpu| engine.on(cpu).is_online())
         {
             // It may have gone offline since.
             let _ = engine.on(cpu).tick();

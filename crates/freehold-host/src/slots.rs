@@ -126,7 +126,7 @@ impl Slots {
             self.free.fetch_sub(1, Ordering::Relaxed);
             CpuId::new(slot as u16)
         };
-        if engine.cpu_online(cpu).is_err() {
+        if engine.on(cpu).online().is_err() {
             self.untake(cpu);
             return None;
         }
@@ -165,7 +165,7 @@ impl Slots {
     pub(crate) fn give(&self, engine: &Engine, cpu: CpuId) {
         // It fails only where the slot is not online or owned, neither of which can be here; it
         // would stay taken then rather than be handed out in a state nobody expects.
-        if engine.cpu_offline(cpu).is_ok() {
+        if engine.on(cpu).offline().is_ok() {
             self.untake(cpu);
         }
     }
@@ -188,7 +188,7 @@ impl Slots {
         if table.users[shared] == 0 {
             // Under the lock, so that nobody takes it offline in between. It exists, so this cannot
             // fail.
-            let _ = engine.cpu_online(cpu);
+            let _ = engine.on(cpu).online();
         }
         table.users[shared] += 1;
         cpu
@@ -202,7 +202,7 @@ impl Slots {
         };
         *users -= 1;
         if *users == 0 {
-            let _ = engine.cpu_offline(cpu);
+            let _ = engine.on(cpu).offline();
         }
     }
 

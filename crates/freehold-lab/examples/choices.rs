@@ -126,7 +126,7 @@ fn run(
     let memory = [FrameRange::new(Pfn::new(1 << 20), frames).ok_or("no such range")?];
     let zones = [ZoneConfig::new(&memory)];
     let config = Config::new(cpus, &zones);
-    let mut metadata = Vec::<u8>::with_capacity(Freehold::<SingleCpu>::metadata_size(&config)?);
+    let mut metadata = Vec::<u8>::with_capacity(config.metadata_size()?);
     let fh = Freehold::new(&config, metadata.spare_capacity_mut(), SingleCpu)?;
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let (mut held, most, mut wanted) = (Held::new(), frames * percent / 100, 0);

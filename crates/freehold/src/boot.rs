@@ -97,7 +97,7 @@ impl<P: Platform> Freehold<'static, P> {
     ///
     /// Nobody else uses the memory of the map, now or later, but by allocating it from here. The
     /// address that `phys_to_virt` returns is mapped, readable and writable for as many bytes as
-    /// [`Freehold::metadata_size`] tells, for ever, and the bytes there are those of the physical
+    /// [`Config::metadata_size`] tells, for ever, and the bytes there are those of the physical
     /// address that it was given.
     pub unsafe fn from_map(
         map: &[(u64, u64)],
@@ -112,7 +112,8 @@ impl<P: Platform> Freehold<'static, P> {
         }
         let frames = &mut frames[..pieces];
         // The size for all of the map: what the metadata itself takes away can only lower it.
-        let needed = Self::metadata_size(&Config::new(cpus, &[ZoneConfig::new(frames)]))
+        let needed = Config::new(cpus, &[ZoneConfig::new(frames)])
+            .metadata_size()
             .map_err(BootError::Config)?;
         let taken = (needed as u64).div_ceil(FRAME_SIZE);
         let largest = frames.iter_mut().max_by_key(|piece| piece.len());

@@ -115,7 +115,7 @@ fn lay_out_zones<'m>(config: &Config<'_>, layout: &mut LayoutBuilder<'m>) -> &'m
     })
 }
 
-impl<'m, P: Platform> Freehold<'m, P> {
+impl Config<'_> {
     /// Bytes of metadata that [`Freehold::new`] needs for this configuration, whatever the
     /// alignment of the region.
     ///
@@ -125,17 +125,19 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// # Errors
     ///
     /// Those of a configuration that cannot be served.
-    pub fn metadata_size(config: &Config<'_>) -> Result<usize, ConfigError> {
-        config.check()?;
+    pub fn metadata_size(&self) -> Result<usize, ConfigError> {
+        self.check()?;
         let mut layout = LayoutBuilder::measure();
-        lay_out(config, &mut layout);
+        lay_out(self, &mut layout);
         // No region is larger than that. On 64 bits no configuration comes near it.
         match layout.used().checked_add(ALIGN).filter(|&size| size <= isize::MAX as usize) {
             Some(size) => Ok(size),
-            None => Err(ConfigError::TooLarge { sections: config.slots() }),
+            None => Err(ConfigError::TooLarge { sections: self.slots() }),
         }
     }
+}
 
+impl<'m, P: Platform> Freehold<'m, P> {
     /// Makes an allocator whose metadata lives in `metadata`, with all memory of the configuration
     /// free.
     ///
@@ -151,7 +153,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         metadata: &'m mut [MaybeUninit<u8>],
         platform: P,
     ) -> Result<Self, ConfigError> {
-        let needed = Self::metadata_size(config)?;
+        let needed = config.metadata_size()?;
         let mut layout = LayoutBuilder::new(metadata);
         if layout.len() + ALIGN < needed {
             return Err(ConfigError::TooSmall { given: layout.len(), needed });

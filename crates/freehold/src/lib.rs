@@ -39,7 +39,7 @@
 //! let memory = [FrameRange::new(Pfn::new(0x1000), 1 << 18).unwrap()];
 //! let zones = [ZoneConfig::new(&memory)];
 //! let config = Config::new(1, &zones);
-//! let mut metadata = vec![MaybeUninit::uninit(); Freehold::<SingleCpu>::metadata_size(&config)?];
+//! let mut metadata = vec![MaybeUninit::uninit(); config.metadata_size()?];
 //! let freehold = Freehold::new(&config, &mut metadata, SingleCpu)?;
 //!
 //! let order = Order::new(4).unwrap();

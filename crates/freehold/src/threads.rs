@@ -72,7 +72,7 @@ impl<P: Platform> Freehold<'static, P> {
     ///
     /// Those of a configuration that cannot be served.
     pub fn leaked(config: &Config<'_>, platform: P) -> Result<Self, ConfigError> {
-        let size = Self::metadata_size(config)?;
+        let size = config.metadata_size()?;
         // Not touched before it is used: metadata is set up section by section.
         Self::new(config, Box::leak(Box::new_uninit_slice(size)), platform)
     }

@@ -127,7 +127,7 @@ impl Others {
         }
         let got: u64 = all.iter().map(|(_, n)| 1 << n).sum();
         let (held, about) = (says.held.load(Ordering::SeqCst), says.about.load(Ordering::SeqCst));
-        let hand = self.fh.cpu_holdings(CpuId::new(0)).map_or(0, |(frames, _)| frames);
+        let hand = self.fh.on(CpuId::new(0)).holdings().map_or(0, |(frames, _)| frames);
         let hidden =
             self.frames as i64 - [got, held, hand, about].map(|n| n as i64).iter().sum::<i64>();
         found.most_hidden = found.most_hidden.max(hidden);

@@ -106,7 +106,7 @@ impl<P: Barriers> Simulated for FreeholdEngine<'_, '_, P> {
     fn marks(&self, zone: usize, cpu: CpuId) -> Marks {
         // Of no zone, or of whichever: in the first one's.
         let first = |count| if zone == 0 { count } else { 0 };
-        let changes = first(self.allocator().cpu_stats(cpu).map_or(0, |stats| stats.refills));
+        let changes = first(self.allocator().on(cpu).stats().map_or(0, |stats| stats.refills));
         Marks { changes, barriers: first(self.heavy_barriers()), ..Marks::default() }
     }
 
@@ -155,8 +155,7 @@ fn lend<R>(
     run: impl FnOnce(&FreeholdEngine<'_, '_, Counting>) -> R,
 ) -> Result<R, String> {
     with_freehold_config(machine, |config| {
-        let bytes =
-            Freehold::<Counting>::metadata_size(config).map_err(|error| error.to_string())?;
+        let bytes = config.metadata_size().map_err(|error| error.to_string())?;
         let mut metadata = Box::new_uninit_slice(bytes);
         let allocator = Freehold::new(config, &mut metadata, Counting::new(true))
             .map_err(|error| error.to_string())?;

@@ -95,7 +95,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// Leaves the CPU with these frames, none where the request has failed, and tells the host.
     fn leave(self, request: &Request, frames: &[Pfn], failed: bool) {
         let fh = self.fh;
-        let back = OnPanic(|| _ = fh.freeing(None).frames(frames));
+        let back = OnPanic(|| _ = Freeing::of(fh, None).frames(frames));
         self.leave_and_tell(request, failed);
         core::mem::forget(back);
     }
@@ -280,7 +280,7 @@ mod tests {
     fn a_cpu_that_went_offline_gets_no_block_for_a_bulk_call() {
         let fh = machine(2, 1 << 16);
         let id = CpuId::new(1);
-        fh.cpu_offline(id).unwrap();
+        fh.on(id).offline().unwrap();
         let inside = Inside::enter(&fh, fh.cpus.get(id.index()).unwrap(), id, false);
         let request = Request::new(Order::ZERO, Migratetype::Movable);
         assert_eq!(

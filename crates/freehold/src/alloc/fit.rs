@@ -29,6 +29,7 @@ use crate::block::words::{free_head, free_tail, has_class, smallest_gap};
 use crate::block::{FRAMES, WORDS, bits};
 use crate::calls::handle::{Door, Handle, Owner};
 use crate::cpu::inside::Inside;
+use crate::free::word::Freeing;
 use crate::platform::OnPanic;
 use crate::platform::PlatformExt;
 use crate::primitive::{Count, Relaxed};
@@ -62,7 +63,7 @@ impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
         let found = inside.alloc_run(count);
         let fh = self.fh;
         drop(inside);
-        let back = OnPanic(|| _ = found.map(|run| fh.freeing(None).commit(run)));
+        let back = OnPanic(|| _ = found.map(|run| Freeing::of(fh, None).commit(run)));
         fh.outside().tell_pressure();
         core::mem::forget(back);
         #[cfg(feature = "debug-poison")]

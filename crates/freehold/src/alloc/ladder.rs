@@ -48,6 +48,7 @@ use crate::block::tag::CMA;
 use crate::block::{BLOCK_ORDER, WORDS};
 use crate::cpu::inside::Inside;
 use crate::cpu::recall::Recall;
+use crate::free::word::Freeing;
 use crate::platform::OnPanic;
 use crate::platform::PlatformExt;
 use crate::primitive::{Count, Relaxed, SharedCount};
@@ -198,7 +199,8 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
             self.cpu.tell_if_many(self.fh);
         }
         let fh = self.fh;
-        let back = OnPanic(|| _ = result.map(|pfn| fh.freeing(None).chunk(pfn, request.order)));
+        let back =
+            OnPanic(|| _ = result.map(|pfn| Freeing::of(fh, None).chunk(pfn, request.order)));
         self.leave_and_tell(request, result.is_err());
         core::mem::forget(back);
         if let Ok(pfn) = result {
@@ -280,7 +282,7 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
         };
         // The CPU may have gone offline while others were asked: it keeps nothing then.
         let inside = Some(self).filter(|_| self.cpu.online.get());
-        let freed = self.fh.freeing(inside).commit(rest);
+        let freed = Freeing::of(self.fh, inside).commit(rest);
         debug_assert!(freed.is_ok());
         Ok(pfn)
     }

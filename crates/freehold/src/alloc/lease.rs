@@ -418,6 +418,7 @@ mod tests {
     use std::boxed::Box;
 
     use super::*;
+    use crate::free::word::Freeing;
     use crate::tests::steps::interrupted;
     use crate::tests::testing::{machine, place};
     use crate::{CpuId, Migratetype, Order, Request};
@@ -459,7 +460,7 @@ mod tests {
             let inside = Inside::enter(fh, fh.cpus.get(id.index()).unwrap(), id, false);
             let before = block.head.tag.get().with_type(Migratetype::Unmovable as usize);
             let wrong = move || {
-                let _ = fh.freeing(None).word(pfn.get() / 64, 1 << 5, 1);
+                let _ = Freeing::of(fh, None).word(pfn.get() / 64, 1 << 5, 1);
             };
             let lease = || inside.lease(block, w, before, (Purpose::Frames, 1), (0, None));
             let (slot, ran) = interrupted(n, wrong, lease);

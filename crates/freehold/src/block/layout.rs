@@ -7,7 +7,7 @@
 //!                                                                   on first use
 //! ```
 //!
-//! One function lays it out and both [`Freehold::metadata_size`](crate::Freehold::metadata_size)
+//! One function lays it out and both [`Config::metadata_size`](crate::Config::metadata_size)
 //! and
 //! [`Freehold::new`](crate::Freehold::new) run it, so they cannot disagree.
 

@@ -10,7 +10,7 @@
 //! memory of `freehold-vm`, hosts and tests ask for. It can be made into an object: `&dyn Frames`
 //! is `Frames` too.
 
-use super::handle::{Door, Handle, free_runs};
+use super::handle::{Door, Handle};
 use crate::{
     AllocError, BulkFreeError, FrameRange, FreeError, Freehold, Order, Pfn, Platform, Request,
 };
@@ -74,20 +74,6 @@ pub trait Frames {
             self.free(pfn, Order::ZERO).map_err(|error| BulkFreeError { freed, error })?;
         }
         Ok(())
-    }
-
-    /// Frees those frames of a range for which `last_reference` says so, in maximal runs; returns
-    /// how many were kept. Each frame is asked about once, in rising order.
-    ///
-    /// # Errors
-    ///
-    /// See [`FreeError`], for the first run that cannot be freed; runs before it have been freed.
-    fn free_range_with(
-        &self,
-        range: FrameRange,
-        last_reference: &mut dyn FnMut(Pfn) -> bool,
-    ) -> Result<u64, FreeError> {
-        free_runs(range, last_reference, |run| self.free_range(run))
     }
 }
 

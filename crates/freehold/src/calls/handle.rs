@@ -31,6 +31,7 @@ use core::marker::PhantomData;
 
 use crate::cpu::inside::Inside;
 use crate::cpu::state::CpuState;
+use crate::free::word::Freeing;
 use crate::primitive::Relaxed;
 use crate::{
     AllocError, AllocFlags, BulkFreeError, CpuId, FrameRange, FreeError, Freehold, Pfn, Platform,
@@ -114,21 +115,7 @@ impl<'a, 'm, P: Platform, D: Door<'m>> Handle<'a, 'm, P, D> {
     /// frames at the same moment.
     pub fn free_range(&self, range: FrameRange) -> Result<(), FreeError> {
         let inside = self.enter_to_free()?;
-        self.fh.freeing(inside.as_ref()).range(range)
-    }
-
-    /// Frees those frames of a range for which `last_reference` says so, in maximal runs; returns
-    /// how many were kept. Each frame is asked about once, in rising order.
-    ///
-    /// # Errors
-    ///
-    /// See [`FreeError`], for the first run that cannot be freed; runs before it have been freed.
-    pub fn free_range_with(
-        &self,
-        range: FrameRange,
-        last_reference: impl FnMut(Pfn) -> bool,
-    ) -> Result<u64, FreeError> {
-        free_runs(range, last_reference, |run| self.free_range(run))
+        Freeing::of(self.fh, inside.as_ref()).range(range)
     }
 
     /// Allocates single frames until `out` is full or memory is not; returns how many there are.
@@ -157,7 +144,7 @@ impl<'a, 'm, P: Platform, D: Door<'m>> Handle<'a, 'm, P, D> {
     #[inline]
     pub fn free_bulk(&self, frames: &[Pfn]) -> Result<(), BulkFreeError> {
         match self.enter_to_free() {
-            Ok(inside) => self.fh.freeing(inside.as_ref()).frames(frames),
+            Ok(inside) => Freeing::of(self.fh, inside.as_ref()).frames(frames),
             Err(error) => Err(BulkFreeError { freed: 0, error }),
         }
     }
@@ -192,34 +179,6 @@ impl<'a, 'm, P: Platform, D: Door<'m>> Handle<'a, 'm, P, D> {
     pub fn cpu(&self) -> CpuId {
         self.id
     }
-}
-
-/// Frees the maximal runs of frames for which `last_reference` says so, lowest first; returns how
-/// many frames were kept.
-pub(crate) fn free_runs(
-    range: FrameRange,
-    mut last_reference: impl FnMut(Pfn) -> bool,
-    free: impl Fn(FrameRange) -> Result<(), FreeError>,
-) -> Result<u64, FreeError> {
-    if range.is_empty() {
-        return Err(FreeError::ZeroLength);
-    }
-    let mut kept = 0;
-    let mut start = range.start;
-    for pfn in range.start.get()..range.end.get() {
-        if last_reference(Pfn::new(pfn)) {
-            continue;
-        }
-        kept += 1;
-        if start.get() < pfn {
-            free(FrameRange { start, end: Pfn::new(pfn) })?;
-        }
-        start = Pfn::new(pfn + 1);
-    }
-    if start < range.end {
-        free(FrameRange { start, end: range.end })?;
-    }
-    Ok(kept)
 }
 
 /// How a [`Handle`](crate::Handle) gets into its CPU's state: [`Anybody`] or [`Owner`].

@@ -19,9 +19,6 @@ use crate::primitive::{Relaxed, acquire_fence};
 use crate::zone::board::CLASSES;
 use crate::{CpuId, Freehold, Order, Platform};
 
-/// Frees of a CPU that was asked which lease nothing: otherwise the next one takes in hand again
-/// what has just come back, before the asker has looked.
-const AFTER_RECALL: u32 = 64;
 /// No CPU has that number.
 const NOBODY: u32 = u32::MAX;
 
@@ -92,10 +89,7 @@ impl<'a, 'm, P: Platform> Recall<'a, 'm, P> {
 
     /// [`for_order`](Self::for_order), of these CPUs.
     pub(crate) fn of_these(&self, numbers: impl Iterator<Item = usize>) -> u32 {
-        self.visit(numbers, |inside| {
-            inside.give_back_all();
-            inside.cpu.after_recall.set(AFTER_RECALL);
-        })
+        self.visit(numbers, |inside| inside.give_back_all())
     }
 
     /// Enters these CPUs, whose numbers rise: so two of us cannot wait for each other.

@@ -38,9 +38,6 @@ pub(crate) struct CpuState<'m> {
     pub(crate) home_split: AtomicU32,
     /// The word of the last free that went into a word that is not leased: a second one leases it.
     pub(crate) last_key: AtomicU64,
-    /// So many frees more lease nothing: somebody was short of memory and has asked for what was in
-    /// hand here.
-    pub(crate) after_recall: AtomicU32,
     /// What it may take of the home zone, by migratetype: see [`allowance`](crate::zone::allowance).
     pub(crate) allowance: [AtomicU64; 8],
     /// Where one of them is larger after a free the zone is told. Smaller near its mark.
@@ -81,7 +78,6 @@ impl<'m> CpuState<'m> {
             home_zone: AtomicU32::new(0),
             home_split: AtomicU32::new(Tag::ordinary_in(0)),
             last_key: AtomicU64::new(super::lease::NO_WORD),
-            after_recall: AtomicU32::new(0),
             allowance: core::array::from_fn(|_| AtomicU64::new(0)),
             most: AtomicU64::new(0),
             leases: Leases::new(no_word),

@@ -27,6 +27,7 @@ use crate::cpu::by::By;
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::{Lease, Leases};
 use crate::cpu::state::CpuState;
+use crate::free::word::Freeing;
 use crate::primitive::{Count, Relaxed};
 use crate::{FreeError, Freehold, Order, Pfn, Platform};
 
@@ -118,7 +119,7 @@ impl<P: Platform> Inside<'_, '_, P> {
     fn free_slow(self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         // A CPU that has gone offline since it was looked at must not have anything in hand.
         let inside = Some(&self).filter(|inside| inside.cpu.online.get());
-        self.fh.freeing(inside).chunk(pfn, order)
+        Freeing::of(self.fh, inside).chunk(pfn, order)
     }
 }
 
@@ -130,7 +131,7 @@ fn free_outside<P: Platform>(
     pfn: Pfn,
     order: Order,
 ) -> Result<(), FreeError> {
-    fh.freeing(None).chunk(pfn, order)
+    Freeing::of(fh, None).chunk(pfn, order)
 }
 
 impl<'m> CpuState<'m> {

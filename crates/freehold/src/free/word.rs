@@ -91,17 +91,6 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     }
 }
 
-impl<'m, P: Platform> Freehold<'m, P> {
-    /// A free, by that CPU or by nobody.
-    #[inline(always)]
-    pub(crate) fn freeing<'i, 'a>(
-        &'i self,
-        inside: Option<&'i Inside<'a, 'm, P>>,
-    ) -> Freeing<'i, 'a, 'm, P> {
-        Freeing { fh: self, inside }
-    }
-}
-
 impl<'m> FrameMap<'m> {
     /// The error for a frame whose block has no metadata.
     #[cold]
@@ -116,7 +105,13 @@ impl<'m> FrameMap<'m> {
     }
 }
 
-impl<'i, 'm, P: Platform> Freeing<'i, '_, 'm, P> {
+impl<'i, 'a, 'm, P: Platform> Freeing<'i, 'a, 'm, P> {
+    /// A free by that CPU, or by nobody.
+    #[inline(always)]
+    pub(crate) fn of(fh: &'i Freehold<'m, P>, inside: Option<&'i Inside<'a, 'm, P>>) -> Self {
+        Self { fh, inside }
+    }
+
     /// Who frees.
     #[inline(always)]
     pub(crate) fn by(self) -> By<'i, 'm, P> {
@@ -186,9 +181,7 @@ impl<'i, 'm, P: Platform> Freeing<'i, '_, 'm, P> {
                 inside.cpu.counters.local_frees.add(if done.is_ok() { frees } else { 0 });
                 return done;
             }
-            let left = inside.cpu.after_recall.get();
-            inside.cpu.after_recall.set(left.saturating_sub(1));
-            let again = left == 0 && inside.cpu.last_key.get() == key;
+            let again = inside.cpu.last_key.get() == key;
             if again && tag.is_ordinary() && inside.free_and_lease(block, w, tag, frames) {
                 inside.cpu.count_frees(frees);
                 return Ok(());

@@ -1,6 +1,7 @@
 //! Statistics: counters as they are, and one walk over a zone's blocks. Read without a lock: single
 //! values are exact at the moment of reading, sums are exact while nothing runs.
 
+use crate::On;
 use crate::block::Block;
 use crate::block::tag::{ABSENT, CMA, HIGH_ATOMIC, IN_HAND, ISOLATED, SPLIT, Tag, WHOLE};
 use crate::block::words::{CLASS_NONE, CLASS_WHOLE, EMPTY, count_of};
@@ -128,32 +129,33 @@ pub struct Totals {
     pub shared_writes: u64,
 }
 
-impl<'m, P: Platform> Freehold<'m, P> {
-    /// What a CPU has done; `None` where there is no such CPU. Takes no lock.
+impl<P: Platform> On<'_, '_, P> {
+    /// What the CPU has done; `None` where there is no such CPU. Takes no lock.
     #[must_use]
-    pub fn cpu_stats(&self, cpu: CpuId) -> Option<CpuStats> {
-        Some(self.cpus.get(cpu.index())?.counters.read())
+    pub fn stats(&self) -> Option<CpuStats> {
+        Some(self.fh.cpus.get(self.id.index())?.counters.read())
     }
 
-    /// Free frames that a CPU has in hand, and the most that it may lease. Takes no lock.
+    /// Free frames that the CPU has in hand, and the most that it may lease. Takes no lock.
     #[must_use]
-    pub fn cpu_holdings(&self, cpu: CpuId) -> Option<(u64, u64)> {
-        let state = self.cpus.get(cpu.index())?;
+    pub fn holdings(&self) -> Option<(u64, u64)> {
+        let state = self.fh.cpus.get(self.id.index())?;
         let leased: u64 = (0..crate::cpu::lease::SLOTS)
             .map(|slot| u64::from(state.leases.slot(slot).all().count_ones()))
             .sum();
         let kept = state.kept.iter().filter(|kept| !kept.is_none()).count() as u64;
         Some((leased + kept * FRAMES as u64, u64::from(state.leases.limit()) * 64))
     }
+}
 
+impl<'m, P: Platform> Freehold<'m, P> {
     /// Sums over all CPUs and zones. Takes no lock; does not walk.
     #[must_use]
     pub fn totals(&self) -> Totals {
         let mut totals =
             Totals { late_double_frees: self.late_double_frees.get(), ..Totals::default() };
         let sum = &mut totals.cpus;
-        for cpu in 0..self.cpus.len() {
-            let Some(cpu) = self.cpu_stats(CpuId::new(cpu as u16)) else { continue };
+        for cpu in self.cpus.iter().map(|cpu| cpu.counters.read()) {
             for (into, from) in sum.allocs.iter_mut().flatten().zip(cpu.allocs.iter().flatten()) {
                 *into += from;
             }

@@ -328,6 +328,7 @@ mod tests {
     use crate::block::WORDS;
     use crate::block::layout::Place;
     use crate::block::tag::HOLES;
+    use crate::free::word::Freeing;
     use crate::primitive::AtomicU64;
     use crate::tests::testing::{Machine, machine, place};
     use crate::{CpuId, FrameRange, Order, Request};
@@ -343,7 +344,7 @@ mod tests {
         let frames: Vec<Pfn> = (0..130).map(|_| cpu.alloc(request(0)).unwrap()).collect();
         // Past the leases.
         for pfn in frames[..64].iter().step_by(2) {
-            fh.freeing(None).word(pfn.get() / 64, 1 << (pfn.get() % 64), 1).unwrap();
+            Freeing::of(&fh, None).word(pfn.get() / 64, 1 << (pfn.get() % 64), 1).unwrap();
         }
         let (block, w) = place(&fh, frames[129]);
         assert!(block.head.loose.get() && block.head.is_leased(w));

@@ -1,11 +1,13 @@
 //! Allocation of a given range, no matter who has it (`alloc_contig_range`), and the search for
 //! one.
 
+use crate::alloc::failing::Failing;
 use crate::block::Block;
 use crate::block::map::FrameMap;
 use crate::block::tag::{ABSENT, CMA, HOLES, ISOLATED, WHOLE};
 use crate::block::{FRAMES, WORDS, bits};
 use crate::cpu::recall::Recall;
+use crate::free::word::Freeing;
 use crate::memory::isolate::{Isolated, blocks_of};
 use crate::platform::OnPanic;
 use crate::primitive::Relaxed;
@@ -42,7 +44,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         isolated.empty(range, &mut migrate)?;
         let taken = isolated.take(range);
         drop(isolated);
-        let back = OnPanic(|| _ = taken.map(|()| self.freeing(None).commit(range)));
+        let back = OnPanic(|| _ = taken.map(|()| Freeing::of(self, None).commit(range)));
         self.outside().tell_pressure();
         core::mem::forget(back);
         #[cfg(feature = "debug-poison")]
@@ -92,7 +94,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         if count == 0 {
             return Err(AllocError::ZeroLength);
         }
-        // What CPUs have in hand may be all that is missing.
+        // What CPUs have in hand may be all that is missing, and stays out of it until the end.
+        let _failing = Failing::new(self);
         Recall::of_all(self).for_order(None);
         Search { fh: self, count, moving: false }.find(align, limits, |_| false)
     }

@@ -12,7 +12,7 @@ use crate::memory::isolate::{Isolated, blocks_of};
 use crate::primitive::{AtomicBool, Count, Ordering, Relaxed};
 use crate::zone::Zone;
 use crate::zone::moving::Movers;
-use crate::{AllocError, AllocFlags, CpuId, FrameRange, Freehold, Order, Pfn, Platform};
+use crate::{AllocError, AllocFlags, FrameRange, Freehold, On, Order, Pfn, Platform};
 
 /// Why memory was not added or removed. Nothing has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -110,37 +110,39 @@ impl<P: Platform> Drop for Hotplug<'_, '_, P> {
     }
 }
 
-impl<'m, P: Platform> Freehold<'m, P> {
-    /// A CPU comes online; nothing where it is already.
+impl<P: Platform> On<'_, '_, P> {
+    /// The CPU comes online; nothing where it is already.
     ///
     /// # Errors
     ///
     /// [`AllocError::CpuOffline`] where there is no such CPU.
-    pub fn cpu_online(&self, cpu: CpuId) -> Result<(), AllocError> {
-        let Some(state) = self.cpus.get(cpu.index()) else {
+    pub fn online(&self) -> Result<(), AllocError> {
+        let (fh, cpu) = (self.fh, self.id);
+        let Some(state) = fh.cpus.get(cpu.index()) else {
             return Err(AllocError::CpuOffline { cpu });
         };
-        let hotplug = Hotplug::lock(self);
-        let inside = Inside::enter(self, state, cpu, false);
+        let hotplug = Hotplug::lock(fh);
+        let inside = Inside::enter(fh, state, cpu, false);
         state.online.set(true);
         drop(inside);
         hotplug.compute_limits();
         Ok(())
     }
 
-    /// A CPU goes offline: its leases end, and what it keeps is anybody's. Frees into its words may
+    /// The CPU goes offline: its leases end, and what it keeps is anybody's. Frees into its words may
     /// go on meanwhile.
     ///
     /// # Errors
     ///
     /// [`AllocError::CpuOffline`] where there is no such CPU or it is offline,
     /// [`AllocError::CpuOwned`].
-    pub fn cpu_offline(&self, cpu: CpuId) -> Result<(), AllocError> {
-        let Some(state) = self.cpus.get(cpu.index()) else {
+    pub fn offline(&self) -> Result<(), AllocError> {
+        let (fh, cpu) = (self.fh, self.id);
+        let Some(state) = fh.cpus.get(cpu.index()) else {
             return Err(AllocError::CpuOffline { cpu });
         };
-        let hotplug = Hotplug::lock(self);
-        let inside = Inside::enter(self, state, cpu, false);
+        let hotplug = Hotplug::lock(fh);
+        let inside = Inside::enter(fh, state, cpu, false);
         if !state.online.get() {
             return Err(AllocError::CpuOffline { cpu });
         }
@@ -153,16 +155,18 @@ impl<'m, P: Platform> Freehold<'m, P> {
         drop(inside);
         hotplug.compute_limits();
         drop(hotplug);
-        self.outside().tell_pressure();
+        fh.outside().tell_pressure();
         Ok(())
     }
 
-    /// Whether a CPU is online.
+    /// Whether the CPU is online.
     #[must_use]
-    pub fn is_online(&self, cpu: CpuId) -> bool {
-        self.cpus.get(cpu.index()).is_some_and(|state| state.online.get())
+    pub fn is_online(&self) -> bool {
+        self.fh.cpus.get(self.id.index()).is_some_and(|state| state.online.get())
     }
+}
 
+impl<'m, P: Platform> Freehold<'m, P> {
     /// Adds memory to the zone whose span covers it; all of it is free at once. Watermarks that
     /// follow the kernel's formulae are computed again.
     ///
@@ -436,7 +440,7 @@ mod tests {
         let zone = ZoneConfig { span: all, spare_sections: 256, ..ZoneConfig::new(&memory) };
         let zones = [zone];
         let config = Config { extra_ranges: 4, ..Config::new(cpus, &zones) };
-        let size = Machine::metadata_size(&config).unwrap();
+        let size = config.metadata_size().unwrap();
         let region = Box::leak(vec![MaybeUninit::uninit(); size].into_boxed_slice());
         let fh = Machine::new(&config, region, &SingleCpu).unwrap();
         if first < all.len() {

@@ -232,7 +232,7 @@ mod tests {
     extern crate std;
 
     use super::*;
-    use crate::tests::testing::{Host, Machine};
+    use crate::tests::testing::Host;
     use crate::{Config, Order, Request, SingleCpu, ZoneConfig};
     use std::io::Write;
     use std::vec::Vec;
@@ -250,7 +250,7 @@ mod tests {
             let config = Config::new(2, &zones);
             // The metadata of 64 TiB is more than 32 bits can address; and a machine may have no
             // addresses for it.
-            let size = Machine::metadata_size(&config);
+            let size = config.metadata_size();
             assert!(size.is_ok() || size_of::<usize>() == 4);
             let mut region: Vec<u8> = Vec::new();
             let Some(size) = size.ok().filter(|&size| region.try_reserve_exact(size).is_ok())

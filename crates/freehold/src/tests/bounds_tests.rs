@@ -26,7 +26,7 @@ fn machine(gib: u64) -> Option<Machine> {
     let memory = [FrameRange::new(Pfn::new(0), gib * GIB).unwrap()];
     let zones = [ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) }];
     let config = Config { extra_ranges: 4, ..Config::new(2, &zones) };
-    let size = Machine::metadata_size(&config).ok();
+    let size = config.metadata_size().ok();
     let mut region: Vec<u8> = Vec::new();
     let Some(size) = size.filter(|&size| region.try_reserve_exact(size).is_ok()) else {
         let _ = writeln!(std::io::stderr(), "SKIPPED: no room for the metadata of {gib} GiB");

@@ -13,6 +13,7 @@ use std::boxed::Box;
 use std::rc::Rc;
 use std::vec::Vec;
 
+use crate::free::word::Freeing;
 use crate::tests::steps::{Other, interrupted_by};
 use crate::tests::testing::{Machine, leaked, machine, stops_of};
 use crate::{CpuId, FrameRange, Migratetype, Order, Pfn, Request};
@@ -44,7 +45,7 @@ impl How {
                     .free_bulk(&list)
                     .map_or_else(|error| error.freed as u64, |()| list.len() as u64);
             }
-            (Self::Outside, _) => fh.freeing(None).range(frames),
+            (Self::Outside, _) => Freeing::of(fh, None).range(frames),
             _ => door.free_range(frames),
         };
         if done.is_ok() { frames.len() } else { 0 }

@@ -25,6 +25,7 @@ use crate::block::map::LOOKS;
 use crate::block::words::CLASS_NONE;
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::{Leases, Purpose};
+use crate::free::word::Freeing;
 use crate::memory::isolate::Isolated;
 use crate::primitive::under_loom::{Strict, set_alone};
 use crate::primitive::{AtomicU32, Ordering, Relaxed, acquire_fence};
@@ -379,7 +380,7 @@ fn a_word_is_passed_on() {
 fn a_whole_block_is_passed_on() {
     passed_on(
         |fh| take(fh, 0, 9),
-        |fh, block| fh.freeing(None).chunk(block, Order::PAGEBLOCK).unwrap(),
+        |fh, block| Freeing::of(fh, None).chunk(block, Order::PAGEBLOCK).unwrap(),
         |fh, _| fh.zones[0].take_whole(fh.outside(), AllocFlags::empty(), true).is_some(),
     );
 }
@@ -525,7 +526,9 @@ fn all_is_walked_over_while_an_owner_frees() {
         let freed = together::<u64>(roles![
             move || {
                 let freed = match owner.enter_to_free().unwrap() {
-                    Some(inside) => fh.freeing(Some(&inside)).word(key, 1, 1).map(|()| 1).unwrap(),
+                    Some(inside) => {
+                        Freeing::of(fh, Some(&inside)).word(key, 1, 1).map(|()| 1).unwrap()
+                    }
                     None => 0,
                 };
                 // To be dropped, it would wait for the other one.

@@ -83,8 +83,8 @@ fn bulk(fh: Small, t: u16) -> Runs {
 
 /// A CPU goes, unless it has an owner, and comes back.
 fn replug(fh: Small, c: u16) -> Runs {
-    let _ = fh.cpu_offline(cpu(c));
-    fh.cpu_online(cpu(c)).unwrap();
+    let _ = fh.on(cpu(c)).offline();
+    fh.on(cpu(c)).online().unwrap();
     Runs::new()
 }
 

@@ -11,6 +11,7 @@ use super::loom_tests::{
     FRAMES, Small, cpu, machine, model, model_within, request, roles, settled, small, take,
     together,
 };
+use crate::free::word::Freeing;
 use crate::{AllocFlags, FrameRange, Migratetype, Order, Pfn};
 
 /// Two frees of one frame at the same moment: one is refused, or told late; it is free once.
@@ -107,7 +108,7 @@ fn freed_and_taken(fh: Small, frame: Pfn) -> (bool, bool) {
 
 /// A frame is freed by a thread that is in no CPU's state.
 fn freed_outside(fh: Small, frame: Pfn) -> bool {
-    fh.freeing(None).word(frame.get() / 64, 1 << (frame.get() % 64), 1).is_ok()
+    Freeing::of(fh, None).word(frame.get() / 64, 1 << (frame.get() % 64), 1).is_ok()
 }
 
 /// Memory comes, and a frame of it is freed before it was ever handed out: in a block of its own,
@@ -219,7 +220,7 @@ fn a_free_word_is_freed_while_its_block_becomes_whole() {
                 false
             },
             move || {
-                let freed = fh.freeing(None).word(base / 64 + 3, !0, 1).is_ok();
+                let freed = Freeing::of(fh, None).word(base / 64 + 3, !0, 1).is_ok();
                 freed && block.claim_words_at::<1>(fh.outside(), 3)
             }
         ]);
@@ -242,7 +243,7 @@ fn what_two_free_is_in_the_hand_or_in_the_whole_block() {
         fh.on(cpu(0)).free(block, Order::ZERO).unwrap();
         let freed = together::<bool>(roles![
             move || fh.on(cpu(0)).free_range(frames(1, 63)).is_ok(),
-            move || fh.freeing(None).word(block.get() / 64, !1, 1).is_ok()
+            move || Freeing::of(fh, None).word(block.get() / 64, !1, 1).is_ok()
         ]);
         assert!(freed.contains(&true));
         let whole = fh.on(cpu(1)).alloc(request(9).flags(AllocFlags::NO_LOCK)).is_ok();
@@ -266,8 +267,7 @@ fn a_free_frame_is_freed_while_its_word_is_taken_in_vain() {
         let got = together::<Option<usize>>(roles![
             move || block.claim(fh.outside(), 7),
             move || block.claim_at(fh.outside(), 192, 1).then_some(192),
-            move || fh
-                .freeing(None)
+            move || Freeing::of(fh, None)
                 .word(other.get() / 64, 1 << (other.get() % 64), 1)
                 .ok()
                 .map(|()| 130)

@@ -11,6 +11,7 @@ use std::vec::Vec;
 use crate::block::tag::{HIGH_ATOMIC, IN_HAND};
 use crate::cpu::inside::Inside;
 use crate::cpu::recall::Recall;
+use crate::free::word::Freeing;
 use crate::primitive::SharedCount;
 use crate::tests::steps::{Other, interrupted, interrupted_by};
 use crate::tests::testing::{Machine, leaked, machine, machine_on, rounds, stops_of};
@@ -162,7 +163,7 @@ fn one_free(order: u8) -> (&'static Machine, Pfn) {
     let first = all[0].get() + if order < 9 { 1 << order } else { 0 };
     let (pfn, order) = (Pfn::new(first), Order::new(order).unwrap());
     let chunk = FrameRange::new(pfn, order.frames()).unwrap();
-    fh.freeing(None).range(chunk).unwrap();
+    Freeing::of(fh, None).range(chunk).unwrap();
     fh.drain_all();
     (fh, pfn)
 }
@@ -295,7 +296,7 @@ fn whole_words_of_a_lease_that_ends_are_had_when_it_has_ended() {
         let w = (frames[0].get() / 64) as usize % 8;
         let take_and_free = move || {
             if block.claim_words_at::<1>(fh.outside(), w) {
-                fh.freeing(None).word(block.base() / 64 + w as u64, !0, 1).unwrap();
+                Freeing::of(fh, None).word(block.base() / 64 + w as u64, !0, 1).unwrap();
             }
         };
         let (_, reached) = interrupted(n, take_and_free, || fh.here().flush().unwrap());

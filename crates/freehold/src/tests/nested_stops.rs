@@ -138,7 +138,7 @@ impl World {
     fn call(&self, random: &mut Rng, flags: AllocFlags) {
         let (fh, cpu) = (&self.fh, CpuId::new(random.u16(..CPUS)));
         let door = fh.on(cpu);
-        if !fh.is_online(cpu) {
+        if !fh.on(cpu).is_online() {
             return;
         }
         let is_open = !fh.cpus[cpu.index()].door.is_occupied();
@@ -226,8 +226,8 @@ impl World {
             }
             5 => {
                 let cpu = CpuId::new(random.u16(..CPUS));
-                fh.cpu_offline(cpu).unwrap();
-                fh.cpu_online(cpu).unwrap();
+                fh.on(cpu).offline().unwrap();
+                fh.on(cpu).online().unwrap();
             }
             _ => self.call(random, AllocFlags::empty()),
         }

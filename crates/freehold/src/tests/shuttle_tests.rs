@@ -156,9 +156,9 @@ impl<'m> World<'m> {
                 0 => self.fh.drain_all(),
                 1 => {
                     let last = CpuId::new(CPUS - 1);
-                    if self.fh.cpu_offline(last).is_ok() {
-                        assert_eq!(self.fh.cpu_holdings(last).unwrap().0, 0);
-                        self.fh.cpu_online(last).unwrap();
+                    if self.fh.on(last).offline().is_ok() {
+                        assert_eq!(self.fh.on(last).holdings().unwrap().0, 0);
+                        self.fh.on(last).online().unwrap();
                     }
                 }
                 2 => match self.fh.remove_memory(range) {
@@ -217,7 +217,7 @@ struct Plan {
 
 /// One schedule: all CPUs at work.
 fn run(plan: Plan) {
-    let size = with_config(|config| Freehold::<Host>::metadata_size(config).unwrap());
+    let size = with_config(|config| config.metadata_size().unwrap());
     let mut metadata = std::vec![MaybeUninit::uninit(); size];
     let world = &World::new(&mut metadata);
     for _ in 0..plan.taken {

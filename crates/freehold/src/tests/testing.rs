@@ -42,7 +42,7 @@ pub(crate) fn machine_with(
 
 /// A machine of any configuration.
 pub(crate) fn machine_of(platform: Host, config: &Config<'_>) -> Machine {
-    let size = Machine::metadata_size(config).unwrap();
+    let size = config.metadata_size().unwrap();
     let region = Box::leak(vec![MaybeUninit::uninit(); size].into_boxed_slice());
     Freehold::new(config, region, platform).unwrap()
 }

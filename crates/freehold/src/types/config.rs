@@ -134,7 +134,7 @@ impl fmt::Display for ConfigError {
             Self::TooSmall { given, needed } => {
                 write!(
                     f,
-                    "{needed} bytes of metadata are needed, {given} were given; ask Freehold::metadata_size"
+                    "{needed} bytes of metadata are needed, {given} were given; ask Config::metadata_size"
                 )
             }
             Self::Watermarks => f.write_str("watermarks must rise: min <= low <= high"),

@@ -99,6 +99,7 @@ mod tests {
     extern crate std;
 
     use super::OUTSIDE;
+    use crate::free::word::Freeing;
     use crate::primitive::Relaxed;
     use crate::tests::testing::machine;
     use crate::{CpuId, Migratetype, Order, Request};
@@ -119,7 +120,7 @@ mod tests {
         assert_eq!(lines(), [0; OUTSIDE]);
         assert_eq!(fh.totals().unattributed_frees, 0);
         for pfn in &blocks {
-            fh.freeing(None).word(pfn.get() / 64, 1 << 1, 1).unwrap();
+            Freeing::of(&fh, None).word(pfn.get() / 64, 1 << 1, 1).unwrap();
         }
         assert_eq!(lines(), [1; OUTSIDE]);
         assert_eq!(fh.totals().unattributed_frees, OUTSIDE as u64);

@@ -144,6 +144,7 @@ mod tests {
     use super::{LOOKS, Movers};
     use crate::block::bits;
     use crate::block::words::{CLASS_NONE, CLASS_WHOLE};
+    use crate::free::word::Freeing;
     use crate::tests::steps::interrupted;
     use crate::tests::testing::{Machine, machine_on};
     use crate::{AllocError, AllocFlags, CpuId, Migratetype, Order, Pfn, Platform, Request};
@@ -264,7 +265,7 @@ mod tests {
         if !frames.is_empty() {
             let len = (frames.end - frames.start) as u32;
             let bits = bits::mask((frames.start % 64) as u32, len);
-            fh.freeing(None).word(frames.start / 64, bits, 1).unwrap();
+            Freeing::of(fh, None).word(frames.start / 64, bits, 1).unwrap();
         }
     }
 

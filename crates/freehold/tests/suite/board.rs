@@ -179,7 +179,7 @@ fn a_free_block_in_use_is_asked_for_before_a_run_of_blocks_fails() {
     let fh = one_zone(2, &[range(1024, 1024)], &freehold::SingleCpu);
     let word = fh.on(cpu(0)).alloc(movable(6)).unwrap();
     fh.on(cpu(0)).free(word, order(6)).unwrap();
-    assert_eq!(fh.cpu_holdings(cpu(0)).unwrap().0, 0, "its words are in nobody's hand");
+    assert_eq!(fh.on(cpu(0)).holdings().unwrap().0, 0, "its words are in nobody's hand");
     let run = fh.on(cpu(1)).alloc(movable(10)).unwrap();
     fh.on(cpu(1)).free(run, order(10)).unwrap();
     assert_all_free(&fh);
@@ -196,7 +196,7 @@ fn what_is_in_hand_counts_before_a_request_fails_for_the_mark() {
     let frames: Vec<Pfn> = (0..64).map(|_| fh.on(cpu(1)).alloc(movable(0)).unwrap()).collect();
     let (kept, freed): (Vec<Pfn>, Vec<Pfn>) = frames.iter().partition(|pfn| pfn.get() % 2 == 0);
     freed.iter().for_each(|&pfn| fh.on(cpu(1)).free(pfn, Order::ZERO).unwrap());
-    assert_eq!(fh.cpu_holdings(cpu(1)).unwrap().0, 32, "no two of them are neighbours");
+    assert_eq!(fh.on(cpu(1)).holdings().unwrap().0, 32, "no two of them are neighbours");
     let chunks: Vec<Pfn> = std::iter::from_fn(|| fh.on(cpu(0)).alloc(movable(3)).ok()).collect();
     let free = fh.zone_stats(0).unwrap().free;
     assert!((100..108).contains(&free), "refused with {free} frames free, mark 100");
@@ -244,22 +244,4 @@ fn the_last_whole_block_is_no_reserve_where_a_partly_free_one_will_do() {
     blocks.into_iter().for_each(|pfn| fh.on(cpu(0)).free(pfn, order(9)).unwrap());
     frames.into_iter().chain([frame]).for_each(|pfn| fh.on(cpu(0)).free(pfn, order(0)).unwrap());
     assert_all_free(&fh);
-}
-
-/// A thread that was asked for what it has in hand leaves what it frees next where the asker finds
-/// it.
-#[test]
-fn the_next_frees_after_a_recall_stay_in_their_words() {
-    for asked in [false, true] {
-        let fh = machine(1, 8);
-        let block = fh.on(cpu(0)).alloc(movable(9)).unwrap().get();
-        if asked {
-            fh.drain_all();
-        }
-        (0..8).for_each(|n| fh.on(cpu(0)).free(Pfn::new(block + n), order(0)).unwrap());
-        let in_hand = fh.cpu_holdings(cpu(0)).unwrap().0;
-        assert_eq!(in_hand == 0, asked, "{in_hand} in hand");
-        fh.on(cpu(0)).free_range(range(block + 8, 504)).unwrap();
-        assert_all_free(&fh);
-    }
 }

@@ -234,22 +234,6 @@ fn bulk_calls_take_and_give_every_frame_once() {
 }
 
 #[test]
-fn frames_whose_last_reference_is_kept_stay() {
-    let fh = machine(1, 64);
-    let on = fh.on(cpu(0));
-    let start = on.alloc(movable(9)).unwrap();
-    let whole = FrameRange::new(start, 512).unwrap();
-    let kept = on.free_range_with(whole, |pfn| pfn.get() % 100 != 7).unwrap();
-    let held: Vec<u64> = (start.get()..start.get() + 512).filter(|p| p % 100 == 7).collect();
-    assert_eq!(kept, held.len() as u64);
-    assert_eq!(fh.zone_stats(0).unwrap().free, 64 * MIB - kept);
-    for pfn in held {
-        on.free(Pfn::new(pfn), Order::ZERO).unwrap();
-    }
-    assert_all_free(&fh);
-}
-
-#[test]
 fn alignment_may_exceed_the_order() {
     let fh = machine(1, 64);
     let on = fh.on(cpu(0));
@@ -267,29 +251,28 @@ fn requests_for_states_and_configurations_that_cannot_be_are_refused() {
         let request = Request::new(Order::ZERO, migratetype);
         assert_eq!(fh.on(cpu(0)).alloc(request), Err(AllocError::BadMigratetype { migratetype }));
     }
-    type F = Alloc<'static>;
     let memory = [range(512, 1024)];
     let zone = ZoneConfig::new(&memory);
-    assert_eq!(F::metadata_size(&Config::new(0, &[zone])), Err(ConfigError::Cpus { cpus: 0 }));
-    assert_eq!(F::metadata_size(&Config::new(1, &[])), Err(ConfigError::Zones { zones: 0 }));
+    assert_eq!(Config::new(0, &[zone]).metadata_size(), Err(ConfigError::Cpus { cpus: 0 }));
+    assert_eq!(Config::new(1, &[]).metadata_size(), Err(ConfigError::Zones { zones: 0 }));
     let both = [zone, zone];
     assert_eq!(
-        F::metadata_size(&Config::new(1, &both)),
+        Config::new(1, &both).metadata_size(),
         Err(ConfigError::Overlap { pfn: Pfn::new(512) })
     );
     let odd = ZoneConfig { span: range(5, 512), ..zone };
     assert_eq!(
-        F::metadata_size(&Config::new(1, &[odd])),
+        Config::new(1, &[odd]).metadata_size(),
         Err(ConfigError::Span { range: range(5, 512) })
     );
     let outside = ZoneConfig { span: range(512, 512), ..zone };
     assert!(matches!(
-        F::metadata_size(&Config::new(1, &[outside])),
+        Config::new(1, &[outside]).metadata_size(),
         Err(ConfigError::OutsideZone { .. })
     ));
     // A range is named as it was written.
     let reversed = FrameRange { start: Pfn::new(0x800), end: Pfn::new(0x100) };
-    let error = F::metadata_size(&Config::new(1, &[ZoneConfig::new(&[reversed])])).unwrap_err();
+    let error = Config::new(1, &[ZoneConfig::new(&[reversed])]).metadata_size().unwrap_err();
     assert_eq!(error.to_string(), "pfn 0x800..0x100 ends before it starts");
     let empty = ConfigError::OutsideZone { range: range(8, 0) };
     assert_eq!(empty.to_string(), "pfn 0x8..0x8 is empty");
@@ -302,7 +285,7 @@ fn requests_for_states_and_configurations_that_cannot_be_are_refused() {
     assert!(matches!(result.err(), Some(ConfigError::TooSmall { .. })));
     // A word's number has 32 bits, spare sections included.
     let zone = ZoneConfig { spare_sections: 1 << 23, ..ZoneConfig::new(&memory) };
-    let error = Alloc::metadata_size(&Config::new(1, &[zone])).unwrap_err();
+    let error = Config::new(1, &[zone]).metadata_size().unwrap_err();
     assert_eq!(error, ConfigError::TooLarge { sections: (1 << 23) + 1 });
 }
 
@@ -310,7 +293,7 @@ fn requests_for_states_and_configurations_that_cannot_be_are_refused() {
 fn metadata_is_below_two_hundredths_of_a_percent() {
     let memory = [range(0, 64 << 18)];
     let zone = ZoneConfig::new(&memory);
-    let size = Alloc::metadata_size(&Config::new(64, &[zone])).unwrap();
+    let size = Config::new(64, &[zone]).metadata_size().unwrap();
     let bytes = 64u64 << 30;
     assert!((size as f64) < bytes as f64 * 0.0002, "{size}");
 }
@@ -352,7 +335,7 @@ fn the_first_half_of_a_call_is_what_the_call_would_have_done() {
             held.sort_unstable();
             held.dedup();
             assert_eq!(held.len() as u64, 64 >> n, "each once");
-            let counted = fh.cpu_stats(cpu(0)).unwrap();
+            let counted = fh.on(cpu(0)).stats().unwrap();
             assert_eq!(counted.allocs[kind as usize][usize::from(n)], (64 >> n) + 1);
             fh.validate().unwrap();
             for pfn in held {

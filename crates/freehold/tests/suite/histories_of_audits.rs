@@ -80,9 +80,9 @@ static BLOCK: AtomicU64 = AtomicU64::new(0);
 #[test]
 fn an_allocation_whose_cpu_goes_offline_while_it_recalls_leaves_nothing_there() {
     let (fh, hook) = hooked(3, 64, |fh| {
-        fh.cpu_offline(cpu(0)).unwrap();
+        fh.on(cpu(0)).offline().unwrap();
         fh.on(cpu(2)).free(Pfn::new(BLOCK.load(Ordering::Relaxed)), Order::PAGEBLOCK).unwrap();
-        fh.cpu_offline(cpu(2)).unwrap();
+        fh.on(cpu(2)).offline().unwrap();
     });
     let owner = fh.own(cpu(1)).unwrap();
     let its = owner.alloc(unmovable(3)).unwrap();
@@ -98,13 +98,13 @@ fn an_allocation_whose_cpu_goes_offline_while_it_recalls_leaves_nothing_there() 
     // Something in an owner's hand, so that a recall needs a barrier.
     fh.on(cpu(2)).free_range(range(its.get(), 4)).unwrap();
     let again = owner.alloc(movable(0)).unwrap();
-    assert!(fh.cpu_holdings(cpu(1)).unwrap().0 > 0, "the owner has something in hand");
+    assert!(fh.on(cpu(1)).holdings().unwrap().0 > 0, "the owner has something in hand");
     BLOCK.store(blocks.pop().unwrap().get(), Ordering::Relaxed);
     hook.arm();
     let result = fh.on(cpu(0)).alloc(movable(1));
     assert!(!hook.armed.load(Ordering::Relaxed), "there was no recall");
     assert_eq!(result, Err(AllocError::CpuOffline { cpu: cpu(0) }));
-    assert_eq!(fh.cpu_holdings(cpu(0)).unwrap().0, 0);
+    assert_eq!(fh.on(cpu(0)).holdings().unwrap().0, 0);
     fh.validate().unwrap();
     // What its owner frees goes where it belongs without waiting for anybody.
     (4..8).for_each(|n| owner.free(frame(n), Order::ZERO).unwrap());
@@ -294,11 +294,11 @@ fn a_host_that_panics_during_hotplug_leaves_the_next_one_a_way_in() {
     let (fh, hook) = hooked(3, 64, |_| panic!("the host's"));
     let owner = fh.own(cpu(2)).unwrap();
     hook.arm();
-    let result = catch_unwind(AssertUnwindSafe(|| fh.cpu_offline(cpu(2))));
+    let result = catch_unwind(AssertUnwindSafe(|| fh.on(cpu(2)).offline()));
     assert!(result.is_err());
     // Of CPU 2 nothing is promised any more; CPU 1 can go and come.
-    fh.cpu_offline(cpu(1)).unwrap();
-    fh.cpu_online(cpu(1)).unwrap();
+    fh.on(cpu(1)).offline().unwrap();
+    fh.on(cpu(1)).online().unwrap();
     std::mem::forget(owner);
 }
 

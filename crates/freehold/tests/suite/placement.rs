@@ -200,7 +200,7 @@ fn a_run_freed_last_is_used_again_only_where_it_fits_exactly() {
         let free =
             |start: u64| fh.on(cpu(0)).free(Pfn::new(start), Order::new(order).unwrap()).unwrap();
         let alloc = || fh.on(cpu(0)).alloc(movable(order)).unwrap().get();
-        let refills = || fh.cpu_stats(cpu(0)).unwrap().refills;
+        let refills = || fh.on(cpu(0)).stats().unwrap().refills;
         // In words of their own, so that none is leased for a second free in a row.
         let alone = [512 * 5, 512 * 7 + 64, 512 * 9 + 128];
         alone.iter().for_each(|&start| free(start));

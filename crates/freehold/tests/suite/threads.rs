@@ -132,9 +132,9 @@ fn plug(fh: &Alloc<'_>, cpus: u16, frames: u64, done: &AtomicBool) {
     let mut random = Rng::with_seed(4242);
     while !done.load(Ordering::Relaxed) {
         let c = cpu(1 + random.u64(..u64::from(cpus) - 1) as u16);
-        fh.cpu_offline(c).unwrap();
+        fh.on(c).offline().unwrap();
         std::thread::yield_now();
-        fh.cpu_online(c).unwrap();
+        fh.on(c).online().unwrap();
         let piece = range(BASE + 512 * random.u64(..frames / 512 - 3), 1024);
         if fh.remove_memory(piece).is_ok() {
             fh.add_memory(piece).unwrap();

@@ -182,7 +182,7 @@ fn an_address_space_of_holes_takes_no_time() {
 fn metadata_that_cannot_be_addressed_is_refused() {
     let memory = [range(0, 1 << 34)];
     let zones = [ZoneConfig::new(&memory)];
-    let size = Alloc::metadata_size(&Config::new(1, &zones));
+    let size = Config::new(1, &zones).metadata_size();
     match size {
         Ok(size) => assert!(size_of::<usize>() == 8 && size as u64 > 99 << 25),
         Err(error) => {
@@ -212,7 +212,7 @@ fn metadata_takes_what_the_page_for_kernels_says() {
     let size = |gib: u64, cpus: u16| {
         let memory = [range(0, gib << 18)];
         let zones = [ZoneConfig::new(&memory)];
-        Alloc::metadata_size(&Config::new(cpus, &zones)).unwrap()
+        Config::new(cpus, &zones).metadata_size().unwrap()
     };
     let per_block = (size(1025, 64) - size(1, 64)) as f64 / 1024.0 / 512.0;
     let per_cpu = (size(64, 128) - size(64, 64)) / 64;
@@ -224,7 +224,7 @@ fn metadata_takes_what_the_page_for_kernels_says() {
 fn memory_at_the_end_of_the_number_space_is_refused() {
     let memory = [FrameRange { start: Pfn::new(u64::MAX - 5), end: Pfn::new(u64::MAX) }];
     let zones = [ZoneConfig::new(&memory)];
-    let size = Alloc::metadata_size(&Config::new(1, &zones));
+    let size = Config::new(1, &zones).metadata_size();
     assert!(matches!(size, Err(ConfigError::Span { .. })), "{size:?}");
 }
 

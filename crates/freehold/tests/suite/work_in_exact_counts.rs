@@ -117,7 +117,7 @@ fn all_used(order: u8, min: u64) -> (Alloc<'static>, Vec<Pfn>) {
     let mut chunks: Vec<Pfn> = std::iter::from_fn(|| on.alloc(request).ok()).collect();
     assert_eq!(chunks.len(), (256 * 512) >> order);
     chunks.sort_unstable();
-    fh.cpu_offline(cpu(1)).unwrap();
+    fh.on(cpu(1)).offline().unwrap();
     (fh, chunks)
 }
 

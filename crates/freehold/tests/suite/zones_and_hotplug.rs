@@ -360,26 +360,26 @@ fn cpus_come_and_go_and_nothing_is_lost() {
     let memory = [range(512, 128 * MIB)];
     let fh = build(&Config { online: 2, ..Config::new(4, &[unmarked(&memory)]) }, &SingleCpu);
     assert_eq!(fh.on(cpu(3)).alloc(movable(0)), Err(AllocError::CpuOffline { cpu: cpu(3) }));
-    fh.cpu_online(cpu(3)).unwrap();
+    fh.on(cpu(3)).online().unwrap();
     let mine: Vec<Pfn> = (0..3000).map(|_| fh.on(cpu(3)).alloc(movable(0)).unwrap()).collect();
     let theirs: Vec<Pfn> = (0..1000).map(|_| fh.on(cpu(0)).alloc(movable(0)).unwrap()).collect();
     // Frees in both directions are under way when it goes.
     fh.on(cpu(0)).free_bulk(&mine[..1500]).unwrap();
     fh.on(cpu(3)).free_bulk(&theirs[..700]).unwrap();
     let owned = fh.own(cpu(3)).unwrap();
-    assert_eq!(fh.cpu_offline(cpu(3)), Err(AllocError::CpuOwned { cpu: cpu(3) }));
+    assert_eq!(fh.on(cpu(3)).offline(), Err(AllocError::CpuOwned { cpu: cpu(3) }));
     drop(owned);
-    fh.cpu_offline(cpu(3)).unwrap();
+    fh.on(cpu(3)).offline().unwrap();
     fh.validate().unwrap();
-    assert_eq!(fh.cpu_holdings(cpu(3)).unwrap().0, 0);
-    assert_eq!(fh.cpu_offline(cpu(3)), Err(AllocError::CpuOffline { cpu: cpu(3) }));
+    assert_eq!(fh.on(cpu(3)).holdings().unwrap().0, 0);
+    assert_eq!(fh.on(cpu(3)).offline(), Err(AllocError::CpuOffline { cpu: cpu(3) }));
     assert!(fh.own(cpu(3)).is_err());
     fh.on(cpu(0)).free_bulk(&mine[1500..2000]).unwrap();
-    fh.cpu_online(cpu(3)).unwrap();
+    fh.on(cpu(3)).online().unwrap();
     fh.on(cpu(3)).free_bulk(&mine[2000..]).unwrap();
     fh.on(cpu(1)).free_bulk(&theirs[700..]).unwrap();
     assert_all_free(&fh);
-    assert!(fh.cpu_online(cpu(9)).is_err());
+    assert!(fh.on(cpu(9)).online().is_err());
 }
 
 #[test]

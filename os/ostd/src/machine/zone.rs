@@ -28,8 +28,7 @@ pub(crate) fn init() {
     let ranges = [FrameRange { start, end: Pfn::new(start.get() + FRAMES) }];
     let zones = [ZoneConfig::new(&ranges)];
     let config = Config::new(1, &zones);
-    let size =
-        Freehold::<SingleCpu>::metadata_size(&config).unwrap_or_else(|error| panic!("{error}"));
+    let size = config.metadata_size().unwrap_or_else(|error| panic!("{error}"));
     // Room to begin at a whole frame.
     let room = vec![MaybeUninit::<u8>::uninit(); size + FRAME_SIZE as usize].leak();
     let skip = room.as_ptr().align_offset(FRAME_SIZE as usize);

@@ -36,9 +36,6 @@ impl Case {
 
     /// Frees a range in a way that suits it.
     pub(super) fn free(&mut self, part: FrameRange) -> Result<(), String> {
-        if part.len() > 1 && !self.may_be_offline() && self.random.percent(5) {
-            return self.free_with(part);
-        }
         let chunk = Order::fitting(part.len())
             .filter(|order| order.frames() == part.len() && part.start.is_aligned(*order));
         self.books.give(part);
@@ -64,29 +61,6 @@ impl Case {
                 self.keep("an offline CPU's free", part)
             }
             result => result.map_err(|error| format!("a right free of {part}: {error}")),
-        }
-    }
-
-    /// Those frames of a range that are not wanted any more; the others stay.
-    fn free_with(&mut self, part: FrameRange) -> Result<(), String> {
-        let wanted = self.random.below(256) as u8;
-        let stays = move |pfn: u64| wanted.rotate_left(pfn as u32 / 8) >> (pfn % 8) & 1 == 1;
-        let mut kept = 0;
-        for pfn in part.start.get()..part.end.get() {
-            if stays(pfn) {
-                self.held.push(range(pfn, 1));
-                kept += 1;
-            } else {
-                self.books.give(range(pfn, 1));
-            }
-        }
-        let result = self.call(free("free_range_with"), |cpu| {
-            cpu.free_range_with(part, &mut |pfn| !stays(pfn.get()))
-        })?;
-        match result {
-            Ok(n) if n == kept => Ok(()),
-            Ok(n) => Err(format!("free_range_with of {part} kept {n} frames of {kept}")),
-            Err(error) => Err(format!("a right free_range_with of {part}: {error}")),
         }
     }
 

@@ -227,7 +227,7 @@ impl Case {
         if !self.online[cpu.index()] {
             return self.bring_back(cpu);
         }
-        let gone = self.call(door("cpu_offline", 1, 1), |_| fh.cpu_offline(cpu))?;
+        let gone = self.call(door("cpu_offline", 1, 1), |_| fh.on(cpu).offline())?;
         self.online[cpu.index()] = gone.is_err();
         match gone {
             Err(AllocError::CpuOwned { .. }) if self.books.table_ref().is_none() => Ok(()),
@@ -237,7 +237,7 @@ impl Case {
 
     fn bring_back(&mut self, cpu: CpuId) -> Result<(), String> {
         let fh = self.fh;
-        let back = self.call(door("cpu_online", 1, 1), |_| fh.cpu_online(cpu))?;
+        let back = self.call(door("cpu_online", 1, 1), |_| fh.on(cpu).online())?;
         self.online[cpu.index()] = true;
         back.map_err(|error| format!("cpu_online: {error}"))
     }
@@ -264,7 +264,7 @@ impl Case {
                 own.map(|pfn| fh.zone_of(pfn)) == home,
                 own.and_then(|pfn| fh.pageblock(pfn)?.holder)
                     .is_none_or(|cpu| cpu.index() < fh.cpu_count()),
-                fh.cpu_stats(cpu).is_some() && fh.cpu_holdings(cpu).is_some(),
+                fh.on(cpu).stats().is_some() && fh.on(cpu).holdings().is_some(),
                 fh.reserve(zone).is_some(),
                 stats.managed == 0 || fh.largest_possible_order(zone).is_some() || own.is_none(),
             ];

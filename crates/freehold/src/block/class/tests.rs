@@ -9,6 +9,7 @@ use std::vec::Vec;
 use super::*;
 use crate::block::Block;
 use crate::block::tag::ISOLATED;
+use crate::free::word::Freeing;
 use crate::tests::steps::interrupted;
 use crate::tests::testing::{Machine, machine, machine_on, place};
 use crate::{CpuId, Migratetype, Order, Pfn, Request};
@@ -23,7 +24,7 @@ fn a_leased_word_does_not_count() {
     let frames: [Pfn; FRAMES] = core::array::from_fn(|_| cpu.alloc(movable).unwrap());
     let (block, w) = place(&fh, frames[FRAMES - 1]);
     assert!(block.head.is_leased(w));
-    fh.freeing(None).word(frames[FRAMES - 1].get() / 64, 1, 1).unwrap();
+    Freeing::of(&fh, None).word(frames[FRAMES - 1].get() / 64, 1, 1).unwrap();
     assert_eq!((block.class_by_words(), block.line.word(w)), (CLASS_NONE, 1));
     cpu.flush().unwrap();
     assert_eq!(block.class_by_words(), 1);
@@ -36,7 +37,7 @@ fn full() -> (Machine, Block<'static>) {
     let pfn = fh.on(CpuId::new(0)).alloc(Request::new(Order::PAGEBLOCK, Migratetype::Movable));
     let (block, _) = place(&fh, pfn.unwrap());
     // A part of it is freed, and taken again.
-    fh.freeing(None).word(block.base() / 64, 1, 1).unwrap();
+    Freeing::of(&fh, None).word(block.base() / 64, 1, 1).unwrap();
     assert_eq!(block.claim(fh.outside(), 0), Some(0));
     block.lower(fh.outside(), block.head.class());
     assert_eq!(block.head.class(), CLASS_NONE);
@@ -55,7 +56,7 @@ fn rows_of(fh: &Machine, block: Block<'static>) -> Vec<u8> {
 /// Frees these frames of a block, each by itself and outside every CPU's state.
 fn free(fh: &Machine, block: Block<'static>, frames: core::ops::Range<u64>) {
     let key = block.base() / 64;
-    frames.for_each(|n| fh.freeing(None).word(key + n / 64, 1 << (n % 64), 1).unwrap());
+    frames.for_each(|n| Freeing::of(fh, None).word(key + n / 64, 1 << (n % 64), 1).unwrap());
 }
 
 #[test]
@@ -107,7 +108,7 @@ fn freed_twice_meanwhile(left: u64, call: impl Fn(&Machine, Block<'static>)) {
         let fh: &'static _ = Box::leak(Box::new(fh));
         free(fh, block, 0..511);
         let wrong = move || {
-            let _ = fh.freeing(None).word(block.base() / 64 + 2, 1 << 5, 1);
+            let _ = Freeing::of(fh, None).word(block.base() / 64 + 2, 1 << 5, 1);
         };
         reached = interrupted(n, wrong, || call(fh, block)).1;
         told += fh.totals().late_double_frees;

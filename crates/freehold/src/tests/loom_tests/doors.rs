@@ -9,6 +9,7 @@ use super::{
 };
 use crate::cpu::inside::Inside;
 use crate::cpu::recall::Recall;
+use crate::free::word::Freeing;
 use crate::memory::hotplug::Hotplug;
 use crate::primitive::under_loom::set_alone;
 use crate::{AllocError, FreeError, Order, Pfn};
@@ -24,7 +25,9 @@ fn an_owner_and_a_recall() {
         together::<()>(roles![
             move || {
                 let inside = owner.enter_to_free().unwrap();
-                fh.freeing(inside.as_ref()).word(pfn.get() / 64, 1 << (pfn.get() % 64), 1).unwrap();
+                Freeing::of(fh, inside.as_ref())
+                    .word(pfn.get() / 64, 1 << (pfn.get() % 64), 1)
+                    .unwrap();
                 drop(inside);
                 // To be dropped, it would wait for the other one.
                 core::mem::forget(owner);
@@ -81,7 +84,7 @@ fn the_door_of_an_owned_cpu_excludes() {
 fn a_cpu_goes_offline_while_somebody_becomes_its_owner() {
     model(|| {
         let fh = small(false);
-        let got = together::<bool>(roles![move || fh.cpu_offline(cpu(1)).is_ok(), move || {
+        let got = together::<bool>(roles![move || fh.on(cpu(1)).offline().is_ok(), move || {
             fh.own(cpu(1)).map(std::mem::forget).is_ok()
         }]);
         assert!(got[0] != got[1], "an offline CPU has an owner, or there is neither");
@@ -93,7 +96,7 @@ fn a_cpu_goes_offline_while_a_block_is_freed_through_it() {
     model(|| {
         let fh = small(false);
         let block = take(fh, 0, 9);
-        together::<()>(roles![move || fh.cpu_offline(cpu(1)).unwrap(), move || {
+        together::<()>(roles![move || fh.on(cpu(1)).offline().unwrap(), move || {
             let refused = Err(FreeError::CpuOffline { cpu: cpu(1) });
             match fh.on(cpu(1)).free(block, Order::PAGEBLOCK) {
                 Ok(()) => {}
@@ -101,7 +104,7 @@ fn a_cpu_goes_offline_while_a_block_is_freed_through_it() {
                 result => panic!("{result:?}"),
             }
         }]);
-        assert_eq!(fh.cpu_holdings(cpu(1)).unwrap().0, 0, "an offline CPU has something in hand");
+        assert_eq!(fh.on(cpu(1)).holdings().unwrap().0, 0, "an offline CPU has something in hand");
         settled(fh, 0);
     });
 }
@@ -112,7 +115,7 @@ fn a_cpu_goes_offline_while_it_allocates() {
         let fh = small(false);
         let got = together::<Option<Pfn>>(roles![
             move || {
-                fh.cpu_offline(cpu(1)).unwrap();
+                fh.on(cpu(1)).offline().unwrap();
                 None
             },
             move || match fh.on(cpu(1)).alloc(request(0)) {
@@ -123,7 +126,7 @@ fn a_cpu_goes_offline_while_it_allocates() {
                 }
             }
         ]);
-        assert_eq!(fh.cpu_holdings(cpu(1)).unwrap().0, 0, "an offline CPU has something in hand");
+        assert_eq!(fh.on(cpu(1)).holdings().unwrap().0, 0, "an offline CPU has something in hand");
         settled(fh, u64::from(got[1].is_some()));
     });
 }

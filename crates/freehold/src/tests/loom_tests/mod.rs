@@ -117,7 +117,7 @@ pub(crate) fn machine(barrier: bool, frames: u64) -> Small {
     let memory = [FrameRange::new(Pfn::new(1024), frames).unwrap()];
     let zones = [ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) }];
     let config = Config { extra_ranges: 1, ..Config::new(2, &zones) };
-    let size = Freehold::<Host>::metadata_size(&config).unwrap();
+    let size = config.metadata_size().unwrap();
     let metadata: &'static mut [MaybeUninit<u8>] = std::vec![MaybeUninit::uninit(); size].leak();
     let host = Host { barrier };
     Box::leak(Box::new(Freehold::new(&config, metadata, host).unwrap()))

@@ -9,6 +9,7 @@ use super::{
 };
 use crate::alloc::pick::Want;
 use crate::cpu::recall::Recall;
+use crate::free::word::Freeing;
 use crate::zone::moving::Movers;
 use crate::{Migratetype, Order, Pfn};
 
@@ -130,10 +131,10 @@ fn a_block_that_becomes_whole_outside_every_door_hides_nothing() {
     model_within(1, || {
         let fh = machine(false, 512);
         let block = take(fh, 0, 9).get();
-        let free = |w: u64| fh.freeing(None).word(block / 64 + w, !0, 1).unwrap();
+        let free = |w: u64| Freeing::of(fh, None).word(block / 64 + w, !0, 1).unwrap();
         (1..8).for_each(free);
         let got = together::<bool>(roles![
-            move || fh.freeing(None).word(block / 64, !0, 1).is_ok(),
+            move || Freeing::of(fh, None).word(block / 64, !0, 1).is_ok(),
             move || {
                 let want = Want::new(6, Migratetype::Movable as usize);
                 Movers(fh).look_beside(|| want.take_reserved(fh.outside(), &fh.zones[0])).is_some()

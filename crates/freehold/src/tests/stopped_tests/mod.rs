@@ -166,7 +166,7 @@ impl World {
         let memory = [FrameRange::new(Pfn::new(FIRST), FRAMES).unwrap()];
         let zones = [ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) }];
         let config = Config { extra_ranges: 4, ..Config::new(4, &zones) };
-        let size = Machine::metadata_size(&config).unwrap();
+        let size = config.metadata_size().unwrap();
         let metadata: &mut [MaybeUninit<u8>] = Box::leak(Box::new_uninit_slice(size));
         let host: &Host = Box::leak(Box::new(Host {
             nobody_waits: AtomicBool::new(false),
@@ -328,8 +328,8 @@ impl World {
                 }
             }
             Call::Cpu => {
-                fh.cpu_offline(STOPPED).unwrap();
-                fh.cpu_online(STOPPED).unwrap();
+                fh.on(STOPPED).offline().unwrap();
+                fh.on(STOPPED).online().unwrap();
             }
             call => unreachable!("{call:?} is a request or a free"),
         }

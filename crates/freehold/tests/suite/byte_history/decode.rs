@@ -79,12 +79,6 @@ pub enum Call {
         place: Place,
         frames: u16,
     },
-    FreeRangeWith {
-        via: Via,
-        place: Place,
-        frames: u16,
-        keep: u8,
-    },
     /// Frames of live allocations, `step` apart in their list, and perhaps one that does not belong
     /// there.
     FreeBulk {
@@ -232,15 +226,9 @@ impl Bytes<'_> {
             8..11 => Call::FreeLive { via: self.via(), live: self.u8() },
             11 => Call::FreeSingly { via: self.via(), live: self.u8() },
             12 => Call::Free { via: self.via(), place: self.place(), order: self.order() },
-            13..15 => {
+            13..16 => {
                 Call::FreeRange { via: self.via(), place: self.place(), frames: self.frames() }
             }
-            15 => Call::FreeRangeWith {
-                via: self.via(),
-                place: self.place(),
-                frames: self.u16() % 700,
-                keep: self.u8(),
-            },
             16..18 => {
                 let (via, live, frames, step) = (self.via(), self.u8(), self.u8(), self.u8() % 8);
                 let wrong = (step == 0).then(|| self.place());

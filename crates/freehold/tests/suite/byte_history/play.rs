@@ -8,7 +8,7 @@ use freehold::{
     Order, Owned, Pfn, Request,
 };
 
-use crate::common::{Alloc, Any};
+use crate::common::Any;
 
 use super::decode::{Call, Demand, History, Place, Via};
 use super::machines::{Host, Machine, with_machine};
@@ -23,7 +23,7 @@ pub fn play(history: &History) {
         Host { current: AtomicU16::new(0), barrier: history.barrier, late: AtomicU64::new(0) };
     let loud = std::env::var_os("FREEHOLD_HISTORY").is_some();
     with_machine(history.machine, |config, machine| {
-        let size = Alloc::metadata_size(config).unwrap();
+        let size = config.metadata_size().unwrap();
         let mut metadata = vec![MaybeUninit::uninit(); size];
         let any: Any<'_> = &host;
         let fh = Freehold::new(config, &mut metadata, any).unwrap();
@@ -150,9 +150,6 @@ impl<'a, 'm> Player<'a, 'm> {
             Call::FreeRange { via, place, frames } => {
                 self.free_range(via, self.range(place, u64::from(frames)))
             }
-            Call::FreeRangeWith { via, place, frames, keep } => {
-                self.free_range_with(via, self.range(place, u64::from(frames)), keep);
-            }
             Call::FreeBulk { via, live, frames, step, wrong } => {
                 self.free_bulk(via, live, frames, step, wrong)
             }
@@ -174,7 +171,7 @@ impl<'a, 'm> Player<'a, 'm> {
             }
             Call::CpuOffline { cpu } => self.cpu_offline(cpu),
             Call::CpuOnline { cpu } => {
-                let result = self.fh.cpu_online(CpuId::new(cpu));
+                let result = self.fh.on(CpuId::new(cpu)).online();
                 assert_eq!(result.is_ok(), usize::from(cpu) < self.online.len(), "{result:?}");
                 if let Some(online) = self.online.get_mut(usize::from(cpu)) {
                     *online = true;
@@ -394,43 +391,6 @@ impl<'a, 'm> Player<'a, 'm> {
         self.freed(via, start, len, right, result);
     }
 
-    fn free_range_with(&mut self, via: Via, range: FrameRange, keep: u8) {
-        let keep = |pfn: u64| keep >> (pfn / 3 % 8) & 1 == 1;
-        let mut asked = range.start.get();
-        let result = self.through(via).free_range_with(range, &mut |pfn| {
-            assert_eq!(pfn.get(), asked, "asked out of order");
-            asked += 1;
-            !keep(pfn.get())
-        });
-        if range.is_empty() {
-            assert_eq!(result, Err(FreeError::ZeroLength));
-            return;
-        }
-        if let Err(FreeError::CpuOffline { .. }) = result {
-            assert!(!self.is_online(via.cpu()));
-            return;
-        }
-        let all: Vec<u64> = (range.start.get()..range.end.get()).collect();
-        let mut kept = 0;
-        for run in all.chunk_by(|&a, &b| !keep(a) && !keep(b)) {
-            if keep(run[0]) {
-                kept += run.len() as u64;
-                continue;
-            }
-            let (start, len) = (run[0], run.len() as u64);
-            if !self.model.may_free(start, len) {
-                let error = result.expect_err("a wrong run was freed");
-                assert!(
-                    self.model.explains(error, start, len),
-                    "{start:#x}+{len}: {error}, which is not so"
-                );
-                return;
-            }
-            self.model.give(start, len);
-        }
-        assert_eq!((result, asked), (Ok(kept), range.end.get()), "{range}");
-    }
-
     fn free_bulk(&mut self, via: Via, live: u8, frames: u8, step: u8, wrong: Option<Place>) {
         let mut pfns = Vec::new();
         for n in 0..u64::from(frames) {
@@ -594,11 +554,11 @@ impl<'a, 'm> Player<'a, 'm> {
 
     fn cpu_offline(&mut self, cpu: u16) {
         let id = CpuId::new(cpu);
-        match self.fh.cpu_offline(id) {
+        match self.fh.on(id).offline() {
             Ok(()) => {
                 assert!(self.is_online(cpu) && self.owned[id.index()].is_none());
                 self.online[id.index()] = false;
-                assert_eq!(self.fh.cpu_holdings(id).map(|(frames, _)| frames), Some(0));
+                assert_eq!(self.fh.on(id).holdings().map(|(frames, _)| frames), Some(0));
             }
             Err(AllocError::CpuOffline { .. }) => assert!(!self.is_online(cpu)),
             Err(AllocError::CpuOwned { .. }) => assert!(self.owned[id.index()].is_some()),
@@ -609,8 +569,8 @@ impl<'a, 'm> Player<'a, 'm> {
     /// What can be asked changes nothing and is true.
     fn look(&self, cpu: u16, zone: u8, place: Place) {
         let (fh, id, zone) = (self.fh, CpuId::new(cpu), usize::from(zone));
-        assert_eq!(fh.is_online(id), self.is_online(cpu));
-        assert_eq!(fh.cpu_stats(id).is_some(), usize::from(cpu) < self.online.len());
+        assert_eq!(fh.on(id).is_online(), self.is_online(cpu));
+        assert_eq!(fh.on(id).stats().is_some(), usize::from(cpu) < self.online.len());
         assert_eq!(fh.cpu_count(), self.online.len());
         assert_eq!(fh.zone_stats(zone).is_some(), zone < fh.zone_count());
         assert_eq!(
@@ -642,7 +602,7 @@ impl<'a, 'm> Player<'a, 'm> {
         self.check(true);
         self.owned.clear();
         let id = CpuId::new(0);
-        self.fh.cpu_online(id).unwrap();
+        self.fh.on(id).online().unwrap();
         for (start, len) in std::mem::take(&mut self.model.live) {
             self.fh.on(id).free_range(FrameRange::new(Pfn::new(start), len).unwrap()).unwrap();
             self.model.used -= len;

@@ -40,7 +40,7 @@ pub type Alloc<'h> = Freehold<'static, Any<'h>>;
 
 /// An allocator on the heap; the metadata is leaked, which is fine in a test.
 pub fn build<'h>(config: &Config<'_>, host: &'h dyn Platform) -> Alloc<'h> {
-    let size = Alloc::metadata_size(config).unwrap();
+    let size = config.metadata_size().unwrap();
     let metadata = Box::leak(vec![MaybeUninit::uninit(); size].into_boxed_slice());
     Freehold::new(config, metadata, host).unwrap()
 }
