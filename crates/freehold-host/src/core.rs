@@ -160,11 +160,11 @@ impl<'a> Deref for Cpu<'a> {
 }
 
 impl Cpu<'_> {
-    /// Any number of neighbouring frames, wherever they start.
-    pub(crate) fn alloc_run(&self, count: u64) -> Result<FrameRange, AllocError> {
+    /// Any number of neighbouring frames, wherever they start; and how many are free behind them.
+    pub(crate) fn alloc_run(&self, count: u64) -> Result<(FrameRange, u64), AllocError> {
         match self {
-            Cpu::Owned(cpu) => cpu.alloc_run(count),
-            Cpu::Shared(cpu) => cpu.alloc_run(count),
+            Cpu::Owned(cpu) => cpu.alloc_run_and_rest(count),
+            Cpu::Shared(cpu) => cpu.alloc_run_and_rest(count),
         }
     }
 

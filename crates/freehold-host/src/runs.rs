@@ -41,8 +41,53 @@ struct Place {
     list: Cell<u16>,
 }
 
+/// What is left of the gaps that searches have found, by the power of two of what was looked for.
+///
+/// A search for `least` frames has seen no smaller gap, and what is left of the one that it found is
+/// smaller than that was. So it is the one for each length from `least` up to its own. What is freed
+/// meanwhile may fit better; that waits in its own list.
+#[derive(Default)]
+pub(crate) struct Gaps([Gap; LONGEST.ilog2() as usize + 1]);
+
+#[derive(Default)]
+struct Gap {
+    first: Cell<u32>,
+    frames: Cell<u16>,
+    least: Cell<u16>,
+}
+
+impl Gaps {
+    #[inline]
+    fn of(&self, count: u64) -> Option<&Gap> {
+        self.0.get(count.checked_ilog2()? as usize)
+    }
+
+    /// Where a run of so many frames is to be cut.
+    pub(crate) fn first(&self, count: u64) -> Option<u64> {
+        let gap = self.of(count)?;
+        let serves = (u64::from(gap.least.get())..=u64::from(gap.frames.get())).contains(&count);
+        serves.then(|| u64::from(gap.first.get()))
+    }
+
+    /// A run of so many frames was cut there.
+    pub(crate) fn cut(&self, count: u64) {
+        let Some(gap) = self.of(count) else { return };
+        gap.first.set(gap.first.get() + count as u32);
+        gap.frames.set(gap.frames.get() - count as u16);
+    }
+
+    /// A search for `least` frames has come by a gap of which those are left, less than a block.
+    pub(crate) fn set(&self, least: u64, (first, frames): Run) {
+        let Some(gap) = self.of(least) else { return };
+        gap.first.set(first as u32);
+        gap.frames.set(frames as u16);
+        gap.least.set(least as u16);
+    }
+}
+
 /// See the module's documentation. For one thread.
 pub(crate) struct Runs {
+    pub(crate) gaps: Gaps,
     /// By length, the number of the place of the run freed last.
     newest: [Cell<u32>; LISTS],
     /// Bit n: some run may be in the list of length n.
@@ -66,6 +111,7 @@ fn list_of((first, frames): Run) -> usize {
 impl Runs {
     pub(crate) fn new() -> Self {
         Self {
+            gaps: Gaps::default(),
             newest: [const { Cell::new(0) }; LISTS],
             any: [const { Cell::new(0) }; LISTS.div_ceil(64)],
             places: std::array::from_fn(|_| Place::default()),
@@ -170,6 +216,22 @@ mod tests {
         assert_eq!(runs.pop(9), None, "its number has more than 32 bits");
         runs.push((300, 7));
         assert_eq!([runs.pop(7), runs.pop(7), runs.pop(5)], [Some((300, 7)), Some((150, 7)), None]);
+    }
+
+    #[test]
+    fn a_gap_serves_what_it_was_found_for_and_longer_runs_while_it_lasts() {
+        let gaps = Gaps::default();
+        assert_eq!(gaps.first(5), None);
+        gaps.set(5, (1024, 12));
+        // Of 4 frames there may be a smaller one; runs of 8 and more have another.
+        assert_eq!(
+            [4, 5, 7, 8, 600].map(|count| gaps.first(count)),
+            [None, Some(1024), Some(1024), None, None]
+        );
+        gaps.cut(7);
+        assert_eq!([5, 6].map(|count| gaps.first(count)), [Some(1031), None]);
+        gaps.set(5, (2000, 0));
+        assert_eq!(gaps.first(5), None);
     }
 
     /// A chunk is aligned: what is not serves the requests below.

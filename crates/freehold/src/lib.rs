@@ -89,6 +89,8 @@ mod threads;
 mod types;
 mod zone;
 
+#[doc(hidden)]
+pub use alloc::at_hand::Fit;
 pub use alloc::pick::RefillPhase;
 pub use alloc::reserve::Reserve;
 pub use boot::BootError;

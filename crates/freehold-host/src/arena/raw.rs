@@ -83,7 +83,7 @@ impl Arena {
         if let Some(start) = self.waiting_or_cut(count) {
             return Ok(start);
         }
-        if let Some(range) = self.run_at_hand(count) {
+        if let Some(range) = self.cut_of_gap(count) {
             self.hand_out(range, |_| {})?;
             return Ok(range.start);
         }
@@ -94,17 +94,6 @@ impl Arena {
         let range = self.persist(count, || self.find_range(count, failed.take()))?;
         self.hand_out(range, |_| {})?;
         Ok(range.start)
-    }
-
-    /// A number of frames that is no power of two, from the gap that the thread's own CPU cuts such
-    /// runs from.
-    fn run_at_hand(&self, count: u64) -> Option<FrameRange> {
-        if count.is_power_of_two() {
-            return None;
-        }
-        let cpu = thread::fast(&self.key)?;
-        let start = cpu.alloc_run_at_hand(count)?;
-        Some(FrameRange { start, end: Pfn::new(start.get() + count) })
     }
 
     /// The long way, for a caller that looks at the notes itself. `failed` is what the thread's own
@@ -261,7 +250,10 @@ impl Arena {
         }
         let attempt = || Ok(thread::enter(&self.core, |cpu| cpu.alloc_run(count))??);
         match self.retried(None, attempt) {
-            Ok(range) => Ok(range),
+            Ok((range, rest)) => {
+                self.note_gap(range, rest);
+                Ok(range)
+            }
             // There may be a gap over several blocks in use, or in somebody's hand.
             Err(error) if error.is_out_of_memory() => self.find_contiguous(count),
             Err(error) => Err(error),

@@ -1,6 +1,6 @@
 //! Runs that wait where a thread has freed them: see [`runs`](crate::runs).
 
-use freehold::{FrameRange, PAGEBLOCK_FRAMES, Pfn};
+use freehold::{Fit, FrameRange, PAGEBLOCK_FRAMES, Pfn};
 
 use super::Arena;
 use crate::own::Own;
@@ -20,7 +20,7 @@ impl Arena {
             return self.cut_waiting(own, run, count);
         }
         let start = Pfn::new(self.first() + run.0);
-        if !own.alloc_run_at(start, count, true) {
+        if !own.alloc_run_at(start, count, Fit::All) {
             return None;
         }
         if self.inner.notes.is_noted(start) {
@@ -53,7 +53,8 @@ impl Arena {
     fn cut_waiting(&self, own: &Own, (first, frames): Run, count: u64) -> Option<Pfn> {
         let (first, end) = (self.first() + first, self.first() + first + frames);
         let start = if count.is_power_of_two() { first.next_multiple_of(count) } else { first };
-        if !own.alloc_run_at(Pfn::new(start), count, frames == count) {
+        let fit = if frames == count { Fit::All } else { Fit::Part };
+        if !own.alloc_run_at(Pfn::new(start), count, fit) {
             return None;
         }
         for (start, end) in [(first, start), (start + count, end)] {
@@ -80,6 +81,28 @@ impl Arena {
         // They are the caller's own: it cannot fail.
         let _ = thread::enter_to_free(&self.core, |cpu| cpu.free_range(range));
         None
+    }
+
+    /// So many frames, no power of two, from the gap that a search has found last for such runs.
+    pub(super) fn cut_of_gap(&self, count: u64) -> Option<FrameRange> {
+        if count.is_power_of_two() {
+            return None;
+        }
+        let own = thread::fast(&self.key)?;
+        let start = Pfn::new(self.first() + own.runs.gaps.first(count)?);
+        if !own.alloc_run_at(start, count, Fit::Gap) {
+            return None;
+        }
+        own.runs.gaps.cut(count);
+        Some(FrameRange { start, end: Pfn::new(start.get() + count) })
+    }
+
+    /// A search has found a run, behind which so many frames of its block are free.
+    pub(super) fn note_gap(&self, run: FrameRange, rest: u64) {
+        let first = run.end.get() - self.first();
+        if let Some(own) = thread::fast(&self.key).filter(|_| first >> u32::BITS == 0) {
+            own.runs.gaps.set(run.len(), (first, rest));
+        }
     }
 
     /// Frees a run within one word the short way, and has it wait; `false` where that does not go.

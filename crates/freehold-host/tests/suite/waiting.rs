@@ -72,6 +72,36 @@ fn a_cache_that_has_shrunk_goes_on_without_more_memory() {
     }
 }
 
+/// Of runs of several lengths one that was freed serves a shorter one, where its block has lost
+/// memory.
+#[test]
+fn runs_are_cut_from_longer_ones_that_are_in_memory() {
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = Rng::with_seed(seed);
+    let arena = Arena::with_size(256 * MIB).unwrap();
+    let mut cache = Vec::new();
+    for _ in 0..6_000 {
+        let mut frames = arena.frames(random.u64(2..9)).unwrap();
+        frames.fill(1);
+        cache.push(frames);
+    }
+    cache.retain(|_| random.u64(..20) == 0);
+    arena.trim().unwrap();
+    let before = in_memory(&arena);
+    for _ in 0..4_000 {
+        let place = random.usize(..cache.len());
+        drop(cache.swap_remove(place));
+        let mut frames = arena.frames(random.u64(2..9)).unwrap();
+        frames.fill(2);
+        cache.push(frames);
+    }
+    let more = in_memory(&arena) - before;
+    assert!(more * 5 < before * 2, "{more} more than {before} in memory");
+    drop(cache);
+    all_free(&arena);
+}
+
 /// What waits is free for everybody: for large requests, in statistics, for trims, and for whoever
 /// frees it once more.
 #[test]

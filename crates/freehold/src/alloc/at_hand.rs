@@ -27,11 +27,10 @@ impl<'a, 'm, P: Platform> Handle<'a, 'm, P, Owner<'a, 'm, P>> {
     /// CPU's home zone, which has no watermarks. `false` says no more than that they were not to be
     /// had at once; nothing has changed then. Takes a step for each word.
     ///
-    /// Where not nearly all of the zone is whole, only a run that is `all` of what was freed, and
-    /// is no part of a larger one by now: what is nearly free may become whole.
+    /// Where not nearly all of the zone is whole, not every such run may be taken, see [`Fit`].
     #[doc(hidden)]
     #[inline]
-    pub fn alloc_run_at(&self, first: Pfn, count: u64, all: bool) -> bool {
+    pub fn alloc_run_at(&self, first: Pfn, count: u64, fit: Fit) -> bool {
         let (fh, state) = (self.fh, self.door.state);
         let run = Run { first: first.get(), start: (first.get() % FRAMES as u64) as usize, count };
         if count == 0 || count > (FRAMES - run.start) as u64 || cfg!(feature = "debug-poison") {
@@ -40,7 +39,7 @@ impl<'a, 'm, P: Platform> Handle<'a, 'm, P, Owner<'a, 'm, P>> {
         if !Inside::<P>::try_get_in(state, self.door.biased) {
             return false;
         }
-        let taken = state.take_run_at(fh, run, all);
+        let taken = state.take_run_at(fh, run, fit);
         if taken {
             let order = count.next_power_of_two().trailing_zeros();
             state.counters.allocs[MOVABLE][order as usize % 16].add(1);
@@ -72,6 +71,19 @@ impl<'a, 'm, P: Platform> Handle<'a, 'm, P, Owner<'a, 'm, P>> {
     }
 }
 
+/// What a run is of what is remembered.
+#[doc(hidden)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fit {
+    /// The front of a gap that a search has found for such runs: the smallest one.
+    Gap,
+    /// All of a run that was freed. Taken while it is no part of a larger one, or its block has no
+    /// large run: what is nearly free may become whole.
+    All,
+    /// A part of one. Taken of a block of which memory was taken away, which is no use whole.
+    Part,
+}
+
 /// A run of one block, by its first frame, and by its place in the block.
 #[derive(Clone, Copy)]
 struct Run {
@@ -82,7 +94,7 @@ struct Run {
 
 impl<'m> CpuState<'m> {
     #[inline(always)]
-    fn take_run_at(&self, fh: &Freehold<'m, impl Platform>, run: Run, all: bool) -> bool {
+    fn take_run_at(&self, fh: &Freehold<'m, impl Platform>, run: Run, fit: Fit) -> bool {
         let Some(block) = fh.map.locate(run.first) else { return false };
         let head = block.head;
         let tag = head.tag.get();
@@ -91,7 +103,12 @@ impl<'m> CpuState<'m> {
         if !tag.is_ordinary_of_in(MOVABLE, self.home_split.get()) || zone.high.get() != 0 {
             return false;
         }
-        if !(zone.is_roomy() || all && block.may_lose(fh, run)) {
+        let fits = || match fit {
+            Fit::Gap => true,
+            Fit::All => block.may_lose(fh, run),
+            Fit::Part => block.is_sparse(fh),
+        };
+        if !(zone.is_roomy() || fits()) {
             return false;
         }
         let (w, bit) = (run.start / 64, run.start as u64 % 64);

@@ -19,15 +19,14 @@
 //! | the block that is not needed as a whole is split, and its first frames taken | the board knows what is left |
 //! | blocks needed as a whole: in use | the run is the caller's |
 //!
-//! What is left of a gap is cut next, without a search: see [`gaps`](crate::cpu::gaps). Where both
-//! steps come to nothing all blocks are looked at, and the ends of each two neighbours. What CPUs
-//! have in hand is not asked for, nor what lies in blocks of other types:
+//! Where both steps come to nothing all blocks are looked at, and the ends of each two neighbours.
+//! What CPUs have in hand is not asked for, nor what lies in blocks of other types:
 //! [`alloc_contig_free`](crate::Freehold::alloc_contig_free) does both.
 
 use crate::block::Block;
 use crate::block::words::{free_head, free_tail, has_class, smallest_gap};
 use crate::block::{FRAMES, WORDS, bits};
-use crate::calls::handle::{Door, Handle, Owner};
+use crate::calls::handle::{Door, Handle};
 use crate::cpu::inside::Inside;
 use crate::free::word::Freeing;
 use crate::platform::OnPanic;
@@ -39,9 +38,9 @@ use crate::{AllocError, AllocFlags, FrameRange, Migratetype, Order, Pfn, Platfor
 
 /// Blocks of one class that have a gap of which the smallest is taken, and places of whole blocks
 /// for a run of up to a block.
-const LOOKS: u32 = 16;
+const LOOKS: u32 = 8;
 /// Blocks of one class that turn out to have no gap before others are looked at.
-const MISSES: u32 = 16;
+const MISSES: u32 = 8;
 
 const MOVABLE: usize = Migratetype::Movable as usize;
 
@@ -59,40 +58,30 @@ impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
     /// see [`alloc_contig_free`](crate::Freehold::alloc_contig_free). [`AllocError::ZeroLength`],
     /// [`AllocError::CpuOffline`].
     pub fn alloc_run(&self, count: u64) -> Result<FrameRange, AllocError> {
+        self.alloc_run_and_rest(count).map(|(run, _)| run)
+    }
+
+    /// [`alloc_run`](Self::alloc_run), and how many frames behind the run are free in its last
+    /// block, as far as could be seen: no smaller gap was found, so runs up to that length come
+    /// best from there.
+    ///
+    /// # Errors
+    ///
+    /// As [`alloc_run`](Self::alloc_run).
+    #[doc(hidden)]
+    pub fn alloc_run_and_rest(&self, count: u64) -> Result<(FrameRange, u64), AllocError> {
         let inside = self.enter(AllocFlags::empty())?;
-        let found = inside.alloc_run(count);
+        let found = inside.alloc_run(count).map(|run| (run, inside.rest_behind(run.end)));
         let fh = self.fh;
         drop(inside);
-        let back = OnPanic(|| _ = found.map(|run| Freeing::of(fh, None).commit(run)));
+        let back = OnPanic(|| _ = found.map(|(run, _)| Freeing::of(fh, None).commit(run)));
         fh.outside().tell_pressure();
         core::mem::forget(back);
         #[cfg(feature = "debug-poison")]
-        if let Ok(run) = found {
+        if let Ok((run, _)) = found {
             fh.platform.check_poison(run);
         }
         found
-    }
-}
-
-impl<'a, 'm, P: Platform> Handle<'a, 'm, P, Owner<'a, 'm, P>> {
-    /// [`alloc_run`](Self::alloc_run) of the gap that the CPU cuts such runs from, and nothing
-    /// else, in a zone without watermarks. `None` says only that [`alloc_run`](Self::alloc_run)
-    /// must be asked.
-    #[doc(hidden)]
-    #[inline]
-    pub fn alloc_run_at_hand(&self, count: u64) -> Option<Pfn> {
-        let state = self.door.state;
-        if count == 0 || cfg!(feature = "debug-poison") {
-            return None;
-        }
-        let inside = Inside::try_enter(self.fh, state, self.id, self.door.biased)?;
-        // Where there are marks, how much is left has to be told.
-        if self.fh.zones[state.home_zone.get() as usize].high.get() != 0 {
-            return None;
-        }
-        let first = inside.cut_of_gap(count)?;
-        inside.count_run(count);
-        Some(Pfn::new(first))
     }
 }
 
@@ -116,55 +105,31 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             return Err(AllocError::CpuOffline { cpu: self.id });
         }
         self.cpu.begin_look();
-        let home = &self.fh.zones[self.cpu.home_zone.get() as usize];
-        let found = Some(count)
-            .filter(|&count| home.leaves_mark(self.by(), MOVABLE, count, AllocFlags::empty()))
-            .and_then(|count| self.cut_of_gap(count))
-            .or_else(|| self.look_for_run(count));
-        let Some(run) = found.and_then(|start| FrameRange::new(Pfn::new(start), count)) else {
+        let Some(run) =
+            self.look_for_run(count).and_then(|start| FrameRange::new(Pfn::new(start), count))
+        else {
             self.cpu.counters.failed.add(1);
             return Err(AllocError::NoMemory {
                 order: Order::fitting(count).unwrap_or(Order::MAX),
             });
         };
-        self.count_run(count);
+        // As the chunk that it would lie in.
+        let order = count.next_power_of_two().ilog2() as usize;
+        self.cpu.counters.allocs[MOVABLE][order.min(Order::MAX.index())].add(1);
         Ok(run)
     }
 
-    /// Counts a run as the chunk that it would lie in.
-    fn count_run(&self, count: u64) {
-        let order = count.next_power_of_two().ilog2() as usize;
-        self.cpu.counters.allocs[MOVABLE][order.min(Order::MAX.index())].add(1);
-    }
-
-    /// The next frames of the gap at hand: see [`gaps`](crate::cpu::gaps).
-    #[inline]
-    fn cut_of_gap(&self, count: u64) -> Option<u64> {
-        let first = if count < FRAMES as u64 { self.cpu.gaps.first(count) } else { None }?;
-        let zone = &self.fh.zones[self.cpu.home_zone.get() as usize];
-        let block = self.split_neighbour(zone, first / FRAMES as u64)?;
-        let (start, len) = ((first % FRAMES as u64) as usize, count as usize);
-        let (w, bit) = (start / 64, start % 64);
-        let claimed = if bit + len <= 64 {
-            // Mostly; without a loop.
-            let frames = bits::mask(bit as u32, len as u32);
-            block.line.take_bits(w, frames) && block.still_open(self.by(), w, frames, count)
-        } else {
-            block.claim_at(self.by(), start, len)
-        };
-        if !claimed {
-            return None;
-        }
-        self.cpu.gaps.cut(count);
-        Some(first)
-    }
-
-    /// A search has come by `count` frames that end before frame `rest` of a block: what is free
-    /// from there on is the gap to cut next.
-    fn note_gap(&self, block: Block<'m>, words: &[u64; WORDS], count: u64, rest: usize) {
-        if self.is_home(block.head.tag.get().zone()) {
-            let end = bits::next(words, rest, false);
-            self.cpu.gaps.set(count, block.head.number, (rest, end));
+    /// Free frames from there on in a block of the home zone; of frames that have memory, where the
+    /// host takes some away.
+    fn rest_behind(&self, end: Pfn) -> u64 {
+        let (at, zone) = (end.get() as usize % FRAMES, self.cpu.home_zone.get() as usize);
+        let zone = &self.fh.zones[zone];
+        match self.split_neighbour(zone, end.get() / FRAMES as u64).filter(|_| at != 0) {
+            Some(block) => {
+                let words = self.words_of(block, zone.thrifty.get());
+                (bits::next(&words, at, false) - at) as u64
+            }
+            None => 0,
         }
     }
 
@@ -185,7 +150,6 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             if !zone.leaves_mark(self.by(), MOVABLE, count, AllocFlags::empty()) {
                 return None;
             }
-            self.cpu.gaps.begin_search();
             // What was given back is avoided where other memory is found soon.
             Some(MISSES)
                 .filter(|_| zone.thrifty.get())
@@ -211,16 +175,10 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             // be far, so that the search goes on from where the last one ended.
             let all_have = 1 << (class - 1) >= len;
             let from = if all_have { 0 } else { u64::from(self.cpu.next_gap.get()) };
-            // All blocks of a class are looked at where nothing else is left.
-            let soon = how == (MISSES, false);
-            if soon && self.cpu.gaps.missed(class, len) {
-                continue;
-            }
             let Some((block, start)) = self.gap_of_class(zone, (class, len), from, how) else {
                 continue;
             };
             if block.claim_at(self.by(), start, len) {
-                self.note_gap(block, &self.words_of(block, how.1), count, start + len);
                 return Some(block.base() + start as u64);
             }
             // Somebody was faster; the next class will do.
@@ -267,10 +225,6 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         if let Some(last) = last {
             let section = zone.board.section_of(last.head.number);
             self.cpu.next_gap.set(section as u32);
-        }
-        // Where there were few blocks the next one makes a difference.
-        if best.is_none() && misses == 0 && !in_memory {
-            self.cpu.gaps.miss(class, len);
         }
         best.map(|(_, block, start)| (block, start))
     }
@@ -428,9 +382,6 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         if !claimed {
             // It may be one that was split for this.
             block.raise(self.by());
-        } else if place.whole == 0 {
-            let count = (place.tail + place.head) as u64;
-            self.note_gap(block, &block.open_words(), count, place.head);
         }
         claimed
     }

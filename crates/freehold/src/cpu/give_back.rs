@@ -21,7 +21,6 @@ impl<P: Platform> Inside<'_, '_, P> {
         self.end_leases(0);
         self.give_back_kept();
         self.cpu.recent.clear();
-        self.cpu.gaps.clear();
         for z in 0..self.fh.zones.len() {
             for place in self.cursors(z).places() {
                 let Some(block) = place.block(&self.fh.map.blocks) else { continue };

@@ -6,7 +6,6 @@
 //! | [`door`] | getting in: nearly free for the owner, one compare-exchange for anybody else |
 //! | [`lease`] | the leased words and what of them is in hand |
 //! | [`recent`] | what it has freed last, to be looked for in its words |
-//! | [`gaps`] | where runs of any length are cut next |
 //! | [`counters`] | what it counts |
 //! | [`state`] | all of it together |
 //! | [`give_back`] | what is not used goes back: ticks, drains |
@@ -17,7 +16,6 @@
 pub(crate) mod by;
 pub(crate) mod counters;
 pub(crate) mod door;
-pub(crate) mod gaps;
 pub(crate) mod give_back;
 pub(crate) mod inside;
 pub(crate) mod lease;

@@ -9,7 +9,6 @@
 
 use super::counters::CpuCounters;
 use super::door::Door;
-use super::gaps::Gaps;
 use super::lease::{Leases, Purpose};
 use super::recent::Recent;
 use crate::block::Block;
@@ -60,7 +59,6 @@ pub(crate) struct CpuState<'m> {
     /// The section of the zone where the next gap for a run is looked for: see
     /// [`fit`](crate::alloc::fit).
     pub(crate) next_gap: AtomicU32,
-    pub(crate) gaps: Gaps,
     /// Allocations when the last tick came.
     pub(crate) allocs_at_tick: AtomicU64,
     /// The next CPU that the recall which has knocked here is about to enter.
@@ -91,7 +89,6 @@ impl<'m> CpuState<'m> {
             // Sums that nobody has made are of look 0.
             looks: AtomicU64::new(1),
             next_gap: AtomicU32::new(0),
-            gaps: Gaps::new(),
             allocs_at_tick: AtomicU64::new(0),
             next_asked: AtomicU32::new(0),
         }

@@ -58,22 +58,19 @@ impl<'m, P: Platform> Freeing<'_, '_, 'm, P> {
             // A word's frames are freed all or none. Most ranges that are no chunk are a few frames
             // of one.
             match self.inside.map(|inside| (inside.cpu, inside.cpu.free_in_hand(key, frames))) {
-                Some((_, InHand::Yes)) => return Ok(()),
-                Some((cpu, InHand::Elsewhere)) if cpu.gaps.any() => {
-                    if !cpu.run_to_word(self.fh, key, frames) {
-                        self.leases_no_word();
-                        self.word(key, frames, 1)?;
+                Some((_, InHand::Yes)) => Ok(()),
+                Some((cpu, InHand::Elsewhere)) if !range.len().is_power_of_two() => {
+                    if cpu.run_to_word(self.fh, key, frames) {
+                        return Ok(());
                     }
+                    self.leases_no_word();
+                    self.word(key, frames, 1)
                 }
-                _ => return self.word(key, frames, 1),
+                _ => self.word(key, frames, 1),
             }
         } else {
-            self.pieces(range)?;
+            self.pieces(range)
         }
-        if let Some(inside) = self.inside {
-            inside.cpu.gaps.freed(range);
-        }
-        Ok(())
     }
 
     /// A range of several words.
@@ -166,11 +163,11 @@ impl<'m, P: Platform> Freeing<'_, '_, 'm, P> {
         freed
     }
 
-    /// A CPU that cuts runs of any length leases no word for what it frees of such: they are cut
-    /// from words that nobody leases.
+    /// A CPU leases no word for what it frees of runs of any length: they are cut from words that
+    /// nobody leases.
     #[inline]
     fn leases_no_word(self) {
-        if let Some(inside) = self.inside.filter(|inside| inside.cpu.gaps.any()) {
+        if let Some(inside) = self.inside {
             inside.cpu.last_key.set(NO_WORD);
         }
     }

@@ -2,7 +2,7 @@
 //! blocks, of those alike the lowest, and partly free blocks before whole ones.
 
 use crate::common::*;
-use freehold::{FrameRange, Migratetype, Order, Pfn};
+use freehold::{Fit, FrameRange, Migratetype, Order, Pfn};
 
 /// Allocates every frame, by CPU 0.
 fn fill(fh: &Alloc<'_>) {
@@ -318,7 +318,7 @@ fn a_run_is_had_again_where_it_was_freed() {
     let in_one_word = |run: &&FrameRange| run.start.get() / 64 == (run.end.get() - 1) / 64;
     let before = left();
     for &run in runs.iter().filter(in_one_word) {
-        assert!(!owned.alloc_run_at(run.start, 5, true), "it is in use");
+        assert!(!owned.alloc_run_at(run.start, 5, Fit::All), "it is in use");
         assert!(owned.free_run_at_hand(run.start, 5));
         assert_eq!(left(), before + 5);
         assert!(!owned.free_run_at_hand(run.start, 5), "it is free");
@@ -326,10 +326,10 @@ fn a_run_is_had_again_where_it_was_freed() {
         assert_eq!(double, Err(freehold::FreeError::DoubleFree { pfn: run.start }));
         // A part of it is somebody's meanwhile.
         let part = range(run.start.get() + 3, 2);
-        assert!(owned.alloc_run_at(part.start, 2, true));
-        assert!(!owned.alloc_run_at(run.start, 5, true));
+        assert!(owned.alloc_run_at(part.start, 2, Fit::All));
+        assert!(!owned.alloc_run_at(run.start, 5, Fit::All));
         owned.free_range(part).unwrap();
-        assert!(owned.alloc_run_at(run.start, 5, true));
+        assert!(owned.alloc_run_at(run.start, 5, Fit::All));
         assert_eq!(left(), before);
         fh.validate().unwrap();
     }
@@ -337,19 +337,19 @@ fn a_run_is_had_again_where_it_was_freed() {
     let over = runs.iter().find(|run| !in_one_word(run)).unwrap();
     assert!(!owned.free_run_at_hand(over.start, 5));
     owned.free_range(*over).unwrap();
-    assert!(owned.alloc_run_at(over.start, 5, true));
+    assert!(owned.alloc_run_at(over.start, 5, Fit::All));
     assert_eq!(left(), before);
     // In the hand; and what is in another CPU's is not this one's to take, or to free.
     let single = owned.alloc(movable(0)).unwrap();
     assert!(owned.free_run_at_hand(single, 1));
-    assert!(owned.alloc_run_at(single, 1, true) && !owned.alloc_run_at(single, 1, true));
+    assert!(owned.alloc_run_at(single, 1, Fit::All) && !owned.alloc_run_at(single, 1, Fit::All));
     let theirs = fh.on(cpu(1)).alloc(movable(0)).unwrap();
     fh.on(cpu(1)).free(theirs, Order::ZERO).unwrap();
-    assert!(!owned.alloc_run_at(theirs, 1, true) && !owned.free_run_at_hand(theirs, 1));
+    assert!(!owned.alloc_run_at(theirs, 1, Fit::All) && !owned.free_run_at_hand(theirs, 1));
     // Of no block's, of more than one, and of nothing.
-    assert!(!owned.alloc_run_at(Pfn::new(1), 5, true));
-    assert!(!owned.alloc_run_at(Pfn::new(1020), 5, true));
-    assert!(!owned.alloc_run_at(Pfn::new(1020), 0, true));
+    assert!(!owned.alloc_run_at(Pfn::new(1), 5, Fit::All));
+    assert!(!owned.alloc_run_at(Pfn::new(1020), 5, Fit::All));
+    assert!(!owned.alloc_run_at(Pfn::new(1020), 0, Fit::All));
     owned.free(single, Order::ZERO).unwrap();
     runs.iter().for_each(|&run| owned.free_range(run).unwrap());
     drop(owned);

@@ -5,7 +5,6 @@ use freehold::{AllocError, AllocFlags, FrameRange, Migratetype, NodeId, Order, P
 use super::Case;
 use super::table::Wanted;
 use crate::bounds::{Most, door, free};
-use crate::handle::Handle;
 use crate::machine::range;
 
 /// Frames of the largest bulk call.
@@ -150,12 +149,6 @@ impl Case {
     pub(super) fn alloc_run(&mut self) -> Result<(), String> {
         let most = self.random.pick(&[3, 70, 600, 2000]);
         let count = 1 + self.random.below(most);
-        let at_hand = |cpu: &Handle| cpu.owned().and_then(|owned| owned.alloc_run_at_hand(count));
-        if self.random.percent(50)
-            && let Some(pfn) = self.call(door("alloc_run_at_hand", 0, 0), at_hand)?
-        {
-            return self.keep("alloc_run_at_hand", range(pfn.get(), count));
-        }
         match self.call(door("alloc_run", 0, 1), |cpu| cpu.alloc_run(count))? {
             Ok(run) if run.len() == count => self.keep("alloc_run", run),
             Ok(run) => Err(format!("alloc_run of {count} is {run}")),

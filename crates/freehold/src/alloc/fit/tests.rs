@@ -4,7 +4,6 @@ extern crate std;
 use std::vec::Vec;
 
 use crate::block::words::{free_head, free_tail, smallest_gap};
-use crate::tests::steps::steps;
 use crate::tests::testing::{Machine, machine_with};
 use crate::{
     AllocError, CpuId, FrameRange, Migratetype, Order, Pfn, Request, SingleCpu, Watermarks,
@@ -174,32 +173,8 @@ fn gaps_are_those_that_looking_at_every_frame_finds() {
     }
 }
 
-/// The first run is looked for; those after it are the next frames, and what is freed last is taken
-/// again.
-#[test]
-fn runs_are_cut_of_the_gap_that_the_first_one_was_found_in() {
-    let fh = machine(1, 1 << 14);
-    let cpu = fh.on(CpuId::new(0));
-    let (mut last, mut cut) = (cpu.alloc_run(3).unwrap(), 0);
-    for _ in 0..100 {
-        let (run, took) = steps(|| cpu.alloc_run(3).unwrap());
-        assert_eq!(run.start, last.end);
-        (last, cut) = (run, cut + took);
-    }
-    fh.drain_all();
-    let (run, looked) = steps(|| cpu.alloc_run(3).unwrap());
-    assert_eq!(run.start, last.end, "a search finds that gap too");
-    assert!(cut * 3 < looked * 200, "{cut} steps of 100, and {looked} of one that is looked for");
-    last = run;
-    for _ in 0..3 {
-        cpu.free_range(last).unwrap();
-        assert_eq!(cpu.alloc_run(3), Ok(last));
-    }
-    fh.validate().unwrap();
-}
-
 /// A second free into a word leases it, and a leased word is nobody's to cut a run of: not where
-/// the CPU cuts runs itself.
+/// what is freed is no chunk.
 #[test]
 fn runs_that_are_freed_side_by_side_are_a_longer_one_at_once() {
     for len in [3, 30] {
@@ -213,17 +188,4 @@ fn runs_that_are_freed_side_by_side_are_a_longer_one_at_once() {
         assert_eq!(cpu.alloc_run(3 * len), Ok(run), "length {len}");
         fh.validate().unwrap();
     }
-}
-
-/// Of two lengths in turns each has its own gap, and the smaller one's is best for it.
-#[test]
-fn a_run_does_not_come_from_a_gap_found_for_a_longer_one() {
-    let fh = machine(1, 2048);
-    let cpu = fh.on(CpuId::new(0));
-    let runs = fill(&fh, 7);
-    [5, 9, 10].iter().for_each(|&n: &usize| cpu.free_range(runs[n]).unwrap());
-    // 14 frames from run 9 on are the smallest gap for 8 and more; run 5 fits exactly.
-    assert_eq!(cpu.alloc_run(8).map(|run| run.start), Ok(runs[9].start));
-    assert_eq!(cpu.alloc_run(7), Ok(runs[5]));
-    assert_eq!(cpu.alloc_run(6).map(|run| run.end), Ok(runs[10].end));
 }

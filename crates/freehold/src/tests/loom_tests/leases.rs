@@ -12,7 +12,7 @@ use super::{
 };
 use crate::alloc::pick::Want;
 use crate::cpu::recall::Recall;
-use crate::{AllocFlags, FrameRange, Migratetype, Order, Pfn};
+use crate::{AllocFlags, Fit, FrameRange, Migratetype, Order, Pfn};
 
 const MOVABLE: usize = Migratetype::Movable as usize;
 
@@ -254,12 +254,12 @@ fn run_taken_and_freed_while(barrier: bool, used: u64, other: fn(Small, Pfn)) {
         let first = Pfn::new(block + 8);
         // The first free makes a split block of it.
         owner.free_range(FrameRange::new(first, 5).unwrap()).unwrap();
-        assert!(owner.alloc_run_at(first, 5, true) && owner.free_run_at_hand(first, 5));
+        assert!(owner.alloc_run_at(first, 5, Fit::All) && owner.free_run_at_hand(first, 5));
         // What the other CPU gets first.
         assert!(owner.free_run_at_hand(Pfn::new(block + 4), 1));
         together::<()>(roles![
             move || {
-                if owner.alloc_run_at(first, 5, true) && !owner.free_run_at_hand(first, 5) {
+                if owner.alloc_run_at(first, 5, Fit::All) && !owner.free_run_at_hand(first, 5) {
                     owner.free_range(FrameRange::new(first, 5).unwrap()).unwrap();
                 }
                 // To be dropped, it would wait for the other one.
