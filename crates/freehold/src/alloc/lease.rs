@@ -124,14 +124,38 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         ours
     }
 
+    /// Whether the CPU may lease a word at all.
+    #[inline(always)]
+    pub(crate) fn may_lease(&self) -> bool {
+        (self.cpu.leases.limit() != 0 || self.shares_a_word()) && !self.fh.failing.any()
+    }
+
+    /// Whether the CPU has one of the words that CPUs share, or gets one now.
+    #[cold]
+    fn shares_a_word(&self) -> bool {
+        let has = &self.cpu.has_share;
+        has.set(has.get() || self.fh.zones[self.cpu.home_zone.get() as usize].words.take());
+        has.get()
+    }
+
+    /// Gives up its part of the words that CPUs share.
+    pub(crate) fn give_up_share(&self) {
+        if self.cpu.has_share.get() {
+            self.cpu.has_share.set(false);
+            self.fh.zones[self.cpu.home_zone.get() as usize].words.give_back();
+        }
+    }
+
     /// Makes sure that `slot` is free and that one more lease is not one too many; `false` where no
     /// lease is allowed.
     fn make_room(&self, slot: usize) -> bool {
         let leases = &self.cpu.leases;
-        if leases.limit() == 0 {
+        if leases.limit() == 0 && !self.shares_a_word() {
             return false;
         }
-        if leases.slot(slot).is_in_use() {
+        if self.fh.zones[self.cpu.home_zone.get() as usize].is_scarce() {
+            self.end_leases(0);
+        } else if leases.slot(slot).is_in_use() {
             self.end_lease(slot);
         } else if leases.is_full() {
             // The next one behind it, going round.
@@ -248,8 +272,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         // the frame exists, and an allocation from one need not look where it is.
         let leasable =
             tag.is_ordinary() && self.is_home(tag.zone()) && tag.migratetype() != HIGH_ATOMIC;
-        let forbidden = self.cpu.leases.limit() == 0 || self.fh.failing.any();
-        if want.order >= 6 || !leasable || forbidden {
+        if want.order >= 6 || !leasable || !self.may_lease() {
             let offset = block.claim(self.by(), want.order)?;
             return Some(block.base() + offset as u64);
         }
@@ -419,8 +442,9 @@ mod tests {
 
     use super::*;
     use crate::free::word::Freeing;
+    use crate::memory::hotplug::Hotplug;
     use crate::tests::steps::interrupted;
-    use crate::tests::testing::{machine, place};
+    use crate::tests::testing::{Machine, machine, place};
     use crate::{CpuId, Migratetype, Order, Request};
 
     /// Has CPU 0 lease a word, and let go of it if `flush`; then CPU 1 tries, and frees frame
@@ -473,6 +497,70 @@ mod tests {
             fh.validate().unwrap();
         }
         assert!(told > 0, "no free came while the frames were away");
+    }
+
+    /// Frames in all hands after each CPU has allocated frames and runs of each type.
+    fn in_hands(fh: &Machine) -> u64 {
+        for (number, _) in fh.cpus.iter().enumerate() {
+            let cpu = fh.on(CpuId::new(number as u16));
+            for (order, migratetype) in [0, 1, 2].into_iter().flat_map(|order| {
+                Migratetype::PCP.map(|migratetype| (Order::new(order).unwrap(), migratetype))
+            }) {
+                let _ = cpu.alloc(Request::new(order, migratetype));
+            }
+        }
+        fh.cpus
+            .iter()
+            .flat_map(|cpu| (0..SLOTS).map(|slot| cpu.leases.slot(slot).all()))
+            .fold(0, |sum, hand| sum + u64::from(hand.count_ones()))
+    }
+
+    /// Whatever the number of CPUs; and none is without a word where there are enough.
+    #[test]
+    fn all_hands_together_have_a_hundredth_of_memory_at_most() {
+        for (cpus, frames) in [(1, 4096), (64, 1 << 13), (40, 1 << 16), (64, 1 << 19), (3, 1 << 18)]
+        {
+            let fh = machine(cpus, frames);
+            Hotplug::lock(&fh).compute_limits();
+            let (words, hands) = (frames.div_ceil(6400), in_hands(&fh));
+            assert!(hands <= words * 64, "{cpus} CPUs, {frames} frames: {hands} in hands");
+            let holders = fh.cpus.iter().filter(|cpu| cpu.leases.held() != 0).count() as u64;
+            assert_eq!(holders, words.min(cpus.into()), "{cpus} CPUs, {frames} frames");
+            fh.validate().unwrap();
+        }
+    }
+
+    /// There is one word for two CPUs: the second one has it once the first one idles.
+    #[test]
+    fn a_shared_word_goes_on_when_its_cpu_idles() {
+        let fh = machine(2, 4096);
+        Hotplug::lock(&fh).compute_limits();
+        let alloc = |cpu: u16| {
+            let request = Request::new(Order::ZERO, Migratetype::Movable);
+            fh.on(CpuId::new(cpu)).alloc(request).unwrap();
+            [0, 1].map(|cpu: usize| fh.cpus[cpu].leases.held().count_ones())
+        };
+        assert_eq!(alloc(0), [1, 0]);
+        assert_eq!(alloc(1), [1, 0], "it took its frame past the leases");
+        (0..2).for_each(|_| fh.on(CpuId::new(0)).tick().unwrap());
+        assert_eq!(alloc(1), [0, 1]);
+        assert_eq!(alloc(0), [0, 1]);
+        fh.cpu_offline(CpuId::new(1)).unwrap();
+        assert_eq!(alloc(0), [1, 0]);
+    }
+
+    /// Where less than an eighth of memory is free a CPU leases one word at a time.
+    #[test]
+    fn a_hand_lets_go_where_little_is_free() {
+        for (of_8, words) in [(6, 2), (7, 1)] {
+            let fh = machine(1, 1 << 16);
+            let cpu = fh.on(CpuId::new(0));
+            for _ in 0..=(of_8 << 13) / 512 {
+                cpu.alloc(Request::new(Order::PAGEBLOCK, Migratetype::Movable)).unwrap();
+            }
+            in_hands(&fh);
+            assert_eq!(fh.cpus[0].leases.held().count_ones(), words, "{of_8} eighths in use");
+        }
     }
 
     #[test]

@@ -33,7 +33,7 @@ const LOOKS_FOR_WORDS: u32 = 64;
 /// Blocks of another type looked at for one that is half free.
 const LOOKS_FOR_FALLBACK: u32 = 16;
 
-/// Free frames of a block that may lose loose ones before a run of eight is broken up elsewhere.
+/// Free frames of a block that may lose loose ones before a run of four is broken up elsewhere.
 /// With more of it free it may become whole, if it is left alone: without that bound short
 /// processes on few CPUs left a fifth less of free memory in whole blocks. Where the host has taken
 /// the memory of its larger runs away, what is loose is taken however much is free.
@@ -81,7 +81,7 @@ impl Want {
         if self.order == 0 { Purpose::Frames } else { Purpose::Runs }
     }
 
-    /// Whether it takes loose frames before it breaks up a run of eight.
+    /// Whether it takes loose frames before it breaks up a run of four.
     #[inline(always)]
     pub(crate) fn is_for_loose(self) -> bool {
         self.order == 0 && self.migratetype == Migratetype::Movable as usize
@@ -244,7 +244,7 @@ impl Want {
         while next <= classes {
             let listed = zone.board.smallest(self.migratetype, next);
             if asks_loose && listed.is_none_or(|class| class > SMALL_CLASS) {
-                // Rather than that a run of eight is broken up.
+                // Rather than that a run of four is broken up.
                 asks_loose = false;
                 if let Some(block) = self.pick_loose(by, zone, self.migratetype) {
                     return Some(block);

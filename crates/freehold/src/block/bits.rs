@@ -97,13 +97,15 @@ pub(crate) fn smallest_run(word: u64, order: u32) -> Option<(u64, u32)> {
     None
 }
 
-/// The order from which on single frames do not break up a run unasked: eight bits in a row.
-pub(crate) const KEPT_ORDER: u32 = 3;
+/// The order from which on single frames do not break up a run unasked: four bits in a row.
+pub(crate) const KEPT_ORDER: u32 = 2;
+/// Such a run at bit 0.
+pub(crate) const KEPT_RUN: u64 = mask(0, 1 << KEPT_ORDER);
 
-/// The bits that lie in aligned runs of eight set ones.
+/// The bits that lie in aligned runs of four set ones.
 #[inline(always)]
 pub(crate) const fn in_kept_runs(word: u64) -> u64 {
-    runs(word, KEPT_ORDER) * 0xff
+    runs(word, KEPT_ORDER) * KEPT_RUN
 }
 
 /// The bits that lie in none: loose frames.
@@ -250,15 +252,16 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_run_is_broken_and_what_is_kept_is_in_runs_of_eight() {
-        let word = 0xff00_ffff_0000_0c01;
+    fn the_smallest_run_is_broken_and_what_is_kept_is_in_runs_of_four() {
+        let word = 0xff00_ffff_00f0_0c01;
         assert_eq!(smallest_run(word, 0), Some((1, 0)));
         assert_eq!(smallest_run(word, 1), Some((0xc00, 1)));
-        assert_eq!(smallest_run(word, 2), Some((0xff << 56, 3)));
+        assert_eq!(smallest_run(word, 2), Some((0xf << 20, 2)));
+        assert_eq!(smallest_run(word, 3), Some((0xff << 56, 3)));
         assert_eq!(smallest_run(word, 4), Some((0xffff << 32, 4)));
         assert_eq!(smallest_run(word, 5), None);
         assert_eq!(smallest_run(!0, 0), Some((!0, 6)));
-        assert_eq!(in_kept_runs(word), 0xff00_ffff_0000_0000);
+        assert_eq!(in_kept_runs(word), 0xff00_ffff_00f0_0000);
         assert_eq!(loose(word), 0x0c01);
         assert!(has_several_loose(word) && !has_several_loose(word & !1) && !has_several_loose(0));
     }

@@ -108,7 +108,7 @@ impl<'m> Block<'m> {
     #[inline(always)]
     pub(crate) fn is_news<const ORDER: u32>(self, watch: &Watch, now: u64, chunk: u64) -> bool {
         let head = self.head;
-        // None of a run of eight is loose: mostly there is nothing beside it.
+        // None of a run of four is loose: mostly there is nothing beside it.
         let beside = if ORDER < bits::KEPT_ORDER { now } else { now & !chunk };
         head.completes(now) || head.tells_loose(beside) || watch.is_for(ANY)
     }

@@ -48,7 +48,7 @@ pub(crate) struct Head {
     pub(crate) number: u32,
     leases: [AtomicU16; WORDS],
     class: AtomicU8,
-    /// The board says, or is about to say, that it has loose frames: in no run of eight. A
+    /// The board says, or is about to say, that it has loose frames: in no run of four. A
     /// preference, for which single frames are taken first: it may be wrong either way.
     pub(crate) loose: AtomicBool,
     /// Where in the metadata it is.

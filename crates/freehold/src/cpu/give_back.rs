@@ -19,6 +19,7 @@ impl<P: Platform> Inside<'_, '_, P> {
     /// come from.
     pub(crate) fn give_back_all(&self) {
         self.end_leases(0);
+        self.give_up_share();
         self.give_back_kept();
         self.cpu.recent.clear();
         for z in 0..self.fh.zones.len() {
@@ -58,6 +59,9 @@ impl<P: Platform> Inside<'_, '_, P> {
             let in_use =
                 |keep: u32, slot: u32| if slot < SLOTS as u32 { keep | 1 << slot } else { keep };
             self.end_leases(cpu.leases.currents().fold(0, in_use));
+            if cpu.leases.held() == 0 {
+                self.give_up_share();
+            }
             cpu.tell_all(self.fh);
         }
     }

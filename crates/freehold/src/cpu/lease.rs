@@ -6,12 +6,12 @@
 //!
 //! slot  first  mask  spare  at  kind  first: its first frame: key * 64
 //!                                     mask:  frames of that word that are free and in this CPU's hand
-//!                                     spare: such frames, too, in runs of eight and more: kept together
+//!                                     spare: such frames, too, in runs of four and more: kept together
 //!                                     at:    that frame as a `Place`; says nothing of a slot that is not in use
 //!                                     kind:  whether it serves single frames or runs, and of which migratetype
 //! ```
 //!
-//! **Ask before you break.** A hand serves single frames out of what lies in no run of eight, and
+//! **Ask before you break.** A hand serves single frames out of what lies in no run of four, and
 //! runs where they fit exactly. What is more stays as it is until the board has said that no block
 //! has a smaller run; then that one run, and no other, may be used up without asking again
 //! (`breakable`). Without that rule large runs in hand are broken up beside small ones elsewhere.
@@ -70,7 +70,7 @@ pub(crate) struct Lease<'m> {
     spare: AtomicU64,
     /// What may be broken up without asking, of a lease for runs.
     breakable: AtomicU64,
-    /// Where runs of eight that frees complete are kept together, of a lease for single frames.
+    /// Where runs of four that frees complete are kept together, of a lease for single frames.
     /// What is spare is a part of it.
     watched: AtomicU64,
     word: WordCell<'m>,
@@ -148,9 +148,10 @@ impl<'m> Lease<'m> {
     pub(crate) fn add_to(&self, mask: u64, frames: u64) {
         let mask = mask | frames;
         self.set_mask(mask);
-        // The run of eight of its first frame: one that is longer has that as well.
-        let run = (mask & self.watched.get()) >> (frames.trailing_zeros() & !7);
-        if run as u8 == 0xff {
+        // The run of four of its first frame: one that is longer has that as well.
+        let start = frames.trailing_zeros() & !((1 << bits::KEPT_ORDER) - 1);
+        let run = (mask & self.watched.get()) >> start;
+        if run & bits::KEPT_RUN == bits::KEPT_RUN {
             self.keep_runs();
         }
     }
@@ -180,7 +181,7 @@ impl<'m> Lease<'m> {
         self.set_mask(self.mask() | frames);
         self.keep_runs();
     }
-    /// Runs of eight that have come together are kept so.
+    /// Runs of four that have come together are kept so.
     #[cold]
     #[inline(never)]
     fn keep_runs(&self) {
@@ -445,7 +446,7 @@ impl<'m> Leases<'m> {
         self.held.get()
     }
 
-    /// How many words may be leased at a time.
+    /// How many words may be leased at a time; 0 where only one of those that CPUs share may be.
     #[inline(always)]
     pub(crate) fn limit(&self) -> u32 {
         self.limit.get()
@@ -458,7 +459,7 @@ impl<'m> Leases<'m> {
     /// Whether one more lease would be one too many, where a slot is free.
     pub(crate) fn is_full(&self) -> bool {
         let limit = self.limit.get();
-        limit < SLOTS as u32 && self.held.get().count_ones() >= limit
+        limit < SLOTS as u32 && self.held.get().count_ones() >= limit.max(1)
     }
 }
 
@@ -468,20 +469,20 @@ mod tests {
 
     /// What frees bring together is kept, and what may be broken up is not.
     #[test]
-    fn runs_of_eight_are_kept_together_until_they_may_be_broken_up() {
+    fn runs_of_four_are_kept_together_until_they_may_be_broken_up() {
         let word = AtomicU64::new(0);
         let leases = Leases::new(&word);
-        leases.open(3, 3, (Block::unused(), 3, &word), (Purpose::Frames, 1), 0xff7f, 0);
+        leases.open(3, 3, (Block::unused(), 3, &word), (Purpose::Frames, 1), 0xf7, 0);
         let lease = leases.slot(3);
-        assert_eq!((lease.mask(), lease.spare()), (0x7f, 0xff00));
-        assert!(!lease.take_back(0x7f, 1 << 9), "a frame that is kept was freed again");
-        lease.add(0x80);
-        assert_eq!((lease.mask(), lease.spare()), (0, 0xffff));
-        lease.break_up(0xff);
-        assert_eq!((lease.mask(), lease.spare()), (0xff, 0xff00));
-        lease.set_mask(0xfe);
+        assert_eq!((lease.mask(), lease.spare()), (0x7, 0xf0));
+        assert!(!lease.take_back(0x7, 1 << 5), "a frame that is kept was freed again");
+        lease.add(0x8);
+        assert_eq!((lease.mask(), lease.spare()), (0, 0xff));
+        lease.break_up(0xf);
+        assert_eq!((lease.mask(), lease.spare()), (0xf, 0xf0));
+        lease.set_mask(0xe);
         lease.add(1);
-        assert_eq!((lease.mask(), lease.spare()), (0xff, 0xff00), "it may be used up");
+        assert_eq!((lease.mask(), lease.spare()), (0xf, 0xf0), "it may be used up");
     }
 
     /// A word that has something again may be looked for by a request of another purpose, or of the
@@ -544,7 +545,7 @@ mod loom_tests {
         }
     }
 
-    /// A run of eight is complete and kept together, and may then be broken up: each of its frames
+    /// A run of four is complete and kept together, and may then be broken up: each of its frames
     /// is in the hand all the time.
     #[test]
     fn a_frame_that_is_kept_is_shown() {
@@ -553,14 +554,14 @@ mod loom_tests {
                 std::boxed::Box::leak(std::boxed::Box::new(AtomicU64::new(0)));
             let leases: &'static Leases<'_> =
                 std::boxed::Box::leak(std::boxed::Box::new(Leases::new(word)));
-            leases.open(3, 3, (Block::unused(), 3, word), (Purpose::Frames, 1), 0x7f, 0);
+            leases.open(3, 3, (Block::unused(), 3, word), (Purpose::Frames, 1), 0x7, 0);
             // The looker is the thread that is started, so that it comes last in the first
             // execution: loom remembers one access to each atomic, and a thread that reads and then
             // writes one hides what others have read before. The other way round it ran one
             // schedule.
             let looker = spawn(move || leases.slot(3).shows(3, 1));
-            leases.slot(3).add(0x80);
-            leases.slot(3).break_up(0xff);
+            leases.slot(3).add(0x8);
+            leases.slot(3).break_up(0xf);
             assert!(looker.join().unwrap(), "a free frame could be freed again");
         });
     }

@@ -42,6 +42,8 @@ pub(crate) struct CpuState<'m> {
     /// Where one of them is larger after a free the zone is told. Smaller near its mark.
     pub(crate) most: AtomicU64,
     pub(crate) leases: Leases<'m>,
+    /// It has one of the words that CPUs share: see [`shared_words`](crate::zone::shared_words).
+    pub(crate) has_share: AtomicBool,
     pub(crate) counters: CpuCounters,
     pub(crate) recent: Recent,
     /// Wholly free blocks of the home zone.
@@ -79,6 +81,7 @@ impl<'m> CpuState<'m> {
             allowance: core::array::from_fn(|_| AtomicU64::new(0)),
             most: AtomicU64::new(0),
             leases: Leases::new(no_word),
+            has_share: AtomicBool::new(false),
             counters: CpuCounters::new(),
             recent: Recent::new(),
             kept: core::array::from_fn(|_| Place::none()),

@@ -81,9 +81,12 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let ordinary = tag.migratetype() != HIGH_ATOMIC
             && self.is_home(tag.zone())
             && !self.fh.zones[tag.zone()].is_tight();
-        let allowed = self.cpu.leases.limit() != 0 && !self.fh.failing.any();
-        let leasable = ordinary && allowed && frames != !0;
-        if !leasable || block.line.word(w) & frames != 0 || block.head.is_leased(w) {
+        if !ordinary
+            || frames == !0
+            || block.line.word(w) & frames != 0
+            || block.head.is_leased(w)
+            || !self.may_lease()
+        {
             return false;
         }
         self.fh.platform.poisoned_word(block.base() / 64 + w as u64, frames);

@@ -144,7 +144,7 @@ impl<P: Platform> On<'_, '_, P> {
             .map(|slot| u64::from(state.leases.slot(slot).all().count_ones()))
             .sum();
         let kept = state.kept.iter().filter(|kept| !kept.is_none()).count() as u64;
-        Some((leased + kept * FRAMES as u64, u64::from(state.leases.limit()) * 64))
+        Some((leased + kept * FRAMES as u64, u64::from(state.leases.limit().max(1)) * 64))
     }
 }
 

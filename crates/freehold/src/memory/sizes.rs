@@ -6,6 +6,7 @@ use crate::block::FRAMES;
 use crate::block::tag::{TYPES, Tag};
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::SLOTS;
+use crate::cpu::state::CpuState;
 use crate::memory::hotplug::Hotplug;
 use crate::primitive::{Relaxed, full_fence};
 use crate::zone::watermarks::kernel_watermarks;
@@ -51,17 +52,22 @@ impl<P: Platform> Hotplug<'_, '_, P> {
 
     /// What follows from how much memory and how many CPUs there are: how many words each CPU may
     /// lease, how exactly frames are counted, which blocks are spared. A leased word keeps
-    /// its block from becoming whole, so all leases together are in at most 1 % of the blocks; but
-    /// each CPU has two, since with one it would change it between requests of two types or orders.
+    /// its block from becoming whole, so all leases together are in at most 1 % of the blocks; or
+    /// each CPU has two, since with one it would change it between requests of two types or orders,
+    /// if all of these are at most 1 % of the frames. Otherwise one; or they share what there is.
     pub(crate) fn compute_limits(&self) {
-        let online = self.fh.cpus.iter().filter(|cpu| cpu.online.get()).count().max(1) as u64;
-        let managed: u64 = self.fh.zones.iter().map(|zone| zone.managed.get()).sum();
-        let words = managed / FRAMES as u64 / 100 / online;
-        for cpu in self.fh.cpus {
-            // Relaxed: read by its CPU at its next lease.
-            cpu.leases.set_limit(words.clamp(2, SLOTS as u64) as u32);
-        }
+        let cpus = || self.fh.cpus.iter().filter(|cpu| cpu.online.get());
+        let online = cpus().count().max(1) as u64;
         for zone in self.fh.zones {
+            let at_home = |cpu: &&CpuState<'_>| cpu.home_zone.get() == u32::from(zone.id);
+            let cpus = cpus().filter(at_home).count().max(1) as u64;
+            let words = zone.managed.get().div_ceil(64 * 100);
+            let most = (zone.blocks() / 100 / cpus).max(2).min(words / cpus);
+            for cpu in self.fh.cpus.iter().filter(at_home) {
+                // Relaxed: read by its CPU at its next lease.
+                cpu.leases.set_limit(most.min(SLOTS as u64) as u32);
+            }
+            zone.words.set_most(words);
             // A CPU has up to seven blocks in use: for single frames and for runs, of three types,
             // and the one that it cuts runs of any length from.
             zone.spread.set(zone.blocks() / online >= 128);

@@ -26,3 +26,13 @@ pub(crate) mod steps;
 mod stopped_tests;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod testing;
+
+impl<P: crate::Platform> crate::Freehold<'_, P> {
+    /// Has each CPU lease two words however little memory there is: the machines of these tests
+    /// stand for larger ones.
+    fn lease_as_on_large_machines(&self) {
+        for cpu in self.cpus {
+            cpu.leases.set_limit(cpu.leases.limit().max(2));
+        }
+    }
+}

@@ -70,11 +70,13 @@ struct World<'m> {
 
 impl<'m> World<'m> {
     fn new(metadata: &'m mut [MaybeUninit<u8>]) -> Self {
-        with_config(|config| Self {
-            fh: Freehold::new(config, metadata, Host::default()).unwrap(),
+        let fh = with_config(|config| Freehold::new(config, metadata, Host::default()).unwrap());
+        fh.lease_as_on_large_machines();
+        Self {
+            fh,
             taken: (0..BLOCKS * 512).map(|_| AtomicBool::new(false)).collect(),
             passed_on: Mutex::new(Vec::new()),
-        })
+        }
     }
 
     /// Notes that frames have changed hands. Not shuttle's atomics: nobody is to be scheduled

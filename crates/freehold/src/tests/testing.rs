@@ -44,7 +44,9 @@ pub(crate) fn machine_with(
 pub(crate) fn machine_of(platform: Host, config: &Config<'_>) -> Machine {
     let size = config.metadata_size().unwrap();
     let region = Box::leak(vec![MaybeUninit::uninit(); size].into_boxed_slice());
-    Freehold::new(config, region, platform).unwrap()
+    let fh = Freehold::new(config, region, platform).unwrap();
+    fh.lease_as_on_large_machines();
+    fh
 }
 
 /// Two zones of that many frames each, 16 GiB apart; a CPU's home is the upper one.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! rows      rows[type, class]: bit b = block b of the section has a run of that class, as far as is known    240 bytes / 128 MiB
-//!           rows[loose]: bit b = block b is a movable one, and has frames that lie in no run of eight
+//!           rows[loose]: bit b = block b is a movable one, and has frames that lie in no run of four
 //! summary   for each row of the zone which sections have such a block, in two levels                          see [`summary`](super::summary)
 //! ```
 //!
@@ -14,7 +14,7 @@
 //! classes.
 //!
 //! **Loose frames.** A block's class says nothing of the single frames beside its largest run.
-//! Before a run of eight is broken up for single frames the row of loose ones is asked: without it
+//! Before a run of four is broken up for single frames the row of loose ones is asked: without it
 //! such frames stayed unused in every block that had a large run as well, beside runs that were
 //! broken for want of them (two CPUs with 320 MiB, half in use: .97 of free memory in runs of
 //! eight, now .99). A block over half of which is free is left alone. A block comes into the row

@@ -15,6 +15,7 @@ pub(crate) mod bitmap;
 pub(crate) mod board;
 pub(crate) mod counters;
 pub(crate) mod moving;
+pub(crate) mod shared_words;
 pub(crate) mod summary;
 pub(crate) mod watermarks;
 pub(crate) mod whole;
@@ -28,6 +29,7 @@ use allowance::KINDS;
 use bitmap::WholeBitmap;
 use board::Board;
 use counters::{OUTSIDE, Outside, ZoneCounters};
+use shared_words::SharedWords;
 
 /// How a zone's memory stands, which decides what a CPU may do without asking.
 pub(crate) mod mode {
@@ -38,6 +40,9 @@ pub(crate) mod mode {
     /// Near its min mark: what is taken in hand has to be asked for.
     pub(crate) const TIGHT: u8 = 2;
 }
+
+/// Less than this part of a zone is little to be free.
+const SCARCE: u64 = 8;
 
 /// See the module's documentation.
 #[repr(C, align(128))]
@@ -57,6 +62,8 @@ pub(crate) struct Zone<'m> {
     pub(crate) thrifty: AtomicBool,
     /// Each CPU has blocks of its own in use.
     pub(crate) spread: AtomicBool,
+    /// What its CPUs may lease, where each has no word of its own.
+    pub(crate) words: SharedWords,
     /// The largest allowance, in frames.
     pub(crate) fold: AtomicU64,
     /// Into so many allowances what is left above the mark is divided.
@@ -112,6 +119,7 @@ impl<'m> Zone<'m> {
             mode: AtomicU8::new(mode::ORDINARY),
             thrifty: AtomicBool::new(false),
             spread: AtomicBool::new(false),
+            words: SharedWords::new(),
             fold: zero(),
             shares: zero(),
             untold: zero(),
@@ -202,6 +210,13 @@ impl<'m> Zone<'m> {
     #[inline(always)]
     pub(crate) fn is_roomy(&self) -> bool {
         self.mode.get() == mode::ROOMY
+    }
+
+    /// Whether so little is free that a CPU lets go of one word before it leases the next: what lies
+    /// in many hands is broken up while it would fit elsewhere.
+    pub(crate) fn is_scarce(&self) -> bool {
+        let free = self.free[allowance::ORDINARY].get() as i64;
+        !self.is_roomy() && free.max(0) as u64 * SCARCE < self.managed.get()
     }
 
     #[inline(always)]

@@ -38,7 +38,7 @@ fn a_single_frame_comes_from_the_block_with_the_smallest_runs() {
     fh.validate().unwrap();
 }
 
-/// A block with a large run has single frames beside it, in no run of eight, three of them in one
+/// A block with a large run has single frames beside it, in no run of four, three of them in one
 /// word; another one has a run of eight and nothing else. The single frames go first, then the
 /// smaller run is broken up.
 #[test]

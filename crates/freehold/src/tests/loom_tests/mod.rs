@@ -120,7 +120,9 @@ pub(crate) fn machine(barrier: bool, frames: u64) -> Small {
     let size = config.metadata_size().unwrap();
     let metadata: &'static mut [MaybeUninit<u8>] = std::vec![MaybeUninit::uninit(); size].leak();
     let host = Host { barrier };
-    Box::leak(Box::new(Freehold::new(&config, metadata, host).unwrap()))
+    let fh = Freehold::new(&config, metadata, host).unwrap();
+    fh.lease_as_on_large_machines();
+    Box::leak(Box::new(fh))
 }
 
 pub(crate) fn cpu(number: u16) -> CpuId {
