@@ -110,7 +110,7 @@ fn who_would_rather_not_mix_types_takes_no_block_over() {
     assert_eq!(found.len(), 256 + 4 * 256);
     assert!(found[..256].iter().all(|pfn| pfn.get() < 512), "types are mixed too early");
     let movable_blocks = || {
-        let blocks = [0, 1].map(|z| fh.zone_stats(z).unwrap().blocks_by_type);
+        let blocks = [0, 1].map(|z| fh.zone_blocks(z).unwrap().blocks_by_type);
         blocks.map(|by_type| by_type[Migratetype::Movable.index()])
     };
     assert_eq!(movable_blocks(), [1, 0]);
