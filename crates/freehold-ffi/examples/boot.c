@@ -85,7 +85,7 @@ int main(void)
     check(freehold_read_zone_stats(allocator, 1, &stats, &error), &error);
     printf("%llu of %llu frames of zone 1 free, %llu whole pageblocks\n",
            (unsigned long long)stats.free, (unsigned long long)stats.managed,
-           (unsigned long long)stats.free_blocks);
+           (unsigned long long)stats.whole_blocks);
     check(freehold_destroy(allocator, &error), &error);
     free(metadata);
     return 0;

@@ -598,23 +598,27 @@ typedef struct freehold_zone_stats {
     uint64_t free_high_atomic;
     /** Watermarks now, in frames: min, low, high. */
     uint64_t watermarks[3];
-    /** Blocks by migratetype. */
-    uint64_t blocks_by_type[FREEHOLD_MIGRATETYPES];
-    /** Blocks of the zone itself, isolations included. */
-    uint64_t blocks_in_zone;
+    /** Whole blocks that nobody has; of CMA and HIGHATOMIC blocks none counts. */
+    uint64_t whole_blocks;
     /** Whole blocks that CPUs keep. */
     uint64_t blocks_in_cpus;
+    /** Allocations that fell back to another migratetype. */
+    uint64_t fallbacks;
+    /** Of these, allocations placed inside a block that kept its other type. */
+    uint64_t mixed;
+} freehold_zone_stats;
+
+/** What a walk over one zone's blocks finds. */
+typedef struct freehold_zone_blocks {
+    /** Blocks by migratetype. */
+    uint64_t blocks_by_type[FREEHOLD_MIGRATETYPES];
     /** Blocks of which no frame is in use, wherever they are held. */
     uint64_t free_blocks;
     /** Blocks by largest free order: index 0 = nothing free, k = order k - 1. */
     uint64_t blocks_by_largest_order[11];
     /** The fewest naturally aligned chunks that the free frames form, by order. */
     uint64_t free_chunks[FREEHOLD_ORDERS];
-    /** Allocations that fell back to another migratetype. */
-    uint64_t fallbacks;
-    /** Of these, allocations placed inside a block that kept its other type. */
-    uint64_t mixed;
-} freehold_zone_stats;
+} freehold_zone_blocks;
 
 /** What all CPUs have done since the allocator was made. */
 typedef struct freehold_cpu_stats {
@@ -696,8 +700,9 @@ int32_t freehold_zone_of(const struct freehold_allocator *allocator, uint64_t pf
  * blocks will do, `FREEHOLD_ALLOC_HIGH_ATOMIC` and `FREEHOLD_ALLOC_OOM` whether those of
  * HIGHATOMIC blocks will. False where there is no such zone, order or flag.
  *
- * Walks nothing. "No" is exact while nothing runs and no CPU has frames in hand. Orders above 9
- * are answered by the number of whole blocks, wherever they lie. */
+ * Looks at the board, at CMA and HIGHATOMIC blocks where only those are left, and above order 9 at
+ * the bitmap of whole blocks. "No" is exact while nothing runs and no CPU has frames in hand; "yes"
+ * may be out of date until a request has failed. */
 bool freehold_may_have_free(const struct freehold_allocator *allocator, size_t zone, uint8_t order,
     uint16_t flags);
 
@@ -969,10 +974,22 @@ enum freehold_status freehold_read_reserve(const struct freehold_allocator *allo
 
 /* ---- The bare allocator: statistics. Errors and versions ---- */
 
-/** The state and history of a zone. Takes no lock; walks all of its blocks. Exact while nothing
- * runs. */
+/** The state and history of a zone. Takes no lock, and time that grows with the number of CPUs, not
+ * with the memory. Exact while nothing runs. */
 enum freehold_status freehold_read_zone_stats(const struct freehold_allocator *allocator,
     size_t zone, struct freehold_zone_stats *stats, struct freehold_error *error);
+
+/** What each block of a zone is, summed up. Takes no lock; walks all of its blocks. Exact while
+ * nothing runs. */
+enum freehold_status freehold_read_zone_blocks(const struct freehold_allocator *allocator,
+    size_t zone, struct freehold_zone_blocks *blocks, struct freehold_error *error);
+
+/** About how many free chunks of each order a zone has that no CPU has in hand: `chunks` has room
+ * for `FREEHOLD_ORDERS` numbers. Whole blocks are counted exactly; a partly free block counts as
+ * its largest run, as far as is known, and all else as single frames, so that all of them are what
+ * is free. Takes no lock; looks at 240 bytes for each 128 MiB, and at CMA blocks. */
+enum freehold_status freehold_read_listed_chunks(const struct freehold_allocator *allocator,
+    size_t zone, uint64_t *chunks, struct freehold_error *error);
 
 /** The fewest naturally aligned chunks that the free frames of a zone's blocks of one
  * `freehold_migratetype` form, by order: `chunks` has room for `FREEHOLD_ORDERS` numbers. Takes no

@@ -221,8 +221,9 @@ pub unsafe extern "C" fn freehold_zone_of(allocator: *const Allocator, pfn: u64)
 /// blocks will do, `FREEHOLD_ALLOC_HIGH_ATOMIC` and `FREEHOLD_ALLOC_OOM` whether those of
 /// HIGHATOMIC blocks will. False where there is no such zone, order or flag.
 ///
-/// Walks nothing. "No" is exact while nothing runs and no CPU has frames in hand. Orders above 9
-/// are answered by the number of whole blocks, wherever they lie.
+/// Looks at the board, at CMA and HIGHATOMIC blocks where only those are left, and above order 9 at
+/// the bitmap of whole blocks. "No" is exact while nothing runs and no CPU has frames in hand; "yes"
+/// may be out of date until a request has failed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_may_have_free(
     allocator: *const Allocator,

@@ -60,22 +60,28 @@ pub struct ZoneStats {
     pub free_high_atomic: u64,
     /// Watermarks now, in frames: min, low, high.
     pub watermarks: [u64; 3],
-    /// Blocks by migratetype.
-    pub blocks_by_type: [u64; FREEHOLD_MIGRATETYPES],
-    /// Blocks of the zone itself, isolations included.
-    pub blocks_in_zone: u64,
+    /// Whole blocks that nobody has; of CMA and HIGHATOMIC blocks none counts.
+    pub whole_blocks: u64,
     /// Whole blocks that CPUs keep.
     pub blocks_in_cpus: u64,
+    /// Allocations that fell back to another migratetype.
+    pub fallbacks: u64,
+    /// Of these, allocations placed inside a block that kept its other type.
+    pub mixed: u64,
+}
+
+/// What a walk over one zone's blocks finds.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct ZoneBlocks {
+    /// Blocks by migratetype.
+    pub blocks_by_type: [u64; FREEHOLD_MIGRATETYPES],
     /// Blocks of which no frame is in use, wherever they are held.
     pub free_blocks: u64,
     /// Blocks by largest free order: index 0 = nothing free, k = order k - 1.
     pub blocks_by_largest_order: [u64; 11],
     /// The fewest naturally aligned chunks that the free frames form, by order.
     pub free_chunks: [u64; FREEHOLD_ORDERS],
-    /// Allocations that fell back to another migratetype.
-    pub fallbacks: u64,
-    /// Of these, allocations placed inside a block that kept its other type.
-    pub mixed: u64,
 }
 
 /// Sums over all CPUs and zones.
@@ -119,14 +125,21 @@ impl From<freehold::ZoneStats> for ZoneStats {
             free_cma: s.free_cma,
             free_high_atomic: s.free_high_atomic,
             watermarks: s.watermarks,
-            blocks_by_type: s.blocks_by_type,
-            blocks_in_zone: s.blocks_by_type.iter().sum::<u64>() - s.blocks_in_cpus,
+            whole_blocks: s.whole_blocks,
             blocks_in_cpus: s.blocks_in_cpus,
-            free_blocks: s.free_blocks,
-            blocks_by_largest_order: s.blocks_by_largest_order,
-            free_chunks: s.free_chunks,
             fallbacks: s.fallbacks,
             mixed: s.mixed,
+        }
+    }
+}
+
+impl From<freehold::ZoneBlocks> for ZoneBlocks {
+    fn from(b: freehold::ZoneBlocks) -> Self {
+        Self {
+            blocks_by_type: b.blocks_by_type,
+            free_blocks: b.free_blocks,
+            blocks_by_largest_order: b.blocks_by_largest_order,
+            free_chunks: b.free_chunks,
         }
     }
 }
@@ -142,8 +155,8 @@ impl From<freehold::Totals> for Totals {
     }
 }
 
-/// The state and history of a zone. Takes no lock; walks all of its blocks. Exact while nothing
-/// runs.
+/// The state and history of a zone. Takes no lock, and time that grows with the number of CPUs, not
+/// with the memory. Exact while nothing runs.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_read_zone_stats(
     allocator: *const Allocator,
@@ -156,6 +169,45 @@ pub unsafe extern "C" fn freehold_read_zone_stats(
         tell(stats, "stats", error, || {
             let found = shared(allocator, "allocator")?.engine.zone_stats(zone);
             Ok(found.ok_or_else(|| no_zone(zone))?.into())
+        })
+    }
+}
+
+/// What each block of a zone is, summed up. Takes no lock; walks all of its blocks. Exact while
+/// nothing runs.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_read_zone_blocks(
+    allocator: *const Allocator,
+    zone: usize,
+    blocks: *mut ZoneBlocks,
+    error: *mut Error,
+) -> Status {
+    // SAFETY: the caller's promise.
+    unsafe {
+        tell(blocks, "blocks", error, || {
+            let found = shared(allocator, "allocator")?.engine.zone_blocks(zone);
+            Ok(found.ok_or_else(|| no_zone(zone))?.into())
+        })
+    }
+}
+
+/// About how many free chunks of each order a zone has that no CPU has in hand: `chunks` has room
+/// for `FREEHOLD_ORDERS` numbers. Whole blocks are counted exactly; a partly free block counts as
+/// its largest run, as far as is known, and all else as single frames, so that all of them are what
+/// is free. Takes no lock; looks at 240 bytes for each 128 MiB, and at CMA blocks.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_read_listed_chunks(
+    allocator: *const Allocator,
+    zone: usize,
+    chunks: *mut u64,
+    error: *mut Error,
+) -> Status {
+    // SAFETY: the caller's promise; an array of numbers is aligned as its first one is.
+    unsafe {
+        answer(error, || {
+            wanted(chunks, "chunks")?;
+            let found = shared(allocator, "allocator")?.engine.listed_chunks(zone);
+            put(chunks.cast(), "chunks", found.ok_or_else(|| no_zone(zone))?)
         })
     }
 }

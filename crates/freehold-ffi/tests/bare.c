@@ -498,9 +498,12 @@ static void statistics(freehold_allocator *allocator, struct host *host)
 {
     uint64_t frames, chunks[FREEHOLD_ORDERS];
     freehold_zone_stats stats;
+    freehold_zone_blocks blocks;
     freehold_totals totals;
 
     FAILS(freehold_read_zone_stats(allocator, 2, &stats, &error), FREEHOLD_STATUS_CONFIG_ZONES);
+    FAILS(freehold_read_zone_blocks(allocator, 2, &blocks, &error), FREEHOLD_STATUS_CONFIG_ZONES);
+    FAILS(freehold_read_listed_chunks(allocator, 2, chunks, &error), FREEHOLD_STATUS_CONFIG_ZONES);
     FAILS(freehold_read_zone_stats(allocator, 0, NULL, &error), FREEHOLD_STATUS_NULL_POINTER);
     FAILS(freehold_read_totals(allocator, NULL, &error), FREEHOLD_STATUS_NULL_POINTER);
     OK(freehold_drain_all(allocator, &error));
@@ -508,7 +511,13 @@ static void statistics(freehold_allocator *allocator, struct host *host)
     OK(freehold_read_zone_stats(allocator, 0, &stats, &error));
     CHECK(stats.managed == 32768 && stats.free == stats.managed
           && stats.free_in_zone == stats.free);
-    CHECK(stats.free_blocks > 0);
+    OK(freehold_read_zone_blocks(allocator, 0, &blocks, &error));
+    CHECK(blocks.free_blocks >= stats.whole_blocks && stats.whole_blocks > 0);
+    OK(freehold_read_listed_chunks(allocator, 0, chunks, &error));
+    frames = stats.free;
+    for (int order = 0; order < FREEHOLD_ORDERS; order++)
+        frames -= chunks[order] << order;
+    CHECK(frames == 0);
     CHECK(freehold_may_have_free(allocator, 0, 9, 0)
           && freehold_may_have_free(allocator, 0, 10, 0));
     CHECK(!freehold_may_have_free(allocator, 2, 0, 0)

@@ -148,7 +148,7 @@ fn run(
         }
     }
     fh.validate()?;
-    let blocks = fh.zone_stats(0).map_or(0, |stats| stats.free_blocks);
+    let blocks = fh.zone_blocks(0).map_or(0, |blocks| blocks.free_blocks);
     Ok(format!("{:016x} {} failed, {blocks} blocks free", held.hash, held.failed))
 }
 

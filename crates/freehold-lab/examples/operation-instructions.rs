@@ -20,7 +20,7 @@ use freehold_lab::bench::engines::{
     BenchEngine, BuddySystem, ClassicMachine, FREEHOLD, FreeholdMachine, InitialThread, Peer,
 };
 use freehold_lab::bench::loops::{BULK, alloc_all, free_all, pairs, shuffle};
-use freehold_lab::bench::steady::{Churn, Depth, Freed, HELD, Mixed, half_used};
+use freehold_lab::bench::steady::{Churn, Depth, Freed, HELD, Mixed, USED, half_used};
 
 /// Frames of a GiB.
 const GIB: u64 = 1 << 18;
@@ -45,12 +45,13 @@ enum Row {
     PairNoBarrier,
     /// A pair, so many held at a time, freed in that order.
     Depth(u16, Freed),
-    /// 100 chunks of that order held: one at random is freed, another allocated.
-    Held(u8),
+    /// Of so many CPUs, 100 chunks of that order held: one at random is freed, another allocated.
+    Held(u16, u8),
     /// As `Held`, where half of the frames around them is in use.
-    Used(u8),
-    /// A free and an allocation of single frames with so many thousandths in use, of so many CPUs.
-    NearMark(u16, u64),
+    Used(u16, u8),
+    /// Of so many CPUs, so many thousandths in use, all of them in chunks of that order: one at
+    /// random is freed, another allocated.
+    NearMark(u16, u64, u8),
     /// A frame of a GiB, by single calls.
     Fill,
     /// A frame of a GiB, freed in the order of allocation.
@@ -82,7 +83,7 @@ fn rows() -> Vec<(String, Row)> {
     let mut rows: Vec<(String, Row)> =
         (0..=9).map(|order| (format!("pair-order{order}"), Row::Pair(order))).collect();
     let mut add = |name: &str, row| rows.push((name.to_owned(), row));
-    (0..=9).for_each(|order| add(&format!("held-order{order}"), Row::Held(order)));
+    (0..=9).for_each(|order| add(&format!("held-order{order}"), Row::Held(2, order)));
     add("pair-any-order", Row::PairAnyOrder);
     add("pair-on", Row::PairOn);
     add("pair-owned-no-barrier", Row::PairNoBarrier);
@@ -104,13 +105,17 @@ fn rows() -> Vec<(String, Row)> {
     add("remote-in-sequence", Row::RemoteInSequence);
     add("remote-scattered", Row::RemoteScattered);
     add("remote-scattered-bulk", Row::RemoteScatteredBulk);
-    (0..=8).for_each(|order| add(&format!("used-order{order}"), Row::Used(order)));
-    for permille in [900, 970, 975, 980, 990, 995] {
-        add(&format!("near-mark-{permille}"), Row::NearMark(2, permille));
-    }
-    for cpus in [64, 1024] {
-        for permille in [900, 950, 980] {
-            add(&format!("near-mark-{permille}-cpus{cpus}"), Row::NearMark(cpus, permille));
+    (0..=8).for_each(|order| add(&format!("used-order{order}"), Row::Used(2, order)));
+    for order in [0, 3, 6] {
+        for cpus in [64, 1024] {
+            add(&format!("held-order{order}-cpus{cpus}"), Row::Held(cpus, order));
+            add(&format!("used-order{order}-cpus{cpus}"), Row::Used(cpus, order));
+        }
+        for cpus in [2, 64, 1024] {
+            for permille in [950, 980, 995] {
+                let name = format!("near-mark-{permille}-order{order}-cpus{cpus}");
+                add(&name, Row::NearMark(cpus, permille, order));
+            }
         }
     }
     for cpus in [2, 1024] {
@@ -142,7 +147,7 @@ impl Row {
             }
             Self::Fail(..) => (1_000, 2_000),
             Self::NearMark(..) => (NEAR_MARK, 2 * NEAR_MARK),
-            Self::Used(_) | Self::Held(_) | Self::Churn(_) | Self::Mixed(_) => (100_000, 200_000),
+            Self::Used(..) | Self::Held(..) | Self::Churn(_) | Self::Mixed(_) => (100_000, 200_000),
         }
     }
 
@@ -151,9 +156,10 @@ impl Row {
         match self {
             Self::Churn(_) | Self::Mixed(_) | Self::PairNoBarrier | Self::PairOn => (1, GIB),
             Self::Fail(cpus, _) => (cpus, SMALL),
-            Self::Used(_) => (2, GIB / 2),
-            Self::NearMark(2, _) => (2, GIB),
-            Self::NearMark(cpus, _) => (cpus, 2 * GIB),
+            Self::Held(cpus, _) => (cpus, LARGE),
+            Self::Used(2, _) => (2, GIB / 2),
+            Self::NearMark(2, ..) => (2, GIB),
+            Self::Used(cpus, _) | Self::NearMark(cpus, ..) => (cpus, 2 * GIB),
             _ => (2, LARGE),
         }
     }
@@ -229,11 +235,17 @@ impl Row {
                 filled(&mut cpu, false).and_then(|f| free_in_bulk(&mut cpu, &f[..n as usize]))
             }
             Self::RangeFree => free_ranges(&mut cpu, n as usize),
-            Self::Held(order) => used(&mut cpu).and_then(|()| steps_of(&mut cpu, order, n)),
-            Self::Used(order) => {
-                half_used(&mut cpu, SEED).and_then(|_| steps_of(&mut cpu, order, n))
+            Self::Held(_, order) => used(&mut cpu).and_then(|()| steps_of(&mut cpu, order, n)),
+            Self::Used(_, order) => half_used(&mut cpu, USED * frames / (GIB / 2), SEED)
+                .and_then(|_| steps_of(&mut cpu, order, n)),
+            Self::NearMark(_, permille, order) => {
+                let held = (frames * permille / 1000) >> order;
+                match order {
+                    0 => near_mark::<_, 0>(&mut cpu, held, n),
+                    3 => near_mark::<_, 3>(&mut cpu, held, n),
+                    _ => near_mark::<_, 6>(&mut cpu, held, n),
+                }
             }
-            Self::NearMark(_, permille) => near_mark(&mut cpu, frames * permille / 1000, n),
             Self::Churn(percent) => steps::<_, 0>(&mut cpu, GIB * percent / 100, n),
             Self::Mixed(percent) => Mixed::new(GIB * percent / 100, SEED).steps(&mut cpu, n),
             Self::Fail(_, order) => {
@@ -328,10 +340,10 @@ fn steps<C: Calls, const ORDER: u8>(cpu: &mut C, held: u64, n: u64) -> Result<()
     churn.steps(cpu, n)
 }
 
-/// Steps with so many frames held. What one costs near the mark does not depend on how often each
-/// has been replaced, and with 1,024 CPUs it is much: a few do before those that count.
-fn near_mark<C: Calls>(cpu: &mut C, held: u64, n: u64) -> Result<(), Refused> {
-    let mut churn = Churn::<0>::start(cpu, held, SEED)?;
+/// Steps with so many chunks held. What one costs near the mark does not depend on how often each
+/// has been replaced: a few do before those that count.
+fn near_mark<C: Calls, const ORDER: u8>(cpu: &mut C, held: u64, n: u64) -> Result<(), Refused> {
+    let mut churn = Churn::<ORDER>::start(cpu, held, SEED)?;
     churn.steps(cpu, NEAR_MARK)?;
     churn.steps(cpu, n)
 }

@@ -98,7 +98,7 @@ pub use calls::frames::Frames;
 pub use calls::handle::{Anybody, Door, Handle, On, Owned, Owner};
 pub use freehold::Freehold;
 pub use inspect::pageblocks::PageblockState;
-pub use inspect::stats::{CpuStats, Totals, ZoneStats};
+pub use inspect::stats::{CpuStats, Totals, ZoneBlocks, ZoneStats};
 pub use inspect::validate::Violation;
 pub use memory::hotplug::HotplugError;
 pub use platform::{Platform, Pressure, PressureLevel, SingleCpu};

@@ -85,6 +85,8 @@ void fh_drain_zones(struct zone *zone);
  * other zones.
  */
 void fh_read_free(struct zone *zone, unsigned long nr_free[NR_PAGE_ORDERS]);
+/* About as many, without a walk over all blocks: for those who ask often. */
+void fh_estimate_free(struct zone *zone, unsigned long nr_free[NR_PAGE_ORDERS]);
 void fh_read_free_of(struct zone *zone, int migratetype, unsigned long nr_free[NR_PAGE_ORDERS]);
 /* Blocks by migratetype, of a zone of Freehold's; false for others. */
 bool fh_read_blocks(struct zone *zone, unsigned long count[MIGRATE_TYPES]);

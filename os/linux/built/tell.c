@@ -2,7 +2,8 @@
 /*
  * What /proc tells of Freehold's zones: buddyinfo, pagetypeinfo, the report on memory that an OOM
  * prints; and Freehold's own counts, as /sys/kernel/debug/freehold. Each reads what Freehold knows
- * of its blocks, without a lock of the zone's.
+ * of its blocks, without a lock of the zone's. How fragmented a zone is compaction asks often, so
+ * that is an estimate by the board.
  */
 #include "fh.h"
 
@@ -28,13 +29,24 @@ static void add_chunks(const u64 chunks[FREEHOLD_ORDERS], unsigned long nr_free[
 
 void fh_read_free(struct zone *zone, unsigned long nr_free[NR_PAGE_ORDERS])
 {
-	freehold_zone_stats stats;
+	freehold_zone_blocks blocks;
 
 	for (int order = 0; order < NR_PAGE_ORDERS; order++)
 		nr_free[order] = data_race(zone->free_area[order].nr_free);
 	if (fh_is_allocator_of(zone) &&
-	    !freehold_read_zone_stats(fh_of_zone(zone), 0, &stats, NULL))
-		add_chunks(stats.free_chunks, nr_free);
+	    !freehold_read_zone_blocks(fh_of_zone(zone), 0, &blocks, NULL))
+		add_chunks(blocks.free_chunks, nr_free);
+}
+
+void fh_estimate_free(struct zone *zone, unsigned long nr_free[NR_PAGE_ORDERS])
+{
+	u64 chunks[FREEHOLD_ORDERS];
+
+	for (int order = 0; order < NR_PAGE_ORDERS; order++)
+		nr_free[order] = data_race(zone->free_area[order].nr_free);
+	if (fh_is_allocator_of(zone) &&
+	    !freehold_read_listed_chunks(fh_of_zone(zone), 0, chunks, NULL))
+		add_chunks(chunks, nr_free);
 }
 
 /* Freehold's number of a migratetype of the kernel's. */
@@ -63,13 +75,13 @@ void fh_read_free_of(struct zone *zone, int migratetype, unsigned long nr_free[N
 
 bool fh_read_blocks(struct zone *zone, unsigned long count[MIGRATE_TYPES])
 {
-	freehold_zone_stats stats;
+	freehold_zone_blocks blocks;
 
 	if (!fh_is_allocator_of(zone) ||
-	    freehold_read_zone_stats(fh_of_zone(zone), 0, &stats, NULL))
+	    freehold_read_zone_blocks(fh_of_zone(zone), 0, &blocks, NULL))
 		return false;
 	for (int type = 0; type < MIGRATE_TYPES; type++)
-		count[type] = stats.blocks_by_type[type_of[type]];
+		count[type] = blocks.blocks_by_type[type_of[type]];
 	return true;
 }
 
@@ -94,7 +106,7 @@ static int show_zone(struct seq_file *file, int node, struct zone *zone, struct 
 	sums->failed += totals.cpus.failed;
 	seq_printf(file, "node%d_frames %llu\n", node, stats.managed);
 	seq_printf(file, "node%d_free_frames %llu\n", node, stats.free);
-	seq_printf(file, "node%d_whole_blocks %llu\n", node, stats.free_blocks);
+	seq_printf(file, "node%d_whole_blocks %llu\n", node, stats.whole_blocks);
 	/*
 	 * The zone's count of free pages, and what its own lists have: nothing, but for a moment
 	 * after the hand-over.

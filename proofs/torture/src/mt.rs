@@ -162,7 +162,7 @@ impl Storm {
         fh.validate().map_err(|broken| format!("after draining: {broken}"))?;
         for (zone, memory) in self.machine.zones.iter().enumerate() {
             let stats = fh.zone_stats(zone).ok_or("no statistics of a zone")?;
-            let now = [stats.managed, stats.free, stats.free_in_zone, stats.free_blocks];
+            let now = [stats.managed, stats.free, stats.free_in_zone, stats.whole_blocks];
             let then = [memory.frames(), memory.frames(), memory.frames(), whole[zone]];
             if now != then {
                 return Err(format!(
@@ -187,7 +187,7 @@ fn run_one(given: &Arguments, seed: u64) -> Result<u64, Vec<String>> {
     let cpus = random.pick(&[2, 3, 4, 8, 40]);
     let machine = Machine::new(&mut random, cpus, &[6, 12, 30, 64, 90, 140]);
     let machine: &'static Machine = Box::leak(Box::new(machine.map_err(|error| vec![error])?));
-    let whole = |zone| machine.fh.zone_stats(zone).map_or(0, |stats| stats.free_blocks);
+    let whole = |zone| machine.fh.zone_stats(zone).map_or(0, |stats| stats.whole_blocks);
     let whole: Vec<u64> = (0..machine.zones.len()).map(whole).collect();
     let span = machine.span();
     let ledger = Box::leak(Box::new(Ledger::new(span.start.get(), span.end.get())));

@@ -179,10 +179,10 @@ fn round(random: &mut Random, found: &mut Found) -> Result<(), freehold::ConfigE
         .for_each(|range| others.free(range));
     fh.drain_all();
     found.troubles.extend(fh.validate().err().map(|broken| broken.to_string()));
-    if let Some(stats) = fh.zone_stats(0).filter(|stats| stats.free_blocks != blocks) {
+    if let Some(stats) = fh.zone_stats(0).filter(|stats| stats.whole_blocks != blocks) {
         found
             .troubles
-            .push(format!("{} of {blocks} blocks are whole in the end", stats.free_blocks));
+            .push(format!("{} of {blocks} blocks are whole in the end", stats.whole_blocks));
     }
     Ok(())
 }

@@ -49,8 +49,8 @@ impl Arena {
         }
     }
 
-    /// How many frames are free, wherever they are held. Looks at every block that was ever used;
-    /// exact while nothing runs.
+    /// How many frames are free, wherever they are held. Looks at counters of each CPU; exact while
+    /// nothing runs.
     #[must_use]
     pub fn free_frames(&self) -> u64 {
         let engine = &self.core.engine;

@@ -160,15 +160,15 @@ pub fn churn<M: Machine, const ORDER: u8>(
     churned::<_, ORDER>(&mut machine.cpu(CPU)?, chunks, (chunks, steps), seed)
 }
 
-/// As [`churn`] of single frames, with a tenth as many steps before those that are timed: what one
-/// costs near the mark does not depend on how often each frame has been replaced, and may be much.
-pub fn near_mark<M: Machine>(
+/// As [`churn`], with a tenth as many steps before those that are timed: what one costs near the
+/// mark does not depend on how often each chunk has been replaced, and may be much.
+pub fn near_mark<M: Machine, const ORDER: u8>(
     machine: &M,
-    frames: u64,
+    chunks: u64,
     steps: u64,
     seed: u64,
 ) -> Result<f64, Refused> {
-    churned::<_, 0>(&mut machine.cpu(CPU)?, frames, (steps / 10, steps), seed)
+    churned::<_, ORDER>(&mut machine.cpu(CPU)?, chunks, (steps / 10, steps), seed)
 }
 
 fn churned<C: Calls, const ORDER: u8>(
@@ -189,10 +189,10 @@ fn churned<C: Calls, const ORDER: u8>(
 pub const USED: u64 = 100_000;
 pub const HELD: u64 = 100;
 
-/// Has half of the single frames in use that were allocated first: what a CPU finds on a machine
-/// that has run for a while. Returns those in use.
-pub fn half_used<C: Calls>(cpu: &mut C, seed: u64) -> Result<Vec<Pfn>, Refused> {
-    let mut frames = vec![Pfn::default(); USED as usize];
+/// Has half of the single frames in use, so many, that were allocated first: what a CPU finds on a
+/// machine that has run for a while. Returns those in use.
+pub fn half_used<C: Calls>(cpu: &mut C, frames: u64, seed: u64) -> Result<Vec<Pfn>, Refused> {
+    let mut frames = vec![Pfn::default(); frames as usize];
     alloc_all(cpu, &mut frames)?;
     let mut random = Random::new(seed);
     let (freed, kept): (Vec<Pfn>, Vec<Pfn>) =
@@ -208,7 +208,7 @@ pub fn used<M: Machine, const ORDER: u8>(
     seed: u64,
 ) -> Result<f64, Refused> {
     let mut cpu = machine.cpu(CPU)?;
-    let kept = half_used(&mut cpu, seed)?;
+    let kept = half_used(&mut cpu, USED, seed)?;
     let found = churned::<_, ORDER>(&mut cpu, HELD, (HELD, steps), seed)?;
     free_all(&mut cpu, kept.iter())?;
     Ok(found)

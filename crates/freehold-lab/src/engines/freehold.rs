@@ -11,7 +11,7 @@ use freehold::{
     Platform, Watermarks, ZoneConfig, ZoneStats,
 };
 
-use super::sums::{added, free_chunks};
+use super::sums::{added, added_blocks, free_chunks};
 use super::{Barriers, Counting, Entry, MachineConfig};
 use crate::engine::Listed;
 use crate::engine::{Block, Count, Counters, Engine, Memory, Paths, Request, count};
@@ -250,13 +250,16 @@ impl<P: Barriers> Engine for FreeholdEngine<'_, '_, P> {
 
     fn memory(&self) -> Memory {
         let zone = self.zones();
+        let walks =
+            (0..self.allocator.zone_count()).filter_map(|zone| self.allocator.zone_blocks(zone));
+        let blocks = walks.reduce(added_blocks).unwrap_or_default();
         let largest = Order::LINUX_MAX.index();
         // Larger chunks than the kernel has count as so many of its largest.
         let runs = std::array::from_fn(|order| {
             if order < largest {
-                return zone.free_chunks[order];
+                return blocks.free_chunks[order];
             }
-            zone.free_chunks[largest..].iter().enumerate().map(|(above, n)| n << above).sum()
+            blocks.free_chunks[largest..].iter().enumerate().map(|(above, n)| n << above).sum()
         });
         Memory {
             managed_frames: zone.managed,
@@ -265,11 +268,11 @@ impl<P: Barriers> Engine for FreeholdEngine<'_, '_, P> {
             // Free neighbours are one run of bits: there are no lists on which they could be apart.
             free_runs: runs,
             free_chunks: runs,
-            free_blocks: zone.free_blocks,
+            free_blocks: blocks.free_blocks,
             // Frames carry no type; that many allocations went into blocks of another type.
             mixed_blocks: zone.mixed,
-            blocks_by_type: zone.blocks_by_type,
-            largest_free_order: zone.largest_free_order().map(Order::get),
+            blocks_by_type: blocks.blocks_by_type,
+            largest_free_order: blocks.largest_free_order().map(Order::get),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Several as one: statistics of Freehold's zones, and the frees of a batch of chunks.
 
-use freehold::{Order, Pfn, ZoneStats};
+use freehold::{Order, Pfn, ZoneBlocks, ZoneStats};
 
 use crate::engine::Count;
 
@@ -9,8 +9,15 @@ pub(super) fn added(mut sum: ZoneStats, more: ZoneStats) -> ZoneStats {
     macro_rules! add {
         ($($field:ident)+) => { $(sum.$field.add(&more.$field);)+ };
     }
-    add!(blocks_by_type free_chunks managed free free_in_cpus free_blocks);
-    add!(fallbacks mixed);
+    add!(managed free free_in_cpus fallbacks mixed);
+    sum
+}
+
+/// The blocks of two zones as those of one.
+pub(super) fn added_blocks(mut sum: ZoneBlocks, more: ZoneBlocks) -> ZoneBlocks {
+    sum.blocks_by_type.add(&more.blocks_by_type);
+    sum.free_chunks.add(&more.free_chunks);
+    sum.free_blocks.add(&more.free_blocks);
     sum
 }
 

@@ -39,6 +39,10 @@
 //! | a request that not any frames will do for: limits, an order above 9, a further alignment where no larger chunk is to be had | one search by place, in [`placed`](super::placed) |
 //! | many single frames at once | whole words of the block in use, in [`bulk`](super::bulk), and the ladder for the rest |
 //! | a request that may not wait, while its CPU's state is in use | the steps from *mark* on, past every hand, in [`outside`](super::outside) |
+//!
+//! A request that may not wait asks nobody, but takes what other CPUs have in hand where their doors
+//! have no owner and nobody is inside: one compare-exchange each. Of an owner it cannot know whether
+//! it is inside without interrupting it.
 
 use core::ops::Range;
 
@@ -259,9 +263,14 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
         });
         match found {
             Some(pfn) => Ok(pfn),
-            // Nobody else is asked, but all that can be had without waiting will do.
+            // Nobody is interrupted, but all that can be had without waiting will do.
             None if request.flags.contains(AllocFlags::NO_LOCK) => {
-                self.climb(request, RESERVE..TOP).ok_or(AllocError::WouldBlock)
+                let reserved = self.climb(request, RESERVE..TOP);
+                let at_open_doors = || {
+                    let any = self.fh.outside().take_back_at_open_doors(self.id, request.order);
+                    if any { self.climb(request, BOARD..TOP) } else { None }
+                };
+                reserved.or_else(at_open_doors).ok_or(AllocError::WouldBlock)
             }
             None => self.find_after_recall(request),
         }

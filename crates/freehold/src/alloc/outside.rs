@@ -4,6 +4,7 @@ use crate::alloc::pick::Want;
 use crate::block::BLOCK_ORDER;
 use crate::block::tag::CMA;
 use crate::cpu::by::By;
+use crate::cpu::inside::Inside;
 use crate::platform::PlatformExt;
 use crate::zone::Zone;
 use crate::{AllocError, CpuId, Migratetype, Order, Pfn, Platform, Request};
@@ -28,20 +29,41 @@ impl<'m, P: Platform> By<'_, 'm, P> {
             &|zone| want.take_high_atomic(self, zone),
         ];
         let placed = request.is_limited() || request.align > request.order;
-        let found = if placed || request.order > Order::PAGEBLOCK {
-            self.find_placed(cpu.index(), request)
-        } else if want.order == BLOCK_ORDER {
-            let take = |zone: &'m Zone<'m>| zone.take_whole(self, request.flags, true);
-            let whole = zones().find_map(take).map(|block| block.take_block(fh, want.migratetype));
-            let cma = || zones().find_map(steps[0]);
-            whole.or_else(cma).or_else(|| zones().find_map(steps[3])).map(Pfn::new)
-        } else {
-            let found = steps.iter().find_map(|step| zones().find_map(step));
-            found.and_then(|pfn| self.keep_block_of(request, pfn)).map(Pfn::new)
+        let find = || {
+            if placed || request.order > Order::PAGEBLOCK {
+                self.find_placed(cpu.index(), request)
+            } else if want.order == BLOCK_ORDER {
+                let take = |zone: &'m Zone<'m>| zone.take_whole(self, request.flags, true);
+                let whole =
+                    zones().find_map(take).map(|block| block.take_block(fh, want.migratetype));
+                let cma = || zones().find_map(steps[0]);
+                whole.or_else(cma).or_else(|| zones().find_map(steps[3])).map(Pfn::new)
+            } else {
+                let found = steps.iter().find_map(|step| zones().find_map(step));
+                found.and_then(|pfn| self.keep_block_of(request, pfn)).map(Pfn::new)
+            }
         };
-        let pfn = found.ok_or(AllocError::WouldBlock)?;
+        let at_open_doors =
+            || if self.take_back_at_open_doors(cpu, request.order) { find() } else { None };
+        let pfn = find().or_else(at_open_doors).ok_or(AllocError::WouldBlock)?;
         fh.platform.handed_out(pfn, request.order);
         Ok(pfn)
+    }
+
+    /// CPUs other than `but` whose doors nobody owns and nobody is inside give back what they have,
+    /// where they have something for that order, by a glance; whether any did. A thread that this
+    /// one has interrupted inside such a door keeps it shut, and is not waited for.
+    #[cold]
+    pub(crate) fn take_back_at_open_doors(self, but: CpuId, order: Order) -> bool {
+        let mut any = false;
+        for cpu in self.fh.cpus.iter().filter(|cpu| usize::from(cpu.number) != but.index()) {
+            if cpu.has_for(self.fh, Some(order)) {
+                let inside = Inside::try_enter(self.fh, cpu, CpuId::new(cpu.number), false);
+                any |= inside.is_some();
+                inside.iter().for_each(Inside::give_back_all);
+            }
+        }
+        any
     }
 
     /// Single frames for a bulk allocation that may not wait.

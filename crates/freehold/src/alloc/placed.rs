@@ -16,7 +16,8 @@
 
 use crate::alloc::failing::Failing;
 use crate::block::tag::{CMA, HIGH_ATOMIC, SPLIT, Tag};
-use crate::block::{BLOCK_ORDER, Block, FRAMES};
+use crate::block::words::CLASS_WHOLE;
+use crate::block::{BLOCK_ORDER, Block, FRAMES, WORDS};
 use crate::cpu::by::By;
 use crate::cpu::inside::Inside;
 use crate::cpu::recall::Recall;
@@ -52,9 +53,9 @@ impl Kind {
     fn is_for(self, request: &Request) -> bool {
         match self {
             Self::Whole => true,
+            Self::Cma => request.cma(),
             _ if request.order > Order::PAGEBLOCK => false,
             Self::Same | Self::Other => true,
-            Self::Cma => request.cma(),
             Self::Reserve => request.flags.may_use_reserve(),
         }
     }
@@ -190,6 +191,9 @@ impl<'m, P: Platform> By<'_, 'm, P> {
         if kind == Kind::Whole {
             return self.search_whole(zone, request, window);
         }
+        if request.order > Order::PAGEBLOCK {
+            return self.search_cma(zone, window);
+        }
         let map = &self.fh.map;
         let first = zone.span.start.get().max(window.from) >> 9;
         let end = zone.span.end.get().min(window.below).div_ceil(FRAMES as u64);
@@ -208,6 +212,31 @@ impl<'m, P: Platform> By<'_, 'm, P> {
             }
         }
         None
+    }
+
+    /// From CMA blocks side by side, each of them wholly free: all or none.
+    fn search_cma(self, zone: &'m Zone<'m>, window: Window) -> Option<Pfn> {
+        let len = window.frames / FRAMES as u64;
+        zone.each_run_of_cma(self, len, |first| {
+            let base = first.base();
+            let fits = window.from <= base && base + window.frames <= window.below;
+            if !fits || base % window.align != 0 {
+                return None;
+            }
+            let block = |n: u64| self.fh.map.locate_block(u64::from(first.head.number) + n);
+            let claim = |n: &u64| block(*n).is_some_and(|b| b.claim(self, BLOCK_ORDER).is_some());
+            let taken = (0..len).take_while(claim).count() as u64;
+            if taken == len {
+                return Some(Pfn::new(base));
+            }
+            if let Some(block) = block(taken).filter(|block| !block.has_open_run(BLOCK_ORDER)) {
+                block.lower(self, CLASS_WHOLE);
+            }
+            for block in (0..taken).filter_map(block) {
+                (0..WORDS).for_each(|w| block.put_back(self, w, !0));
+            }
+            None
+        })
     }
 
     /// From whole blocks in the zone's bitmap: as many in a row as the request needs.

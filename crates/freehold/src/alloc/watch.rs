@@ -213,7 +213,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let mut zones = fh.zonelists.of(self.id.index(), None).map(|z| &fh.zones[z]);
         let hopeless = |zone: &Zone<'m>| {
             let reserve = request.flags.may_use_reserve();
-            zone.is_empty_from(request.order.get() + 1, reserve, request.cma())
+            zone.is_empty_from(self.by(), request.order.get() + 1, reserve, request.cma())
                 || for_mark
                     && !(reserve && zone.high_atomic_blocks.get() != 0)
                     && !zone.has_for(self.by(), request)
@@ -222,14 +222,6 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         self.cpu.futile_request.set(key);
         self.cpu.futile_for_mark.set(for_mark);
         self.cpu.futile.set(generation);
-    }
-}
-
-impl Zone<'_> {
-    /// Whether the board has nothing of that class and above, and the bitmap has nothing.
-    /// HIGHATOMIC blocks count if `reserve`, CMA blocks if `cma`.
-    pub(crate) fn is_empty_from(&self, class: u8, reserve: bool, cma: bool) -> bool {
-        self.wholes() == 0 && self.board.is_empty_from(class, reserve, cma)
     }
 }
 

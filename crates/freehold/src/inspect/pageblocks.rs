@@ -1,7 +1,7 @@
 //! Looking at pageblocks one by one: who leases words of each, what it is meant for, how much of it
 //! is free.
 //!
-//! [`Freehold::zone_stats`] sums these up; a picture of memory needs them apart.
+//! [`Freehold::zone_blocks`] sums these up; a picture of memory needs them apart.
 
 use crate::block::tag::{ABSENT, HOLES, ISOLATED, Tag, WHOLE};
 use crate::block::words::count_of;

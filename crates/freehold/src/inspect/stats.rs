@@ -1,12 +1,22 @@
 //! Statistics: counters as they are, and one walk over a zone's blocks. Read without a lock: single
 //! values are exact at the moment of reading, sums are exact while nothing runs.
+//!
+//! | | looks at | of 1 TiB |
+//! |---|---|---|
+//! | [`Freehold::zone_stats`] | counters of the zone and of each CPU, and each CPU's hand | microseconds |
+//! | [`Freehold::zone_blocks`] | each block | a tenth of a second |
+//!
+//! A host that asks often, such as a kernel that decides whether to compact, asks the first, and
+//! [`Freehold::listed_chunks`] for an estimate of the second.
 
 use crate::On;
 use crate::block::Block;
-use crate::block::tag::{ABSENT, CMA, HIGH_ATOMIC, IN_HAND, ISOLATED, SPLIT, Tag, WHOLE};
+use crate::block::tag::{ABSENT, CMA, HIGH_ATOMIC, ISOLATED, SPLIT, Tag, WHOLE};
 use crate::block::words::{CLASS_NONE, CLASS_WHOLE, EMPTY, count_of};
 use crate::block::{FRAMES, WORDS, bits};
 use crate::cpu::counters::CpuCounters;
+use crate::cpu::lease::SLOTS;
+use crate::cpu::state::CpuState;
 use crate::primitive::Relaxed;
 use crate::zone::Zone;
 use crate::{CpuId, FrameRange, Freehold, Migratetype, ORDERS, Order, Pfn, Platform};
@@ -85,17 +95,10 @@ pub struct ZoneStats {
     pub free_high_atomic: u64,
     /// Watermarks now, in frames: min, low, high.
     pub watermarks: [u64; 3],
-    /// Blocks by migratetype (isolated ones count as [`Migratetype::Isolate`]).
-    pub blocks_by_type: [u64; Migratetype::ALL.len()],
+    /// Whole blocks that nobody has; of CMA and HIGHATOMIC blocks none counts.
+    pub whole_blocks: u64,
     /// Whole blocks that CPUs keep.
     pub blocks_in_cpus: u64,
-    /// Blocks of which no frame is in use, wherever they are held.
-    pub free_blocks: u64,
-    /// Blocks by largest free order: index 0 = nothing free, k = order k - 1.
-    pub blocks_by_largest_order: [u64; 11],
-    /// The fewest naturally aligned chunks that the free frames form, by order up to 18, wherever
-    /// they are held.
-    pub free_chunks: [u64; ORDERS],
     /// Allocations that fell back to another migratetype.
     pub fallbacks: u64,
     /// Of these, allocations placed inside a block that kept its other type.
@@ -105,7 +108,22 @@ pub struct ZoneStats {
     pub shared_writes: u64,
 }
 
-impl ZoneStats {
+/// What a walk over one zone's blocks finds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ZoneBlocks {
+    /// Blocks by migratetype (isolated ones count as [`Migratetype::Isolate`]).
+    pub blocks_by_type: [u64; Migratetype::ALL.len()],
+    /// Blocks of which no frame is in use, wherever they are held.
+    pub free_blocks: u64,
+    /// Blocks by largest free order: index 0 = nothing free, k = order k - 1.
+    pub blocks_by_largest_order: [u64; 11],
+    /// The fewest naturally aligned chunks that the free frames form, by order up to 18, wherever
+    /// they are held.
+    pub free_chunks: [u64; ORDERS],
+}
+
+impl ZoneBlocks {
     /// The largest order of which a chunk is free, wherever it is held.
     #[must_use]
     pub fn largest_free_order(&self) -> Option<Order> {
@@ -140,11 +158,9 @@ impl<P: Platform> On<'_, '_, P> {
     #[must_use]
     pub fn holdings(&self) -> Option<(u64, u64)> {
         let state = self.fh.cpus.get(self.id.index())?;
-        let leased: u64 = (0..crate::cpu::lease::SLOTS)
-            .map(|slot| u64::from(state.leases.slot(slot).all().count_ones()))
-            .sum();
-        let kept = state.kept.iter().filter(|kept| !kept.is_none()).count() as u64;
-        Some((leased + kept * FRAMES as u64, u64::from(state.leases.limit().max(1)) * 64))
+        let leased: u64 = state.leased_frames(self.fh).map(|(_, frames)| frames).sum();
+        let kept = state.kept_blocks() * FRAMES as u64;
+        Some((leased + kept, u64::from(state.leases.limit().max(1)) * 64))
     }
 }
 
@@ -180,44 +196,53 @@ impl<'m, P: Platform> Freehold<'m, P> {
         totals
     }
 
-    /// The state and history of a zone; `None` where there is no such zone. Takes no lock; walks
-    /// all of its blocks that were ever used, and the bitmap of the others. Exact while nothing
-    /// runs.
+    /// The state and history of a zone; `None` where there is no such zone. Takes no lock, and time
+    /// that grows with the number of CPUs, not with the memory. Exact while nothing runs, but for
+    /// which of the free frames are HIGHATOMIC ones, where a block has become one or ceased to be
+    /// one beside an allocation from it.
     #[must_use]
     pub fn zone_stats(&self, zone: usize) -> Option<ZoneStats> {
         let z = self.zones.get(zone)?;
         let mut stats = z.zone_history();
+        let free = z.free(self);
+        (stats.free_in_zone, stats.free_cma, stats.free_high_atomic) =
+            (free.all, free.cma, free.high_atomic);
+        for cpu in self.cpus.iter().filter(|cpu| cpu.home_zone.get() as usize == zone) {
+            for (migratetype, frames) in cpu.leased_frames(self) {
+                stats.free_in_cpus += frames;
+                match migratetype {
+                    CMA => stats.free_cma += frames,
+                    HIGH_ATOMIC => stats.free_high_atomic += frames,
+                    _ => {}
+                }
+            }
+            stats.blocks_in_cpus += cpu.kept_blocks();
+        }
+        stats.free_in_cpus += stats.blocks_in_cpus * FRAMES as u64;
+        stats.free = stats.free_in_zone + stats.free_in_cpus;
+        Some(stats)
+    }
+
+    /// What each block of a zone is, summed up; `None` where there is no such zone. Takes no lock;
+    /// walks all of its blocks that were ever used, and the bitmap of the others. Exact while
+    /// nothing runs.
+    #[must_use]
+    pub fn zone_blocks(&self, zone: usize) -> Option<ZoneBlocks> {
+        let mut stats = ZoneBlocks::default();
         let mut chunks = Chunks::default();
-        z.each_block(self, |base, tag, words| {
-            let free = u64::from(count_of(words));
-            let migratetype = type_told(tag);
-            stats.blocks_by_type[migratetype] += 1;
-            let block = self.map.locate(base.get());
-            let leased = block.map_or(0, |block| block.leased(self)).min(free);
-            if tag.state() == WHOLE && tag.has(IN_HAND) {
-                stats.blocks_in_cpus += 1;
-                stats.free_in_cpus += free;
-            } else {
-                stats.free_in_zone += free - leased;
-            }
-            stats.free_in_cpus += leased;
-            match migratetype {
-                CMA => stats.free_cma += free,
-                HIGH_ATOMIC => stats.free_high_atomic += free,
-                _ => {}
-            }
-            stats.free_blocks += u64::from(free == FRAMES as u64);
+        self.zones.get(zone)?.each_block(self, |base, tag, words| {
+            stats.blocks_by_type[type_told(tag)] += 1;
+            stats.free_blocks += u64::from(count_of(words) as usize == FRAMES);
             let class = chunks.add(base, words);
             stats.blocks_by_largest_order[class as usize] += 1;
         });
         stats.free_chunks = chunks.end();
-        stats.free = stats.free_in_zone + stats.free_in_cpus;
         Some(stats)
     }
 
     /// The fewest naturally aligned chunks that the free frames of a zone's blocks of one type
     /// form, by order; those of isolated blocks are of type `Isolate`. `None` where there is no
-    /// such zone. Takes no lock; walks like [`zone_stats`](Self::zone_stats).
+    /// such zone. Takes no lock; walks like [`zone_blocks`](Self::zone_blocks).
     #[must_use]
     pub fn free_chunks(&self, zone: usize, migratetype: Migratetype) -> Option<[u64; ORDERS]> {
         let mut chunks = Chunks::default();
@@ -230,15 +255,31 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 }
 
-impl<'m> Block<'m> {
-    /// Frames that are in CPUs' hands.
-    fn leased(self, fh: &Freehold<'m, impl Platform>) -> u64 {
-        if self.head.tag.get().state() != SPLIT {
-            return 0;
-        }
-        (0..WORDS).map(|w| u64::from(self.leased_frames(fh, w).count_ones())).sum()
+impl<'m> CpuState<'m> {
+    /// The migratetype of each word that it leases, and how many free frames of it are in hand. Of
+    /// the home zone, as all that it has in hand.
+    fn leased_frames(
+        &self,
+        fh: &Freehold<'m, impl Platform>,
+    ) -> impl Iterator<Item = (usize, u64)> {
+        let held = self.leases.held();
+        let slots = (0..SLOTS).filter(move |slot| held >> slot & 1 == 1);
+        slots.map(|slot| {
+            let lease = self.leases.slot(slot);
+            let migratetype = lease
+                .seen_place(&fh.map.blocks)
+                .map(|(block, _)| block.head.tag.get().migratetype());
+            (migratetype.unwrap_or_default(), u64::from(lease.all().count_ones()))
+        })
     }
 
+    /// Whole blocks that it keeps.
+    fn kept_blocks(&self) -> u64 {
+        self.kept.iter().filter(|kept| !kept.is_none()).count() as u64
+    }
+}
+
+impl<'m> Block<'m> {
     fn lessee_of(self, w: usize) -> Option<CpuId> {
         (self.head.lease(w) & !EMPTY).checked_sub(1).map(CpuId::new)
     }
@@ -264,6 +305,7 @@ impl<'m> Zone<'m> {
         ZoneStats {
             managed: self.managed.get(),
             watermarks: [self.min.get(), self.low.get(), self.high.get()],
+            whole_blocks: self.wholes(),
             fallbacks: c.fallbacks.get(),
             mixed: c.mixed.get(),
             shared_writes: c.shared_writes.get(),
@@ -355,7 +397,7 @@ impl Chunks {
 }
 
 /// Adds the largest aligned chunks of a partly free block to the counts; returns its class.
-fn count_chunks(words: &[u64; WORDS], chunks: &mut [u64]) -> u8 {
+pub(super) fn count_chunks(words: &[u64; WORDS], chunks: &mut [u64]) -> u8 {
     let mut class = CLASS_NONE;
     let mut left = *words;
     // Words in fours, pairs and alone, then runs within a word, each taken out once counted.

@@ -12,7 +12,7 @@ use crate::memory::isolate::{Isolated, blocks_of};
 use crate::primitive::{AtomicBool, Count, Ordering, Relaxed};
 use crate::zone::Zone;
 use crate::zone::moving::Movers;
-use crate::{AllocError, AllocFlags, FrameRange, Freehold, On, Order, Pfn, Platform};
+use crate::{AllocError, FrameRange, Freehold, On, Order, Pfn, Platform};
 
 /// Why memory was not added or removed. Nothing has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -228,25 +228,6 @@ impl<'m, P: Platform> Freehold<'m, P> {
         Ok(())
     }
 
-    /// Whether a zone may have a free chunk of that order which no CPU has in hand, by a glance at
-    /// its board: what a kernel's watermark check asks before it tries. Of the flags `CMA` says
-    /// whether frames of CMA blocks will do, `HIGH_ATOMIC` and `OOM` whether those of HIGHATOMIC
-    /// blocks will, whatever runs these have. False where there is no such zone.
-    ///
-    /// Takes no lock, and time that grows with the zone's sections by one step for 262,144 of them.
-    /// "No" is exact while nothing runs and no CPU has frames in hand; "yes" may be a bit that is
-    /// out of date. Orders above 9 are answered by the number of whole blocks, wherever they lie.
-    #[must_use]
-    pub fn may_have_free(&self, zone: usize, order: Order, flags: AllocFlags) -> bool {
-        let Some(zone) = self.zones.get(zone) else { return false };
-        let blocks = order.frames().div_ceil(FRAMES as u64);
-        if order > Order::PAGEBLOCK {
-            return zone.wholes() >= blocks;
-        }
-        let reserve = flags.intersects(AllocFlags::HIGH_ATOMIC | AllocFlags::OOM);
-        !zone.is_empty_from(order.get() + 1, reserve, flags.contains(AllocFlags::CMA))
-    }
-
     /// The largest order that memory of a zone could serve if all of it were free.
     #[must_use]
     pub fn largest_possible_order(&self, zone: usize) -> Option<Order> {
@@ -424,10 +405,10 @@ mod tests {
     use std::vec::Vec;
 
     use crate::primitive::Relaxed;
-    use crate::tests::testing::{Machine, machine, machine_of, machine_with, place, two_zones};
+    use crate::tests::testing::{Machine, machine, machine_of, place, two_zones};
     use crate::{
-        AllocFlags, Config, CpuId, FrameRange, HotplugError, Migratetype, Order, Pfn, Request,
-        SingleCpu, Watermarks, ZoneConfig,
+        Config, CpuId, FrameRange, HotplugError, Migratetype, Order, Pfn, Request, SingleCpu,
+        ZoneConfig,
     };
 
     const MIB: u64 = 256;
@@ -494,32 +475,6 @@ mod tests {
         assert_eq!(fh.zone_stats(1).unwrap().free, 1 << 14);
     }
 
-    /// The board's answer against what an allocation then gets, while memory goes and comes.
-    #[test]
-    fn a_glance_tells_whether_a_chunk_of_an_order_may_be_had() {
-        let fh = machine_with(&SingleCpu, 1, 2048, Watermarks::None);
-        let cpu = fh.on(CpuId::new(0));
-        let order = |order| Order::new(order).unwrap();
-        let has = |o| fh.may_have_free(0, order(o), AllocFlags::empty());
-        assert!((0..=11).all(has) && !has(12));
-        assert!(!fh.may_have_free(1, Order::ZERO, AllocFlags::empty()));
-        let request = Request::new(Order::ZERO, Migratetype::Movable);
-        let frames: Vec<Pfn> = std::iter::from_fn(|| cpu.alloc(request).ok()).collect();
-        assert_eq!(frames.len(), 2048);
-        assert!((0..=12).all(|o| !has(o)));
-        for pfn in &frames[8..12] {
-            cpu.free(*pfn, Order::ZERO).unwrap();
-        }
-        fh.drain_all();
-        assert!((0..=2).all(has) && !(3..=12).any(has));
-        let movable = fh.free_chunks(0, Migratetype::Movable).unwrap();
-        assert_eq!((movable[2], movable.iter().sum::<u64>()), (1, 1));
-        assert_eq!(fh.free_chunks(0, Migratetype::Unmovable).unwrap(), [0; crate::ORDERS]);
-        assert!(fh.free_chunks(1, Migratetype::Movable).is_none());
-        assert!(cpu.alloc(Request::new(order(3), Migratetype::Movable)).is_err());
-        assert!(cpu.alloc(Request::new(order(2), Migratetype::Movable)).is_ok());
-    }
-
     /// Somebody outside every door may be about to take words of the block, and put them back.
     #[test]
     fn memory_does_not_go_beside_frames_on_the_way() {
@@ -559,7 +514,7 @@ mod tests {
         cpu.free(Pfn::new(512), Order::PAGEBLOCK).unwrap();
         (1024..1536).for_each(|pfn| cpu.free(Pfn::new(pfn), Order::ZERO).unwrap());
         fh.drain_all();
-        assert_eq!((free(), fh.zone_stats(0).unwrap().free_blocks), (2048, 4));
+        assert_eq!((free(), fh.zone_blocks(0).unwrap().free_blocks), (2048, 4));
         assert!(cpu.free(Pfn::new(700), Order::ZERO).is_err(), "it is free");
         fh.validate().unwrap();
         // It goes as other memory does; the room that it had stays its section's.

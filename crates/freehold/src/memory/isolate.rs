@@ -426,7 +426,7 @@ mod tests {
         (first..first + 512).for_each(|pfn| cpu.free(Pfn::new(pfn), Order::ZERO).unwrap());
         fh.drain_all();
         fh.validate().unwrap();
-        assert_eq!(fh.zone_stats(0).unwrap().free_blocks, 8);
+        assert_eq!(fh.zone_blocks(0).unwrap().free_blocks, 8);
     }
 
     #[test]

@@ -87,6 +87,40 @@ fn who_may_not_wait_gets_cma_frames_past_a_shut_door() {
     }
 }
 
+/// What others have in hand, unless they are inside at the moment: those are not waited for.
+#[test]
+fn who_may_not_wait_takes_what_is_in_hands_at_open_doors() {
+    for (order, own_door_shut) in [(0, false), (0, true), (3, false), (6, true), (9, false)] {
+        let fh = machine(4, 1 << 13);
+        fh.set_watermarks(0, 0, 0, 0).unwrap();
+        let atomic = movable(order).flags(AllocFlags::NO_LOCK);
+        let mut held = Vec::new();
+        for cpu in 1..4 {
+            let on = fh.on(CpuId::new(cpu));
+            held.push((cpu, on.alloc(movable(0)).unwrap()));
+            let block = on.alloc(movable(9)).unwrap();
+            on.free(block, Order::PAGEBLOCK).unwrap();
+        }
+        let enter = |cpu| Inside::enter(&fh, &fh.cpus[usize::from(cpu)], CpuId::new(cpu), false);
+        let own = own_door_shut.then(|| enter(0));
+        let busy = enter(3);
+        let most = exhaust(&fh, atomic);
+        let in_hand = |cpu| fh.on(CpuId::new(cpu)).holdings().unwrap().0;
+        assert_eq!((in_hand(1), in_hand(2)), (0, 0), "order {order}");
+        assert!(in_hand(3) > 512, "it was inside");
+        drop((busy, own));
+        let rest = exhaust(&fh, atomic);
+        assert!(rest.len() as u64 >= 1 << 9 >> order && in_hand(3) == 0, "order {order}");
+        most.iter()
+            .chain(&rest)
+            .for_each(|&pfn| fh.on(CpuId::new(0)).free(pfn, atomic.order).unwrap());
+        held.iter().for_each(|&(cpu, pfn)| fh.on(CpuId::new(cpu)).free(pfn, Order::ZERO).unwrap());
+        fh.drain_all();
+        fh.validate().unwrap();
+        assert_eq!(fh.zone_stats(0).unwrap().free, 1 << 13);
+    }
+}
+
 /// Half of each block of one zone is free, all of them in use for another type. Another zone is
 /// preferred to these; and without one the blocks stay of their type.
 #[test]
@@ -110,7 +144,7 @@ fn who_would_rather_not_mix_types_takes_no_block_over() {
     assert_eq!(found.len(), 256 + 4 * 256);
     assert!(found[..256].iter().all(|pfn| pfn.get() < 512), "types are mixed too early");
     let movable_blocks = || {
-        let blocks = [0, 1].map(|z| fh.zone_stats(z).unwrap().blocks_by_type);
+        let blocks = [0, 1].map(|z| fh.zone_blocks(z).unwrap().blocks_by_type);
         blocks.map(|by_type| by_type[Migratetype::Movable.index()])
     };
     assert_eq!(movable_blocks(), [1, 0]);

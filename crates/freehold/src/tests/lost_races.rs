@@ -277,7 +277,7 @@ fn a_run_that_is_lost_in_part_is_put_back() {
                 all.into_iter().flatten().for_each(|run| fh.here().free_range(run).unwrap());
                 fh.drain_all();
                 fh.validate().unwrap();
-                let blocks = fh.zone_stats(0).unwrap().free_blocks;
+                let blocks = fh.zone_blocks(0).unwrap().free_blocks;
                 assert_eq!(blocks, 4, "{len} frames, other {number}, step {n}");
             }
         }
@@ -382,7 +382,7 @@ fn a_range_that_is_lost_in_part_is_put_back() {
             had.into_iter().flatten().for_each(|had| fh.here().free_range(had).unwrap());
             fh.drain_all();
             fh.validate().unwrap();
-            assert_eq!(fh.zone_stats(0).unwrap().free_blocks, 4, "step {n}, frame {last}");
+            assert_eq!(fh.zone_blocks(0).unwrap().free_blocks, 4, "step {n}, frame {last}");
         }
     }
 }

@@ -254,7 +254,7 @@ impl World {
         held.into_iter().for_each(|range| self.fh.here().free_range(range).unwrap());
         self.fh.drain_all();
         self.fh.validate().unwrap();
-        assert_eq!(self.fh.zone_stats(0).unwrap().free_blocks, self.blocks);
+        assert_eq!(self.fh.zone_blocks(0).unwrap().free_blocks, self.blocks);
         assert_eq!(self.fh.totals().late_double_frees, 0);
         assert_eq!(self.fh.holding.0.load(crate::primitive::Ordering::Relaxed), 0);
     }

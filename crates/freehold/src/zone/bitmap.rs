@@ -125,6 +125,12 @@ impl<'m> WholeBitmap<'m> {
         (None, steps)
     }
 
+    /// All words, eight at a time: as many blocks as a chunk of the largest order has.
+    pub(crate) fn eights(&self) -> impl Iterator<Item = [u64; 8]> {
+        let word = |words: &[AtomicU64], w: usize| words.get(w).map_or(0, Relaxed::get);
+        self.words.chunks(8).map(move |words| core::array::from_fn(|w| word(words, w)))
+    }
+
     /// Whether the summary shows every bit.
     pub(crate) fn is_summed_up(&self) -> bool {
         self.words

@@ -354,6 +354,6 @@ mod tests {
         fh.here().free(pfn, Order::ZERO).unwrap();
         fh.drain_all();
         fh.validate().unwrap();
-        assert_eq!(fh.zone_stats(0).unwrap().free_blocks, 2);
+        assert_eq!(fh.zone_blocks(0).unwrap().free_blocks, 2);
     }
 }

@@ -19,7 +19,7 @@ fn every_order_comes_aligned_and_goes_back_whole() {
         fh.validate().unwrap();
     }
     assert_all_free(&fh);
-    assert_eq!(fh.zone_stats(0).unwrap().largest_free_order(), Some(Order::MAX));
+    assert_eq!(fh.zone_blocks(0).unwrap().largest_free_order(), Some(Order::MAX));
 }
 
 #[test]
@@ -43,8 +43,7 @@ fn all_frames_are_handed_out_once_and_all_come_back() {
     }
     fh.validate().unwrap();
     assert_all_free(&fh);
-    let stats = fh.zone_stats(0).unwrap();
-    assert_eq!(stats.free_blocks, 32);
+    assert_eq!(fh.zone_blocks(0).unwrap().free_blocks, 32);
 }
 
 #[test]
@@ -84,7 +83,7 @@ fn any_part_of_an_allocation_can_be_freed_from_any_cpu() {
     fh.validate().unwrap();
     fh.on(cpu(1)).free_range(range(start + 306, 206)).unwrap();
     assert_all_free(&fh);
-    assert_eq!(fh.zone_stats(0).unwrap().free_blocks, 32);
+    assert_eq!(fh.zone_blocks(0).unwrap().free_blocks, 32);
 }
 
 /// Areas and buffers are put together by number, across the edge of two zones that touch.

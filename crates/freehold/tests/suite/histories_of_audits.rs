@@ -247,7 +247,7 @@ fn the_count_of_high_atomic_blocks_goes_with_their_memory() {
     let zone = ZoneConfig { watermarks: marks, ..ZoneConfig::new(&memory) };
     let fh = build(&Config { extra_ranges: 4, ..Config::new(1, &[zone]) }, &SingleCpu);
     let flags = AllocFlags::HIGH_ATOMIC | AllocFlags::NON_BLOCK | AllocFlags::MIN_RESERVE;
-    let reserved = || fh.zone_stats(0).unwrap().blocks_by_type[Migratetype::HighAtomic as usize];
+    let reserved = || fh.zone_blocks(0).unwrap().blocks_by_type[Migratetype::HighAtomic as usize];
     // More often than there may be such blocks at a time.
     for round in 0..4 * GIB / 100 / 512 + 5 {
         let mut held = Vec::new();

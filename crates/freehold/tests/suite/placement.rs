@@ -12,7 +12,7 @@ fn fill(fh: &Alloc<'_>) {
 
 /// Whole blocks in the hands of nobody and everybody.
 fn whole_blocks(fh: &Alloc<'_>) -> u64 {
-    fh.zone_stats(0).unwrap().free_blocks
+    fh.zone_blocks(0).unwrap().free_blocks
 }
 
 /// Two blocks are partly free: one has a large run, the other more frames but only in small runs.
@@ -254,9 +254,13 @@ fn a_block_that_is_mostly_in_use_keeps_its_type() {
         fh.drain_all();
         let pfn = fh.on(cpu(0)).alloc(unmovable(0)).unwrap();
         assert_eq!(pfn.pageblock(), Pfn::new(512 * 9));
-        let stats = fh.zone_stats(0).unwrap();
-        let unmovable = stats.blocks_by_type[Migratetype::Unmovable as usize];
-        assert_eq!((unmovable, stats.mixed), (claimed, 1 - claimed), "{free} frames are free");
+        let blocks = fh.zone_blocks(0).unwrap().blocks_by_type;
+        let unmovable = blocks[Migratetype::Unmovable as usize];
+        assert_eq!(
+            (unmovable, fh.zone_stats(0).unwrap().mixed),
+            (claimed, 1 - claimed),
+            "{free} frames are free"
+        );
         fh.validate().unwrap();
     }
 }

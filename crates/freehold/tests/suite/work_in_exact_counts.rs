@@ -205,7 +205,7 @@ fn half_of_a_random_live_set_freed_leaves_what_it_must() {
         fh.on(cpu((i % 2) as u16)).free(*pfn, Order::ZERO).unwrap();
     }
     fh.drain_all();
-    assert_eq!(fh.zone_stats(0).unwrap().free_blocks, 128);
+    assert_eq!(fh.zone_blocks(0).unwrap().free_blocks, 128);
     fh.validate().unwrap();
 }
 

@@ -199,9 +199,9 @@ fn high_atomic_blocks_are_reserved_under_pressure_used_and_given_up() {
     let atomic = unmovable(3)
         .flags(AllocFlags::HIGH_ATOMIC | AllocFlags::NON_BLOCK | AllocFlags::MIN_RESERVE);
     let first = on.alloc(atomic).unwrap();
-    let stats = fh.zone_stats(0).unwrap();
-    assert_eq!(stats.blocks_by_type[Migratetype::HighAtomic.index()], 1);
-    assert!(stats.free_high_atomic > 0);
+    let blocks = fh.zone_blocks(0).unwrap().blocks_by_type;
+    assert_eq!(blocks[Migratetype::HighAtomic.index()], 1);
+    assert!(fh.zone_stats(0).unwrap().free_high_atomic > 0);
     fh.validate().unwrap();
     // Ordinary requests cannot have it; atomic ones can.
     assert!(is_no_memory(on.alloc(unmovable(3))));
@@ -238,7 +238,7 @@ fn cma_serves_movable_requests_that_allow_it_and_comes_back() {
     assert_eq!(again.len(), some.len());
     assert!(is_no_memory(fh.on(cpu(1)).alloc(unmovable(0))));
     fh.validate().unwrap();
-    assert_eq!(fh.zone_stats(0).unwrap().blocks_by_type[Migratetype::Cma.index()], 80);
+    assert_eq!(fh.zone_blocks(0).unwrap().blocks_by_type[Migratetype::Cma.index()], 80);
 }
 
 #[test]
@@ -278,7 +278,7 @@ fn a_range_is_allocated_wherever_its_blocks_are_held() {
     let error = fh.alloc_contig_range(target, |_| false).unwrap_err();
     assert!(matches!(error, AllocError::Busy { pfn } if used.contains(&pfn)));
     assert_eq!(fh.zone_stats(0).unwrap().free, before);
-    assert_eq!(fh.zone_stats(0).unwrap().blocks_by_type[Migratetype::Isolate.index()], 0);
+    assert_eq!(fh.zone_blocks(0).unwrap().blocks_by_type[Migratetype::Isolate.index()], 0);
     fh.validate().unwrap();
     // Moving: every user gets a frame elsewhere.
     let mut moved = 0;

@@ -256,7 +256,7 @@ impl Case {
         let home = own.map(|pfn| self.spans.iter().position(|span| span.contains(pfn)));
         let frames = self.spans[zone].len();
         self.call(free("a look"), |_| {
-            let _ = (fh.may_have_free(zone, Order::ZERO, AllocFlags::empty()), fh.totals());
+            let _ = (fh.may_have_free(zone, Order::ZERO, AllocFlags::CMA), fh.totals());
             let stats = fh.zone_stats(zone).ok_or("no statistics of a zone")?;
             let right = [
                 stats.managed <= frames,

@@ -136,42 +136,31 @@ pub const USED: About = About {
     ..About::ONE_THREAD
 };
 
-/// Thousandths of memory in use, with the metric of each.
-const MARKS: [(u64, &str); 6] = [
-    (900, "ns_per_step_900"),
-    (970, "ns_per_step_970"),
-    (975, "ns_per_step_975"),
-    (980, "ns_per_step_980"),
-    (990, "ns_per_step_990"),
-    (995, "ns_per_step_995"),
+/// Thousandths of memory in use, and the order of what is: the metrics of both kinds are in this
+/// order.
+const MARKS: [(u64, u8); 6] = [(900, 0), (950, 0), (980, 0), (995, 0), (980, 3), (980, 6)];
+const MARK_METRICS: [Metric; 6] = [
+    ns("ns_per_step_900", "a free and an allocation, 90 % in use; drawing a number included"),
+    ns("ns_per_step_950", "95 %"),
+    ns("ns_per_step_980", "98 %"),
+    ns("ns_per_step_995", "99.5 %"),
+    ns("ns_per_step_980_order3", "98 %, all of it in chunks of order 3"),
+    ns("ns_per_step_980_order6", "98 %, all of it in chunks of order 6"),
 ];
-const MARKS_1024: [(u64, &str); 3] =
-    [(900, "ns_per_step_900"), (950, "ns_per_step_950"), (980, "ns_per_step_980")];
 
 pub const NEAR_MARK: About = About {
     what: "As churn, with 900 to 995 thousandths of 1 GiB in use: down to the min mark, below \
            which ordinary requests \
-           fail. An engine that fails sooner has no figure from there on.",
+           fail. An engine that fails sooner has no figure there.",
     source: "servers whose page cache fills memory: all of them live near the mark",
-    metrics: &[
-        ns("ns_per_step_900", "a free and an allocation, 90 % in use; drawing a number included"),
-        ns("ns_per_step_970", "97 %"),
-        ns("ns_per_step_975", "97.5 %"),
-        ns("ns_per_step_980", "98 %"),
-        ns("ns_per_step_990", "99 %"),
-        ns("ns_per_step_995", "99.5 %"),
-    ],
+    metrics: &MARK_METRICS,
     ..About::ONE_THREAD
 };
 
 pub const NEAR_MARK_1024: About = About {
     what: "As near-mark, on a machine of 2 GiB with 1,024 CPUs, of which one does something.",
     source: "what a request near the mark has to ask of the other CPUs",
-    metrics: &[
-        ns("ns_per_step_900", "a free and an allocation, 90 % in use; drawing a number included"),
-        ns("ns_per_step_950", "95 %"),
-        ns("ns_per_step_980", "98 %"),
-    ],
+    metrics: &MARK_METRICS,
     ..About::ONE_THREAD
 };
 
@@ -255,12 +244,18 @@ fn used_step<M: Machine, const ORDER: u8>(machine: &M, steps: u64) -> Result<f64
 
 pub fn near_mark<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused> {
     let all = run.scale.churn_steps;
-    let (marks, steps) =
-        if run.frames == FRAMES { (&MARKS[..], all) } else { (&MARKS_1024[..], all / 20) };
-    marks.iter().try_fold(Figures::default(), |figures, &(permille, metric)| {
-        let held = run.frames * permille / 1000;
-        match steady::near_mark(run.drained(machine), held, steps, SEED) {
-            Ok(found) => Ok(figures.with(metric, found)),
+    let steps = if run.frames == FRAMES { all } else { all / 20 };
+    let one = |(permille, order): (u64, u8)| {
+        let (machine, held) = (run.drained(machine), (run.frames * permille / 1000) >> order);
+        match order {
+            0 => steady::near_mark::<_, 0>(machine, held, steps, SEED),
+            3 => steady::near_mark::<_, 3>(machine, held, steps, SEED),
+            _ => steady::near_mark::<_, 6>(machine, held, steps, SEED),
+        }
+    };
+    MARKS.into_iter().zip(&MARK_METRICS).try_fold(Figures::default(), |figures, (mark, metric)| {
+        match one(mark) {
+            Ok(found) => Ok(figures.with(metric.name, found)),
             // Its mark is higher: no figure.
             Err(refused) if refused.is_shortage() => Ok(figures),
             Err(refused) => Err(refused),

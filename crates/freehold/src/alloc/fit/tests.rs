@@ -143,7 +143,7 @@ fn runs_and_chunks_share_blocks() {
     taken.into_iter().for_each(|run| b.free_range(run).unwrap());
     fh.drain_all();
     fh.validate().unwrap();
-    assert_eq!(fh.zone_stats(0).unwrap().free_blocks, 8);
+    assert_eq!(fh.zone_blocks(0).unwrap().free_blocks, 8);
 }
 
 #[test]

@@ -56,7 +56,11 @@ fn a_free_into_a_word_whose_lease_ends() {
         }]);
         settled(fh, 0);
         fh.drain_all();
-        assert_eq!(fh.zone_stats(0).unwrap().free_blocks, 2, "the block was not known to be whole");
+        assert_eq!(
+            fh.zone_blocks(0).unwrap().free_blocks,
+            2,
+            "the block was not known to be whole"
+        );
     });
 }
 

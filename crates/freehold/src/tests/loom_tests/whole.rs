@@ -52,7 +52,11 @@ fn the_last_frame_comes_back_while_all_is_drained() {
         }]);
         settled(fh, 0);
         fh.drain_all();
-        assert_eq!(fh.zone_stats(0).unwrap().free_blocks, 2, "the block was not known to be whole");
+        assert_eq!(
+            fh.zone_blocks(0).unwrap().free_blocks,
+            2,
+            "the block was not known to be whole"
+        );
     });
 }
 

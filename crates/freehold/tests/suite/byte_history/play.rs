@@ -614,7 +614,7 @@ impl<'a, 'm> Player<'a, 'm> {
             assert_eq!(stats.free, stats.managed, "zone {z} at the end");
             assert_eq!(stats.free_in_zone, stats.managed, "zone {z} at the end");
             assert_eq!(
-                stats.largest_free_order(),
+                self.fh.zone_blocks(z).unwrap().largest_free_order(),
                 self.fh.largest_possible_order(z),
                 "zone {z} at the end"
             );
