@@ -40,6 +40,8 @@ pub struct Account {
     pub cma_of_unknown_size: u64,
     /// Pages in unmovable, movable and reclaimable blocks; all 0 where no file says.
     pub blocks: [u64; 3],
+    /// What no file says, and what is taken instead.
+    pub guessed: Vec<String>,
 }
 
 /// A number that is not what the files say.
@@ -121,6 +123,7 @@ mod tests {
             cma: Some(0),
             cma_of_unknown_size: 0,
             blocks: [20 * 512, 100 * 512, 8 * 512],
+            guessed: Vec::new(),
         }
     }
 

@@ -83,12 +83,12 @@ pub struct Replay {
 }
 
 /// What a replay was on.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Machine {
     pub memory_frames: u64,
     pub cpus: u16,
-    /// Where it comes from: "recorded", "pristine" (recorded, all memory free), "assumed" (sized by
-    /// the trace's needs) or "given".
+    /// Where it comes from: "recorded", "described" (by files of any machine), "pristine" (recorded,
+    /// all memory free), "assumed" (sized by the trace's needs) or "given".
     pub origin: Origin,
     /// Bytes of a page. Every amount of this machine is in such pages.
     pub page_size: u64,
@@ -107,6 +107,9 @@ pub struct Machine {
     /// lists has them free in the zone.
     pub list_frames_begin: u64,
     pub cma_frames: u64,
+    /// What no file says of the machine, and what is taken instead, in words.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub guessed: Vec<String>,
 }
 
 impl Machine {
@@ -128,6 +131,7 @@ impl Machine {
             free_frames_left_out: beginning.layout.as_ref().map_or(0, fill::Layout::left_out),
             list_frames_begin: beginning.layout.as_ref().map_or(0, fill::Layout::listed_frames),
             cma_frames: beginning.cma.iter().map(FrameRange::len).sum(),
+            guessed: account.map_or_else(Vec::new, |account| account.guessed.clone()),
         }
     }
 }
@@ -144,6 +148,8 @@ impl Replay {
 pub enum Origin {
     /// As recorded: the zone's size, marks and CPU settings, and what was free and in use.
     Recorded,
+    /// As files say, which need not be of the machine that recorded the trace.
+    Described,
     /// As recorded, but all memory free.
     Pristine,
     /// Sized by the trace's needs, all memory free: nothing was recorded beside it.

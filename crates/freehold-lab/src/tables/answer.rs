@@ -427,6 +427,7 @@ mod tests {
                 free_frames_left_out: 0,
                 list_frames_begin: 0,
                 cma_frames: 0,
+                guessed: Vec::new(),
             },
             replayed: 2000,
             injected: 0,

@@ -246,14 +246,18 @@ fn machine_line(replay: &Replay) -> String {
                 0 => String::new(),
                 frames => format!(", {} more on the CPUs' lists", memory(frames)),
             };
+            let of = match replay.beginning.origin {
+                Origin::Described => "the machine that files describe",
+                _ => "the recorded machine",
+            };
             format!(
-                "\n  the recorded machine: {} free at the start, {share:.0}% of it in chunks of \
+                "\n  {of}: {} free at the start, {share:.0}% of it in chunks of \
                  order 10{listed}{left_out}{}",
                 memory(free),
                 account_lines(replay, layout)
             )
         }
-        (Origin::Pristine | Origin::Recorded, None) => {
+        (Origin::Pristine | Origin::Recorded | Origin::Described, None) => {
             "\n  the recorded machine, but all of its memory free".to_owned()
         }
         (Origin::Assumed, None) => {
@@ -309,6 +313,9 @@ pub fn header_lines(replay: &Replay) -> String {
         let _ = write!(text, "; {} is CMA", memory(replay.machine.cma_frames));
     }
     text.push_str(&scaled_line(replay));
+    for guess in &replay.machine.guessed {
+        let _ = write!(text, "\n  GUESSED, for no file says it: {guess}");
+    }
     let mut notes = Vec::new();
     for (count, one, rest) in [
         (survey.oddities.skipped, "malformed row", " skipped"),

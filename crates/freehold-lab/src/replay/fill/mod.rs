@@ -287,12 +287,18 @@ impl Piece {
 }
 
 /// What CPUs' lists held by zoneinfo, which counts frames: all of it movable single frames, of
-/// which most lists consist.
-pub fn assumed_lists(zone: &RecordedZone) -> Lists {
+/// which most lists consist. Where only a sum is known, each of `cpus` has as much.
+pub fn assumed_lists(zone: &RecordedZone, cpus: u16) -> Lists {
     let single =
         |chunks| ListFill { order: Order::ZERO, migratetype: Migratetype::Movable, chunks };
-    let sets = zone.info.pagesets.iter().filter(|set| set.count > 0);
-    sets.map(|set| (set.cpu, single(set.count))).collect()
+    let sets = zone.info.pagesets.iter().map(|set| (set.cpu, set.count));
+    let all = zone.info.held.filter(|_| zone.info.pagesets.is_empty()).unwrap_or(0);
+    let of = |cpu: u16| {
+        let [from, to] = [cpu, cpu + 1].map(|n| all * u64::from(n) / u64::from(cpus.max(1)));
+        (CpuId::new(cpu), to - from)
+    };
+    let lists = sets.chain((0..cpus).map(of)).filter(|(_, held)| *held > 0);
+    lists.map(|(cpu, held)| (cpu, single(held))).collect()
 }
 
 fn frames_of_lists(lists: &Lists) -> u64 {

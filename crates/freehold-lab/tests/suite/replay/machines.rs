@@ -352,3 +352,63 @@ fn rows_are_replayed_in_the_zone_that_their_frames_lie_in() {
     let errors = String::from_utf8(output.stderr).unwrap();
     assert!(!output.status.success() && errors.contains("more than 1 %"), "{errors}");
 }
+
+/// A report as 6.12 prints it: 1,024 of 16,384 pages of zone Normal free, 41 of them on lists.
+const REPORT: &str = "\
+[ 10.5] Mem-Info:
+[ 10.5] Node 0 DMA free:64kB boost:0kB min:40kB low:48kB high:56kB present:4096kB managed:4096kB free_pcp:0kB free_cma:0kB
+[ 10.5] lowmem_reserve[]: 0 60 60
+[ 10.5] Node 0 Normal free:4096kB boost:0kB min:80kB low:100kB high:120kB present:65536kB managed:65536kB free_pcp:164kB free_cma:0kB
+[ 10.5] lowmem_reserve[]: 0 0 0
+[ 10.5] Node 0 DMA: 0*4kB 0*8kB 0*16kB 0*32kB 1*64kB (U) 0*128kB 0*256kB 0*512kB 0*1024kB 0*2048kB 0*4096kB = 64kB
+[ 10.5] Node 0 Normal: 512*4kB (UM) 0*8kB 0*16kB 0*32kB 0*64kB 0*128kB 0*256kB 0*512kB 0*1024kB 1*2048kB (M) 0*4096kB = 4096kB
+";
+
+#[test]
+fn a_kernel_log_is_where_a_replay_begins_and_what_it_lacks_is_said() {
+    let folder = Folder::new();
+    let trace = folder.write(&plain());
+    let log = folder.path().join("dmesg.txt");
+    fs::write(&log, REPORT).unwrap();
+    let log = log.to_str().unwrap();
+    let said = |more: &[&str]| {
+        let mut args = vec!["replay", "--no-progress", "-e", "vanilla", "--machine", log];
+        args.extend(more);
+        args.push(trace.to_str().unwrap());
+        let output = run(&args);
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    let document: Value = serde_json::from_str(&said(&["--json"]).0).unwrap();
+    assert_eq!(machine(&document), [4096, 9, 1024, 1024, 0, 0]);
+    let of = &document["machine"];
+    assert_eq!((&of["origin"], of["list_frames_begin"].as_u64()), (&"described".into(), Some(41)));
+    assert_eq!(
+        (of["memory_frames"].as_u64(), of["page_size_told"].as_bool()),
+        (Some(16384), Some(true))
+    );
+    let guessed = of["guessed"].to_string();
+    let (text, _) = said(&[]);
+    assert!(text.contains("the machine that files describe: 4.0 MiB free"), "{text}");
+    for what in [
+        "which rows lie in which zone: all are replayed in zone Normal",
+        "migratetypes",
+        "what each CPU's lists hold",
+    ] {
+        assert!(
+            guessed.contains(what)
+                && text.contains(&format!("GUESSED, for no file says it: {what}")),
+            "{what}: {guessed}\n{text}"
+        );
+    }
+    // Another zone, and none of that name.
+    let document: Value = serde_json::from_str(&said(&["--json", "--zone", "DMA"]).0).unwrap();
+    assert_eq!(document["machine"]["free_frames_begin"], 16);
+    assert!(said(&["--zone", "HighMem"]).1.contains("there is no zone HighMem in it"));
+    // What says no sizes builds no machine.
+    fs::write(log, "Node 0, zone Normal 1 0 0 0 0 0 0 0 0 0 3\n").unwrap();
+    assert!(said(&[]).1.contains("does not say how large the machine's zones are"));
+    // The recorded machine without a pagetypeinfo has its types guessed, too.
+    let trace = folder.write(&Files { pagetypeinfo: None, ..plain() });
+    let output = run(&["replay", "--no-progress", "-e", "vanilla", trace.to_str().unwrap()]);
+    assert!(String::from_utf8(output.stdout).unwrap().contains("says it: migratetypes: all"));
+}
