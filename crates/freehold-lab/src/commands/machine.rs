@@ -3,7 +3,9 @@
 use freehold::{FrameRange, Migratetype, Order};
 use freehold_trace::buddyinfo::{BlockType, parse_buddyinfo, parse_pagetypeinfo};
 use freehold_trace::kernel::Kernel;
-use freehold_trace::machine::{Files, Machine as Described, PageSize, Parts, Told, ZoneState};
+use freehold_trace::machine::{
+    Files, Machine as Described, PageSize, Pages, Parts, Told, ZoneState,
+};
 use freehold_trace::ticks::{self, Tick};
 use freehold_trace::zoneinfo;
 use std::path::Path;
@@ -16,6 +18,7 @@ use crate::cli::output;
 use crate::cli::size::Memory;
 use crate::engines::{MachineConfig, RecordedZone};
 use crate::replay::account::Account;
+use crate::replay::fill::recorded::{self, RecordedRegion};
 use crate::replay::fill::{Beside, Contents, Layout, assumed_lists};
 use crate::replay::of_zone::{RowsOf, rows_of};
 use crate::replay::{Beginning, Origin, Survey, sizing};
@@ -72,7 +75,9 @@ impl Recorded {
         }
         let described = Described::new(parts, args.page_size)
             .map_err(|error| CliError::new(format!("{shown}: {error}")).hint(COPY))?;
-        Ok(Some(Self { ticks: recorded_ticks(trace)?, ..Self::of(&described, shown) }))
+        let pages = trace.state("pages", Pages::parse)?.map(|(_, pages)| pages);
+        let recorded = Self::of(&described, pages.as_ref(), shown);
+        Ok(Some(Self { ticks: recorded_ticks(trace)?, ..recorded }))
     }
 
     /// What files describe, as `look` reads them.
@@ -90,10 +95,11 @@ impl Recorded {
             let error = format!("{shown}: it does not say how large the machine's zones are");
             return Err(CliError::new(error).hint("a zoneinfo and a Mem-Info report say it"));
         }
-        Ok(Self::of(&described, shown))
+        let pages = files.pages.as_deref().map(Pages::open).transpose()?;
+        Ok(Self::of(&described, pages.as_ref(), shown))
     }
 
-    fn of(described: &Described, shown: String) -> Self {
+    fn of(described: &Described, pages: Option<&Pages>, shown: String) -> Self {
         for doubt in &described.doubts {
             output::complain(&format!("warning: {shown}: {doubt}"));
         }
@@ -109,9 +115,13 @@ impl Recorded {
                 contents.set_cma(range, of.info.managed);
             }
             contents.cma = range;
+            let mut account = account(described, zone);
+            if let Some(pages) = pages {
+                by_page(&mut contents, &mut account, pages, &of);
+            }
             zones.push(of);
             all.push(contents);
-            accounts.push(account(described, zone));
+            accounts.push(account);
         }
         Self { zones, contents: all, accounts, doubts, ticks: None, shown }
     }
@@ -184,6 +194,7 @@ impl Recorded {
         }
         zone.info.cma = frames;
         contents.set_cma(cma_of(zone), managed);
+        self.accounts[index].by_page = false;
         (self.accounts[index].cma, self.accounts[index].cma_of_unknown_size) = (None, 0);
         Ok(())
     }
@@ -359,6 +370,7 @@ pub struct Zones {
 fn account(machine: &Described, zone: &ZoneState) -> Account {
     let blocks = |of| zone.of(of).map_or(0, |of| of.blocks) * machine.pageblock_order.frames();
     Account {
+        node: zone.info.node,
         zone: zone.info.name.clone(),
         page_size: machine.page_size.bytes,
         page_size_told: machine.page_size.told != Told::Assumed,
@@ -372,8 +384,34 @@ fn account(machine: &Described, zone: &ZoneState) -> Account {
         cma_of_unknown_size: zone.cma().map_or(zone.info.free_cma.unwrap_or(0), |_| 0),
         blocks: [Migratetype::Unmovable, Migratetype::Movable, Migratetype::Reclaimable]
             .map(blocks),
+        by_page: false,
         guessed: guesses(zone),
     }
+}
+
+/// Puts free memory where its pages were recorded to be, if that is the same moment's, and can be
+/// told from CMA.
+fn by_page(contents: &mut Contents, account: &mut Account, pages: &Pages, zone: &RecordedZone) {
+    let mut regions = recorded::regions(pages, &zone.info);
+    let free: u64 = regions.iter().map(RecordedRegion::free_frames).sum();
+    let counted = account.free - account.isolated;
+    let why = if contents.cma.is_some() {
+        "no page says whether it is CMA".to_owned()
+    } else if free.abs_diff(counted) > counted / 10 {
+        let [free, counted] = [free, counted].map(thousands);
+        format!("{free} pages are recorded as free and {counted} counted, over 10 % apart")
+    } else {
+        if free.abs_diff(counted) > counted / 100 {
+            let [free, counted] = [free, counted].map(thousands);
+            account.guessed.push(format!(
+                "which of {free} pages that were free a moment earlier make up the {counted} counted"
+            ));
+        }
+        recorded::settle(&mut regions, counted);
+        (contents.regions, account.by_page) = (regions, true);
+        return;
+    };
+    account.guessed.push(format!("where free memory lies, though pages were recorded: {why}"));
 }
 
 /// What no file says of a zone, and what is taken instead.
@@ -403,7 +441,7 @@ fn guesses(zone: &ZoneState) -> Vec<String> {
 
 /// What was free in a zone, by the best description there is.
 ///
-/// * HighAtomic's and Reserve's free chunks are put among the movable ones, where their blocks are:
+/// * HighAtomic's, Reserve's and Rbin's free chunks are put among the movable ones, where their blocks are:
 ///   every type may have them in the end. Isolated ones stay in use.
 /// * Chunks above order 10 are as many of order 10.
 /// * pagetypeinfo may be of a moment after buddyinfo, and stops counting a list at 100,000: what
@@ -421,7 +459,7 @@ fn contents(machine: &Described, zone: &ZoneState) -> Contents {
         let list = match of.of {
             BlockType::Of(Migratetype::Isolate) => None,
             BlockType::Of(Migratetype::Cma) => Some(&mut contents.free_cma),
-            BlockType::Of(Migratetype::HighAtomic) | BlockType::Reserve => {
+            BlockType::Of(Migratetype::HighAtomic) | BlockType::Reserve | BlockType::Rbin => {
                 Some(&mut contents.free[movable])
             }
             BlockType::Of(other) => contents.free.get_mut(other.index()),

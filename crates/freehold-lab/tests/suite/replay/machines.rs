@@ -412,3 +412,44 @@ fn a_kernel_log_is_where_a_replay_begins_and_what_it_lacks_is_said() {
     let output = run(&["replay", "--no-progress", "-e", "vanilla", trace.to_str().unwrap()]);
     assert!(String::from_utf8(output.stdout).unwrap().contains("says it: migratetypes: all"));
 }
+
+/// The pages of `plain`: its free chunks, each in its place.
+fn plain_pages(free_last: &str) -> String {
+    let quarter = "0".repeat(64) + &"f".repeat(64);
+    let singles = "0000000000000005".to_owned() + &"0".repeat(112);
+    format!(
+        "10000 6 0 0 0 0 0 all\n10c00 1 256 0 0 0 0 {quarter}\n10e00 1 510 0 0 0 0 {singles}\n\
+         11000 23 0 0 0 0 512 none\n13e00 1 {free_last}\n"
+    )
+}
+
+#[test]
+fn blocks_recorded_by_page_are_those_that_a_replay_begins_with() {
+    let folder = Folder::new();
+    let trace = folder.write(&plain());
+    let replayed = |pages: &str| {
+        fs::write(folder.path().join("m.pages.before.txt"), pages).unwrap();
+        let output = replay(&trace, &[]);
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        let document = serde_json::from_slice::<Value>(&output.stdout);
+        document.unwrap_or_else(|_| panic!("{errors}"))
+    };
+    let document = replayed(&plain_pages("512 0 0 0 0 none"));
+    assert_eq!(machine(&document), [4096, 9, 3330, 3330, 0, 0]);
+    assert_eq!(document["machine"]["by_page"], true);
+    // A moment earlier 62 pages more were free: as many begin in use.
+    let busy = plain_pages("512 0 0 0 0 none")
+        .replace("510 0 0 0 0 0000000000000005", "448 0 0 0 0 ffffffffffffffff");
+    let busy = busy.replace("ffffffffffffffff0000", "7fffffffffffffff0000").replace("448 ", "449 ");
+    let document = replayed(&busy);
+    assert_eq!((machine(&document)[3], &document["machine"]["by_page"]), (3330, &true.into()));
+    assert!(document["machine"]["guessed"].to_string().contains("a moment earlier"));
+    // Of another time: they are left alone, and that is said.
+    let document = replayed(&plain_pages("0 0 0 0 0 all"));
+    assert_eq!((machine(&document)[3], &document["machine"]["by_page"]), (3330, &false.into()));
+    let guessed = document["machine"]["guessed"].to_string();
+    assert!(guessed.contains("3,842 pages are recorded as free and 3,330 counted"), "{guessed}");
+    fs::write(folder.path().join("m.pages.before.txt"), "10000 1 all\n").unwrap();
+    let damaged = String::from_utf8(replay(&trace, &[]).stderr).unwrap();
+    assert!(damaged.contains("m.pages.before.txt: line 1"), "{damaged}");
+}
