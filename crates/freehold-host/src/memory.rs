@@ -382,7 +382,6 @@ impl Memory {
     /// As [`Self::release`].
     unsafe fn release_run(&self, run: FrameRange) -> Result<(), Error> {
         let (base, len) = self.bytes(run);
-        let hint = "memory that is locked (mlock) stays; unlock it first";
         // Of shared memory the pages are the file's, and it is the file that gives them back. The
         // call goes through the mapping: the descriptor may be another file's by now.
         let (advice, call) = match self.file {
@@ -391,7 +390,7 @@ impl Memory {
         };
         // SAFETY: the range is ours, and the caller promises that nobody uses what is in it.
         unsafe { rustix::mm::madvise(base.as_ptr().cast(), len, advice) }
-            .map_err(|errno| Error::os(call, errno, len as u64, hint))
+            .map_err(|errno| Error::os(call, errno, len as u64, kept(errno)))
     }
 
     /// In a forked child that does not have the frames: something else may be at their addresses by
@@ -399,6 +398,18 @@ impl Memory {
     pub(crate) fn forked(&self) {
         // Relaxed: read by the drop, which whoever drops has ordered after this.
         self.absent.store(self.on_fork == OnFork::Unmapped, Ordering::Relaxed);
+    }
+}
+
+/// What to do where the kernel does not take memory back.
+fn kept(errno: Errno) -> &'static str {
+    match errno {
+        Errno::INVAL => "memory that is locked (mlock) stays; unlock it first",
+        Errno::NOMEM => "something in this process has unmapped or replaced the memory",
+        Errno::PERM | Errno::ACCESS | Errno::NOSYS => {
+            "allow madvise, which a seccomp filter refuses"
+        }
+        _ => "try again; the memory stays until then",
     }
 }
 
@@ -449,6 +460,26 @@ mod tests {
         touch(&memory, &runs);
         assert_eq!(released(&memory, &runs), (3, vec![0, 1, 2], Ok(())));
         assert_eq!(memory.in_memory(memory.range()), Ok(0));
+    }
+
+    /// What is unmapped, or refused by a filter, is not locked.
+    #[test]
+    fn a_refusal_is_explained_by_its_own_reason() {
+        assert!(kept(Errno::INVAL).contains("mlock"));
+        for errno in [Errno::NOMEM, Errno::PERM, Errno::NOSYS, Errno::AGAIN, Errno::IO] {
+            assert!(!kept(errno).contains("mlock"), "{errno}");
+        }
+        let memory = Memory::reserve(1, Backing::Private, OnFork::Copy).unwrap();
+        let runs = runs(&memory, &[0]);
+        memory.vectors.store(false, Ordering::Relaxed);
+        // SAFETY: our own memory, which nothing uses and which is not touched any more.
+        unsafe { libc::munmap(memory.pointer(runs[0].start).cast(), 4096) };
+        let (_, _, result) = released(&memory, &runs);
+        let refused = result.unwrap_err();
+        assert!(
+            matches!(refused, Error::Os { hint, .. } if hint.contains("unmapped")),
+            "{refused}"
+        );
     }
 
     #[test]

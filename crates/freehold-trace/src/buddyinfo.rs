@@ -52,6 +52,8 @@ pub enum BlockType {
     Of(Migratetype),
     /// Blocks that every type fell back to last; replaced by HighAtomic in 4.4.
     Reserve,
+    /// Samsung's: blocks of a device's memory that some pages of files may have meanwhile.
+    Rbin,
 }
 
 impl BlockType {
@@ -61,6 +63,7 @@ impl BlockType {
         match self {
             Self::Of(migratetype) => migratetype.name(),
             Self::Reserve => "Reserve",
+            Self::Rbin => "Rbin",
         }
     }
 }
@@ -98,6 +101,7 @@ impl PageTypeInfo {
         TypeNumbers::in_order(types.iter().map(|(of, _)| match of {
             BlockType::Of(migratetype) => *migratetype,
             BlockType::Reserve => Migratetype::HighAtomic,
+            BlockType::Rbin => Migratetype::Cma,
         }))
     }
 
@@ -298,7 +302,10 @@ fn counts(text: &str) -> Result<(Vec<u64>, bool), String> {
 }
 
 fn type_named(name: &str) -> Result<BlockType, String> {
-    let known = Migratetype::ALL.into_iter().map(BlockType::Of).chain([BlockType::Reserve]);
+    let known = Migratetype::ALL
+        .into_iter()
+        .map(BlockType::Of)
+        .chain([BlockType::Reserve, BlockType::Rbin]);
     known
         .into_iter()
         .find(|of| of.name() == name)
@@ -343,6 +350,9 @@ mod tests {
         assert_eq!(frames(&info.free[0].chunks), 200_001);
         let blocks: Vec<u64> = info.blocks[0].blocks.iter().map(|(_, blocks)| *blocks).collect();
         assert_eq!(blocks, [566, 4130, 424, 0, 16, 0]);
+        let vendors = parse_pagetypeinfo(&TYPES.replace("HighAtomic", "Rbin")).unwrap();
+        assert_eq!(vendors.blocks[0].blocks[3], (BlockType::Rbin, 0));
+        assert_eq!(vendors.numbers().unwrap().get(3), Some(Migratetype::Cma));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! ```text
 //!  LTTng     [10:11:12.100000000] (+0.000000011) host kmem_mm_page_free: { cpu_id = 0 }, { pfn = 17, order = 0 }
 //!  systrace  <script class="trace-data" type="application/text"> and tracefs text; before that "...\n\
-//!  perf      { "timestamp": 100000, "tid": 5, "cpu": 0, "event": "kmem:mm_page_free", "pfn": "0x11", ... }
+//!  perf      { "timestamp": 100000, "tid": 5, "cpu": 0, "callchain": [...], "pfn": "0x11", "order": "0" }
 //!  dump      kernel: [  12.3] kworker/-1234    0d..2. 1234567us : mm_page_free: pfn=0x11 order=0
 //! ```
 
@@ -45,6 +45,19 @@ struct State {
     day: Day,
     /// Within the part of a page that is trace text.
     inside: bool,
+    samples: Samples,
+}
+
+/// Where in perf's JSON the reading is.
+#[derive(Default)]
+struct Samples {
+    /// Among the samples, behind the headers.
+    begun: bool,
+    /// Open braces, inside which a sample is.
+    depth: u32,
+    /// Within a text, and behind a backslash in it.
+    quoted: bool,
+    escaped: bool,
     /// What there is of a sample so far.
     sample: String,
 }
@@ -92,7 +105,7 @@ fn translate(format: Format, line: &str, state: &mut State) -> Option<String> {
     match format {
         Format::Lttng => lttng(line, &mut state.day),
         Format::Systrace => systrace(line, &mut state.inside),
-        Format::PerfJson => perf_json(line, &mut state.sample),
+        Format::PerfJson => state.samples.line(line),
         Format::FtraceDump => dump(line),
         _ => None,
     }
@@ -143,32 +156,84 @@ fn systrace(line: &str, inside: &mut bool) -> Option<String> {
     (*inside && text.contains(" mm_page_")).then(|| text.to_owned())
 }
 
-/// Gathers the lines of a sample; what is known of it at its end.
-fn perf_json(line: &str, sample: &mut String) -> Option<String> {
-    let text = line.trim();
-    if text.starts_with('{') {
-        sample.clear();
+impl Samples {
+    /// The events whose samples end on a line; of the headers the kernel's release.
+    fn line(&mut self, line: &str) -> Option<String> {
+        if !self.begun {
+            let Some((_, rest)) = line.split_once("\"samples\"") else {
+                let (_, release) = line.split_once("\"os-release\": \"")?;
+                return Some(format!("# os release : {}", release.split('"').next()?));
+            };
+            self.begun = true;
+            return self.line(rest);
+        }
+        let mut found: Option<String> = None;
+        for c in line.chars() {
+            if self.ends_with(c) {
+                let event = event_of(&std::mem::take(&mut self.sample));
+                found = found.into_iter().chain(event).reduce(|all, event| all + "\n" + &event);
+            }
+        }
+        found
     }
-    if sample.len() < 1 << 16 {
-        sample.push_str(text);
+
+    /// Whether a sample ends there. One that is larger than any event is cut, and is none.
+    fn ends_with(&mut self, c: char) -> bool {
+        let is_text = self.quoted;
+        match c {
+            _ if self.escaped => self.escaped = false,
+            '\\' => self.escaped = self.quoted,
+            '"' => self.quoted = !self.quoted,
+            '{' if !is_text => self.depth += 1,
+            _ => {}
+        }
+        if self.depth > 0 && self.sample.len() < 1 << 16 {
+            self.sample.push(c);
+        }
+        let closes = c == '}' && !is_text && self.depth > 0;
+        self.depth -= u32::from(closes);
+        closes && self.depth == 0
     }
-    if !text.trim_end_matches(',').ends_with('}') {
-        return None;
-    }
-    let object = std::mem::take(sample);
-    let start = object.find('{')?;
-    let fields: serde_json::Map<String, serde_json::Value> =
-        serde_json::from_str(object[start..].trim_end_matches(',')).ok()?;
-    let event = fields.get("event")?.as_str()?;
+}
+
+/// Names of an event's own fields. perf names no event, so that these have to tell which it is.
+const EVENTS: [(&str, &[&str]); 5] = [
+    ("kmem:mm_page_alloc", &["gfp_flags", "migratetype", "order", "pfn"]),
+    ("kmem:mm_page_free", &["order", "pfn"]),
+    ("kmem:mm_page_free_batched", &["pfn"]),
+    ("kmem:mm_page_alloc_zone_locked", &["migratetype", "order", "percpu_refill", "pfn"]),
+    (
+        "kmem:mm_page_alloc_extfrag",
+        &[
+            "alloc_migratetype",
+            "alloc_order",
+            "change_ownership",
+            "fallback_migratetype",
+            "fallback_order",
+            "pfn",
+        ],
+    ),
+];
+
+/// A sample as an event. Fields that are drains' and older refills' alike are of neither.
+fn event_of(sample: &str) -> Option<String> {
+    let fields: serde_json::Map<String, serde_json::Value> = serde_json::from_str(sample).ok()?;
+    let own: Vec<(&str, &str)> = fields
+        .iter()
+        .filter_map(|(name, value)| Some((name.as_str(), value.as_str()?)))
+        .filter(|(name, _)| !matches!(*name, "comm" | "event") && !name.starts_with("common_"))
+        .collect();
+    let mut names: Vec<&str> = own.iter().map(|(name, _)| *name).collect();
+    names.sort_unstable();
+    let told = EVENTS.iter().find(|(_, fields)| names == *fields).map(|(event, _)| *event);
+    let event = fields.get("event").and_then(serde_json::Value::as_str).or(told)?;
     let of = |name: &str| fields.get(name).and_then(serde_json::Value::as_u64);
     let ns = of("timestamp")?;
     let (seconds, ns) = (ns / 1_000_000_000, ns % 1_000_000_000);
     let (task, cpu) = (of("tid").unwrap_or(0), of("cpu")?);
     let mut text = format!("? {task} [{cpu}] {seconds}.{ns:09}: {event}:");
-    for (name, value) in fields.iter().filter_map(|(name, value)| Some((name, value.as_str()?))) {
-        if !["comm", "event"].contains(&name.as_str()) {
-            text += &format!(" {name}={value}");
-        }
+    for (name, value) in own {
+        text += &format!(" {name}={value}");
     }
     Some(text)
 }
@@ -222,18 +287,55 @@ mod tests {
         assert_eq!(translated(Format::Systrace, &old), format!("\n\n {event}\n\n"));
     }
 
+    /// Sample by sample as perf writes it: no event's name, the stack before the event's fields.
     #[test]
-    fn samples_on_a_line_or_on_many() {
-        let head =
-            "{\n\t\"linux-perf-json-version\": 1,\n\t\"headers\": {\n\t},\n\t\"samples\": [\n";
-        let sample = "\t\t{ \"timestamp\": 1000000002, \"pid\": 4, \"tid\": 5, \"cpu\": 1, \"comm\": \"a \
-                      b\", \"event\": \"kmem:mm_page_free\", \"pfn\": \"0x11\", \"order\": \"0x0\" },\n";
-        let expected = "? 5 [1] 1.000000002: kmem:mm_page_free: order=0x0 pfn=0x11\n";
-        let text = format!("{head}{sample}");
-        assert_eq!(format_of(text.as_bytes()), Some(Format::PerfJson));
-        assert!(translated(Format::PerfJson, &text).ends_with(expected));
-        let lines = format!("{head}{}", sample.replace(", \"", ",\n\t\t\t\""));
-        assert!(translated(Format::PerfJson, &lines).ends_with(expected), "{lines}");
+    fn samples_of_perf_are_told_by_their_fields() {
+        let head = "{\n\t\"linux-perf-json-version\": 1,\n\t\"headers\": {\n\t\t\"os-release\": \
+                    \"6.1.7\",\n\t\t\"cmdline\": [\n\t\t\t\"perf\"\n\t\t]\n\t},\n\t\"samples\": [\n";
+        let sample = |fields: &str| {
+            let fields: String = fields
+                .split(' ')
+                .filter_map(|field| field.split_once('='))
+                .fold(String::new(), |all, (name, value)| {
+                    all + &format!(",\n\t\t\t\"{name}\": \"{value}\"")
+                });
+            format!(
+                "\t\t{{\n\t\t\t\"timestamp\": 1000000002,\n\t\t\t\"pid\": 4,\n\t\t\t\"tid\": 5,\n\t\t\t\
+                 \"cpu\": 1,\n\t\t\t\"comm\": \"a }}\\\"{{ b\",\n\t\t\t\"callchain\": [\n\t\t\t\t{{\n\
+                 \t\t\t\t\t\"ip\": \"0xff\",\n\t\t\t\t\t\"symbol\": \"f\"\n\t\t\t\t}},\n\t\t\t\t{{\n\
+                 \t\t\t\t\t\"ip\": \"0x1\"\n\t\t\t\t}}\n\t\t\t]{fields}\n\t\t}},\n"
+            )
+        };
+        let read = |fields: &str| {
+            let text = translated(Format::PerfJson, &format!("{head}{}", sample(fields)));
+            assert!(text.contains("# os release : 6.1.7\n"), "{text}");
+            assert_eq!(text.lines().count(), format!("{head}{}", sample(fields)).lines().count());
+            text.lines().last().unwrap().to_owned()
+        };
+        assert_eq!(format_of(head.as_bytes()), Some(Format::PerfJson));
+        let common = "common_type=12 common_flags=0 common_preempt_count=0 common_pid=5 ";
+        let of = |event: &str, fields: &str| format!("? 5 [1] 1.000000002: {event}: {fields}");
+        for (event, fields) in [
+            ("kmem:mm_page_free", "order=0 pfn=0x11"),
+            ("kmem:mm_page_free_batched", "pfn=0x11"),
+            ("kmem:mm_page_alloc", "gfp_flags=0xcc0 migratetype=1 order=0 pfn=0x11"),
+            ("kmem:mm_page_alloc_zone_locked", "migratetype=1 order=0 percpu_refill=1 pfn=0x11"),
+        ] {
+            assert_eq!(read(&format!("{common}{fields}")), of(event, fields));
+        }
+        // Drains, and refills before there was `percpu_refill`; another event; the end of the file.
+        for other in ["migratetype=1 order=0 pfn=0x11", "pfn=0x11 lru=1", ""] {
+            assert_eq!(read(other), "", "{other}");
+        }
+        // On one line, and with the event's name, as other programs write it.
+        let line = "{\"linux-perf-json-version\":1,\"samples\":[{\"timestamp\":2,\"cpu\":0,\"event\":\
+                    \"kmem:mm_page_free\",\"pfn\":\"17\",\"order\":\"0\"},{\"timestamp\":3,\"cpu\":0,\
+                    \"pfn\":\"17\",\"order\":\"0\"}]}\n";
+        assert_eq!(
+            translated(Format::PerfJson, line),
+            "? 0 [0] 0.000000002: kmem:mm_page_free: order=0 pfn=17\n? 0 [0] 0.000000003: \
+             kmem:mm_page_free: order=0 pfn=17\n"
+        );
     }
 
     #[test]

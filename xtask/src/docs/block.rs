@@ -83,6 +83,23 @@ pub(super) fn numbers_missing(table: &str, output: &str) -> Vec<String> {
     cells.flat_map(numbers).filter(|number| !printed.contains(number)).collect()
 }
 
+/// Sentences of a block that an output does not have, however either's lines are broken.
+pub(super) fn sentences_missing(block: &str, output: &str) -> Vec<String> {
+    let block = words(block);
+    let sentences = block.split_inclusive(['.', '?']).scan(String::new(), |sentence, part| {
+        // A dot within a number ends nothing.
+        let begins = part.starts_with(' ') || sentence.is_empty();
+        let whole = begins.then(|| std::mem::take(sentence));
+        sentence.push_str(part);
+        Some(whole.unwrap_or_default())
+    });
+    let mut all: Vec<String> = sentences.filter(|sentence| !sentence.is_empty()).collect();
+    let said: usize = all.iter().map(String::len).sum();
+    all.push(block[said..].to_owned());
+    all.retain(|sentence| !has_words(output, sentence));
+    all
+}
+
 /// What a text says, however its lines are broken and whatever of it is bold.
 pub(super) fn words(text: &str) -> String {
     text.replace("**", "").split_whitespace().collect::<Vec<_>>().join(" ")
@@ -127,6 +144,18 @@ mod tests {
     fn words_are_found_across_lines() {
         assert!(has_words("It takes **1,234 to\n5,678** steps.", "takes 1,234 to 5,678 steps"));
         assert!(!has_words("It takes 1,234 to\n5,679 steps.", "takes 1,234 to 5,678 steps"));
+    }
+
+    #[test]
+    fn sentences_that_nobody_prints_are_found() {
+        let output = "Fewest: a, 0.5 (-1.5% of\n  6.18's 3.2).\nIs it? No: by b, 3.\nMore.\n";
+        let block = "Fewest: a, 0.5 (-1.5% of 6.18's\n3.2).\nIs it? No: by b, 3.\n";
+        assert!(sentences_missing(block, output).is_empty());
+        assert_eq!(
+            sentences_missing(&block.replace("3.2", "3.3"), output),
+            ["Fewest: a, 0.5 (-1.5% of 6.18's 3.3)."]
+        );
+        assert_eq!(sentences_missing(&block.replace("b, 3", "b, 4"), output), [" No: by b, 4."]);
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //!  {..., "rows": [...], "first": 12}         the same of the first so many items
 //!  {"file", "says", "command"}               the document says that, with figures over all items in the holes (see `render`)
 //!  {..., "numbers": true}                    every number of the table behind that line is one that the command prints
+//!  {..., "sentences": true}                 every sentence of the fenced block there is one that the command prints
 //!  {..., "slow": true}                       only with --all: takes minutes
 //!  {..., "picture": {...}}                   the picture of the table there (see `picture`)
 //!  {"command": "... --picture FILE"}         the picture in FILE is the one that the command draws
@@ -84,6 +85,8 @@ struct Entry {
     first: Option<usize>,
     #[serde(default)]
     numbers: bool,
+    #[serde(default)]
+    sentences: bool,
     #[serde(default)]
     slow: bool,
     picture: Option<picture::Picture>,
@@ -167,8 +170,14 @@ fn one(
         different.iter().for_each(|what| println!("different: {name}: {what}"));
         return Ok(());
     }
-    if entry.numbers {
-        let missing = block::numbers_missing(&text[table(entry, &text, &name)?], &output);
+    if entry.numbers || entry.sentences {
+        let missing = if entry.numbers {
+            block::numbers_missing(&text[table(entry, &text, &name)?], &output)
+        } else {
+            let block = block::fenced(&text, &entry.after);
+            let block = block.map_err(|error| format!("{name}: {error}"))?;
+            block::sentences_missing(&text[block], &output)
+        };
         if missing.is_empty() {
             tally.right += 1;
         } else {

@@ -19,6 +19,7 @@ impl Target {
     pub const METRICS: Self = Self { what: "metrics", option: "--prometheus" };
     pub const PAGE: Self = Self { what: "report", option: "-o" };
     pub const TRACE: Self = Self { what: "trace", option: "--output" };
+    pub const HTML: Self = Self { what: "page", option: "--html" };
     pub const PICTURE: Self = Self { what: "picture", option: "--picture" };
 
     /// Fails where the file, if one is wanted, cannot be written. Leaves what is there as it is.

@@ -3,9 +3,12 @@
 use freehold::{FrameRange, Migratetype, Order};
 use freehold_trace::buddyinfo::{BlockType, parse_buddyinfo, parse_pagetypeinfo};
 use freehold_trace::kernel::Kernel;
-use freehold_trace::machine::{Machine as Described, PageSize, Parts, Told, ZoneState};
+use freehold_trace::machine::{
+    Files, Machine as Described, PageSize, Pages, Parts, Told, ZoneState,
+};
 use freehold_trace::ticks::{self, Tick};
 use freehold_trace::zoneinfo;
+use std::path::Path;
 
 use super::passes;
 use super::replay_args::{Common, Machine, MachineArgs, ZoneName};
@@ -15,9 +18,11 @@ use crate::cli::output;
 use crate::cli::size::Memory;
 use crate::engines::{MachineConfig, RecordedZone};
 use crate::replay::account::Account;
+use crate::replay::fill::recorded::{self, RecordedRegion};
 use crate::replay::fill::{Beside, Contents, Layout, assumed_lists};
 use crate::replay::of_zone::{RowsOf, rows_of};
 use crate::replay::{Beginning, Origin, Survey, sizing};
+use crate::tables::thousands;
 
 /// When the periodic work ran, if that was recorded. A recorder of before wrote a file without
 /// times also where the kernel could not say.
@@ -70,13 +75,38 @@ impl Recorded {
         }
         let described = Described::new(parts, args.page_size)
             .map_err(|error| CliError::new(format!("{shown}: {error}")).hint(COPY))?;
+        let pages = trace.state("pages", Pages::parse)?.map(|(_, pages)| pages);
+        let recorded = Self::of(&described, pages.as_ref(), shown);
+        Ok(Some(Self { ticks: recorded_ticks(trace)?, ..recorded }))
+    }
+
+    /// What files describe, as `look` reads them.
+    fn described(args: &Common, path: &Path) -> Result<Self, CliError> {
+        let shown = path.display().to_string();
+        let files = if path.is_dir() { Files::in_directory(path) } else { Some(Files::at(path)) };
+        let files = files.ok_or_else(|| {
+            CliError::new(format!("{shown}: there is no zoneinfo and no buddyinfo in it"))
+        })?;
+        let parts = Parts::read(&files)?;
+        parts.notes.iter().for_each(|note| output::complain(&format!("note: {note}")));
+        let described = Described::new(parts, args.page_size)
+            .map_err(|error| CliError::new(format!("{shown}: {error}")))?;
+        if !described.zones.iter().all(|zone| zone.is_sized) {
+            let error = format!("{shown}: it does not say how large the machine's zones are");
+            return Err(CliError::new(error).hint("a zoneinfo and a Mem-Info report say it"));
+        }
+        let pages = files.pages.as_deref().map(Pages::open).transpose()?;
+        Ok(Self::of(&described, pages.as_ref(), shown))
+    }
+
+    fn of(described: &Described, pages: Option<&Pages>, shown: String) -> Self {
         for doubt in &described.doubts {
             output::complain(&format!("warning: {shown}: {doubt}"));
         }
         let (mut zones, mut all, mut accounts) = (Vec::new(), Vec::new(), Vec::new());
         let doubts = described.zones.iter().map(|zone| zone.doubts.clone()).collect();
         for zone in &described.zones {
-            let mut contents = contents(&described, zone);
+            let mut contents = contents(described, zone);
             let of = RecordedZone { info: zone.info.clone() };
             let range = cma_of(&of);
             if range.is_some() && zone.types.is_empty() {
@@ -85,12 +115,15 @@ impl Recorded {
                 contents.set_cma(range, of.info.managed);
             }
             contents.cma = range;
+            let mut account = account(described, zone);
+            if let Some(pages) = pages {
+                by_page(&mut contents, &mut account, pages, &of);
+            }
             zones.push(of);
             all.push(contents);
-            accounts.push(account(&described, zone));
+            accounts.push(account);
         }
-        let ticks = recorded_ticks(trace)?;
-        Ok(Some(Self { zones, contents: all, accounts, doubts, ticks, shown }))
+        Self { zones, contents: all, accounts, doubts, ticks: None, shown }
     }
 
     /// Refuses a machine that is not the recorded one.
@@ -122,12 +155,32 @@ impl Recorded {
         ))
     }
 
+    /// The zone for all rows, where none lies in any: the one that is wanted, else the largest.
+    fn one_zone(&mut self, wanted: Option<&ZoneName>) -> Result<usize, CliError> {
+        let is = |zone: &RecordedZone| {
+            wanted.is_none_or(|wanted| wanted.is(zone.info.node, &zone.info.name))
+        };
+        let fitting = (0..self.zones.len()).filter(|&at| is(&self.zones[at]));
+        let largest = fitting.max_by_key(|&at| self.zones[at].info.managed);
+        let at = largest.ok_or_else(|| {
+            let wanted = wanted.map_or_else(|| "with memory".to_owned(), ZoneName::to_string);
+            CliError::new(format!("{}: there is no zone {wanted} in it", self.shown))
+        })?;
+        let Account { zone, guessed, .. } = &mut self.accounts[at];
+        guessed.push(format!(
+            "which rows lie in which zone: all are replayed in zone {zone}, though their frames lie \
+             in none of {}",
+            self.shown
+        ));
+        Ok(at)
+    }
+
     /// Makes that share of a zone's memory CMA, whatever it had.
     fn set_cma(&mut self, index: usize, share: f64, origin: Origin) -> Result<(), CliError> {
         let (zone, contents) = (&mut self.zones[index], &mut self.contents[index]);
         let managed = zone.info.managed;
         let (frames, most) = (sizing::cma_frames(managed, share), contents.most_cma(managed));
-        if frames > most && origin == Origin::Recorded {
+        if frames > most && origin != Origin::Pristine {
             let percent = most * 100 / managed.max(1);
             let others = "pageblocks of other types are as recorded";
             let wanted = share * 100.0;
@@ -141,6 +194,7 @@ impl Recorded {
         }
         zone.info.cma = frames;
         contents.set_cma(cma_of(zone), managed);
+        self.accounts[index].by_page = false;
         (self.accounts[index].cma, self.accounts[index].cma_of_unknown_size) = (None, 0);
         Ok(())
     }
@@ -153,9 +207,9 @@ impl Recorded {
     }
 
     /// What was free and in use of one zone, in a machine of that zone alone.
-    fn beginning(&self, zone: usize, origin: Origin, survey: &Survey) -> Beginning {
-        let beside = || Beside::new(assumed_lists(&self.zones[zone]), &survey.warm);
-        let layout = (origin == Origin::Recorded).then(|| self.layout(zone, &beside()));
+    fn beginning(&self, zone: usize, origin: Origin, survey: &Survey, cpus: u16) -> Beginning {
+        let beside = || Beside::new(assumed_lists(&self.zones[zone], cpus), &survey.warm);
+        let layout = (origin != Origin::Pristine).then(|| self.layout(zone, &beside()));
         let account = Some(self.accounts[zone].clone());
         Beginning { origin, layout, account, ticks: self.ticks.clone(), ..Beginning::default() }
     }
@@ -184,12 +238,15 @@ pub fn choose(
     machine: &MachineArgs,
     trace: &TraceFile,
 ) -> Result<Choice, CliError> {
-    let wanted = machine.machine;
-    if let Some(Machine::Memory(memory)) = wanted {
-        return Ok(Choice::Sized(Some(memory)));
-    }
-    let origin =
-        if wanted == Some(Machine::Pristine) { Origin::Pristine } else { Origin::Recorded };
+    let wanted = machine.machine.as_ref();
+    let origin = match wanted {
+        Some(Machine::Memory(memory)) => return Ok(Choice::Sized(Some(*memory))),
+        Some(Machine::Described(path)) => {
+            return Ok(Choice::Recorded(Recorded::described(common, path)?, Origin::Described));
+        }
+        Some(Machine::Pristine) => Origin::Pristine,
+        Some(Machine::Recorded) | None => Origin::Recorded,
+    };
     match Recorded::beside(common, trace)? {
         Some(recorded) => Ok(Choice::Recorded(recorded, origin)),
         None if wanted.is_some() => Err(no_zoneinfo(trace)),
@@ -208,17 +265,25 @@ impl Choice {
     /// Whether frames that the trace frees without having allocated them are there from the
     /// beginning.
     pub fn is_filled(&self) -> bool {
-        matches!(self, Self::Recorded(_, Origin::Recorded))
+        matches!(self, Self::Recorded(_, origin) if *origin != Origin::Pristine)
     }
 
     /// The zones of a recorded machine that are replayed, with the rows of each, and where the rows
     /// of others lie; `None` where the machine has no zones of its own.
-    pub fn zones(&self, wanted: Option<&ZoneName>, trace: &TraceFile) -> Result<Zones, CliError> {
-        let Self::Recorded(recorded, _) = self else {
+    pub fn zones(
+        &mut self,
+        wanted: Option<&ZoneName>,
+        trace: &TraceFile,
+    ) -> Result<Zones, CliError> {
+        let Self::Recorded(recorded, origin) = self else {
             return Ok(Zones { replayed: vec![None], rows: Vec::new() });
         };
         let rows = rows_of(trace, &recorded.zones)?;
         let of_zones = &rows[..recorded.zones.len()];
+        if *origin == Origin::Described && of_zones.iter().all(|of| of.rows == 0) {
+            let replayed = vec![Some(recorded.one_zone(wanted)?)];
+            return Ok(Zones { replayed, rows: Vec::new() });
+        }
         let all: u64 = rows.iter().map(|of| of.rows).sum();
         let is = |of: &RowsOf| match wanted {
             Some(wanted) => wanted.is(of.node, &of.zone) && of.rows > 0,
@@ -268,7 +333,7 @@ impl Choice {
                 let cpus = passes::cpus_of(common, &recorded.zones[zone], cpus);
                 let machine = MachineConfig::of_zone(&recorded.zones[zone], cpus);
                 let cma = machine.cma();
-                let beginning = recorded.beginning(zone, origin, survey);
+                let beginning = recorded.beginning(zone, origin, survey, cpus);
                 if let Some(layout) = &beginning.layout {
                     recorded.compare(zone, trace, layout, &machine)?;
                 }
@@ -305,6 +370,7 @@ pub struct Zones {
 fn account(machine: &Described, zone: &ZoneState) -> Account {
     let blocks = |of| zone.of(of).map_or(0, |of| of.blocks) * machine.pageblock_order.frames();
     Account {
+        node: zone.info.node,
         zone: zone.info.name.clone(),
         page_size: machine.page_size.bytes,
         page_size_told: machine.page_size.told != Told::Assumed,
@@ -318,12 +384,64 @@ fn account(machine: &Described, zone: &ZoneState) -> Account {
         cma_of_unknown_size: zone.cma().map_or(zone.info.free_cma.unwrap_or(0), |_| 0),
         blocks: [Migratetype::Unmovable, Migratetype::Movable, Migratetype::Reclaimable]
             .map(blocks),
+        by_page: false,
+        guessed: guesses(zone),
     }
+}
+
+/// Puts free memory where its pages were recorded to be, if that is the same moment's, and can be
+/// told from CMA.
+fn by_page(contents: &mut Contents, account: &mut Account, pages: &Pages, zone: &RecordedZone) {
+    let mut regions = recorded::regions(pages, &zone.info);
+    let free: u64 = regions.iter().map(RecordedRegion::free_frames).sum();
+    let counted = account.free - account.isolated;
+    let why = if contents.cma.is_some() {
+        "no page says whether it is CMA".to_owned()
+    } else if free.abs_diff(counted) > counted / 10 {
+        let [free, counted] = [free, counted].map(thousands);
+        format!("{free} pages are recorded as free and {counted} counted, over 10 % apart")
+    } else {
+        if free.abs_diff(counted) > counted / 100 {
+            let [free, counted] = [free, counted].map(thousands);
+            account.guessed.push(format!(
+                "which of {free} pages that were free a moment earlier make up the {counted} counted"
+            ));
+        }
+        recorded::settle(&mut regions, counted);
+        (contents.regions, account.by_page) = (regions, true);
+        return;
+    };
+    account.guessed.push(format!("where free memory lies, though pages were recorded: {why}"));
+}
+
+/// What no file says of a zone, and what is taken instead.
+fn guesses(zone: &ZoneState) -> Vec<String> {
+    let mut guessed = Vec::new();
+    if zone.chunks.is_empty() {
+        guessed.push("the orders of free memory: chunks are as large as can be".to_owned());
+    }
+    if zone.types.is_empty() {
+        guessed.push("migratetypes: all pageblocks and all free memory begin movable".to_owned());
+    }
+    match zone.info.held {
+        _ if !zone.info.pagesets.is_empty() => {}
+        Some(held) => guessed.push(format!(
+            "what each CPU's lists hold and may hold: the {} pages of all are shared out evenly, \
+             with the limits that a kernel sets at boot",
+            thousands(held)
+        )),
+        None => guessed.push(
+            "what CPUs' lists hold and may hold: they begin empty, with the limits that a kernel \
+             sets at boot"
+                .to_owned(),
+        ),
+    }
+    guessed
 }
 
 /// What was free in a zone, by the best description there is.
 ///
-/// * HighAtomic's and Reserve's free chunks are put among the movable ones, where their blocks are:
+/// * HighAtomic's, Reserve's and Rbin's free chunks are put among the movable ones, where their blocks are:
 ///   every type may have them in the end. Isolated ones stay in use.
 /// * Chunks above order 10 are as many of order 10.
 /// * pagetypeinfo may be of a moment after buddyinfo, and stops counting a list at 100,000: what
@@ -341,7 +459,7 @@ fn contents(machine: &Described, zone: &ZoneState) -> Contents {
         let list = match of.of {
             BlockType::Of(Migratetype::Isolate) => None,
             BlockType::Of(Migratetype::Cma) => Some(&mut contents.free_cma),
-            BlockType::Of(Migratetype::HighAtomic) | BlockType::Reserve => {
+            BlockType::Of(Migratetype::HighAtomic) | BlockType::Reserve | BlockType::Rbin => {
                 Some(&mut contents.free[movable])
             }
             BlockType::Of(other) => contents.free.get_mut(other.index()),
@@ -396,8 +514,6 @@ fn folded(chunks: &[u64]) -> [u64; Order::LINUX_MAX.index() + 1] {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
 
     #[test]

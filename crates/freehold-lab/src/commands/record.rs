@@ -25,7 +25,7 @@ const EXAMPLES: &str = "\
 Records the events kmem:mm_page_* through a tracefs instance of its own, so that other tracing \
 goes on undisturbed. Beside \
 the trace it writes copies of /proc/zoneinfo, buddyinfo and pagetypeinfo (NAME.zoneinfo.before.txt \
-and so on) and when \
+and so on), which pages are free (NAME.pages.before.txt), and when \
 the once-a-second work on each CPU's lists ran (NAME.ticks.txt; Linux 6.6 or later); replays read \
 them. Needs root.
 
@@ -129,12 +129,14 @@ pub(super) fn run(args: &RecordArgs) -> Result<Outcome, CliError> {
     if args.drain {
         drain()?;
     }
+    let pages = record::describe_pages(&args.output).map_err(cli_error)?;
     // What happens between the description and the first row is unknown to a replay; what is in
     // both is counted twice. The files take a while to read, and zoneinfo, which has the lists, is
     // the first of them: so the recording begins before.
     let begun = Instant::now();
     instance.start().map_err(cli_error)?;
     let mut beside = record::describe_memory(&args.output, "before").map_err(cli_error)?;
+    beside.extend(pages);
     say_what_is_missing(&beside);
     let ended = wait(args, &stop);
     let recorded = finish(args, &instance, begun, ended, &mut beside);

@@ -1,6 +1,6 @@
 //! Arguments of `freehold replay`, and those that its other modes have as well.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use freehold_trace::kernel::Kernel;
@@ -16,6 +16,8 @@ Examples:
   freehold replay                               the built-in recording
   freehold replay -e 5.17 -e vanilla trace.parquet
   freehold replay --machine 1G --warm trace.parquet
+  freehold replay --machine dmesg.txt trace.parquet
+                                                on memory as it was when it ran out
   freehold replay --cma 50% -e vanilla -e pcp-buddy trace.parquet
                                                 half of the zone is CMA
   freehold replay --json trace.parquet | freehold report -o report.html -
@@ -135,10 +137,12 @@ pub struct Common {
 pub struct MachineArgs {
     /// The machine: `recorded` (zone, marks, CPU settings and what was free and in use, from the
     /// copies of /proc/zoneinfo, buddyinfo and pagetypeinfo beside the trace), `pristine` (the
-    /// same, all memory free), or an amount of memory (K, M, G or T, rounded up to whole 4 MiB, all
-    /// free). Default: recorded; without a zoneinfo beside the trace a machine sized by the trace's
-    /// peak, all memory free.
-    #[arg(short, long, visible_alias = "memory", value_name = "recorded|pristine|SIZE", value_parser = parse_machine)]
+    /// same, all memory free), an amount of memory (K, M, G or T, rounded up to whole 4 MiB, all
+    /// free), or what `freehold look` reads: a directory with copies of those files, one of them, or
+    /// a kernel log with a Mem-Info report. What such files do not say is guessed, and said.
+    /// Default: recorded; without a zoneinfo beside the trace a machine sized by the trace's peak,
+    /// all memory free.
+    #[arg(short, long, visible_alias = "memory", value_name = "recorded|pristine|SIZE|FILE", value_parser = parse_machine)]
     pub machine: Option<Machine>,
 
     /// Make this share of the machine's memory CMA, which serves movable requests only, for every
@@ -155,7 +159,7 @@ pub struct MachineArgs {
 }
 
 /// What `--machine` asks for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Machine {
     /// As recorded.
     Recorded,
@@ -163,15 +167,22 @@ pub enum Machine {
     Pristine,
     /// Of that size, all memory free.
     Memory(Memory),
+    /// As files describe it, which need not be of the machine that recorded the trace.
+    Described(PathBuf),
 }
 
-/// Parses `recorded`, `pristine` or an amount of memory.
+/// Parses `recorded`, `pristine`, an amount of memory or what names files.
 pub fn parse_machine(text: &str) -> Result<Machine, String> {
     match text {
         "recorded" => Ok(Machine::Recorded),
         "pristine" => Ok(Machine::Pristine),
-        size => parse_memory(size)
-            .map(Machine::Memory)
-            .map_err(|error| format!("{error}; 'recorded' and 'pristine' are machines, too")),
+        other => match parse_memory(other) {
+            Ok(memory) => Ok(Machine::Memory(memory)),
+            Err(_) if Path::new(other).exists() => Ok(Machine::Described(other.into())),
+            Err(error) => Err(format!(
+                "{error}, or an existing file or directory; 'recorded' and 'pristine' are machines, \
+                 too"
+            )),
+        },
     }
 }

@@ -92,7 +92,7 @@ impl MachineConfig {
         // A zone with holes spans more than it manages; the model's zone has none. Its start keeps
         // its alignment to the largest chunk, which is all that placement depends on.
         Self {
-            start_pfn: zone.start().align_down(Order::LINUX_MAX),
+            start_pfn: zone.info.start_pfn.unwrap_or(Self::START_PFN).align_down(Order::LINUX_MAX),
             cma_frames: zone.info.cma.next_multiple_of(Order::LINUX_MAX.frames()),
             zone: Some(zone.clone()),
             ..Self::new(zone.info.managed, cpus)

@@ -180,15 +180,15 @@ impl Compared {
         lists: StartingLists,
     ) -> Result<Replay, CliError> {
         let mut zone = self.recorded.zones[self.zone].clone();
+        let cpus = passes::cpus(&args.common, &self.survey)?;
+        let cpus = passes::cpus_of(&args.common, &zone, cpus);
         let (lists, tick_phase_ns) = match lists {
-            StartingLists::Zoneinfo => (assumed_lists(&zone), None),
+            StartingLists::Zoneinfo => (assumed_lists(&zone, cpus), None),
             StartingLists::Trace => {
                 let lists = starting_lists::reconstruct(trace, &mut zone)?;
                 (lists, starting_lists::tick_phase(trace)?)
             }
         };
-        let cpus = passes::cpus(&args.common, &self.survey)?;
-        let cpus = passes::cpus_of(&args.common, &zone, cpus);
         let machine = MachineConfig::of_zone(&zone, cpus);
         let layout = self.recorded.layout(self.zone, &Beside::new(lists, &self.survey.warm));
         self.recorded.compare(self.zone, trace, &layout, &machine)?;

@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use freehold_trace::StateError;
-use freehold_trace::machine::{Files, Look, Machine, Parts};
+use freehold_trace::machine::{Files, Look, Machine, Pages, Parts};
 
 use crate::cli::error::CliError;
 use crate::cli::given::Printed;
 use crate::cli::size::{parse_page_size, whole};
 use crate::cli::target::Target;
 use crate::cli::{Outcome, output, stop};
-use crate::look::{Document, Named, page, prometheus};
+use crate::look::{Document, Named, page, pages, prometheus};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -25,12 +25,14 @@ Examples:
   freehold look --watch 5                       again every five seconds, until Ctrl-C
   freehold look recording/                      copies of another machine's files
   freehold look before/ after/                  two of them compared
+  freehold look --pages                         what each block of memory holds (root)
   journalctl -k | freehold look -               the last report of memory running out
   freehold look --json | jq '.zones[] | {zone, free, whole_free_blocks}'
   freehold look --prometheus /var/lib/node_exporter/freehold.prom --watch 60
 
 A directory has zoneinfo, buddyinfo and pagetypeinfo as in /proc, or NAME.zoneinfo.before.txt and \
-so on, or is the root of a sosreport. A file has any of them or a kernel log with a Mem-Info report \
+so on, or is the root of a sosreport; for --pages kpageflags, too, or NAME.pages.before.txt. A \
+file has any of them or a kernel log with a Mem-Info report \
 (memory ran out, an allocation failed, sysrq-m), plain, gzip or zstd, with anything around it. \
 --json prints \
 {\"name\", \"page_size\", \"pageblock_order\", \"max_order\", \"total\", \"zones\": \
@@ -59,6 +61,15 @@ pub(crate) struct LookArgs {
     #[arg(long, value_name = "FILE")]
     prometheus: Option<PathBuf>,
 
+    /// Also draw memory block by block: what is free, anonymous, of files, huge, slab, unmovable. Of
+    /// this machine by /proc/kpageflags, which is root's.
+    #[arg(long, conflicts_with = "json")]
+    pages: bool,
+
+    /// Write what --pages draws of one machine to this file, as a page of HTML.
+    #[arg(long, value_name = "FILE", requires = "pages")]
+    html: Option<PathBuf>,
+
     /// The page size of the machine, where nothing says it.
     #[arg(long, value_name = "SIZE", value_parser = parse_page_size)]
     page_size: Option<u64>,
@@ -73,7 +84,12 @@ pub(crate) fn run(args: &LookArgs) -> Result<Outcome, CliError> {
         return Err(CliError::new("--prometheus writes one machine's figures, and two are named")
             .hint("name one of them"));
     }
+    if args.html.is_some() && machines.len() > 1 {
+        return Err(CliError::new("--html writes one machine's page, and two are named")
+            .hint("name one of them"));
+    }
     Target::METRICS.check(args.prometheus.as_ref())?;
+    Target::HTML.check(args.html.as_ref())?;
     let Some(seconds) = args.watch else {
         show(args, &machines)?;
         return Ok(Outcome::Fine);
@@ -106,7 +122,16 @@ fn show(args: &LookArgs, machines: &[&Path]) -> Result<(), CliError> {
         Target::METRICS.replace(path, &prometheus::render(one))?;
     }
     if !args.printed.json {
-        return output::print(&text(output::style(&args.printed)));
+        let style = output::style(&args.printed);
+        let mut text = text(style);
+        for (path, named) in machines.iter().zip(&looks).filter(|_| args.pages) {
+            let pages = pages_of(path)?;
+            text.push_str(&pages::render(named, &pages, style));
+            if let Some(path) = &args.html {
+                Target::HTML.replace(path, &pages::html(named, &pages))?;
+            }
+        }
+        return output::print(&text);
     }
     let document = match &looks[..] {
         [one] => Document::One(one),
@@ -116,6 +141,16 @@ fn show(args: &LookArgs, machines: &[&Path]) -> Result<(), CliError> {
         Some(_) => output::print(&format!("{}\n", serde_json::to_string(&document)?)),
         None => output::print_json(&document),
     }
+}
+
+/// What each page of a machine is.
+fn pages_of(path: &Path) -> Result<Pages, CliError> {
+    const HINT: &str = "kpageflags is root's; of another machine copy it beside its zoneinfo, or \
+                        record there as root, which writes NAME.pages.before.txt";
+    let none = || CliError::new(format!("{}: what its pages are is not known", path.display()));
+    let files = if path.is_dir() { Files::in_directory(path) } else { Some(Files::at(path)) };
+    let from = files.and_then(|files| files.pages).ok_or_else(|| none().hint(HINT))?;
+    Ok(Pages::open(&from)?)
 }
 
 /// The zoneinfo of each machine in a directory that has no plain `zoneinfo`: of each name the copy

@@ -6,10 +6,12 @@
 //! |---|---|
 //! | `command` | the arguments, and the files of the machine |
 //! | `page` | one page of a terminal; two machines beside each other |
+//! | `pages` | what each page is, as a picture |
 //! | `prometheus` | Prometheus's text format |
 
 mod command;
 mod page;
+mod pages;
 mod prometheus;
 
 use freehold_trace::machine::Look;

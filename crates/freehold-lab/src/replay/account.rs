@@ -16,6 +16,8 @@ const PARTS: u64 = 100;
 /// One zone as its files describe it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Account {
+    /// The memory node it belongs to.
+    pub node: u32,
     /// Its name.
     pub zone: String,
     /// Bytes of a page.
@@ -40,6 +42,10 @@ pub struct Account {
     pub cma_of_unknown_size: u64,
     /// Pages in unmovable, movable and reclaimable blocks; all 0 where no file says.
     pub blocks: [u64; 3],
+    /// Whether free memory lies where it was recorded to lie, page by page.
+    pub by_page: bool,
+    /// What no file says, and what is taken instead.
+    pub guessed: Vec<String>,
 }
 
 /// A number that is not what the files say.
@@ -109,6 +115,7 @@ mod tests {
 
     fn account(free: u64) -> Account {
         Account {
+            node: 0,
             zone: "Normal".into(),
             page_size: 4096,
             page_size_told: true,
@@ -121,6 +128,8 @@ mod tests {
             cma: Some(0),
             cma_of_unknown_size: 0,
             blocks: [20 * 512, 100 * 512, 8 * 512],
+            by_page: false,
+            guessed: Vec::new(),
         }
     }
 

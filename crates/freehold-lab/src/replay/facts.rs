@@ -21,6 +21,9 @@ pub struct TraceFacts {
     /// Of these, frees of frames that were not allocated as far as the trace shows.
     pub unknown_frees: u64,
     pub unknown_free_frames: u64,
+    /// Of these frees, those of frames that the trace shows to be free already: traced twice, or
+    /// their allocation is missing.
+    pub repeated_frees: u64,
     /// Frees inside a larger live allocation, which was therefore split.
     pub split_frees: u64,
     /// Frees of one chunk in which several smaller allocations live.

@@ -83,13 +83,18 @@ pub struct Replay {
 }
 
 /// What a replay was on.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Machine {
     pub memory_frames: u64,
     pub cpus: u16,
-    /// Where it comes from: "recorded", "pristine" (recorded, all memory free), "assumed" (sized by
-    /// the trace's needs) or "given".
+    /// Where it comes from: "recorded", "described" (by files of any machine), "pristine" (recorded,
+    /// all memory free), "assumed" (sized by the trace's needs) or "given".
     pub origin: Origin,
+    /// The zone of the recorded machine that was replayed, and its node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<u32>,
     /// Bytes of a page. Every amount of this machine is in such pages.
     pub page_size: u64,
     /// Whether that is known; assumed of a recorded machine of which no file says it.
@@ -107,6 +112,12 @@ pub struct Machine {
     /// lists has them free in the zone.
     pub list_frames_begin: u64,
     pub cma_frames: u64,
+    /// Whether free memory lies where it was recorded to lie, page by page; else places were found
+    /// for chunks that were counted.
+    pub by_page: bool,
+    /// What no file says of the machine, and what is taken instead, in words.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub guessed: Vec<String>,
 }
 
 impl Machine {
@@ -116,6 +127,8 @@ impl Machine {
             memory_frames,
             cpus,
             origin: beginning.origin,
+            zone: account.map(|account| account.zone.clone()),
+            node: account.map(|account| account.node),
             page_size: account.map_or(4096, |account| account.page_size),
             page_size_told: account.is_none_or(|account| account.page_size_told),
             pageblock_order: account
@@ -128,6 +141,8 @@ impl Machine {
             free_frames_left_out: beginning.layout.as_ref().map_or(0, fill::Layout::left_out),
             list_frames_begin: beginning.layout.as_ref().map_or(0, fill::Layout::listed_frames),
             cma_frames: beginning.cma.iter().map(FrameRange::len).sum(),
+            by_page: account.is_some_and(|account| account.by_page),
+            guessed: account.map_or_else(Vec::new, |account| account.guessed.clone()),
         }
     }
 }
@@ -144,6 +159,8 @@ impl Replay {
 pub enum Origin {
     /// As recorded: the zone's size, marks and CPU settings, and what was free and in use.
     Recorded,
+    /// As files say, which need not be of the machine that recorded the trace.
+    Described,
     /// As recorded, but all memory free.
     Pristine,
     /// Sized by the trace's needs, all memory free: nothing was recorded beside it.

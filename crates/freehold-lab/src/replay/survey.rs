@@ -74,7 +74,7 @@ fn read(
 ) -> Result<Survey, SourceError> {
     let mut reader = trace.open()?;
     let mut mapper = Mapper::new(MapperOptions::default());
-    mapper.warm = warm.then(Warm::default);
+    mapper.warm = Some(Warm::default());
     let (mut events, mut ops, mut samples) = (Vec::new(), Vec::new(), Vec::new());
     let mut peak_beyond_warm = 0i64;
 
@@ -90,15 +90,19 @@ fn read(
         progress(mapper.facts().events, reader.progress());
     }
 
-    let mut warm = mapper.warm.take().unwrap_or_default();
-    warm.found.sort_unstable_by_key(|injection| injection.pfn);
+    let mut before = mapper.warm.take().unwrap_or_default();
+    let facts = TraceFacts { repeated_frees: before.repeated, ..mapper.facts().clone() };
+    if !warm {
+        before.found.clear();
+    }
+    before.found.sort_unstable_by_key(|injection| injection.pfn);
     Ok(Survey {
         description: reader.description(),
-        facts: mapper.facts().clone(),
+        facts,
         span_ns: mapper.facts().span_ns(),
         remote_free_share: mapper.facts().remote_free_share(),
         oddities: reader.oddities(),
-        peak_live_frames_warm: warm.freed + peak_beyond_warm as u64,
-        warm: warm.found,
+        peak_live_frames_warm: before.freed + peak_beyond_warm as u64,
+        warm: before.found,
     })
 }

@@ -101,6 +101,8 @@ fn about(data: &Value) -> String {
             rows.push((name, value.to_owned()));
         }
     }
+    let guessed = machine["guessed"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    rows.extend(guessed.map(|guess| ("guessed, for no file says it", guess.to_owned())));
     let row = |(name, value): &(&str, String)| format!("<dt>{name}</dt><dd>{}</dd>", text(value));
     format!("<dl>{}</dl>\n", rows.iter().map(row).collect::<String>())
 }

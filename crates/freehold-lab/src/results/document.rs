@@ -56,16 +56,34 @@ pub(crate) fn split(source: &Source) -> Result<Vec<Document>, UnknownDocument> {
     let document =
         |kind, data: &Value| Document { source: source.name.clone(), kind, data: data.clone() };
     let traces = source.value.get("traces").and_then(Value::as_array);
-    match traces {
+    let documents = match traces {
         Some(traces) if !traces.is_empty() => traces
             .iter()
             .map(|trace| match kind(trace)? {
                 Kind::Replay => Ok(document(Kind::Replay, trace)),
                 Kind::Bench | Kind::Contiguity | Kind::Simulate => Err(unknown(trace)),
             })
-            .collect(),
-        _ => Ok(vec![document(kind(&source.value)?, &source.value)]),
+            .collect::<Result<Vec<_>, _>>()?,
+        _ => vec![document(kind(&source.value)?, &source.value)],
+    };
+    Ok(documents.into_iter().flat_map(by_zone).collect())
+}
+
+/// A document, and one more for each of a machine's other zones that were replayed, all of them
+/// named by their zones.
+fn by_zone(mut document: Document) -> Vec<Document> {
+    let others = document.data.as_object_mut().and_then(|data| data.remove("other_zones"));
+    let Some(Value::Array(others)) = others else { return vec![document] };
+    let of = |data| Document { source: document.source.clone(), kind: document.kind, data };
+    let others: Vec<Document> = others.into_iter().map(of).collect();
+    let mut all: Vec<Document> = [document].into_iter().chain(others).collect();
+    for Document { data, .. } in &mut all {
+        let name = data["trace"]["name"].as_str().unwrap_or("a trace");
+        let zone = data["machine"]["zone"].as_str().unwrap_or("of no name");
+        let node = data["machine"]["node"].as_u64().unwrap_or(0);
+        data["trace"]["name"] = format!("{name}, zone {zone} of node {node}").into();
     }
+    all
 }
 
 fn kind(value: &Value) -> Result<Kind, UnknownDocument> {
@@ -165,6 +183,21 @@ mod tests {
             json!({"workload": "aging", "engine": "freehold", "cpus": 16, "memory_mib": 1024});
         assert_eq!(kinds(json!({"cells": [cell]})), Ok(vec![Kind::Contiguity]));
         assert_eq!(kinds(json!({"cells": []})), Ok(vec![Kind::Contiguity]), "interrupted at once");
+    }
+
+    #[test]
+    fn each_zone_of_a_replay_is_a_document() {
+        let zone = |node: u64| {
+            json!({"trace": {"name": "a"}, "machine": {"zone": "Normal", "node": node},
+                   "engines": [{"engine": "5.17"}]})
+        };
+        let mut value = zone(0);
+        value["other_zones"] = json!([zone(1)]);
+        let found = split(&Source { name: "x".into(), value }).unwrap();
+        let names: Vec<&Value> = found.iter().map(|one| &one.data["trace"]["name"]).collect();
+        assert_eq!(names, ["a, zone Normal of node 0", "a, zone Normal of node 1"]);
+        let one = split(&Source { name: "x".into(), value: zone(0) }).unwrap();
+        assert_eq!((one.len(), &one[0].data["trace"]["name"]), (1, &json!("a")));
     }
 
     #[test]

@@ -211,9 +211,16 @@ fn scaled_line(replay: &Replay) -> String {
     )
 }
 
+/// What no file says of the machine.
+fn guess_lines(replay: &Replay) -> String {
+    let line = |guess: &String| format!("\n  GUESSED, for no file says it: {guess}");
+    replay.machine.guessed.iter().map(line).collect()
+}
+
 /// What was in use before the recording began, as far as the trace shows it by freeing it.
 fn earlier_line(replay: &Replay) -> String {
-    match (replay.survey.facts.unknown_frees, replay.injected) {
+    let TraceFacts { unknown_frees, repeated_frees, .. } = replay.survey.facts;
+    match (unknown_frees.saturating_sub(repeated_frees), replay.injected) {
         (0, 0) => String::new(),
         (frees, 0) => format!(
             "\n  left out: {} of frames allocated before the recording began (--warm replays them)",
@@ -246,14 +253,22 @@ fn machine_line(replay: &Replay) -> String {
                 0 => String::new(),
                 frames => format!(", {} more on the CPUs' lists", memory(frames)),
             };
+            let of = match replay.beginning.origin {
+                Origin::Described => "the machine that files describe",
+                _ => "the recorded machine",
+            };
+            let by_page = match replay.machine.by_page {
+                true => ", each page as recorded",
+                false => "",
+            };
             format!(
-                "\n  the recorded machine: {} free at the start, {share:.0}% of it in chunks of \
-                 order 10{listed}{left_out}{}",
+                "\n  {of}: {} free at the start, {share:.0}% of it in chunks of \
+                 order 10{listed}{by_page}{left_out}{}",
                 memory(free),
                 account_lines(replay, layout)
             )
         }
-        (Origin::Pristine | Origin::Recorded, None) => {
+        (Origin::Pristine | Origin::Recorded | Origin::Described, None) => {
             "\n  the recorded machine, but all of its memory free".to_owned()
         }
         (Origin::Assumed, None) => {
@@ -309,6 +324,7 @@ pub fn header_lines(replay: &Replay) -> String {
         let _ = write!(text, "; {} is CMA", memory(replay.machine.cma_frames));
     }
     text.push_str(&scaled_line(replay));
+    text.push_str(&guess_lines(replay));
     let mut notes = Vec::new();
     for (count, one, rest) in [
         (survey.oddities.skipped, "malformed row", " skipped"),
@@ -316,6 +332,12 @@ pub fn header_lines(replay: &Replay) -> String {
         (facts.failed_allocs, "allocation", " that failed in the recording, not replayed"),
         (facts.split_frees, "free", " of a part of a larger allocation"),
         (facts.wide_frees, "free", " of several smaller allocations at once"),
+        (
+            facts.repeated_frees,
+            "free",
+            " of frames that were free already (traced twice, or their allocation is missing), left \
+             out",
+        ),
         (facts.lost_frees, "allocation", " of frames still in use (the trace lacks their free)"),
         (facts.in_parts, "request", " above order 10, made in parts of order 10"),
         (facts.misaligned, "event", " with a frame number not aligned to its order, left out"),

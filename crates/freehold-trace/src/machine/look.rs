@@ -60,6 +60,10 @@ pub struct LookZone {
     pub node: u32,
     /// Its name.
     pub zone: String,
+    /// Its first page; null where no file says where it lies.
+    pub start: Option<u64>,
+    /// From its first page to its last, holes included.
+    pub spanned: Option<u64>,
     /// What the page allocator manages; null where only its chunks are known, as what follows.
     pub managed: Option<u64>,
     /// Free, without what CPUs hold.
@@ -184,6 +188,8 @@ fn of_zone(zone: &ZoneState, block: u8) -> LookZone {
     LookZone {
         node: info.node,
         zone: info.name.clone(),
+        start: info.start_pfn.map(freehold::Pfn::get),
+        spanned: info.start_pfn.map(|_| info.spanned),
         managed: sized(info.managed),
         free: zone.free(),
         watermarks: zone.is_sized.then_some(watermarks),

@@ -110,8 +110,8 @@ struct List {
 }
 
 /// The amounts that are of use.
-const AMOUNTS: [&str; 8] =
-    ["free", "boost", "min", "low", "high", "present", "managed", "free_pcp"];
+const AMOUNTS: [&str; 9] =
+    ["free", "boost", "min", "low", "high", "present", "managed", "free_pcp", "free_cma"];
 
 impl Report {
     fn word(&mut self, word: &str) {
@@ -292,6 +292,7 @@ impl InKib {
             present: present.unwrap_or(managed),
             managed,
             held: of("free_pcp"),
+            free_cma: of("free_cma"),
             ..Zone::default()
         })
     }
@@ -326,7 +327,7 @@ Jan 02 03:04:05 host kernel: Node 0 hugepages_total=0 hugepages_free=0 hugepages
         assert_eq!(zones, [(0, "DMA", 12), (1, "Normal", 16)]);
         let zone = &found.zones[0];
         assert_eq!((zone.min, zone.low, zone.high, zone.managed), (10, 12, 14, 30));
-        assert_eq!((zone.held, found.zones[1].boost), (Some(2), 1));
+        assert_eq!((zone.held, zone.free_cma, found.zones[1].boost), (Some(2), Some(0), 1));
         assert_eq!(found.chunks[0].chunks, [2, 1, 2]);
         assert_eq!(found.letters, [["UM", "E", "UME"], ["", "", "M"]]);
     }

@@ -15,17 +15,20 @@
 //! | `parts` | which files there are, and what lies in a text that somebody pasted |
 //! | `mem_info` | the report of a kernel log |
 //! | `page_size` | how large a page is, and how that is known |
+//! | `pages` | what each page is |
 //! | `look` | the figures of fragmentation |
 
 mod look;
 mod mem_info;
 mod page_size;
+mod pages;
 mod parts;
 
 use freehold::{Migratetype, Order};
 
 pub use look::{Look, LookTotal, LookType, LookZone, OrderFigures};
 pub use page_size::{PageSize, Told};
+pub use pages::{PageBlock, PageKind, Pages};
 pub use parts::{Files, Parts};
 
 use super::buddyinfo::{BlockType, PageTypeInfo, ZoneFree, frames};

@@ -224,6 +224,8 @@ pub struct Files {
     pub meminfo: Option<PathBuf>,
     /// What says what machine it is.
     pub about: Vec<PathBuf>,
+    /// What each page is: a kpageflags, or what a recording keeps of one.
+    pub pages: Option<PathBuf>,
 }
 
 impl Files {
@@ -277,6 +279,7 @@ impl Files {
             states: KINDS.into_iter().filter_map(like).collect(),
             meminfo: like("meminfo"),
             about: about.chain(sos.filter(|path| path.is_file())).collect(),
+            pages: ["kpageflags", "pages"].into_iter().find_map(like),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use super::recorded::RecordedRegion;
 use super::{Holds, LARGEST, Piece, REGION};
 use freehold::Order;
 
@@ -42,6 +43,18 @@ impl Places {
     /// So many regions with nothing in them.
     pub(super) fn new(regions: usize) -> Self {
         Self { holes: vec![vec![Hole::whole()]; regions], placed: vec![Vec::new(); regions] }
+    }
+
+    /// Regions as they were: what was free has its place.
+    pub(super) fn of(regions: &[RecordedRegion]) -> Self {
+        let mut places = Self::default();
+        for region in regions {
+            let (mut holes, mut placed) = (Vec::new(), Vec::new());
+            recorded(region, Hole::whole(), &mut holes, &mut placed);
+            places.holes.push(holes);
+            places.placed.push(placed);
+        }
+        places
     }
 
     /// Places free chunks, those of CPUs' lists and those that will be freed, the largest first.
@@ -110,6 +123,23 @@ impl Places {
             pieces.sort_unstable_by_key(|piece| piece.start);
             pieces
         })
+    }
+}
+
+/// A part of a region as chunks that were free as a whole, and holes.
+fn recorded(region: &RecordedRegion, part: Hole, holes: &mut Vec<Hole>, placed: &mut Vec<Piece>) {
+    let Hole { start, order, .. } = part;
+    match region.free_of(start, order) {
+        0 => holes.push(part),
+        free if free == 1 << order => placed.push(Piece { start, order, holds: Holds::Free }),
+        _ => {
+            let half = order - 1;
+            let starts = [start, start + (1 << half)];
+            let is_free = starts.map(|start| region.free_of(start, half) == 1 << half);
+            for (start, beside_free) in [(starts[0], is_free[1]), (starts[1], is_free[0])] {
+                recorded(region, Hole { start, order: half, beside_free }, holes, placed);
+            }
+        }
     }
 }
 

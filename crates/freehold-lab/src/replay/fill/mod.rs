@@ -15,11 +15,13 @@
 //!   in small pieces stays in small pieces until something around it is freed.
 //! * Small chunks are spread evenly over the regions of their type that are not wholly free. Where
 //!   a kernel's history put them, nobody recorded.
+//! * Where the pages themselves were recorded ([`recorded`]), free chunks are where they were.
 //! * What CPUs' lists held is no free chunk of the zone. It has places among the memory in use,
 //!   spread in the same way, of which no two are buddies as far as can be: on a list nothing merges.
 
 mod apply;
 mod holes;
+pub mod recorded;
 
 use freehold::{CpuId, FrameRange, Migratetype, Order};
 
@@ -28,6 +30,7 @@ use crate::engines::{ListFill, RecordedZone};
 
 pub use apply::InUse;
 use holes::Places;
+use recorded::RecordedRegion;
 
 /// The largest order: that of a region.
 const LARGEST: usize = Order::LINUX_MAX.index();
@@ -46,6 +49,9 @@ pub struct Contents {
     pub cma: Option<FrameRange>,
     /// Free chunks of it.
     pub free_cma: [u64; LARGEST + 1],
+    /// The regions themselves, where they were recorded page by page and there is no CMA; else
+    /// places are found for what is counted above.
+    pub regions: Vec<RecordedRegion>,
 }
 
 impl Contents {
@@ -59,6 +65,8 @@ impl Contents {
         let movable = self.most_cma(managed).max(1);
         let cma = range.map_or(0, |range| range.len()).min(movable);
         self.cma = range;
+        // No page's flags say that it is CMA.
+        self.regions.clear();
         for (free, cma_free) in
             self.free[Migratetype::Movable.index()].iter_mut().zip(&mut self.free_cma)
         {
@@ -164,6 +172,7 @@ impl Layout {
         };
         let movable_lists = table.map(|of| of[1]);
         let mut homeless = 0;
+        let mut recorded = recorded::by_type(&contents.regions, &shares).into_iter();
         let mut kinds = shares.map(|(migratetype, count)| {
             let is_cma = migratetype == Migratetype::Cma;
             let (mut free, listed, to_free) = match migratetype {
@@ -177,9 +186,15 @@ impl Layout {
                     (contents.free[of], table.map(|list| list[of]), [0; LARGEST + 1])
                 }
             };
-            let whole = free[LARGEST].min(count);
-            free[LARGEST] -= whole;
-            let mut places = Places::new((count - whole) as usize);
+            let recorded = recorded.next().unwrap_or_default();
+            let (whole, mut places) = if contents.regions.is_empty() {
+                let whole = free[LARGEST].min(count);
+                free[LARGEST] -= whole;
+                (whole, Places::new((count - whole) as usize))
+            } else {
+                free = [0; LARGEST + 1];
+                (0, Places::of(&recorded))
+            };
             let left = places.spread(free, listed, to_free, halving);
             layout.left_out += left.free;
             homeless += left.listed;
@@ -287,12 +302,18 @@ impl Piece {
 }
 
 /// What CPUs' lists held by zoneinfo, which counts frames: all of it movable single frames, of
-/// which most lists consist.
-pub fn assumed_lists(zone: &RecordedZone) -> Lists {
+/// which most lists consist. Where only a sum is known, each of `cpus` has as much.
+pub fn assumed_lists(zone: &RecordedZone, cpus: u16) -> Lists {
     let single =
         |chunks| ListFill { order: Order::ZERO, migratetype: Migratetype::Movable, chunks };
-    let sets = zone.info.pagesets.iter().filter(|set| set.count > 0);
-    sets.map(|set| (set.cpu, single(set.count))).collect()
+    let sets = zone.info.pagesets.iter().map(|set| (set.cpu, set.count));
+    let all = zone.info.held.filter(|_| zone.info.pagesets.is_empty()).unwrap_or(0);
+    let of = |cpu: u16| {
+        let [from, to] = [cpu, cpu + 1].map(|n| all * u64::from(n) / u64::from(cpus.max(1)));
+        (CpuId::new(cpu), to - from)
+    };
+    let lists = sets.chain((0..cpus).map(of)).filter(|(_, held)| *held > 0);
+    lists.map(|(cpu, held)| (cpu, single(held))).collect()
 }
 
 fn frames_of_lists(lists: &Lists) -> u64 {
@@ -327,6 +348,7 @@ fn shares(blocks: [u64; 3], cma: u64, regions: u64) -> [(Migratetype, u64); 4] {
 #[cfg(test)]
 mod tests {
     use freehold::Pfn;
+    use freehold_trace::zoneinfo::Zone;
 
     use super::*;
 
@@ -386,6 +408,29 @@ mod tests {
             }
             assert_eq!(u64::from(at), REGION);
         }
+    }
+
+    #[test]
+    fn recorded_regions_keep_their_chunks_and_lists_lie_in_what_is_in_use() {
+        let half = "0000ffffffffffff".repeat(8);
+        let text = format!("0 2 128 0 0 0 0 {half}\n400 2 512 0 0 0 0 none\n800 2 0 0 0 0 0 all\n");
+        let pages = freehold_trace::machine::Pages::parse(&text).unwrap();
+        let (start_pfn, spanned) = (Some(Pfn::new(0)), 3 * REGION);
+        let zone = Zone { start_pfn, spanned, managed: spanned, ..Zone::default() };
+        let regions = recorded::regions(&pages, &zone);
+        // What is counted elsewhere is not used.
+        let mut contents = Contents { regions, ..Contents::default() };
+        contents.free[1][3] = 77;
+        let layout = Layout::new(&contents, &lists(&[(0, 1, 100), (3, 1, 2)]), 3 * REGION);
+        assert_eq!((layout.free_frames(), layout.left_out()), (1024 + 16 * 48, 0));
+        let mut chunks = [0; LARGEST + 1];
+        (chunks[4], chunks[5], chunks[10]) = (16, 16, 1);
+        assert_eq!((layout.free_chunks(), layout.listed_frames()), (chunks, 116));
+        assert_eq!(merged(&layout)[1], chunks, "nothing has moved beside another");
+        let frames = |region: &Region| -> u64 { region.pieces.iter().map(|p| 1 << p.order).sum() };
+        assert!(layout.regions.iter().all(|region| frames(region) == REGION));
+        contents.set_cma(FrameRange::new(Pfn::new(0), REGION), 3 * REGION);
+        assert_eq!(Layout::new(&contents, &Beside::default(), 3 * REGION).free_frames(), 77 * 8);
     }
 
     #[test]

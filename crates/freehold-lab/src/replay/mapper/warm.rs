@@ -23,6 +23,8 @@ pub(in crate::replay) struct Warm {
     pub(in crate::replay) found: Vec<Injection>,
     /// Frames of them.
     pub(in crate::replay) freed: u64,
+    /// Frees of frames that were touched and are free already.
+    pub(in crate::replay) repeated: u64,
 }
 
 impl Warm {
@@ -32,7 +34,9 @@ impl Warm {
 
     /// `known`: they were live as far as the trace shows.
     pub(super) fn freed(&mut self, cpu: CpuId, pfn: Pfn, order: Order, known: bool) {
-        if self.touched.insert(pfn, order) && !known && order <= Order::LINUX_MAX {
+        let is_first = self.touched.insert(pfn, order);
+        self.repeated += u64::from(!is_first && !known);
+        if is_first && !known && order <= Order::LINUX_MAX {
             self.freed += order.frames();
             self.found.push(Injection { pfn, order, cpu });
         }

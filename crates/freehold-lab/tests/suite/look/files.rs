@@ -236,3 +236,29 @@ fn a_log_a_lone_file_and_a_sosreport() {
         (&"mem_total".into(), &2088.into())
     );
 }
+
+/// Flags as the kernel gives them: 64 MiB from page 65,536 on, of a process but for the last block.
+#[test]
+fn pages_are_drawn_block_by_block() {
+    let folder = Folder::machine(0, ["m.zoneinfo.txt", "m.buddyinfo.txt"]);
+    let path = folder.path().join("m.zoneinfo.txt");
+    let (code, _, errors) = look(&["--pages", shown(&path)]);
+    assert_eq!(code, Some(2));
+    assert!(errors.contains("what its pages are is not known"), "{errors}");
+    let flags = |page: u64| match page {
+        0..65536 => 1u64 << 20,
+        _ if page % 512 < 40 && page < 66048 => 1 << 10,
+        65536..81408 => 1 << 5 | 1 << 12,
+        _ => 1 << 7,
+    };
+    let words: Vec<u8> = (0..81920).flat_map(|page| flags(page).to_ne_bytes()).collect();
+    fs::write(folder.path().join("m.kpageflags.txt"), words).unwrap();
+    let html = folder.path().join("pages.html");
+    let (code, text, errors) = look(&["--pages", "--html", shown(&html), shown(&path)]);
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    let picture = format!("a{}S", "A".repeat(30));
+    assert!(text.lines().any(|line| line.trim() == picture), "{text}");
+    assert!(text.contains("160 KiB free, 61.8 MiB anonymous, 0 KiB file"), "{text}");
+    let page = fs::read_to_string(&html).unwrap();
+    assert_eq!(page.matches("<rect class=\"k0\" x=").count(), 31);
+}

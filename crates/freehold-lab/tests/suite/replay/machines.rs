@@ -352,3 +352,104 @@ fn rows_are_replayed_in_the_zone_that_their_frames_lie_in() {
     let errors = String::from_utf8(output.stderr).unwrap();
     assert!(!output.status.success() && errors.contains("more than 1 %"), "{errors}");
 }
+
+/// A report as 6.12 prints it: 1,024 of 16,384 pages of zone Normal free, 41 of them on lists.
+const REPORT: &str = "\
+[ 10.5] Mem-Info:
+[ 10.5] Node 0 DMA free:64kB boost:0kB min:40kB low:48kB high:56kB present:4096kB managed:4096kB free_pcp:0kB free_cma:0kB
+[ 10.5] lowmem_reserve[]: 0 60 60
+[ 10.5] Node 0 Normal free:4096kB boost:0kB min:80kB low:100kB high:120kB present:65536kB managed:65536kB free_pcp:164kB free_cma:0kB
+[ 10.5] lowmem_reserve[]: 0 0 0
+[ 10.5] Node 0 DMA: 0*4kB 0*8kB 0*16kB 0*32kB 1*64kB (U) 0*128kB 0*256kB 0*512kB 0*1024kB 0*2048kB 0*4096kB = 64kB
+[ 10.5] Node 0 Normal: 512*4kB (UM) 0*8kB 0*16kB 0*32kB 0*64kB 0*128kB 0*256kB 0*512kB 0*1024kB 1*2048kB (M) 0*4096kB = 4096kB
+";
+
+#[test]
+fn a_kernel_log_is_where_a_replay_begins_and_what_it_lacks_is_said() {
+    let folder = Folder::new();
+    let trace = folder.write(&plain());
+    let log = folder.path().join("dmesg.txt");
+    fs::write(&log, REPORT).unwrap();
+    let log = log.to_str().unwrap();
+    let said = |more: &[&str]| {
+        let mut args = vec!["replay", "--no-progress", "-e", "vanilla", "--machine", log];
+        args.extend(more);
+        args.push(trace.to_str().unwrap());
+        let output = run(&args);
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    let document: Value = serde_json::from_str(&said(&["--json"]).0).unwrap();
+    assert_eq!(machine(&document), [4096, 9, 1024, 1024, 0, 0]);
+    let of = &document["machine"];
+    assert_eq!((&of["origin"], of["list_frames_begin"].as_u64()), (&"described".into(), Some(41)));
+    assert_eq!(
+        (of["memory_frames"].as_u64(), of["page_size_told"].as_bool()),
+        (Some(16384), Some(true))
+    );
+    let guessed = of["guessed"].to_string();
+    let (text, _) = said(&[]);
+    assert!(text.contains("the machine that files describe: 4.0 MiB free"), "{text}");
+    for what in [
+        "which rows lie in which zone: all are replayed in zone Normal",
+        "migratetypes",
+        "what each CPU's lists hold",
+    ] {
+        assert!(
+            guessed.contains(what)
+                && text.contains(&format!("GUESSED, for no file says it: {what}")),
+            "{what}: {guessed}\n{text}"
+        );
+    }
+    // Another zone, and none of that name.
+    let document: Value = serde_json::from_str(&said(&["--json", "--zone", "DMA"]).0).unwrap();
+    assert_eq!(document["machine"]["free_frames_begin"], 16);
+    assert!(said(&["--zone", "HighMem"]).1.contains("there is no zone HighMem in it"));
+    // What says no sizes builds no machine.
+    fs::write(log, "Node 0, zone Normal 1 0 0 0 0 0 0 0 0 0 3\n").unwrap();
+    assert!(said(&[]).1.contains("does not say how large the machine's zones are"));
+    // The recorded machine without a pagetypeinfo has its types guessed, too.
+    let trace = folder.write(&Files { pagetypeinfo: None, ..plain() });
+    let output = run(&["replay", "--no-progress", "-e", "vanilla", trace.to_str().unwrap()]);
+    assert!(String::from_utf8(output.stdout).unwrap().contains("says it: migratetypes: all"));
+}
+
+/// The pages of `plain`: its free chunks, each in its place.
+fn plain_pages(free_last: &str) -> String {
+    let quarter = "0".repeat(64) + &"f".repeat(64);
+    let singles = "0000000000000005".to_owned() + &"0".repeat(112);
+    format!(
+        "10000 6 0 0 0 0 0 all\n10c00 1 256 0 0 0 0 {quarter}\n10e00 1 510 0 0 0 0 {singles}\n\
+         11000 23 0 0 0 0 512 none\n13e00 1 {free_last}\n"
+    )
+}
+
+#[test]
+fn blocks_recorded_by_page_are_those_that_a_replay_begins_with() {
+    let folder = Folder::new();
+    let trace = folder.write(&plain());
+    let replayed = |pages: &str| {
+        fs::write(folder.path().join("m.pages.before.txt"), pages).unwrap();
+        let output = replay(&trace, &[]);
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        let document = serde_json::from_slice::<Value>(&output.stdout);
+        document.unwrap_or_else(|_| panic!("{errors}"))
+    };
+    let document = replayed(&plain_pages("512 0 0 0 0 none"));
+    assert_eq!(machine(&document), [4096, 9, 3330, 3330, 0, 0]);
+    assert_eq!(document["machine"]["by_page"], true);
+    // A moment earlier 62 pages more were free: as many begin in use.
+    let busy = plain_pages("512 0 0 0 0 none")
+        .replace("510 0 0 0 0 0000000000000005", "448 0 0 0 0 ffffffffffffffff");
+    let busy = busy.replace("ffffffffffffffff0000", "7fffffffffffffff0000").replace("448 ", "449 ");
+    let document = replayed(&busy);
+    assert_eq!((machine(&document)[3], &document["machine"]["by_page"]), (3330, &true.into()));
+    assert!(document["machine"]["guessed"].to_string().contains("a moment earlier"));
+    // Of another time: they are left alone, and that is said.
+    let document = replayed(&plain_pages("0 0 0 0 0 all"));
+    assert_eq!((machine(&document)[3], &document["machine"]["by_page"]), (3330, &false.into()));
+    let guessed = document["machine"]["guessed"].to_string();
+    assert!(guessed.contains("3,842 pages are recorded as free and 3,330 counted"), "{guessed}");
+    fs::write(folder.path().join("m.pages.before.txt"), "10000 1 all\n").unwrap();
+    let damaged = String::from_utf8(replay(&trace, &[]).stderr).unwrap();
+    assert!(damaged.contains("m.pages.before.txt: line 1"), "{damaged}");
+}

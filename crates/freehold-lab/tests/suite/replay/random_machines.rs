@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 use crate::common::machine_files::{Files, Folder, buddyinfo, pagetypeinfo, trace_of};
 use freehold_lab::trials::random::Random;
-use freehold_trace::machine::{self, Look, Machine};
+use freehold_trace::machine::{self, Look, Machine, Parts, Told};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use serde_json::Value;
@@ -213,6 +213,35 @@ impl Shape {
         self.zones.iter().map(of).collect()
     }
 
+    /// The report that its kernel would print when memory runs out, each line with a log's mark.
+    fn mem_info(&self, random: &mut Random) -> String {
+        let mark = ["", "[    1.5] ", "Jan  2 03:04:05 h kernel: "][random.below(3) as usize];
+        let kib = self.page_size >> 10;
+        let mut lines = vec!["Mem-Info:".to_owned()];
+        for zone in &self.zones {
+            let (node, name) = (zone.node, zone.name);
+            let [free, managed, held, present] =
+                [zone.free(), zone.managed, zone.held, zone.pages].map(|pages| pages * kib);
+            lines.push(format!(
+                "Node {node} {name} free:{free}kB boost:0kB min:{}kB low:{}kB high:{}kB \
+                 present:{present}kB managed:{managed}kB free_pcp:{held}kB free_cma:{}kB",
+                20 * kib,
+                25 * kib,
+                30 * kib,
+                zone.free_of("CMA") * kib,
+            ));
+            lines.push("lowmem_reserve[]: 0 0 0".to_owned());
+        }
+        for zone in &self.zones {
+            let chunks = zone.chunks(self.largest);
+            let of = |(order, n): (usize, &u64)| format!("{n}*{}kB ", kib << order);
+            let all: String = chunks.iter().enumerate().map(of).collect();
+            let (node, name, free) = (zone.node, zone.name, zone.free() * kib);
+            lines.push(format!("Node {node} {name}: {all}= {free}kB"));
+        }
+        lines.iter().map(|line| format!("{mark}{line}\n")).collect()
+    }
+
     /// Page size, order of a pageblock and largest order, as far as the files that there are tell
     /// them.
     fn told(&self) -> [u64; 3] {
@@ -297,6 +326,26 @@ fn looked(shape: &Shape, folder: &Folder) {
     }
 }
 
+/// A report of the same machine says the same, as far as it says anything.
+fn reported(shape: &Shape, seed: u64) {
+    let text = shape.mem_info(&mut Random::split(seed, 1));
+    let parts = Parts::of_text("log", &text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    let machine = Machine::new(parts, None).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    assert_eq!((machine.page_size.bytes, machine.page_size.told), (shape.page_size, Told::Said));
+    assert_eq!(machine.max_order.get(), shape.largest);
+    assert_eq!(machine.zones.len(), shape.zones.len(), "{text}");
+    for (zone, found) in shape.zones.iter().zip(&machine.zones) {
+        let info = &found.info;
+        assert_eq!((info.node, info.name.as_str()), (zone.node, zone.name));
+        assert_eq!((info.managed, info.free, found.held()), (zone.managed, zone.free(), zone.held));
+        assert_eq!((info.min, info.low, info.high), (20, 25, 30));
+        assert_eq!(info.free_cma, Some(zone.free_of("CMA")));
+        assert_eq!(found.chunks, zone.chunks(shape.largest));
+        assert!(found.types.is_empty() && info.start_pfn.is_none(), "no report says them");
+        assert!(found.doubts.is_empty(), "{:?}", found.doubts);
+    }
+}
+
 /// What a replay builds of them; whether it gave figures.
 fn built(shape: &Shape, trace: &std::path::Path) -> bool {
     let output = replay(trace, &[]);
@@ -337,6 +386,7 @@ fn what_files_of_any_shape_say_is_what_is_built_or_an_error() {
         let folder = Folder::new();
         let trace = folder.write(&shape.files());
         looked(&shape, &folder);
+        reported(&shape, seed);
         figures.set(figures.get() + u32::from(built(&shape, &trace)));
         Ok(())
     });

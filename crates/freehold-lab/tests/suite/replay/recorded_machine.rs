@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use crate::common::length::length;
 use freehold::{CpuId, Migratetype, Order, Pfn};
 use freehold_lab::engine::{Engine, Memory};
-use freehold_lab::engines::{self, ListFill, MachineConfig};
+use freehold_lab::engines::{self, ListFill, MachineConfig, RecordedZone};
 use freehold_lab::replay::fill::{Beside, Contents, Layout};
 use freehold_lab::replay::{
     Beginning, NamedEngine, Recorded, ReplayOptions, replay as replay_trace, survey,
 };
+use freehold_trace::zoneinfo::{Pageset, Zone};
 use freehold_trace::{Event, EventKind};
 use predicates::prelude::PredicateBooleanExt;
 use serde_json::Value;
@@ -112,6 +113,46 @@ fn every_engine_begins_with_the_same_free_chunks_and_ends_whole() {
         let taken = taken.into_iter().map(|pfn| (pfn, Order::ZERO));
         ends_whole(name, &*engine, machine.memory_frames, taken.chain(in_use.into_chunks()));
     }
+}
+
+/// A kernel of before 6.7 does not tune its lists' mark: what was recorded above it lies in the zone.
+#[test]
+fn lists_of_designs_without_tuning_begin_up_to_their_mark() {
+    const MARK: u64 = 400;
+    let of = |high_min| {
+        let set = |cpu: u16| Pageset {
+            cpu: CpuId::new(cpu),
+            count: LISTED[usize::from(cpu)],
+            high: 5000,
+            batch: 63,
+            high_min,
+            high_max: high_min.map(|_| 60_000),
+        };
+        let (managed, pagesets) = (1 << 18, vec![set(0), set(1)]);
+        let (min, low, high) = (1000, 1250, 1500);
+        let info = Zone { managed, min, low, high, pagesets, ..Zone::default() };
+        MachineConfig::of_zone(&RecordedZone { info }, 2)
+    };
+    let all: u64 = LISTED.iter().sum();
+    let begun = |name: &str, high_min| {
+        let machine = of(high_min);
+        let layout = Layout::new(&contents(), &beside(), machine.memory_frames);
+        let engine = engines::build(&name.parse().unwrap(), &machine).unwrap();
+        let mut in_use = layout.apply(&*engine, 2).unwrap();
+        engine.start();
+        engine.fill_lists(&in_use.take_listed(2)).unwrap();
+        let memory = engine.memory();
+        assert_eq!(memory.free_frames, layout.free_frames() + all, "{name}: none is lost");
+        assert_eq!(engine.counters().drained_frames, 0, "{name}: it counts for nothing");
+        memory.pcp_frames
+    };
+    for name in ["5.17", "6.6"] {
+        let kept = begun(name, Some(MARK));
+        // The chunk that reaches the mark may be a huge page.
+        assert!((2 * MARK - 512..=2 * MARK).contains(&kept), "{name}: {kept}");
+        assert_eq!(begun(name, None), all, "{name}: `high` is its mark where it is all there is");
+    }
+    assert_eq!(begun("6.7", Some(MARK)), all, "tuned up to what was recorded");
 }
 
 #[test]

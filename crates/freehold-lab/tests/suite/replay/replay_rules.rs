@@ -192,6 +192,14 @@ fn a_free_of_an_unknown_frame_is_counted_and_nothing_else() {
     assert_eq!(calls, [allocated(0, 0, 0)]);
     let facts = &replay.survey.facts;
     assert_eq!((facts.unknown_frees, facts.unknown_free_frames, facts.known_frees), (2, 16, 0));
+    // The second cannot be of what was allocated before.
+    assert_eq!(facts.repeated_frees, 1);
+    let text = freehold_lab::tables::table::render(
+        &replay,
+        freehold_lab::tables::table::Style::plain(100),
+    );
+    assert!(text.contains("left out: 1 free of frames allocated before the recording"), "{text}");
+    assert!(text.contains("1 free of frames that were free already"), "{text}");
 }
 
 #[test]

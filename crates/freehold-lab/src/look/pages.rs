@@ -1,0 +1,232 @@
+//! `look --pages`: a zone's memory block by block, as a picture of a terminal and as a page.
+//!
+//! A cell is so many blocks that the picture has room for all. Its letter or colour is what most of
+//! its pages are, a capital letter says that no page of it is free:
+//!
+//! ```text
+//!  ....aaaAAAff..ssUU..HH
+//! ```
+
+use std::fmt::Write as _;
+
+use freehold::{PAGEBLOCK_FRAMES, Pfn};
+use freehold_trace::machine::{Look, LookZone, PageBlock, PageKind, Pages};
+use freehold_trace::zoneinfo::Zone;
+
+use super::Named;
+use crate::tables::number::memory_of;
+use crate::tables::table::{Style, wrap};
+
+/// Cells of a picture at most.
+const CELLS: u64 = 2048;
+/// Letters of the kinds, as [`PageKind::ALL`] has them.
+const LETTERS: [char; 5] = ['a', 'f', 'h', 's', 'u'];
+
+/// What some blocks hold together.
+#[derive(Clone, Copy, Default)]
+struct Cell {
+    free: u64,
+    used: [u64; 5],
+}
+
+impl Cell {
+    fn add(&mut self, block: &PageBlock) {
+        self.free += block.free_pages();
+        self.used.iter_mut().zip(block.used).for_each(|(sum, n)| *sum += u64::from(n));
+    }
+
+    /// The kind that has the most pages of it; `None`: more are free than of any kind.
+    fn most(&self) -> Option<usize> {
+        let most = (0..self.used.len()).max_by_key(|&kind| self.used[kind])?;
+        (self.used[most] > self.free).then_some(most)
+    }
+
+    fn is_absent(&self) -> bool {
+        self.free == 0 && self.used.iter().all(|n| *n == 0)
+    }
+
+    fn letter(&self) -> char {
+        match self.most() {
+            _ if self.is_absent() => ' ',
+            None => '.',
+            Some(kind) if self.free == 0 => LETTERS[kind].to_ascii_uppercase(),
+            Some(kind) => LETTERS[kind],
+        }
+    }
+}
+
+/// A zone's cells, by rising page.
+struct Map {
+    /// Blocks of a cell.
+    each: u64,
+    cells: Vec<Cell>,
+    sum: Cell,
+}
+
+fn map(pages: &Pages, zone: &LookZone) -> Map {
+    let (start, spanned) = (zone.start.unwrap_or(0), zone.spanned.unwrap_or(0));
+    let base = start / PAGEBLOCK_FRAMES;
+    let blocks = (start + spanned).div_ceil(PAGEBLOCK_FRAMES) - base;
+    let each = blocks.div_ceil(CELLS).max(1);
+    let mut cells = vec![Cell::default(); blocks.div_ceil(each) as usize];
+    let mut sum = Cell::default();
+    let info = Zone {
+        start_pfn: zone.start.map(Pfn::new),
+        spanned,
+        managed: zone.managed.unwrap_or(spanned),
+        ..Zone::default()
+    };
+    for (at, block) in pages.of_zone(&info) {
+        cells[((at / PAGEBLOCK_FRAMES - base) / each) as usize].add(&block);
+        sum.add(&block);
+    }
+    Map { each, cells, sum }
+}
+
+/// How much is what, in words.
+fn told(look: &Look, zone: &LookZone, map: &Map) -> String {
+    let memory = |pages| memory_of(pages, look.page_size);
+    let cell = memory(map.each * PAGEBLOCK_FRAMES);
+    let mut text = format!(
+        "NODE {} ZONE {} by page, a cell {cell}: {} free",
+        zone.node,
+        zone.zone,
+        memory(map.sum.free)
+    );
+    for (kind, pages) in PageKind::ALL.iter().zip(map.sum.used) {
+        let _ = write!(text, ", {} {}", memory(pages), kind.name());
+    }
+    text
+}
+
+/// What the letters say.
+const KEY: &str = "Most pages of a cell are: . free, a anonymous, f file (and shared memory), h huge, \
+                   s slab, u unmovable (the kernel's own, or on a CPU's list); a capital letter: none \
+                   of it is free; a gap: no memory there";
+
+/// The zones that are drawn: those whose place is known.
+fn zones(look: &Look) -> impl Iterator<Item = &LookZone> {
+    look.zones.iter().filter(|zone| zone.start.is_some() && zone.spanned.is_some_and(|n| n > 0))
+}
+
+/// As text.
+pub(super) fn render(named: &Named, pages: &Pages, style: Style) -> String {
+    let mut text = String::new();
+    let width = style.width.saturating_sub(2).clamp(16, 128);
+    for zone in zones(&named.look) {
+        let map = map(pages, zone);
+        let _ = writeln!(text, "\n{}", wrap(&told(&named.look, zone, &map), style, "  "));
+        let shown = map.cells.iter().rposition(|cell| !cell.is_absent()).map_or(0, |last| last + 1);
+        for row in map.cells[..shown].chunks(width.into()) {
+            let row: String = row.iter().map(Cell::letter).collect();
+            let _ = writeln!(text, "  {}", row.trim_end());
+        }
+    }
+    let _ = writeln!(text, "{}", wrap(KEY, style, "  "));
+    text
+}
+
+/// Cells of a row of the page.
+const ROW: usize = 96;
+/// The kinds' colours on a page, which are told apart by the colour-blind, too.
+const COLORS: [&str; 5] = ["#0072b2", "#009e73", "#e6b800", "#c25400", "#b3261e"];
+
+/// As a page of HTML.
+pub(super) fn html(named: &Named, pages: &Pages) -> String {
+    let name = escaped(&named.name);
+    let mut html = format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>{name} by page</title>\n\
+         <style>body{{font-family:sans-serif;color-scheme:light dark}}svg{{max-width:60em}}\
+         .g{{fill:#8883}}"
+    );
+    for (kind, color) in COLORS.iter().enumerate() {
+        let _ = write!(html, ".k{kind}{{fill:{color}}}");
+    }
+    let _ = writeln!(html, "</style>\n<h1>{name} by page</h1>\n<p>");
+    for (at, kind) in PageKind::ALL.iter().enumerate() {
+        let _ = writeln!(
+            html,
+            "<svg width=\"12\" height=\"12\"><rect class=\"k{at}\" width=\"12\" height=\"12\"/></svg> \
+             {}",
+            kind.name()
+        );
+    }
+    html.push_str(
+        "Colour: what most of a cell is in use for. Height: how much of it is in use.</p>\n",
+    );
+    for zone in zones(&named.look) {
+        let map = map(pages, zone);
+        let heading = format!("Node {}, zone {}", zone.node, zone.zone);
+        let _ = writeln!(html, "<h2>{}</h2>", escaped(&heading));
+        let _ = writeln!(html, "<p>{}</p>", escaped(&told(&named.look, zone, &map)));
+        html.push_str(&drawn(&map));
+    }
+    html.push_str("</html>\n");
+    html
+}
+
+/// A zone's cells as a picture.
+fn drawn(map: &Map) -> String {
+    let rows = map.cells.len().div_ceil(ROW);
+    let mut svg = format!("<svg viewBox=\"0 0 {} {}\" role=\"img\">\n", ROW * 10, rows * 10);
+    for (at, cell) in map.cells.iter().enumerate().filter(|(_, cell)| !cell.is_absent()) {
+        let (x, y) = (at % ROW * 10, at / ROW * 10);
+        let _ = write!(svg, "<rect class=\"g\" x=\"{x}\" y=\"{y}\" width=\"9\" height=\"9\"/>");
+        let used: u64 = cell.used.iter().sum();
+        if used == 0 {
+            svg.push('\n');
+            continue;
+        }
+        let kind = (0..cell.used.len()).max_by_key(|&kind| cell.used[kind]).unwrap_or(0);
+        let high = 9.0 * used as f64 / (used + cell.free) as f64;
+        let top = y as f64 + 9.0 - high;
+        let _ = writeln!(
+            svg,
+            "<rect class=\"k{kind}\" x=\"{x}\" y=\"{top:.1}\" width=\"9\" height=\"{high:.1}\"/>"
+        );
+    }
+    svg + "</svg>\n"
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::machine;
+    use super::*;
+
+    /// The zone of the other tests, 32 blocks from page 65,536 on: free, partly and wholly in use.
+    fn pages() -> Pages {
+        let words = "00000000000000ff".to_owned() + &"0".repeat(112);
+        Pages::parse(&format!(
+            "10000 6 0 0 0 0 0 all\n10c00 1 300 0 0 0 4 {words}\n10e00 3 0 512 0 0 0 none\n\
+             11400 1 0 0 512 0 0 none\n11600 1 0 10 0 400 0 {words}\n11800 2 0 0 0 0 512 none\n\
+             13e00 1 0 0 0 0 0 all\n14000 1 0 512 0 0 0 none\n"
+        ))
+        .unwrap()
+    }
+
+    #[test]
+    fn each_block_is_a_letter_in_its_place() {
+        let text = render(&machine(), &pages(), Style::plain(60));
+        let picture = "......aFFFHsUU".to_owned() + &" ".repeat(17) + ".";
+        assert!(text.lines().any(|line| line.trim() == picture), "{text}");
+        let told = "NODE 0 ZONE Normal by page, a cell 2.0 MiB: 14.1 MiB";
+        assert!(text.starts_with(&format!("\n{told}")), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 60), "{text}");
+        // What lies behind the zone is not its own.
+        assert!(!text.contains("8.0 MiB file"), "{text}");
+    }
+
+    #[test]
+    fn the_page_has_a_bar_for_each_block_in_use() {
+        let html = html(&machine(), &pages());
+        let bars = |class: &str| html.matches(&format!("<rect class=\"{class}\" x=")).count();
+        assert_eq!([0, 1, 2, 3, 4].map(|kind| bars(&format!("k{kind}"))), [1, 3, 1, 1, 2]);
+        assert_eq!(bars("g"), 15);
+        assert!(html.contains("height=\"9.0\""));
+        assert!(html.contains("a \"machine\" by page") && !html.contains("<script"));
+    }
+}
