@@ -122,6 +122,8 @@ mod own_thread;
 #[cfg(target_os = "linux")]
 mod pass;
 #[cfg(target_os = "linux")]
+mod psi;
+#[cfg(target_os = "linux")]
 mod release;
 #[cfg(target_os = "linux")]
 mod runs;
@@ -133,6 +135,8 @@ mod stamp;
 mod stats;
 #[cfg(target_os = "linux")]
 mod sys;
+#[cfg(target_os = "linux")]
+mod tenants;
 #[cfg(target_os = "linux")]
 mod thread;
 #[cfg(target_os = "linux")]
@@ -163,7 +167,11 @@ pub use numa::{Numa, Topology};
 #[cfg(target_os = "linux")]
 pub use pass::Released;
 #[cfg(target_os = "linux")]
+pub use psi::Psi;
+#[cfg(target_os = "linux")]
 pub use stats::Stats;
+#[cfg(target_os = "linux")]
+pub use tenants::{Cause, Limits, Tenant, Tenants, Usage};
 #[cfg(target_os = "linux")]
 pub use view::View;
 #[cfg(target_os = "linux")]

@@ -13,6 +13,7 @@ mod lengths;
 mod model;
 mod real_memory_threads;
 mod release;
+mod tenants;
 mod threads;
 mod virtual_memory;
 mod waiting;
