@@ -3,8 +3,8 @@
 //!
 //! # Overview
 //!
-//! [`freehold`] does the accounting, in bitmaps beside the memory, without touching it. This crate
-//! brings the memory and the CPUs:
+//! [`freehold`](crate::freehold) does the accounting, in bitmaps beside the memory, without touching
+//! it. This crate brings the memory and the CPUs:
 //!
 //! ```text
 //!                 an Arena
@@ -86,6 +86,8 @@ mod ended;
 mod error;
 #[cfg(target_os = "linux")]
 mod frames;
+#[cfg(target_os = "linux")]
+mod guard;
 #[cfg(target_os = "linux")]
 mod host;
 mod huge;

@@ -5,6 +5,7 @@
 mod common;
 mod examples;
 mod extend;
+mod guarded;
 mod handles;
 #[path = "../../../freehold/tests/suite/length.rs"]
 #[allow(unreachable_pub)]
