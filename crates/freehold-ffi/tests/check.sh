@@ -206,7 +206,43 @@ redis() {
     test "$before" = "$after"
 }
 
+# The guard mode finds each of the mistakes.
+# A program (with what runs it), and what is said of them.
+finds() {
+    words=$1
+    shift
+    FREEHOLD_GUARD=1 "$@" 0 > "$CHECK/said" 2>&1 || { cat "$CHECK/said"; exit 1; }
+    for number in 1 2 3 4 5 6 7 8 9 10; do
+        status=0
+        FREEHOLD_GUARD=1 "$@" $number > "$CHECK/said" 2>&1 || status=$?
+        if [ $status -lt 1 ] || ! grep -q before "$CHECK/said" || grep -q behind "$CHECK/said" \
+            || ! grep -qE "$words" "$CHECK/said"; then
+            cat "$CHECK/said"
+            echo "$*: mistake $number was not found, or not said: $words" >&2
+            exit 1
+        fi
+    done
+}
+
+planted() {
+    build "cc -std=c11 -O1 -g" tests/planted.c planted "$shared"
+    finds before "$CHECK/planted"
+    [ -z "${QUICK:-}" ] || return 0
+    flags="-std=c11 -g -fsanitize=address"
+    # shellcheck disable=SC2086
+    if echo 'int main(void) { return 0; }' | cc $flags -x c -o "$CHECK/probe" - 2> /dev/null; then
+        build "cc $flags" tests/planted.c planted-sanitized "$static"
+        finds 'AddressSanitizer: (use-after-poison|SEGV)' "$CHECK/planted-sanitized"
+    else
+        echo "SKIPPED: cc has no AddressSanitizer" >&2
+    fi
+    if have valgrind; then
+        finds "Invalid (read|write)" valgrind --quiet --error-exitcode=9 "$CHECK/planted"
+    fi
+}
+
 c_by cc
+planted
 if [ -e "$STAGE/usr/lib/libfreehold-malloc.so" ]; then
     malloc
 else

@@ -12,7 +12,7 @@ use std::hint::black_box;
 use std::process::ExitCode;
 
 use freehold_host::freehold::{Migratetype, Order};
-use freehold_host::{Arena, Error, Lock};
+use freehold_host::{Arena, Error, Limits, Lock, Tenants};
 
 /// Names, and how many frames a pair is of.
 const ROWS: [(&str, u64); 9] = [
@@ -26,7 +26,10 @@ const ROWS: [(&str, u64); 9] = [
     ("frames-600", 600),
     ("frames-1024", 1024),
 ];
-const OTHERS: [&str; 15] = [
+const OTHERS: [&str; 18] = [
+    "tenant-1",
+    "tenant-1-of-four",
+    "run-1",
     "refused-1",
     "refused-1-after-trim",
     "refused-16",
@@ -95,6 +98,33 @@ fn raw_any(arena: &Arena, order: Order, n: u64) -> Result<(), Error> {
         let pfn = arena.alloc(order, Migratetype::Movable)?;
         // SAFETY: allocated just now, and used by nobody.
         unsafe { arena.free(black_box(pfn), order) }?;
+    }
+    Ok(())
+}
+
+/// A pair of one frame by range: what a tenant's is measured against.
+#[inline(never)]
+fn ranges(arena: &Arena, n: u64) -> Result<(), Error> {
+    for _ in 0..n {
+        let range = black_box(arena.frames(black_box(1))?.into_raw());
+        // SAFETY: allocated just now, and used by nobody.
+        unsafe { arena.free_range(range) }?;
+    }
+    Ok(())
+}
+
+/// A pair of one frame for a tenant with so many above it.
+#[inline(never)]
+fn tenant(arena: &Arena, above: u32, n: u64) -> Result<(), Error> {
+    let tenants = Tenants::new(arena)?;
+    let mut tenant = tenants.add(None, Limits::NONE)?;
+    for _ in 0..above {
+        tenant = tenants.add(Some(tenant), Limits::NONE)?;
+    }
+    for _ in 0..n {
+        let range = black_box(tenants.alloc(tenant, black_box(1))?);
+        // SAFETY: allocated just now, and used by nobody.
+        unsafe { tenants.free(range.start) }?;
     }
     Ok(())
 }
@@ -178,6 +208,9 @@ fn run(row: &str, n: u64) -> Option<Result<(), Error>> {
         return Some(exchange(&arena, *kind, n));
     }
     match row {
+        "run-1" => Some(ranges(&arena, n)),
+        "tenant-1" => Some(tenant(&arena, 0, n)),
+        "tenant-1-of-four" => Some(tenant(&arena, 3, n)),
         "refused-1" => Some(refused(&arena, 1, n)),
         "refused-1-after-trim" => Some(arena.trim().and_then(|_| refused(&arena, 1, n))),
         "refused-16" => Some(refused(&arena, 16, n)),

@@ -31,6 +31,8 @@ pub(crate) struct Core {
     closed: AtomicBool,
     /// Blocks that may have been freed into and wait to be collected.
     owed: AtomicU64,
+    /// Threads do not find their CPU the short way: see `guard.rs`.
+    pub(crate) guarded: bool,
     /// How many blocks there may be.
     blocks: u64,
     /// What `engine` keeps its state in; after it, so that it is unmapped last.
@@ -38,7 +40,12 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    pub(crate) fn new(config: &Config<'_>, host: Host, slots: Slots) -> Result<Self, Error> {
+    pub(crate) fn new(
+        config: &Config<'_>,
+        host: Host,
+        slots: Slots,
+        guarded: bool,
+    ) -> Result<Self, Error> {
         let stamp = Stamp::new()?;
         let metadata = Mapping::zeroed(config.metadata_size()?)?;
         // SAFETY: the mapping is as long as that, nobody else knows of it, and it is unmapped only
@@ -57,6 +64,7 @@ impl Core {
             slots,
             closed: AtomicBool::new(false),
             owed: AtomicU64::new(0),
+            guarded,
             blocks: config.zones.iter().map(|zone| zone.span.len() / PAGEBLOCK_FRAMES).sum(),
             metadata,
         })

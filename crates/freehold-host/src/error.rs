@@ -55,7 +55,8 @@ pub enum Error {
     /// The invariant walk found something broken: a defect.
     Broken(Violation),
     /// The frames are free, but the OS does not back them, and the arena's
-    /// [limit](crate::Builder::resident_limit) on resident memory is reached.
+    /// [limit](crate::Builder::resident_limit) on resident memory is reached; or a
+    /// [tenant](crate::Tenants)'s hard limit is.
     Limit {
         /// The limit.
         bytes: u64,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::core::Core;
+use crate::guard::Guard;
 use crate::memory::Memory;
 use crate::notes::Notes;
 use crate::release::Release;
@@ -17,4 +18,5 @@ pub(crate) struct Inner {
     pub(crate) pinned: bool,
     pub(crate) watch: Watch,
     pub(crate) release: Release,
+    pub(crate) guard: Option<Guard>,
 }

@@ -3,8 +3,8 @@
 //!
 //! # Overview
 //!
-//! [`freehold`] does the accounting, in bitmaps beside the memory, without touching it. This crate
-//! brings the memory and the CPUs:
+//! [`freehold`](crate::freehold) does the accounting, in bitmaps beside the memory, without touching
+//! it. This crate brings the memory and the CPUs:
 //!
 //! ```text
 //!                 an Arena
@@ -37,13 +37,6 @@
 //! - **Errors are values.** No address space, no memory, a wrong free, a call in a forked child: an
 //!   [`Error`], and nothing is lost.
 //!
-//! # Virtual memory
-//!
-//! [`HostMmu`] is a machine for [`Vm`](freehold_vm::Vm), made of this crate's memory and the
-//! kernel's mappings: address spaces of private pages. Reclaimed folios are given back many at a
-//! time with one TLB flush for all; writes after `madvise_free` are seen through `userfaultfd(2)`,
-//! whoever makes them. [`Arena::frame_allocator`] is the page allocator for it.
-//!
 //! # fork
 //!
 //! A child of `fork` has a copy of the thread that forked and of no other: a lock that another
@@ -61,10 +54,7 @@
 //! writes go to the old one. So such memory wants an arena of its own, a [pinned](Builder::pinned)
 //! one: nothing of it is given back. It is registered once, and allocated and freed as ever.
 //!
-//! In a [`HostVm`] pin every page that a device writes to with [`Vm::pin`](freehold_vm::Vm::pin)
-//! before it is registered, and unpin it as dirty: reclaim sees writes of programs and system
-//! calls, but not a device's. In a process that forks, [`OnFork::Unmapped`] spares the kernel
-//! copying pinned pages.
+//! In a process that forks, [`OnFork::Unmapped`] spares the kernel copying pinned pages.
 //!
 //! # What it does not do
 //!
@@ -95,9 +85,9 @@ mod descriptors;
 mod ended;
 mod error;
 #[cfg(target_os = "linux")]
-mod frame_allocator;
-#[cfg(target_os = "linux")]
 mod frames;
+#[cfg(target_os = "linux")]
+mod guard;
 #[cfg(target_os = "linux")]
 mod host;
 mod huge;
@@ -110,17 +100,15 @@ mod mapping;
 #[cfg(target_os = "linux")]
 mod memory;
 #[cfg(target_os = "linux")]
-mod mmu;
-#[cfg(target_os = "linux")]
 mod notes;
 #[cfg(target_os = "linux")]
 mod numa;
 #[cfg(target_os = "linux")]
 mod own;
 #[cfg(target_os = "linux")]
-mod own_thread;
-#[cfg(target_os = "linux")]
 mod pass;
+#[cfg(target_os = "linux")]
+mod psi;
 #[cfg(target_os = "linux")]
 mod release;
 #[cfg(target_os = "linux")]
@@ -134,13 +122,11 @@ mod stats;
 #[cfg(target_os = "linux")]
 mod sys;
 #[cfg(target_os = "linux")]
+mod tenants;
+#[cfg(target_os = "linux")]
 mod thread;
 #[cfg(target_os = "linux")]
-mod userfault;
-#[cfg(target_os = "linux")]
 mod view;
-#[cfg(target_os = "linux")]
-mod vm;
 #[cfg(target_os = "linux")]
 mod watch;
 
@@ -151,30 +137,26 @@ pub use builder::{Builder, Lock};
 #[cfg(target_os = "linux")]
 pub use error::Error;
 #[cfg(target_os = "linux")]
-pub use frame_allocator::ArenaFrames;
-#[cfg(target_os = "linux")]
 pub use frames::Frames;
 #[cfg(target_os = "linux")]
 pub use memory::{Backing, OnFork};
-#[cfg(target_os = "linux")]
-pub use mmu::{HostMmu, HostStats, Stored};
 #[cfg(target_os = "linux")]
 pub use numa::{Numa, Topology};
 #[cfg(target_os = "linux")]
 pub use pass::Released;
 #[cfg(target_os = "linux")]
+pub use psi::Psi;
+#[cfg(target_os = "linux")]
 pub use stats::Stats;
 #[cfg(target_os = "linux")]
-pub use view::View;
+pub use tenants::{Cause, Limits, Tenant, Tenants, Usage};
 #[cfg(target_os = "linux")]
-pub use vm::HostVm;
+pub use view::View;
 #[cfg(target_os = "linux")]
 pub use watch::{Exhausted, Pressure};
 
 #[cfg(target_os = "linux")]
 pub use freehold;
-#[cfg(target_os = "linux")]
-pub use freehold_vm;
 
 /// The project's front page; here so that its code is compiled and run.
 #[cfg(doctest)]

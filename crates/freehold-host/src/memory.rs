@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use freehold::{FRAME_SIZE, FrameRange, PAGEBLOCK_FRAMES, Pfn};
 use rustix::fs::SealFlags;
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 
 use crate::Error;
 use crate::descriptors::{File, with_pidfd};
@@ -250,10 +250,13 @@ impl Memory {
             .map_err(|errno| Error::os(call, errno, len as u64, room(errno)))
     }
 
-    /// Keeps the kernel from using huge pages here, where it has any.
-    pub(crate) fn no_huge_pages(&self) {
-        // A kernel without huge pages refuses the advice, which is as good.
-        let _ = self.advise(self.range(), Advice::LinuxNoHugepage, "madvise(MADV_NOHUGEPAGE)", "");
+    /// Lets frames be accessed, or not. Where the kernel has no room to say so, they can be.
+    pub(crate) fn set_access(&self, range: FrameRange, open: bool) {
+        let (base, len) = self.bytes(range);
+        let access = MprotectFlags::READ | MprotectFlags::WRITE;
+        let access = if open { access } else { MprotectFlags::empty() };
+        // SAFETY: the range is ours; whoever has a slice of it is handed out, and open.
+        let _ = unsafe { rustix::mm::mprotect(base.as_ptr().cast(), len, access) };
     }
 
     /// Has the kernel back these frames now, so that it is here that it says if it cannot.

@@ -108,6 +108,9 @@ impl Entry {
 
     fn cache(&self) {
         let Seat::Exclusive(_, own) = &self.seat else { return };
+        if self.core.guarded {
+            return;
+        }
         FAST.with(|fast| {
             let fast = &fast[self.core.key().way()];
             fast.own.set(*own);
@@ -185,7 +188,9 @@ pub(crate) fn cache_again(key: &Key) -> bool {
     let again = ENTRIES.try_with(|entries| {
         // Borrowed where this is a signal handler, or a destructor inside a change.
         let Ok(entries) = entries.try_borrow() else { return false };
-        let exclusive = entries.get(&id).filter(|entry| matches!(entry.seat, Seat::Exclusive(..)));
+        let short =
+            |entry: &&Entry| matches!(entry.seat, Seat::Exclusive(..)) && !entry.core.guarded;
+        let exclusive = entries.get(&id).filter(short);
         exclusive.inspect(|entry| entry.cache()).is_some()
     });
     again.unwrap_or(false)

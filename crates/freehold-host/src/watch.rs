@@ -71,7 +71,7 @@ thread_local! {
 }
 
 /// Runs a callback, unless this thread is in one.
-fn called<R>(callback: impl FnOnce() -> R) -> Option<R> {
+pub(crate) fn called<R>(callback: impl FnOnce() -> R) -> Option<R> {
     struct Ends;
     impl Drop for Ends {
         fn drop(&mut self) {

@@ -6,6 +6,7 @@ use freehold::{
 };
 
 use super::Arena;
+use crate::guard::Guard;
 use crate::inner::Inner;
 use crate::pass::{Which, pass};
 use crate::release::Passing;
@@ -159,6 +160,9 @@ impl Arena {
         range: FrameRange,
         dirty: impl FnMut(FrameRange),
     ) -> Result<(), Error> {
+        if let Some(guard) = &self.inner.guard {
+            guard.open(&self.inner.memory, range);
+        }
         if let Some(limit) = self.inner.watch.limit {
             self.admit(range, limit)?;
         }
@@ -204,6 +208,9 @@ impl Arena {
             if !result.as_ref().is_err_and(Error::is_out_of_memory) {
                 return result;
             }
+            if self.waiting_is_freed()? {
+                continue;
+            }
             attempts += 1;
             if !self.inner.watch.try_again(frames, attempts) {
                 return result;
@@ -236,6 +243,15 @@ impl Arena {
     }
 
     fn find_range(&self, count: u64, failed: Option<AllocError>) -> Result<FrameRange, Error> {
+        if let Some(guard) = self.inner.guard.as_ref().filter(|_| count > 0) {
+            if let Ok(all) = self.find(Guard::with_red_zone(count), None) {
+                return Ok(guard.keep_red_zone(&self.inner.memory, all, count));
+            }
+        }
+        self.find(count, failed)
+    }
+
+    fn find(&self, count: u64, failed: Option<AllocError>) -> Result<FrameRange, Error> {
         if count == 0 {
             return Err(AllocError::ZeroLength.into());
         }
@@ -308,6 +324,12 @@ impl Arena {
         if thread::cache_again(&self.key) {
             return self.give(pfn, order);
         }
+        if let Some(guard) = &self.inner.guard {
+            if !pfn.is_aligned(order) {
+                return Err(FreeError::Misaligned { pfn, order }.into());
+            }
+            return self.give_guarded(guard, chunk(pfn, order));
+        }
         Ok(thread::enter_to_free(&self.core, |cpu| cpu.free(pfn, order))??)
     }
 
@@ -329,6 +351,9 @@ impl Arena {
         // The allocator has no range of which the end could not be told from a hole's.
         if range.end < range.start {
             return Err(FreeError::ZeroLength.into());
+        }
+        if let Some(guard) = &self.inner.guard {
+            return self.give_guarded(guard, range);
         }
         if self.give_to_wait(range) {
             return Ok(());
@@ -365,11 +390,17 @@ impl Arena {
             })
         })?;
         if got < out.len() {
+            self.waiting_is_freed()?;
             // What is missing may be in a pass's hands, see `retried`.
             if let Some(_no_pass) = self.inner.release.hold_off() {
                 got += thread::enter(&self.core, |cpu| cpu.alloc_bulk(request, &mut out[got..]))?
                     .unwrap_or(0);
             }
+        }
+        if let Some(guard) = &self.inner.guard {
+            out[..got]
+                .iter()
+                .for_each(|&pfn| guard.open(&self.inner.memory, chunk(pfn, Order::ZERO)));
         }
         for (done, &pfn) in out[..got].iter().enumerate() {
             if !self.inner.notes.is_news(pfn, 1) {
@@ -399,6 +430,35 @@ impl Arena {
     }
 
     fn give_bulk(&self, frames: &[Pfn]) -> Result<(), Error> {
+        if let Some(guard) = &self.inner.guard {
+            return frames
+                .iter()
+                .try_for_each(|&pfn| self.give_guarded(guard, chunk(pfn, Order::ZERO)));
+        }
         Ok(thread::enter_to_free(&self.core, |cpu| cpu.free_bulk(frames))??)
+    }
+
+    /// Frees frames of a guarded arena: in truth those that have waited long enough.
+    #[cold]
+    fn give_guarded(&self, guard: &Guard, range: FrameRange) -> Result<(), Error> {
+        self.core.check_fork()?;
+        self.check_inside(range)?;
+        self.give_waiting(guard.shut(&self.inner.memory, range)?)
+    }
+
+    fn give_waiting(&self, waiting: Vec<FrameRange>) -> Result<(), Error> {
+        for range in waiting {
+            thread::enter_to_free(&self.core, |cpu| cpu.free_range(range))??;
+            self.core.owe(range.len().div_ceil(PAGEBLOCK_FRAMES));
+        }
+        Ok(())
+    }
+
+    /// Frees what waits in a guarded arena, since memory is short; whether anything did.
+    fn waiting_is_freed(&self) -> Result<bool, Error> {
+        let waiting = self.inner.guard.as_ref().map_or_else(Vec::new, Guard::all_waiting);
+        let some = !waiting.is_empty();
+        self.give_waiting(waiting)?;
+        Ok(some)
     }
 }

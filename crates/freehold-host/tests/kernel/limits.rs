@@ -4,11 +4,14 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use freehold::{Migratetype, Pfn};
+use freehold::{Migratetype, Order, Pfn};
 use freehold_host::{Arena, Backing, Error, Exhausted, Frames, Pressure, View};
 
 use crate::common::child::fork;
-use crate::common::order;
+
+fn order(order: u8) -> Order {
+    Order::new(order).unwrap()
+}
 
 #[test]
 fn an_arena_stays_within_its_limit_of_resident_memory() {

@@ -5,14 +5,14 @@
 mod common;
 mod examples;
 mod extend;
+mod guarded;
 mod handles;
 #[path = "../../../freehold/tests/suite/length.rs"]
 #[allow(unreachable_pub)]
 mod length;
 mod lengths;
 mod model;
-mod real_memory_threads;
 mod release;
+mod tenants;
 mod threads;
-mod virtual_memory;
 mod waiting;

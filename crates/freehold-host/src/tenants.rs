@@ -1,0 +1,583 @@
+//! Budgets inside one arena, as a tree: who has how much, who may have no more, and all of one
+//! freed at once.
+//!
+//! ```text
+//! database            hard 8,000    charged 5,216 = what its children are charged, and its own
+//!   |- query 17       soft 2,000    charged 2,016 = 1,990 used + 26 in stock
+//!   '- query 18                     charged 3,200
+//!
+//! owners   |..|17: 5 frames|.|18: 1|...      8 bytes a frame, written where an allocation begins
+//! ```
+//!
+//! A tenant is charged, and each of its ancestors with it, for [`BATCH`] frames more than it uses.
+//! So most allocations and frees touch its own stock alone, whatever the depth of the tree. Near a
+//! limit stocks are given back before anybody is refused or called, so that limits are of frames in
+//! use. Beyond a soft limit nobody below it has a stock, until it has fallen by an eighth.
+//!
+//! All of a tenant's frames are found by the owners of those blocks that it has allocated in: it
+//! keeps a bit for each, which it shares with the block 512 further on.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use freehold::{FRAME_SIZE, FrameRange, FreeError, PAGEBLOCK_FRAMES, Pfn};
+
+use crate::arena::Handle;
+use crate::mapping::Mapping;
+use crate::watch::called;
+use crate::{Error, Frames};
+
+/// Frames that a tenant is charged for ahead, and keeps when it has given some back.
+const BATCH: i64 = 32;
+/// No tenant's index.
+const NONE: u32 = u32::MAX;
+/// The most tenants there can be at once.
+const MOST: u32 = 1 << 16;
+const BITS: u64 = 512;
+
+/// One of the [`Tenants`] of an arena: a number, which is not used again for a long time.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Tenant(u32);
+
+/// What a tenant and all below it may have, in frames.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Beyond this the callback is called, once until it has fallen by an eighth.
+    pub soft: u64,
+    /// Beyond this the callback is called, and the allocation refused if that has not helped.
+    pub hard: u64,
+}
+
+impl Limits {
+    /// As much as there is.
+    pub const NONE: Self = Self { soft: u64::MAX, hard: u64::MAX };
+}
+
+/// What a tenant has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Usage {
+    /// Frames in use, by itself and all below it.
+    pub frames: u64,
+    /// What it may have.
+    pub limits: Limits,
+}
+
+/// Why a tenant is asked to free something.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Cause {
+    /// It is beyond its soft limit.
+    Soft,
+    /// An allocation, its own or one below it, is about to be refused.
+    Hard,
+    /// It is beyond its soft limit, and [`Tenants::press`] was called.
+    System,
+}
+
+type OnPressure = Arc<dyn Fn(Tenant, Cause, Usage) + Send + Sync>;
+
+/// What is known of a tenant; all zeros is nobody.
+#[repr(align(128))]
+struct Slot {
+    /// The tenant's number; 0 for none.
+    id: AtomicU32,
+    parent: AtomicU32,
+    times: AtomicU32,
+    /// Frames that it is charged for and does not use.
+    stock: AtomicI64,
+    /// The most of them that a free leaves it: none while one above it is beyond its soft limit.
+    keep: AtomicI64,
+    charged: AtomicU64,
+    soft: AtomicU64,
+    hard: AtomicU64,
+    /// The callback has been told that the soft limit is behind it.
+    told: AtomicBool,
+    blocks: [AtomicU64; (BITS / 64) as usize],
+}
+
+/// Whether a charge has led, or left, a tenant or one above it beyond its soft limit.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Beyond {
+    No,
+    /// It has been told.
+    Told,
+    News,
+}
+
+/// Which slots were ever used, and which of them are free again.
+struct Tree {
+    used: u32,
+    free: Vec<u32>,
+}
+
+/// Budgets of an arena. See the [module](self)'s documentation.
+///
+/// Orderings: all is counters (Relaxed), but for the number of a tenant, with which its slot is
+/// published.
+pub struct Tenants<H: Handle = &'static crate::Arena> {
+    arena: H,
+    /// The arena's first frame, and how many it has.
+    first: u64,
+    frames: u64,
+    owners: Mapping,
+    slots: Mapping,
+    tree: Mutex<Tree>,
+    on_pressure: Option<OnPressure>,
+}
+
+impl<H: Handle> Tenants<H> {
+    /// No tenants yet, in that arena. What is allocated otherwise is nobody's, and fine.
+    ///
+    /// Takes addresses: 8 bytes for each frame and 128 for each of 65,536 tenants, of which those
+    /// are backed that are used.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Os`] where there are no addresses for that.
+    pub fn new(arena: H) -> Result<Self, Error> {
+        let (first, frames) = (arena.range().start.get(), arena.range().len());
+        Ok(Self {
+            arena,
+            first,
+            frames,
+            owners: Mapping::zeroed(frames as usize * size_of::<AtomicU64>())?,
+            slots: Mapping::zeroed(MOST as usize * size_of::<Slot>())?,
+            tree: Mutex::new(Tree { used: 0, free: Vec::new() }),
+            on_pressure: None,
+        })
+    }
+
+    /// Called for a tenant that is to free something, on the thread that allocates or
+    /// [presses](Self::press), with no lock held: it may free, allocate and trim. What it allocates
+    /// itself calls no callback.
+    #[must_use]
+    pub fn on_pressure(
+        mut self,
+        callback: impl Fn(Tenant, Cause, Usage) + Send + Sync + 'static,
+    ) -> Self {
+        self.on_pressure = Some(Arc::new(callback));
+        self
+    }
+
+    #[inline(always)]
+    fn at(&self, index: u32) -> &Slot {
+        // SAFETY: the mapping has `MOST` slots, and zeros are one; all of it is atomic.
+        unsafe { &*self.slots.base().as_ptr().cast::<Slot>().add((index % MOST) as usize) }
+    }
+
+    #[inline(always)]
+    fn owner(&self, frame: u64) -> &AtomicU64 {
+        // SAFETY: as long as the arena, whose frames alone are asked for; zeros are a value.
+        unsafe { &*self.owners.base().as_ptr().cast::<AtomicU64>().add(frame as usize) }
+    }
+
+    #[inline(always)]
+    fn slot(&self, tenant: Tenant) -> Result<&Slot, Error> {
+        let slot = self.at(tenant.0);
+        if slot.id.load(Ordering::Acquire) == tenant.0 { Ok(slot) } else { Err(unknown(tenant)) }
+    }
+
+    fn tree(&self) -> MutexGuard<'_, Tree> {
+        self.tree.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A new tenant, below another or by itself.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Knob`] where the parent does not live, or 65,536 tenants do.
+    pub fn add(&self, parent: Option<Tenant>, limits: Limits) -> Result<Tenant, Error> {
+        let mut tree = self.tree();
+        let parent = match parent {
+            Some(parent) => {
+                self.slot(parent)?;
+                parent.0 % MOST
+            }
+            None => NONE,
+        };
+        let index = match tree.free.pop() {
+            Some(index) => index,
+            None if tree.used < MOST => {
+                tree.used += 1;
+                tree.used - 1
+            }
+            None => {
+                let allowed = "at most 65536 at once";
+                return Err(Error::Knob { knob: "tenants", value: u64::from(MOST), allowed });
+            }
+        };
+        let slot = self.at(index);
+        slot.parent.store(parent, Ordering::Relaxed);
+        slot.soft.store(limits.soft, Ordering::Relaxed);
+        slot.hard.store(limits.hard, Ordering::Relaxed);
+        // How often the slot was somebody's is the upper half, and never 0.
+        let times = slot.times.load(Ordering::Relaxed) % u32::from(u16::MAX) + 1;
+        slot.times.store(times, Ordering::Relaxed);
+        let tenant = Tenant(times << 16 | index);
+        slot.id.store(tenant.0, Ordering::Release);
+        Ok(tenant)
+    }
+
+    /// Sets what a tenant may have. What it has already stays.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Knob`] where it does not live.
+    pub fn limit(&self, tenant: Tenant, limits: Limits) -> Result<(), Error> {
+        let slot = self.slot(tenant)?;
+        slot.soft.store(limits.soft, Ordering::Relaxed);
+        slot.hard.store(limits.hard, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// So many neighbouring frames for a tenant: see [`Arena::frames`](crate::Arena::frames).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Limit`] where it, or one above it, may not have more; [`Error::Knob`] where it does
+    /// not live; those of [`Arena::frames`](crate::Arena::frames). Nothing is charged then.
+    #[inline]
+    pub fn alloc(&self, tenant: Tenant, count: u64) -> Result<FrameRange, Error> {
+        let slot = self.slot(tenant)?;
+        let taken = count as i64;
+        if count > u64::from(u32::MAX) {
+            return Err(Error::NoRun { frames: count });
+        }
+        if slot.stock.fetch_sub(taken, Ordering::Relaxed) < taken {
+            self.pay(slot, tenant.0 % MOST, taken)?;
+        }
+        match Frames::new(&*self.arena, count) {
+            Ok(frames) => {
+                let range = frames.into_raw();
+                let frame = range.start.get() - self.first;
+                let owner = u64::from(tenant.0 % MOST + 1) << 32 | count;
+                self.owner(frame).store(owner, Ordering::Relaxed);
+                let block = frame / PAGEBLOCK_FRAMES % BITS;
+                let bits = &slot.blocks[(block / 64) as usize];
+                if bits.load(Ordering::Relaxed) >> (block % 64) & 1 == 0 {
+                    bits.fetch_or(1 << (block % 64), Ordering::Relaxed);
+                }
+                Ok(range)
+            }
+            Err(error) => {
+                slot.stock.fetch_add(taken, Ordering::Relaxed);
+                Err(error)
+            }
+        }
+    }
+
+    /// Frees an allocation of whichever tenant, by its first frame; returns how many frames it had.
+    ///
+    /// # Safety
+    ///
+    /// Nobody uses these frames any more.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Free`] where no allocation of a tenant begins there, [`Error::OutsideArena`]. Nothing
+    /// has changed then. Of two frees of it at once the arena refuses one, and counts it in
+    /// `refused_drops`. In a forked child nothing but the child's own counts changes.
+    #[inline]
+    pub unsafe fn free(&self, start: Pfn) -> Result<u64, Error> {
+        let frame = start.get().wrapping_sub(self.first);
+        if frame >= self.frames {
+            return Err(Error::OutsideArena { pfn: start });
+        }
+        let owner = self.owner(frame);
+        let (count, index) = parts(owner.load(Ordering::Relaxed));
+        if count == 0 {
+            return Err(FreeError::DoubleFree { pfn: start }.into());
+        }
+        // The next owner of the frame writes there: so before it is free.
+        owner.store(0, Ordering::Relaxed);
+        self.arena.give_frames(FrameRange { start, end: Pfn::new(start.get() + count) });
+        let slot = self.at(index);
+        if slot.stock.fetch_add(count as i64, Ordering::Relaxed) + count as i64
+            > slot.keep.load(Ordering::Relaxed)
+        {
+            self.settle(slot, index);
+        }
+        Ok(count)
+    }
+
+    /// What a tenant has. Exact while nothing runs; takes time proportional to the number of
+    /// tenants.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Knob`] where it does not live.
+    pub fn usage(&self, tenant: Tenant) -> Result<Usage, Error> {
+        self.slot(tenant)?;
+        let tree = self.tree();
+        Ok(self.usage_of(&tree, tenant.0 % MOST))
+    }
+
+    fn usage_of(&self, tree: &Tree, index: u32) -> Usage {
+        let slot = self.at(index);
+        let below = self.below(tree, index);
+        let stock = |at: u32| self.at(at).stock.load(Ordering::Relaxed).max(0) as u64;
+        let stocks: u64 = below.into_iter().map(stock).sum();
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Usage {
+            frames: read(&slot.charged).saturating_sub(stocks),
+            limits: Limits { soft: read(&slot.soft), hard: read(&slot.hard) },
+        }
+    }
+
+    /// Frees all frames of a tenant and of those below it, and ends them all; returns how many
+    /// frames that were. Takes time proportional to the blocks that they have allocated in, and to
+    /// the number of tenants.
+    ///
+    /// # Safety
+    ///
+    /// Nobody uses these frames any more, and nobody allocates for these tenants meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Knob`] where it does not live; what the arena says of the first frames that it
+    /// refuses: the others have been freed.
+    pub unsafe fn remove(&self, tenant: Tenant) -> Result<u64, Error> {
+        let mut tree = self.tree();
+        self.slot(tenant)?;
+        let top = tenant.0 % MOST;
+        let ending = self.below(&tree, top);
+        let mut is_ending = vec![false; tree.used as usize];
+        let mut bits = [0; (BITS / 64) as usize];
+        for &index in &ending {
+            is_ending[index as usize] = true;
+            for (all, bits) in bits.iter_mut().zip(&self.at(index).blocks) {
+                *all |= bits.load(Ordering::Relaxed);
+            }
+        }
+        let all = self.arena.range();
+        let (mut freed, mut refused) = (0, None);
+        let blocks = (0..all.len() / PAGEBLOCK_FRAMES).filter(|block| {
+            let bit = block % BITS;
+            bits[(bit / 64) as usize] >> (bit % 64) & 1 != 0
+        });
+        for frame in blocks.flat_map(|block| (0..PAGEBLOCK_FRAMES).map(move |n| (block, n))) {
+            let frame = frame.0 * PAGEBLOCK_FRAMES + frame.1;
+            let (count, index) = parts(self.owner(frame).load(Ordering::Relaxed));
+            if count == 0 || !is_ending[index as usize] {
+                continue;
+            }
+            self.owner(frame).store(0, Ordering::Relaxed);
+            let start = Pfn::new(all.start.get() + frame);
+            let end = Pfn::new(start.get() + count);
+            match self.arena.give_range(FrameRange { start, end }) {
+                Ok(()) => freed += count,
+                Err(error) => refused = refused.or(Some(error)),
+            }
+        }
+        self.uncharge(top, self.at(top).charged.load(Ordering::Relaxed));
+        for index in ending {
+            self.at(index).clear();
+            tree.free.push(index);
+        }
+        refused.map_or(Ok(freed), Err)
+    }
+
+    /// A tenant and all below it.
+    fn below(&self, tree: &Tree, top: u32) -> Vec<u32> {
+        let is_below = |&index: &u32| {
+            let mut at = index;
+            while at != top && at != NONE {
+                at = self.at(at).parent.load(Ordering::Relaxed);
+            }
+            at == top
+        };
+        let lives = |index: &u32| self.at(*index).id.load(Ordering::Relaxed) != 0;
+        (0..tree.used).filter(lives).filter(is_below).collect()
+    }
+
+    /// Calls the callback for each tenant beyond its soft limit: for a program that has heard
+    /// that memory is short, from [`Psi`](crate::Psi) or whatever else. Returns how many there are.
+    pub fn press(&self) -> usize {
+        let beyond: Vec<_> = {
+            let tree = self.tree();
+            let all = (0..tree.used).filter_map(|index| {
+                let id = self.at(index).id.load(Ordering::Relaxed);
+                (id != 0).then(|| (Tenant(id), self.usage_of(&tree, index)))
+            });
+            all.filter(|(_, usage)| usage.frames > usage.limits.soft).collect()
+        };
+        for &(tenant, usage) in &beyond {
+            self.tell(tenant, Cause::System, usage);
+        }
+        beyond.len()
+    }
+
+    fn tell(&self, tenant: Tenant, cause: Cause, usage: Usage) {
+        if let Some(callback) = &self.on_pressure {
+            called(|| callback(tenant, cause, usage));
+        }
+    }
+
+    /// The tenant and those above it.
+    fn upwards(&self, index: u32) -> impl Iterator<Item = (u32, &Slot)> {
+        let mut at = index;
+        std::iter::from_fn(move || {
+            let here = (at != NONE).then(|| (at, self.at(at)))?;
+            at = here.1.parent.load(Ordering::Relaxed);
+            Some(here)
+        })
+    }
+
+    /// Charges frames to a tenant and all above it. Nothing is charged where one may not have them,
+    /// which is returned.
+    fn charge(&self, index: u32, frames: u64) -> Result<Beyond, u32> {
+        let mut beyond = Beyond::No;
+        for (at, slot) in self.upwards(index) {
+            let now = slot.charged.fetch_add(frames, Ordering::Relaxed) + frames;
+            if now > slot.hard.load(Ordering::Relaxed) {
+                for (_, slot) in self.upwards(index).take_while(|(up, _)| *up != at) {
+                    slot.charged.fetch_sub(frames, Ordering::Relaxed);
+                }
+                slot.charged.fetch_sub(frames, Ordering::Relaxed);
+                return Err(at);
+            }
+            if now > slot.soft.load(Ordering::Relaxed) {
+                let told = slot.told.load(Ordering::Relaxed);
+                beyond = beyond.max(if told { Beyond::Told } else { Beyond::News });
+            }
+        }
+        Ok(beyond)
+    }
+
+    fn uncharge(&self, index: u32, frames: u64) {
+        for (_, slot) in self.upwards(index) {
+            let now = slot.charged.fetch_sub(frames, Ordering::Relaxed) - frames;
+            let soft = slot.soft.load(Ordering::Relaxed);
+            if slot.told.load(Ordering::Relaxed) && now <= soft - soft / 8 {
+                slot.told.store(false, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Gives back what a tenant has in stock beyond what it may keep.
+    #[cold]
+    fn settle(&self, slot: &Slot, index: u32) {
+        let (stock, keep) =
+            (slot.stock.load(Ordering::Relaxed), slot.keep.load(Ordering::Relaxed) / 2);
+        if stock <= keep {
+            return;
+        }
+        let kept = slot.stock.compare_exchange(stock, keep, Ordering::Relaxed, Ordering::Relaxed);
+        // Where it has changed, whoever has changed it settles it.
+        if kept.is_ok() {
+            self.uncharge(index, (stock - keep) as u64);
+        }
+    }
+
+    /// Has a tenant charged for frames that its stock did not have, of which it has taken them.
+    #[cold]
+    #[inline(never)]
+    fn pay(&self, slot: &Slot, index: u32, taken: i64) -> Result<(), Error> {
+        // From here on what is paid is for these alone.
+        slot.stock.fetch_add(taken, Ordering::Relaxed);
+        let (taken, ahead) = (taken as u64, (taken + BATCH) as u64);
+        let (mut drained, mut asked) = (false, false);
+        loop {
+            match self.charge(index, ahead) {
+                Ok(Beyond::No) => {
+                    slot.stock.fetch_add(BATCH, Ordering::Relaxed);
+                    slot.keep.store(2 * BATCH, Ordering::Relaxed);
+                    return Ok(());
+                }
+                Ok(_) => self.uncharge(index, ahead),
+                Err(_) => {}
+            }
+            match self.charge(index, taken) {
+                Ok(Beyond::News) => {
+                    self.tell_soft(index);
+                    return Ok(());
+                }
+                Ok(_) => return Ok(()),
+                Err(at) if !drained => {
+                    drained = true;
+                    self.drain(&self.tree(), at);
+                }
+                Err(at) if !asked => {
+                    (drained, asked) = (false, true);
+                    let usage = self.usage_of(&self.tree(), at);
+                    self.tell(self.at(at).tenant(), Cause::Hard, usage);
+                }
+                Err(at) => {
+                    let hard = self.at(at).hard.load(Ordering::Relaxed);
+                    return Err(Error::Limit { bytes: hard.saturating_mul(FRAME_SIZE) });
+                }
+            }
+        }
+    }
+
+    /// Has a tenant, and all below it, give back what they have in stock.
+    fn drain(&self, tree: &Tree, top: u32) {
+        for index in self.below(tree, top) {
+            self.at(index).keep.store(0, Ordering::Relaxed);
+            self.settle(self.at(index), index);
+        }
+    }
+
+    /// Tells each tenant from that one upwards that is beyond its soft limit, and was not told.
+    fn tell_soft(&self, index: u32) {
+        for (at, slot) in self.upwards(index) {
+            let soft = slot.soft.load(Ordering::Relaxed);
+            if slot.told.load(Ordering::Relaxed) || slot.charged.load(Ordering::Relaxed) <= soft {
+                continue;
+            }
+            let usage = {
+                let tree = self.tree();
+                self.drain(&tree, at);
+                self.usage_of(&tree, at)
+            };
+            if usage.frames > soft && !slot.told.swap(true, Ordering::Relaxed) {
+                self.tell(slot.tenant(), Cause::Soft, usage);
+            }
+        }
+    }
+}
+
+impl Slot {
+    fn tenant(&self) -> Tenant {
+        Tenant(self.id.load(Ordering::Relaxed))
+    }
+
+    /// Nobody's again.
+    fn clear(&self) {
+        self.id.store(0, Ordering::Relaxed);
+        self.told.store(false, Ordering::Relaxed);
+        self.stock.store(0, Ordering::Relaxed);
+        self.keep.store(0, Ordering::Relaxed);
+        self.charged.store(0, Ordering::Relaxed);
+        self.blocks.iter().for_each(|bits| bits.store(0, Ordering::Relaxed));
+    }
+}
+
+/// Of the owner of an allocation, how many frames it has, and the tenant's index.
+#[inline(always)]
+fn parts(owner: u64) -> (u64, u32) {
+    (owner & u64::from(u32::MAX), ((owner >> 32) as u32).wrapping_sub(1))
+}
+
+#[cold]
+fn unknown(tenant: Tenant) -> Error {
+    Error::Knob { knob: "tenant", value: tenant.0.into(), allowed: "one that lives" }
+}
+
+impl<H: Handle> fmt::Debug for Tenants<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let live = |tree: &Tree| tree.used - tree.free.len() as u32;
+        f.debug_struct("Tenants").field("live", &live(&self.tree())).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tenant_takes_less_than_a_kib() {
+        assert!(size_of::<Slot>() == 128, "{} bytes", size_of::<Slot>());
+    }
+}
