@@ -88,6 +88,9 @@ void fh_read_free(struct zone *zone, unsigned long nr_free[NR_PAGE_ORDERS]);
 /* About as many, without a walk over all blocks: for those who ask often. */
 void fh_estimate_free(struct zone *zone, unsigned long nr_free[NR_PAGE_ORDERS]);
 void fh_read_free_of(struct zone *zone, int migratetype, unsigned long nr_free[NR_PAGE_ORDERS]);
+/* What a count of a zone's lacks, or of all zones': pages in whole free blocks, of Freehold's. */
+unsigned long fh_count_of(struct zone *zone, int item);
+unsigned long fh_count_of_all(int item);
 /* Blocks by migratetype, of a zone of Freehold's; false for others. */
 bool fh_read_blocks(struct zone *zone, unsigned long count[MIGRATE_TYPES]);
 

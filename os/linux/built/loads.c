@@ -13,6 +13,8 @@
  *   files   small files are packed, unpacked, searched and deleted: inodes and names, many
  *           processes
  *   compile a compiler of the host's on each CPU, whose output must be right
+ *   ones    one page in each block is in use, and whole blocks are asked for
+ *   save    how much hibernation would save
  *   compact memory is filled and freed in pieces, then asked for whole blocks, then compacted
  *   cpus    CPUs go and come while others allocate, free, fork and exit
  *   memory  parts of the memory go and come while others do so
@@ -259,7 +261,8 @@ int main(int count, char **words)
 		{ "swap", load_swap, 0 },	{ "contig", load_contig, 1 },
 		{ "added", load_added, 1 },	{ "cma", load_cma, 1 },
 		{ "poison", load_poison, 1 },	{ "report", load_report, 0 },
-		{ "atomic", load_atomic, 0 },
+		{ "atomic", load_atomic, 0 },	{ "ones", load_ones, 0 },
+		{ "save", load_save, 0 },
 	};
 
 	cpus = sysconf(_SC_NPROCESSORS_ONLN);

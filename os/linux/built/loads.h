@@ -161,6 +161,8 @@ void load_poison(void);
 void load_report(void);
 void load_atomic(void);
 void load_compact(void);
+void load_ones(void);
+void load_save(void);
 void load_swap(void);
 void load_memory(void);
 void load_added(void);

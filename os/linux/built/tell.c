@@ -1,21 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * What /proc tells of Freehold's zones: buddyinfo, pagetypeinfo, the report on memory that an OOM
- * prints; and Freehold's own counts, as /sys/kernel/debug/freehold. Each reads what Freehold knows
- * of its blocks, without a lock of the zone's. How fragmented a zone is compaction asks often, so
- * that is an estimate by the board.
+ * prints; and Freehold's own counts, as /sys/kernel/debug/freehold. freehold_marked, beside it, is
+ * how many pages a dump of this moment has as free. Each reads what Freehold knows of its blocks,
+ * without a lock of the zone's. How fragmented a zone is compaction asks often, so that is an
+ * estimate by the board.
  */
 #include "fh.h"
 
 #include <linux/debugfs.h>
 #include <linux/mm.h>
 #include <linux/seq_file.h>
+#include <linux/stop_machine.h>
 #include <linux/vmstat.h>
 
 #include "../internal.h"
 #include "counts.h"
 #include "hooks.h"
 #include "own.h"
+#include "walkers.h"
 
 /* Larger chunks than the kernel knows are several of its largest ones. */
 static void add_chunks(const u64 chunks[FREEHOLD_ORDERS], unsigned long nr_free[NR_PAGE_ORDERS])
@@ -85,6 +88,50 @@ bool fh_read_blocks(struct zone *zone, unsigned long count[MIGRATE_TYPES])
 	return true;
 }
 
+unsigned long fh_count_of(struct zone *zone, int item)
+{
+	freehold_zone_stats stats;
+
+	if (item != NR_FREE_PAGES_BLOCKS || !fh_is_allocator_of(zone) ||
+	    freehold_read_zone_stats(fh_of_zone(zone), 0, &stats, NULL))
+		return 0;
+	return (stats.whole_blocks + stats.blocks_in_cpus) << FH_BLOCK_ORDER;
+}
+
+unsigned long fh_count_of_all(int item)
+{
+	unsigned long count = 0;
+	struct zone *zone;
+	int node;
+
+	for_each_zone_of_freehold(zone, node)
+		count += fh_count_of(zone, item);
+	return count;
+}
+
+/* Pages that a reader of a dump finds free, by their marks. */
+static int count_marked(void *marked)
+{
+	unsigned long *count = marked;
+
+	fh_mark_free(true);
+	for (unsigned long pfn = fh_first_pfn; pfn < fh_end_pfn; pfn++)
+		if (fh_has_page(pfn) && PageBuddy(pfn_to_page(pfn)))
+			*count += 1UL << page_private(pfn_to_page(pfn));
+	fh_mark_free(false);
+	return 0;
+}
+
+static int marked_get(void *unused, u64 *count)
+{
+	unsigned long marked = 0;
+
+	stop_machine(count_marked, &marked, NULL);
+	*count = marked;
+	return 0;
+}
+DEFINE_DEBUGFS_ATTRIBUTE(marked_operations, marked_get, NULL, "%llu\n");
+
 /* What all zones' allocators did. */
 struct sums {
 	u64 allocations, shared_writes, failed;
@@ -142,4 +189,5 @@ DEFINE_SHOW_ATTRIBUTE(statistics);
 void fh_tell_start(void)
 {
 	debugfs_create_file("freehold", 0444, NULL, NULL, &statistics_fops);
+	debugfs_create_file("freehold_marked", 0400, NULL, NULL, &marked_operations);
 }

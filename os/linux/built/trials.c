@@ -9,6 +9,8 @@
  *                     and nobody gets it meanwhile
  *   cma_trial         written: no request for unmovable memory gets a block of CMA memory, some
  *                     request for movable memory does
+ *   blocks_trial      "BLOCKS" written: so many chunks of a block's size are asked for by whoever may
+ *                     compact and reclaim, all are freed; read, how many there were
  *   reporting_trial   a device for free page reporting, from a written 1 to a written 0; read, the
  *                     frames that it was shown
  */
@@ -85,6 +87,31 @@ static unsigned long take_all_blocks(gfp_t gfp, int type)
 		__free_pages(page, pageblock_order);
 	return found;
 }
+
+static unsigned long blocks_had;
+
+static int blocks_set(void *unused, u64 wanted)
+{
+	struct page *page, *next;
+	LIST_HEAD(taken);
+
+	for (blocks_had = 0; blocks_had < wanted; blocks_had++) {
+		page = alloc_pages(GFP_KERNEL | __GFP_NOWARN | __GFP_RETRY_MAYFAIL, pageblock_order);
+		if (!page)
+			break;
+		list_add(&page->lru, &taken);
+	}
+	list_for_each_entry_safe(page, next, &taken, lru)
+		__free_pages(page, pageblock_order);
+	return 0;
+}
+
+static int blocks_get(void *unused, u64 *had)
+{
+	*had = blocks_had;
+	return 0;
+}
+DEFINE_DEBUGFS_ATTRIBUTE(blocks_operations, blocks_get, blocks_set, "%llu\n");
 
 static int isolate(unsigned long pfn)
 {
@@ -169,6 +196,7 @@ DEFINE_DEBUGFS_ATTRIBUTE(reporting_operations, reporting_get, reporting_set, "%l
 static int __init trials_start(void)
 {
 	debugfs_create_file("contig_trial", 0200, NULL, NULL, &contig_operations);
+	debugfs_create_file("blocks_trial", 0600, NULL, NULL, &blocks_operations);
 	debugfs_create_file("isolation_trial", 0200, NULL, NULL, &isolation_operations);
 #ifdef CONFIG_CMA
 	debugfs_create_file("cma_trial", 0200, NULL, NULL, &cma_operations);

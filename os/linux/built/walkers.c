@@ -37,6 +37,46 @@ unsigned long fh_free_run(unsigned long pfn)
 				  at) - at;
 }
 
+bool fh_has_free(unsigned long pfn)
+{
+	freehold_pageblock block;
+
+	return read_block(pfn, &block) &&
+	       !bitmap_empty((unsigned long *)block.free_frames.words, FH_BLOCK_FRAMES);
+}
+
+bool fh_free_frames(unsigned long pfn, unsigned long *frames)
+{
+	freehold_pageblock block;
+
+	if (!read_block(pfn, &block))
+		return false;
+	bitmap_copy(frames, (unsigned long *)block.free_frames.words, FH_BLOCK_FRAMES);
+	return true;
+}
+
+void fh_mark_free(bool marked)
+{
+	freehold_pageblock block;
+	unsigned int at, order;
+
+	for (unsigned long number = 0; number < FH_BLOCK_NUMBERS; number++) {
+		unsigned long base = fh_first_pfn + (number << FH_BLOCK_ORDER);
+
+		if (!read_block(base, &block))
+			continue;
+		for_each_taken(&block.free_frames, at, order) {
+			struct page *page = pfn_to_page(base + at);
+
+			set_page_private(page, marked ? order : 0);
+			if (marked)
+				__SetPageBuddy(page);
+			else
+				__ClearPageBuddy(page);
+		}
+	}
+}
+
 int fh_block_migratetype(struct page *page)
 {
 	freehold_pageblock block;

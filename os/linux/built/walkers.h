@@ -11,6 +11,9 @@
  *   offlining     all frames of isolated blocks are taken, and nobody has them, until they come
  *                 back by onlining
  *   hwpoison      one free page taken out for good
+ *   hibernation   which pages are free, and are not saved
+ *   kdump         free pages get the kernel's mark when the machine has crashed, since the program
+ *                 that reads the dump knows no other
  *   reporting     whole free blocks shown to the device, each once, until something is allocated of
  *                 it
  *
@@ -30,6 +33,13 @@ struct scatterlist;
  * date a moment later.
  */
 unsigned long fh_free_run(unsigned long pfn);
+/* A bit for each page of its block that is free in Freehold; false where it is not Freehold's. */
+#define FH_PAGES_OF_BLOCK 512
+bool fh_free_frames(unsigned long pfn, unsigned long *frames);
+/* All free pages get the mark of the kernel's lists, or lose it. No other CPU runs. */
+void fh_mark_free(bool marked);
+/* Whether any page of that page's block is free in Freehold. No lock; soon out of date. */
+bool fh_has_free(unsigned long pfn);
 /* The pageblock's migratetype: for a block of Freehold's that which Freehold knows it by. */
 int fh_block_migratetype(struct page *page);
 

@@ -10,6 +10,7 @@ use std::time::Instant;
 use super::super::Trouble;
 use super::super::objects;
 use super::super::tools::run;
+use super::readers::Readers;
 use super::{Design, Kind, source, tree};
 use crate::build;
 
@@ -54,6 +55,10 @@ pub(super) fn image(folder: &Path, kind: &Kind) -> Result<Image, Trouble> {
         return Ok(Image { path, lines });
     }
     tree::lay(&change, folder, &source)?;
+    if design == Design::Freehold {
+        let list = build::root().join("os/linux/built/readers.json");
+        Readers::read(&list, &tree::rule_names()?)?.judge(&source)?;
+    }
     // Objects of other options are kept: a compiler takes minutes for all of them.
     let objects = folder.join(format!("objects{}", kind.suffix()));
     let make = Make { tools, source, objects };

@@ -6,6 +6,7 @@ mod boots;
 mod kernel;
 mod loads;
 mod plant;
+mod readers;
 mod record;
 mod rules;
 mod source;

@@ -7,7 +7,7 @@
 //! number. So a header keeps the time that it came with, and `mm/` is compiled anew where one has
 //! changed: 60 files instead of 700.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -31,6 +31,19 @@ pub(super) struct Change {
 
 fn rules(name: &str) -> Result<Rules, Trouble> {
     Rules::read(&build::root().join("os/linux/built").join(name))
+}
+
+/// The names of the rules that make a kernel Freehold's.
+///
+/// # Errors
+///
+/// Where their files cannot be read.
+pub(super) fn rule_names() -> Result<BTreeSet<String>, Trouble> {
+    let mut names = BTreeSet::new();
+    for file in ["freehold.json", "walkers.json"] {
+        names.extend(rules(file)?.names());
+    }
+    Ok(names)
 }
 
 /// What that kernel is, in words of the source in `folder`.
