@@ -233,7 +233,7 @@ impl Zone<'_> {
     }
 }
 
-#[cfg(all(test, not(any(loom, shuttle))))]
+#[cfg(all(test, not(loom)))]
 mod tests {
     extern crate std;
     use std::vec::Vec;

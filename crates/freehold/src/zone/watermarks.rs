@@ -215,7 +215,7 @@ pub(crate) fn kernel_watermarks(managed: u64, total: u64) -> [u64; 3] {
     [min, min + gap, min + 2 * gap]
 }
 
-#[cfg(all(test, not(any(loom, shuttle))))]
+#[cfg(all(test, not(loom)))]
 mod tests {
     extern crate std;
 
