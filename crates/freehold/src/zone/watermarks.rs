@@ -335,6 +335,24 @@ mod tests {
         fh.validate().unwrap();
     }
 
+    /// A block's free frames count for the kind of its type.
+    #[test]
+    fn free_frames_of_a_block_that_changes_its_kind_change_theirs() {
+        let fh = machine(1, 1024);
+        let pfn = fh.here().alloc(Request::new(Order::ZERO, Migratetype::Movable)).unwrap();
+        fh.on(CpuId::new(0)).flush().unwrap();
+        let (block, _) = place(&fh, pfn);
+        let counts = || [ORDINARY, RESERVED].map(|kind| fh.zones[0].free[kind].get() as i64);
+        let [ordinary, reserved] = counts();
+        let become_of = |kind: Migratetype| {
+            assert!(block.retype(fh.outside(), block.head.tag.get(), kind as usize));
+            counts()
+        };
+        assert_eq!(become_of(Migratetype::HighAtomic), [ordinary - 511, reserved + 511]);
+        assert_eq!(become_of(Migratetype::Movable), [ordinary, reserved]);
+        fh.validate().unwrap();
+    }
+
     /// A CPU takes a word to lease it, finds that the block has got another type, and puts it back:
     /// what the type's change has counted is without that word. The sum is right all the same, when
     /// one type has fewer frames than none.
