@@ -545,7 +545,7 @@ mod tests {
         (0..2).for_each(|_| fh.on(CpuId::new(0)).tick().unwrap());
         assert_eq!(alloc(1), [0, 1]);
         assert_eq!(alloc(0), [0, 1]);
-        fh.cpu_offline(CpuId::new(1)).unwrap();
+        fh.on(CpuId::new(1)).offline().unwrap();
         assert_eq!(alloc(0), [1, 0]);
     }
 

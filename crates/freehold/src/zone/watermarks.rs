@@ -221,6 +221,7 @@ mod tests {
 
     use std::vec::Vec;
 
+    use super::{ORDINARY, RESERVED};
     use crate::primitive::Relaxed;
     use crate::tests::testing::{Machine, machine, place, two_zones};
     use crate::{AllocError, CpuId, Migratetype, Order, Pfn, Request};
