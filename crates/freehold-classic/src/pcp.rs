@@ -293,7 +293,8 @@ impl PcpInner {
     }
 
     /// Joins chunks of these orders on these lists with their buddies, from the smallest order up,
-    /// where both have the mark or neither, and `is_here` says that the buddy is on these lists too.
+    /// where both have the mark or neither, and `is_here` says that the buddy is on these lists
+    /// too.
     pub(crate) fn merge_where(
         &mut self,
         frames: &Frames,

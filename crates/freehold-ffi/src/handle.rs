@@ -51,8 +51,8 @@ impl Cpu {
     }
 
     fn engine(&self) -> &'static Freehold<'static, Host> {
-        // SAFETY: a handle lives as long as its engine, which was written before any caller got either
-        // of them.
+        // SAFETY: a handle lives as long as its engine, which was written before any caller got
+        // either of them.
         unsafe { &*self.engine }
     }
 

@@ -120,8 +120,8 @@ counters! {
         large_allocs,
         /// Those that failed and lowered the cap.
         large_failures,
-        /// Runs of frames freed, each with one call; or frames, where [`Vmalloc::set_contig_free`] is
-        /// off.
+        /// Runs of frames freed, each with one call; or frames, where [`Vmalloc::set_contig_free`]
+        /// is off.
         frees,
         /// Calls of [`Mmu::map`].
         maps,

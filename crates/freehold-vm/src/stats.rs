@@ -77,7 +77,8 @@ counters! {
         batches_restored,
         /// Entries that reclaim has put back.
         entries_restored,
-        /// Folios put on the deferred-split queue: part of them was unmapped while the rest was not.
+        /// Folios put on the deferred-split queue: part of them was unmapped while the rest was
+        /// not.
         deferred_queued,
         /// Folios of the queue that were split.
         deferred_split,

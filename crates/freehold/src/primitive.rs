@@ -1,28 +1,23 @@
 //! Atomics: the machine's, which unit tests count (`steps.rs`); loom's under `--cfg loom`, which
-//! runs through every interleaving of a small machine; shuttle's under `--cfg shuttle`, which runs
-//! random ones of a larger machine.
+//! runs through every interleaving of a small machine.
 //!
 //! Nearly every field of the allocator is an atomic that only the holder of some lock writes.
 //! [`Relaxed`] gives those relaxed reads and writes short names; they compile to ordinary moves,
 //! and the lock's own acquire and release order them. What is used *without* a lock spells its
 //! orderings out and says why.
 
-#[cfg(all(test, not(any(loom, shuttle))))]
+#[cfg(all(test, not(loom)))]
 pub(crate) use crate::tests::steps::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering,
 };
 #[cfg(not(loom))]
 use core::sync::atomic::fence;
-#[cfg(not(any(test, loom, shuttle)))]
+#[cfg(not(any(test, loom)))]
 pub(crate) use core::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering,
 };
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::AtomicPtr;
-#[cfg(shuttle)]
-pub(crate) use shuttle::sync::atomic::{
-    AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering,
-};
 #[cfg(loom)]
 use under_loom::fence;
 #[cfg(loom)]

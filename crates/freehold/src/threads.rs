@@ -78,7 +78,7 @@ impl<P: Platform> Freehold<'static, P> {
     }
 }
 
-#[cfg(all(test, not(any(loom, shuttle))))]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

@@ -153,7 +153,7 @@ static int show_zone(struct seq_file *file, int node, struct zone *zone, struct 
 	sums->failed += totals.cpus.failed;
 	seq_printf(file, "node%d_frames %llu\n", node, stats.managed);
 	seq_printf(file, "node%d_free_frames %llu\n", node, stats.free);
-	seq_printf(file, "node%d_whole_blocks %llu\n", node, stats.whole_blocks);
+	seq_printf(file, "node%d_whole_blocks %llu\n", node, stats.whole_blocks + stats.blocks_in_cpus);
 	/*
 	 * The zone's count of free pages, and what its own lists have: nothing, but for a moment
 	 * after the hand-over.

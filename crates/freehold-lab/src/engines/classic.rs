@@ -101,8 +101,8 @@ impl ClassicEngine {
         Ok(Self { classic, zones: machine.zones().len(), recorded: machine.zone.clone() })
     }
 
-    /// Frees a chunk onto its CPU's list, which gives nothing back meanwhile. What a design keeps no
-    /// list for is single frames.
+    /// Frees a chunk onto its CPU's list, which gives nothing back meanwhile. What a design keeps
+    /// no list for is single frames.
     fn put_on_list(&self, of: &Listed) -> Result<(), FreeError> {
         // Marks that no count reaches; a batch that no row of frees reaches either.
         const ROOM: Tuning = Tuning::new(u32::MAX >> 6, u32::MAX >> 1, u32::MAX >> 1, true);

@@ -269,7 +269,7 @@ fn same_word(frames: &[Pfn]) -> (u64, usize) {
     (mask, run)
 }
 
-#[cfg(all(test, not(any(loom, shuttle))))]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use crate::tests::testing::machine;

@@ -387,5 +387,5 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     }
 }
 
-#[cfg(all(test, not(any(loom, shuttle))))]
+#[cfg(all(test, not(loom)))]
 mod tests;

@@ -434,7 +434,7 @@ impl<'m> Block<'m> {
     }
 }
 
-#[cfg(all(test, not(any(loom, shuttle))))]
+#[cfg(all(test, not(loom)))]
 mod tests {
     extern crate std;
 

@@ -225,7 +225,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     }
 }
 
-#[cfg(all(test, not(any(loom, shuttle))))]
+#[cfg(all(test, not(loom)))]
 mod tests {
     extern crate std;
     use std::vec::Vec;

@@ -247,7 +247,7 @@ impl<'m> Block<'m> {
     }
 }
 
-#[cfg(all(test, not(any(loom, shuttle))))]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use crate::tests::testing::{machine, place};
     use crate::{CpuId, Migratetype, Order, Request};

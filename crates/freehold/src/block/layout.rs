@@ -381,13 +381,13 @@ impl<'m> Blocks<'m> {
     }
 
     /// Leaves a section marked as being set up, as one does who is stopped there.
-    #[cfg(all(test, not(any(loom, shuttle))))]
+    #[cfg(all(test, not(loom)))]
     pub(crate) fn leave_marked(&self, section: usize, marked: bool) {
         self.slots[section].set(if marked { SETTING_UP } else { NO_SLOT });
     }
 }
 
-#[cfg(all(test, not(any(loom, shuttle))))]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     extern crate std;

@@ -200,7 +200,7 @@ impl<'m> FrameMap<'m> {
     }
 }
 
-#[cfg(all(test, not(any(loom, shuttle))))]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use core::cell::Cell;
 

@@ -37,7 +37,7 @@ pub(crate) const BLOCK_ORDER: u32 = 9;
 // Sections of 128 MiB: the pieces in which the blocks' metadata is set up.
 
 /// Log2 of the blocks in a section. Small under loom, which looks at every one.
-pub(crate) const SECTION_BLOCKS_LOG: u32 = if cfg!(any(loom, shuttle)) { 1 } else { 6 };
+pub(crate) const SECTION_BLOCKS_LOG: u32 = if cfg!(loom) { 1 } else { 6 };
 /// Blocks in a section.
 pub(crate) const SECTION_BLOCKS: u64 = 1 << SECTION_BLOCKS_LOG;
 /// Log2 of the frames in a section.
@@ -65,7 +65,7 @@ impl Index {
     }
 
     /// One of which nobody looks at what it stands for.
-    #[cfg(all(test, not(shuttle)))]
+    #[cfg(test)]
     pub(crate) const fn unused(raw: u32) -> Self {
         Self(raw)
     }
@@ -99,7 +99,7 @@ impl Block<'_> {
     }
 }
 
-#[cfg(all(test, not(shuttle)))]
+#[cfg(test)]
 impl Block<'static> {
     /// One of no allocator.
     pub(crate) fn unused() -> Self {

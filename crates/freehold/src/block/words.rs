@@ -424,4 +424,4 @@ pub(crate) fn count_of(words: &[u64; WORDS]) -> u32 {
 // A lease names each CPU by its number plus 1.
 const _: () =
     assert!(MAX_CPUS < EMPTY - 1, "a number plus 1 is neither EMPTY nor all 15 bits below it");
-const _: () = assert!(FRAMES == 512 && size_of::<Head>() <= 32 || cfg!(any(loom, shuttle)));
+const _: () = assert!(FRAMES == 512 && size_of::<Head>() <= 32 || cfg!(loom));

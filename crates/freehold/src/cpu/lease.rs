@@ -463,7 +463,7 @@ impl<'m> Leases<'m> {
     }
 }
 
-#[cfg(all(test, not(any(loom, shuttle))))]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

@@ -101,7 +101,7 @@ impl Recent {
     }
 }
 
-#[cfg(all(test, not(any(loom, shuttle))))]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use crate::block::FRAMES;

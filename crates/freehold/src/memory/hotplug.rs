@@ -395,7 +395,7 @@ fn busy(error: AllocError) -> HotplugError {
     }
 }
 
-#[cfg(all(test, not(any(loom, shuttle))))]
+#[cfg(all(test, not(loom)))]
 mod tests {
     extern crate std;
 

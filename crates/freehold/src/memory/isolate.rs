@@ -372,7 +372,7 @@ impl<'m> Block<'m> {
     }
 }
 
-#[cfg(all(test, not(any(loom, shuttle))))]
+#[cfg(all(test, not(loom)))]
 mod tests {
     extern crate std;
     use std::vec::Vec;

@@ -2,9 +2,9 @@
 //! are its own. The first is stopped at each of its steps, the second comes meanwhile, and is
 //! stopped by a third.
 //!
-//! Nobody can say which is right, but: of the frees of one frame all but one are refused, or told to
-//! the host as late double frees; the frame is free once, is handed out once, and everything comes
-//! home.
+//! Nobody can say which is right, but: of the frees of one frame all but one are refused, or told
+//! to the host as late double frees; the frame is free once, is handed out once, and everything
+//! comes home.
 
 extern crate std;
 
@@ -195,9 +195,9 @@ fn two_free_their_halves_of_a_block() {
     }
 }
 
-/// A free frame is freed once more while its word comes into its owner's hand, by the second free in
-/// a row, and goes back: that is refused, or accepted and told late. Nothing is allocated meanwhile,
-/// since a free of a frame that somebody else has by then is a right one.
+/// A free frame is freed once more while its word comes into its owner's hand, by the second free
+/// in a row, and goes back: that is refused, or accepted and told late. Nothing is allocated
+/// meanwhile, since a free of a frame that somebody else has by then is a right one.
 #[test]
 fn free_frames_freed_while_their_words_come_and_go_are_neither_lost_nor_doubled() {
     let world = || {

@@ -177,8 +177,8 @@ fn exchange(fh: &'static Machine, cpu: u16, order: u8) {
 }
 
 /// One chunk is free at each step of a request, and before some of its steps a CPU has taken and
-/// freed it, into its hand where it may, or has let it go. That CPU may be the requesting one: while
-/// it asks others for what they have in hand, anybody may enter it.
+/// freed it, into its hand where it may, or has let it go. That CPU may be the requesting one:
+/// while it asks others for what they have in hand, anybody may enter it.
 #[test]
 fn no_request_fails_beside_a_chunk_that_changes_hands() {
     let mut random = fastrand::Rng::with_seed(1);

@@ -1,10 +1,10 @@
 //! Tests that need the inside of the crate, and what they are made with.
 
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod before_failing_tests;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod bounds_tests;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod freed_twice;
 #[cfg(loom)]
 mod loom_orderings;
@@ -14,17 +14,15 @@ mod loom_pairs;
 pub(crate) mod loom_tests;
 #[cfg(loom)]
 mod loom_wrong_frees;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod lost_races;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod nested_stops;
-#[cfg(shuttle)]
-mod shuttle_tests;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 pub(crate) mod steps;
 #[cfg(not(loom))]
 mod stopped_tests;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 pub(crate) mod testing;
 
 impl<P: crate::Platform> crate::Freehold<'_, P> {

@@ -10,7 +10,7 @@
 //!
 //! To everybody else a call that is interrupted by all of their calls is one that is stopped there.
 //! So a test that goes through all `n` stops a call at each of its steps, and has it go on
-//! afterwards. The other calls come one after another here; shuttle mixes them.
+//! afterwards. The other calls come one after another here; loom mixes two.
 
 extern crate std;
 

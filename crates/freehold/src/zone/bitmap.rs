@@ -196,7 +196,7 @@ impl<'m> WholeBitmap<'m> {
     }
 }
 
-#[cfg(all(test, not(any(loom, shuttle))))]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     extern crate std;

@@ -217,7 +217,7 @@ impl<'m> Board<'m> {
     }
 }
 
-#[cfg(all(test, not(any(loom, shuttle))))]
+#[cfg(all(test, not(loom)))]
 mod tests {
     extern crate std;
 

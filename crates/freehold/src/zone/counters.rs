@@ -36,7 +36,7 @@ pub(crate) struct Outside {
 }
 
 /// Lines of them that a zone has.
-pub(crate) const OUTSIDE: usize = if cfg!(any(loom, shuttle)) { 1 } else { 8 };
+pub(crate) const OUTSIDE: usize = if cfg!(loom) { 1 } else { 8 };
 
 impl Outside {
     pub(crate) fn new() -> Self {
@@ -94,7 +94,7 @@ impl Found {
     }
 }
 
-#[cfg(all(test, not(any(loom, shuttle))))]
+#[cfg(all(test, not(loom)))]
 mod tests {
     extern crate std;
 

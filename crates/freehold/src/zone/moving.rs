@@ -130,7 +130,7 @@ impl<P: Platform> Movers<'_, '_, P> {
     }
 }
 
-#[cfg(all(test, not(any(loom, shuttle))))]
+#[cfg(all(test, not(loom)))]
 mod tests {
     extern crate std;
 

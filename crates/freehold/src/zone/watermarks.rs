@@ -215,12 +215,13 @@ pub(crate) fn kernel_watermarks(managed: u64, total: u64) -> [u64; 3] {
     [min, min + gap, min + 2 * gap]
 }
 
-#[cfg(all(test, not(any(loom, shuttle))))]
+#[cfg(all(test, not(loom)))]
 mod tests {
     extern crate std;
 
     use std::vec::Vec;
 
+    use super::{ORDINARY, RESERVED};
     use crate::primitive::Relaxed;
     use crate::tests::testing::{Machine, machine, place, two_zones};
     use crate::{AllocError, CpuId, Migratetype, Order, Pfn, Request};
@@ -332,6 +333,24 @@ mod tests {
         let after = block.head.tag.get();
         block.count_free(fh.outside(), after, 511);
         assert_eq!(fh.zones[0].free(&fh).all, 1023);
+        fh.validate().unwrap();
+    }
+
+    /// A block's free frames count for the kind of its type.
+    #[test]
+    fn free_frames_of_a_block_that_changes_its_kind_change_theirs() {
+        let fh = machine(1, 1024);
+        let pfn = fh.here().alloc(Request::new(Order::ZERO, Migratetype::Movable)).unwrap();
+        fh.on(CpuId::new(0)).flush().unwrap();
+        let (block, _) = place(&fh, pfn);
+        let counts = || [ORDINARY, RESERVED].map(|kind| fh.zones[0].free[kind].get() as i64);
+        let [ordinary, reserved] = counts();
+        let become_of = |kind: Migratetype| {
+            assert!(block.retype(fh.outside(), block.head.tag.get(), kind as usize));
+            counts()
+        };
+        assert_eq!(become_of(Migratetype::HighAtomic), [ordinary - 511, reserved + 511]);
+        assert_eq!(become_of(Migratetype::Movable), [ordinary, reserved]);
         fh.validate().unwrap();
     }
 

@@ -1,5 +1,5 @@
-//! A zone of its own for the tests of page tables: 64 MiB of OSTD's memory, with an allocator of its
-//! own.
+//! A zone of its own for the tests of page tables: 64 MiB of OSTD's memory, with an allocator of
+//! its own.
 //!
 //! OSTD's own frames come from another instance (`frames.rs`), which its interrupt handlers use,
 //! too. So nothing but a test changes what is free here, and every test can check that all came

@@ -21,7 +21,8 @@ pub(super) fn is_here(kind: Kind) -> bool {
     kind == Kind::Arena
 }
 
-/// What takes turns; `left_out` is told of each engine of the plan that has nothing to measure here.
+/// What takes turns; `left_out` is told of each engine of the plan that has nothing to measure
+/// here.
 pub(super) fn sides(plan: &Plan, left_out: &mut Vec<String>) -> Vec<Side<'static>> {
     let is_memory = |engine: &BenchEngine| {
         let heap = matches!(engine, BenchEngine::Peer(Peer::Mimalloc | Peer::Jemalloc));

@@ -3,8 +3,7 @@
 //!
 //! ```text
 //! mod.rs    the machine, the calls that are stopped, what the others do and what they must get
-//! each      ordinary builds: every step, all of the others' calls one after another in between
-//! mixed     --cfg shuttle: the stopped thread never runs again, the others' steps come in random order
+//! each      every step, all of the others' calls one after another in between
 //! ```
 //!
 //! The two exceptions: a thread that is inside a CPU's state keeps others out of that, and calls
@@ -14,10 +13,7 @@
 
 extern crate std;
 
-#[cfg(not(shuttle))]
 mod each;
-#[cfg(shuttle)]
-mod mixed;
 
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -45,8 +41,6 @@ const BUSY: CpuId = CpuId::new(3);
 /// Turns of waits are wrong while `nobody_waits`, but for the thread that is stopped.
 struct Host {
     nobody_waits: AtomicBool,
-    #[cfg(shuttle)]
-    stopped: Mutex<Option<shuttle::thread::ThreadId>>,
 }
 
 impl Platform for Host {
@@ -55,17 +49,8 @@ impl Platform for Host {
     }
     fn heavy_barrier(&self) {}
     fn relax(&self) {
-        #[cfg(shuttle)]
-        {
-            let stopped = *self.stopped.lock().unwrap();
-            if stopped == Some(shuttle::thread::current().id()) {
-                return shuttle::thread::yield_now();
-            }
-        }
         let wrong = self.nobody_waits.load(Ordering::Relaxed);
         assert!(!wrong, "somebody waits for a thread that is stopped");
-        #[cfg(shuttle)]
-        shuttle::thread::yield_now();
     }
 }
 
@@ -168,11 +153,7 @@ impl World {
         let config = Config { extra_ranges: 4, ..Config::new(4, &zones) };
         let size = config.metadata_size().unwrap();
         let metadata: &mut [MaybeUninit<u8>] = Box::leak(Box::new_uninit_slice(size));
-        let host: &Host = Box::leak(Box::new(Host {
-            nobody_waits: AtomicBool::new(false),
-            #[cfg(shuttle)]
-            stopped: Mutex::new(None),
-        }));
+        let host: &Host = Box::leak(Box::new(Host { nobody_waits: AtomicBool::new(false) }));
         let world = Self {
             fh: Machine::new(&config, metadata, host).unwrap(),
             host,
