@@ -37,6 +37,13 @@
 //! - **Errors are values.** No address space, no memory, a wrong free, a call in a forked child: an
 //!   [`Error`], and nothing is lost.
 //!
+//! # Virtual memory
+//!
+//! [`HostMmu`] is a machine for [`Vm`](freehold_vm::Vm), made of this crate's memory and the
+//! kernel's mappings: address spaces of private pages. Reclaimed folios are given back many at a
+//! time with one TLB flush for all; writes after `madvise_free` are seen through `userfaultfd(2)`,
+//! whoever makes them. [`Arena::frame_allocator`] is the page allocator for it.
+//!
 //! # fork
 //!
 //! A child of `fork` has a copy of the thread that forked and of no other: a lock that another
@@ -54,7 +61,10 @@
 //! writes go to the old one. So such memory wants an arena of its own, a [pinned](Builder::pinned)
 //! one: nothing of it is given back. It is registered once, and allocated and freed as ever.
 //!
-//! In a process that forks, [`OnFork::Unmapped`] spares the kernel copying pinned pages.
+//! In a [`HostVm`] pin every page that a device writes to with [`Vm::pin`](freehold_vm::Vm::pin)
+//! before it is registered, and unpin it as dirty: reclaim sees writes of programs and system
+//! calls, but not a device's. In a process that forks, [`OnFork::Unmapped`] spares the kernel
+//! copying pinned pages.
 //!
 //! # What it does not do
 //!
@@ -85,6 +95,8 @@ mod descriptors;
 mod ended;
 mod error;
 #[cfg(target_os = "linux")]
+mod frame_allocator;
+#[cfg(target_os = "linux")]
 mod frames;
 #[cfg(target_os = "linux")]
 mod guard;
@@ -100,11 +112,15 @@ mod mapping;
 #[cfg(target_os = "linux")]
 mod memory;
 #[cfg(target_os = "linux")]
+mod mmu;
+#[cfg(target_os = "linux")]
 mod notes;
 #[cfg(target_os = "linux")]
 mod numa;
 #[cfg(target_os = "linux")]
 mod own;
+#[cfg(target_os = "linux")]
+mod own_thread;
 #[cfg(target_os = "linux")]
 mod pass;
 #[cfg(target_os = "linux")]
@@ -126,7 +142,11 @@ mod tenants;
 #[cfg(target_os = "linux")]
 mod thread;
 #[cfg(target_os = "linux")]
+mod userfault;
+#[cfg(target_os = "linux")]
 mod view;
+#[cfg(target_os = "linux")]
+mod vm;
 #[cfg(target_os = "linux")]
 mod watch;
 
@@ -137,9 +157,13 @@ pub use builder::{Builder, Lock};
 #[cfg(target_os = "linux")]
 pub use error::Error;
 #[cfg(target_os = "linux")]
+pub use frame_allocator::ArenaFrames;
+#[cfg(target_os = "linux")]
 pub use frames::Frames;
 #[cfg(target_os = "linux")]
 pub use memory::{Backing, OnFork};
+#[cfg(target_os = "linux")]
+pub use mmu::{HostMmu, HostStats, Stored};
 #[cfg(target_os = "linux")]
 pub use numa::{Numa, Topology};
 #[cfg(target_os = "linux")]
@@ -153,10 +177,14 @@ pub use tenants::{Cause, Limits, Tenant, Tenants, Usage};
 #[cfg(target_os = "linux")]
 pub use view::View;
 #[cfg(target_os = "linux")]
+pub use vm::HostVm;
+#[cfg(target_os = "linux")]
 pub use watch::{Exhausted, Pressure};
 
 #[cfg(target_os = "linux")]
 pub use freehold;
+#[cfg(target_os = "linux")]
+pub use freehold_vm;
 
 /// The project's front page; here so that its code is compiled and run.
 #[cfg(doctest)]

@@ -259,6 +259,12 @@ impl Memory {
         let _ = unsafe { rustix::mm::mprotect(base.as_ptr().cast(), len, access) };
     }
 
+    /// Keeps the kernel from using huge pages here, where it has any.
+    pub(crate) fn no_huge_pages(&self) {
+        // A kernel without huge pages refuses the advice, which is as good.
+        let _ = self.advise(self.range(), Advice::LinuxNoHugepage, "madvise(MADV_NOHUGEPAGE)", "");
+    }
+
     /// Has the kernel back these frames now, so that it is here that it says if it cannot.
     pub(crate) fn populate(&self, range: FrameRange) -> Result<(), Error> {
         let hint = "the system, the control group, the huge-page pool or the file has no more; \

@@ -2,7 +2,8 @@
 //! sitting.
 //!
 //! `process_madvise(2)`, `mbind(2)` and `mincore(2)` are in neither of rustix's back ends, so these
-//! three go through `libc` here.
+//! three go through `libc` here; so do signal masks, and the requests of `userfaultfd(2)`, in their
+//! own module.
 
 use std::ffi::{CStr, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};

@@ -22,7 +22,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use freehold_host::freehold::{Migratetype, Pfn};
-use freehold_host::{Arena, Backing, Numa, OnFork, Topology};
+use freehold_host::freehold_vm::Access;
+use freehold_host::{Arena, Backing, HostVm, Numa, OnFork, Topology};
 
 use length::length;
 
@@ -37,9 +38,10 @@ use length::length;
 ///   fail;
 /// - `sched_yield`, which is a hint, and `tgkill`, which comes after a hundred failures of another;
 ///   `tkill`, of which any failure but one says that a thread lives.
-const CALLS: [libc::c_long; 14] = [
+const CALLS: [libc::c_long; 20] = [
     libc::SYS_mmap,
     libc::SYS_munmap,
+    libc::SYS_mprotect,
     libc::SYS_madvise,
     libc::SYS_process_madvise,
     libc::SYS_mincore,
@@ -47,15 +49,26 @@ const CALLS: [libc::c_long; 14] = [
     libc::SYS_memfd_create,
     libc::SYS_ftruncate,
     libc::SYS_membarrier,
+    libc::SYS_userfaultfd,
+    libc::SYS_ioctl,
+    libc::SYS_eventfd2,
     libc::SYS_clone3,
+    libc::SYS_ppoll,
     libc::SYS_read,
+    libc::SYS_write,
     libc::SYS_openat,
     libc::SYS_prlimit64,
     libc::SYS_sched_getaffinity,
 ];
 const ERRORS: [i32; 5] = [libc::ENOMEM, libc::EAGAIN, libc::EPERM, libc::ENOSYS, libc::EMFILE];
 /// Of these only calls that make a descriptor are refused with `EMFILE`.
-const DESCRIPTORS: [libc::c_long; 2] = [libc::SYS_memfd_create, libc::SYS_openat];
+const DESCRIPTORS: [libc::c_long; 5] = [
+    libc::SYS_memfd_create,
+    libc::SYS_userfaultfd,
+    libc::SYS_ioctl,
+    libc::SYS_eventfd2,
+    libc::SYS_openat,
+];
 
 #[repr(C)]
 #[derive(Default)]
@@ -208,9 +221,39 @@ fn arena(builder: &freehold_host::Builder) {
     assert_eq!(arena.stats().refused_drops, 0);
 }
 
+/// Opened before anything is refused.
+static ZEROS: std::sync::LazyLock<std::fs::File> =
+    std::sync::LazyLock::new(|| std::fs::File::open("/dev/zero").unwrap());
+
+fn pages() {
+    let Some(host) = fine(HostVm::new(2 << 20)) else { return };
+    let (vm, frames, some) = (host.vm(), host.frames(), host.pages(0, 32).unwrap());
+    let order = freehold_host::freehold::Order::new(5).unwrap();
+    let before = host.free_frames();
+    if fine(vm.map_new(&frames, HostVm::SPACE, some.start, order, Access::ReadWrite)).is_some() {
+        let word = &vm.mmu().words(HostVm::SPACE, some.start).unwrap()[0];
+        word.store(7, SeqCst);
+        fine(vm.madvise_free(&frames, HostVm::SPACE, some));
+        word.store(8, SeqCst);
+        fine(vm.madvise_pageout(&frames, HostVm::SPACE, some));
+        assert_eq!(word.load(SeqCst), 8, "a write was lost");
+        fine(vm.protect(HostVm::SPACE, some, Access::Read));
+        vm.unmap(&frames, HostVm::SPACE, some).unwrap();
+    }
+    let (read_only, single) = (host.pages(64, 1).unwrap(), freehold_host::freehold::Order::ZERO);
+    if fine(vm.map_new(&frames, HostVm::SPACE, read_only.start, single, Access::Read)).is_some() {
+        let at = vm.mmu().words(HostVm::SPACE, read_only.start).unwrap()[0].as_ptr();
+        let zeros = ZEROS.as_raw_fd();
+        // SAFETY: the kernel says that it may not write there.
+        assert_eq!(unsafe { libc::read(zeros, at.cast(), 8) }, -1);
+        vm.unmap(&frames, HostVm::SPACE, read_only).unwrap();
+    }
+    assert_eq!(host.free_frames(), before, "frames lost");
+}
+
 /// Each is run over and over by itself: of all in one run, the calls would be refused as often and
 /// take the square of the time.
-const PARTS: [fn(); 5] = [
+const PARTS: [fn(); 6] = [
     || arena(&Arena::builder(8 << 20)),
     || arena(&Arena::builder(8 << 20).backing(Backing::Memfd)),
     || {
@@ -224,6 +267,7 @@ const PARTS: [fn(); 5] = [
         arena(&two.populate(true));
     },
     || drop(fine(Arena::builder(8 << 20).backing(Backing::Hugetlb).build())),
+    pages,
 ];
 
 /// A thread that runs what it is sent, each call of which is decided about by another one.

@@ -4,14 +4,11 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use freehold::{Migratetype, Order, Pfn};
+use freehold::{Migratetype, Pfn};
 use freehold_host::{Arena, Backing, Error, Exhausted, Frames, Pressure, View};
 
 use crate::common::child::fork;
-
-fn order(order: u8) -> Order {
-    Order::new(order).unwrap()
-}
+use crate::common::order;
 
 #[test]
 fn an_arena_stays_within_its_limit_of_resident_memory() {

@@ -5,8 +5,12 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod descriptors;
+mod fork;
 mod limits;
 mod mappings;
+mod own_thread;
 mod refused;
 mod resident;
+mod rights;
+mod signals;
 mod trouble;

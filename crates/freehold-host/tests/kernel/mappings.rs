@@ -3,7 +3,7 @@
 //! to itself.
 
 use freehold::{Migratetype, Pfn};
-use freehold_host::{Arena, Backing, Error};
+use freehold_host::{Arena, Backing, Error, HostVm};
 
 use crate::common::{child, skipped};
 
@@ -75,6 +75,7 @@ fn an_arena_at_the_limit_goes_on_and_goes() {
         let extra = exhaust();
         names_the_limit(Arena::with_size(8 << 20));
         names_the_limit(Arena::builder(8 << 20).backing(Backing::Memfd).build());
+        names_the_limit(HostVm::new(8 << 20));
         let arena = &arenas[1];
         let mut some = arena.frames(1000).unwrap();
         some.try_extend(500).unwrap();
