@@ -153,7 +153,7 @@ const _: () = assert!(
         && SECTION_BLOCKS_LOG <= 6
 );
 
-#[cfg(all(test, not(any(loom, shuttle))))]
+#[cfg(all(test, not(loom)))]
 mod tests {
     extern crate std;
 
