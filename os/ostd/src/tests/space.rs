@@ -17,7 +17,7 @@ pub(super) const ALL: VpnRange = VpnRange { start: page(0), end: page(PAGES) };
 fn home() -> [u64; 3] {
     zone::freehold().drain_all();
     let stats = zone::freehold().zone_stats(0).expect("the zone");
-    [stats.free, stats.free_blocks, zone::freehold().totals().late_double_frees]
+    [stats.free, stats.whole_blocks, zone::freehold().totals().late_double_frees]
 }
 
 /// Runs `f` with an address space that pages may be mapped in anywhere; afterwards there is none,
