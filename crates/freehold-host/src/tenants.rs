@@ -111,10 +111,26 @@ struct Tree {
     free: Vec<u32>,
 }
 
-/// Budgets of an arena. See the [module](self)'s documentation.
+/// Budgets inside one arena, as a tree: what a tenant may have is of frames that it and all below
+/// it use. An allocation and a free take constant time; beyond a soft limit, and near a hard one,
+/// time proportional to the depth of the tree; a refusal, time proportional to the number of
+/// tenants.
 ///
-/// Orderings: all is counters (Relaxed), but for the number of a tenant, with which its slot is
-/// published.
+/// ```
+/// use freehold_host::{Arena, Limits, Tenants};
+///
+/// let tenants = Tenants::new(Arena::with_size(64 << 20)?.leak())?;
+/// let database = tenants.add(None, Limits { soft: 60, hard: 100 })?;
+/// let query = tenants.add(Some(database), Limits::NONE)?;
+/// tenants.alloc(query, 90)?;
+/// assert!(tenants.alloc(query, 11).is_err());
+/// assert_eq!(tenants.usage(database)?.frames, 90);
+/// // SAFETY: nobody uses these frames.
+/// assert_eq!(unsafe { tenants.remove(database) }?, 90);
+/// # Ok::<(), freehold_host::Error>(())
+/// ```
+// Orderings: all is counters (Relaxed), but for the number of a tenant, with which its slot is
+// published.
 pub struct Tenants<H: Handle = &'static crate::Arena> {
     arena: H,
     /// The arena's first frame, and how many it has.
