@@ -164,11 +164,12 @@ void load_ones(void)
  */
 void load_save(void)
 {
-	long used, pages;
+	long used, free, pages;
 
 	must(put(POWER "image_size", "1000000000000"), POWER "image_size");
 	must(put(POWER "pm_test", "freezer"), POWER "pm_test");
-	used = (number_in("/proc/meminfo", "MemTotal") - number_in("/proc/meminfo", "MemFree")) / 4;
+	free = number_in("/proc/meminfo", "MemFree") / 4;
+	used = number_in("/proc/meminfo", "MemTotal") / 4 - free;
 	must(put(POWER "state", "disk"), "memory that is saved");
 	put(POWER "pm_test", "none");
 	shell("dmesg | sed -n 's/.*Allocated \\([0-9]*\\) pages for snapshot.*/\\1/p' |"
@@ -176,7 +177,11 @@ void load_save(void)
 	pages = number_of("/tmp/saved");
 	reached("pages_in_use", used);
 	reached("pages_saved", pages);
-	must(pages < used + used / 4, "free pages are saved");
+	/* The kernel itself is saved, too, and what was allocated for the image. */
+	if (pages > used + free / 16) {
+		fprintf(stderr, "%ld pages are saved, %ld in use, %ld free\n", pages, used, free);
+		exit(1);
+	}
 }
 
 #define LARGE (6 * BLOCK)
