@@ -1,17 +1,14 @@
 //! What can be counted exactly of the proposals' workloads: the facts that the proposals argue
 //! with. Nothing here looks at a time.
 
-use std::sync::{Mutex, PoisonError};
-
 use crate::common::length::length;
 use freehold::{CpuId, Order, Pfn};
 use freehold_lab::bench::Kind;
 use freehold_lab::bench::Scale;
 use freehold_lab::bench::calls::{Calls, Machine, Refused};
 use freehold_lab::bench::clock::Cpus;
-use freehold_lab::bench::engines::{BuddySystem, ClassicMachine, FreeholdMachine, HostThreads};
+use freehold_lab::bench::engines::{ClassicMachine, FreeholdMachine, HostThreads};
 use freehold_lab::bench::figures::Figures;
-use freehold_lab::bench::metric::{ZONE_LOCKS, ZONE_WORK};
 use freehold_lab::bench::workloads::producer_consumer::CHUNK_LOCKS;
 use freehold_lab::bench::workloads::{self, Run};
 
@@ -38,18 +35,6 @@ fn of(design: &str, kind: Kind) -> Figures {
     counted(&classic(design, kind), kind)
 }
 
-/// Freehold's figures and the mainline kernel's. Counted once: several tests compare them.
-fn both(kind: Kind) -> (Figures, Figures) {
-    static COUNTS: Mutex<Vec<(Kind, Figures, Figures)>> = Mutex::new(Vec::new());
-    let mut counts = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((_, ours, theirs)) = counts.iter().find(|(of, ..)| *of == kind) {
-        return (ours.clone(), theirs.clone());
-    }
-    let (ours, theirs) = (counted(&freehold(kind), kind), of("vanilla", kind));
-    counts.push((kind, ours.clone(), theirs.clone()));
-    (ours, theirs)
-}
-
 fn get(figures: &Figures, metric: &str) -> f64 {
     figures.get(metric).unwrap_or_else(|| panic!("{metric} is counted"))
 }
@@ -58,20 +43,9 @@ fn get(figures: &Figures, metric: &str) -> f64 {
 #[test]
 fn counts_are_the_same_every_time() {
     for kind in COUNTED.into_iter().step_by(length(2, 1)) {
-        let (ours, theirs) = both(kind);
-        assert_eq!(counted(&freehold(kind), kind).values, ours.values, "{kind}");
-        assert_eq!(of("vanilla", kind).values, theirs.values, "{kind}");
-    }
-}
-
-/// The claim of the design: what has to be done under the zone's lock is little, whatever the
-/// workload.
-#[test]
-fn freehold_takes_the_zone_lock_no_more_often_and_does_less_under_it() {
-    for kind in COUNTED {
-        let (ours, theirs) = both(kind);
-        assert!(get(&ours, ZONE_LOCKS) <= get(&theirs, ZONE_LOCKS), "{kind}: {ours:?} {theirs:?}");
-        assert!(get(&ours, ZONE_WORK) <= get(&theirs, ZONE_WORK), "{kind}: {ours:?} {theirs:?}");
+        let ours = || counted(&freehold(kind), kind).values;
+        let theirs = || of("vanilla", kind).values;
+        assert_eq!((ours(), theirs()), (ours(), theirs()), "{kind}");
     }
 }
 
@@ -89,47 +63,6 @@ fn chunks_that_go_back_at_once_are_reused_more() {
     }
     let price = |figures| get(figures, CHUNK_LOCKS);
     assert!(price(&with) > price(&without), "the price: {with:?} {without:?}");
-}
-
-#[test]
-fn at_least_the_frames_in_flight_are_used() {
-    let kind = Kind::ProducerConsumer;
-    let (ours, theirs) = both(kind);
-    let engines = [theirs, ours, of("pcp-buddy-fixed", kind)];
-    let ideal = counted(&Unchecked(BuddySystem::new(kind.frames())), kind);
-    for depth in [1u64, 16, 64, 256, 1024, 4096] {
-        let metric = format!("distinct_frames_depth_{depth}");
-        // One lock around everything, the last one freed handed out first: no more than are in
-        // flight.
-        assert_eq!(get(&ideal, &metric), (64 * depth) as f64);
-        for figures in &engines {
-            assert!(get(figures, &metric) >= (64 * depth) as f64, "{metric}: {figures:?}");
-        }
-        let (vanilla, ours) = (get(&engines[0], &metric), get(&engines[1], &metric));
-        assert!(ours <= vanilla, "{metric}: freehold {ours}, vanilla {vanilla}");
-    }
-}
-
-/// An engine behind a wrapper, with nothing to check: it offers nothing.
-struct Unchecked<M>(M);
-
-impl<M: Machine> Machine for Unchecked<M> {
-    type Cpu<'a>
-        = M::Cpu<'a>
-    where
-        Self: 'a;
-    fn cpu(&self, cpu: CpuId) -> Result<M::Cpu<'_>, Refused> {
-        self.0.cpu(cpu)
-    }
-    fn drain(&self) {
-        self.0.drain();
-    }
-    fn check(&self, _: u64) -> Result<(), String> {
-        Ok(())
-    }
-    fn free_blocks(&self) -> Option<u64> {
-        self.0.free_blocks()
-    }
 }
 
 /// An engine that has no huge pages, ever.
