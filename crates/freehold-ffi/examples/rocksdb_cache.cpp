@@ -5,7 +5,7 @@
  *
  * One piece of work is done again and again, each time in a process of its own: with blocks from
  * malloc, from jemalloc (preloaded, so that all of RocksDB has it; left out where there is none),
- * and from an arena, with malloc for everything else: `freehold` gives back free runs of 8 frames
+ * and from an arena, with malloc for everything else: `freehold` gives back free runs of 4 frames
  * and more, `freehold-1` every free frame. A database is written and compacted; then keys are read,
  * mostly a quarter of them, through a cache of 64 MiB; then the cache shrinks to 4 MiB, free memory
  * is given back by whatever call there is for that, and some more is read. What is compared is the
@@ -174,7 +174,7 @@ void work(const std::string &name)
     const std::string path = "/tmp/freehold-rocksdb-" + std::to_string(getpid());
     std::shared_ptr<Blocks> blocks;
     if (ours)
-        blocks = std::make_shared<Blocks>(std::uint64_t{256} << 20, name == "freehold-1" ? 1 : 8);
+        blocks = std::make_shared<Blocks>(std::uint64_t{256} << 20, name == "freehold-1" ? 1 : 4);
     auto cache = rocksdb::NewLRUCache(day, 0, false, 0.0, blocks);
     rocksdb::BlockBasedTableOptions table;
     table.block_cache = cache;

@@ -509,7 +509,7 @@ typedef struct freehold_arena_options {
     /** Not zero: nothing is ever given back: for memory that a device knows the pages of. */
     uint8_t pinned;
     /** The least run of free frames, a power of two from 1 to 512, that is given back out of a
-     * block in use. Default: 8. */
+     * block in use. Default: 4. */
     uint64_t least_run;
     /** The most bytes that the OS may back, in blocks of 2 MiB. At the limit free memory is
      * given back first; calls that need more are refused with `FREEHOLD_STATUS_LIMIT`.
@@ -886,7 +886,7 @@ enum freehold_status freehold_arena_frames_in_memory(const struct freehold_arena
     uint64_t start, uint64_t end, uint64_t *count, struct freehold_error *error);
 
 /** Gives free memory back to the OS, now: every wholly free block, and of blocks in use the aligned
- * runs of 8 free frames or more. What it did is written to `released`, unless that is null. Of
+ * runs of 4 free frames or more. What it did is written to `released`, unless that is null. Of
  * what the kernel refuses it tells the first; all else was given back. */
 enum freehold_status freehold_arena_trim(const struct freehold_arena *arena,
     struct freehold_released *released, struct freehold_error *error);

@@ -4,7 +4,7 @@
 //! ```text
 //! for each block that the OS backs, the highest first:
 //!     take it out of the allocator, if it is wholly free   (a request limited to that very block)
-//!     or else what is free in it, in chunks of 8 frames or more (a knob)
+//!     or else what is free in it, in chunks of 4 frames or more (a knob)
 //! 32 blocks' worth taken:
 //!     one madvise for each run of neighbours, or one process_madvise for all of them
 //!     note the blocks and chunks as released, free them again

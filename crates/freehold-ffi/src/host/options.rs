@@ -87,7 +87,7 @@ pub struct ArenaOptions {
     /// Not zero: nothing is ever given back: for memory that a device knows the pages of.
     pub pinned: u8,
     /// The least run of free frames, a power of two from 1 to 512, that is given back out of a
-    /// block in use. Default: 8.
+    /// block in use. Default: 4.
     pub least_run: u64,
     /// The most bytes that the OS may back, in blocks of 2 MiB. At the limit free memory is
     /// given back first; calls that need more are refused with `FREEHOLD_STATUS_LIMIT`.

@@ -55,7 +55,7 @@ impl Arena {
     }
 
     /// Gives free memory back to the OS, now: every wholly free block, and of blocks in use the
-    /// aligned runs of 8 free frames or more that it backs (but for
+    /// aligned runs of 4 free frames or more that it backs (but for
     /// [`Backing::Hugetlb`](crate::Backing::Hugetlb), whose pages are blocks, and no longer set
     /// aside once they are given back).
     ///

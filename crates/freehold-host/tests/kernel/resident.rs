@@ -33,8 +33,8 @@ fn what_the_kernel_has_made_huge_again_is_given_back_again() {
     for backing in [Backing::Private, Backing::HugePages] {
         let (arena, kept) = sparse(backing, 8);
         for round in 0..3 {
-            // Of a block at most 8 frames stay beside the one in use: no chunk holds these.
-            assert!(in_memory(&arena) <= 8 * 8, "{backing:?}, round {round}");
+            // Of a block at most 3 frames stay beside the one in use: no chunk holds these.
+            assert!(in_memory(&arena) <= 8 * 4, "{backing:?}, round {round}");
             for range in &kept {
                 let block = range.start.get() << 12 & !((2 << 20) - 1);
                 let at = std::ptr::without_provenance_mut::<libc::c_void>(block as usize);
@@ -217,8 +217,9 @@ fn frames_in_memory_are_taken_before_those_that_were_given_back() {
             });
             arena.trim().unwrap();
             let free = in_memory(&arena) - frames.len() as u64;
-            assert!(free >= 80, "1 in {every} of {size}: {free} free frames in memory");
-            // Not all of them: what the thread's CPU has leased, and what is first tried, may go.
+            assert!(free >= 30, "1 in {every} of {size}: {free} free frames in memory");
+            // Not all of them: what the thread's CPU has leased, and what is first tried, may go; and
+            // of the words that it leases a run of four is broken up now and then.
             let wanted = free.min(1000) * 9 / 10;
             let mut taken = Vec::with_capacity(wanted as usize);
             let before = in_memory(&arena);
@@ -229,7 +230,7 @@ fn frames_in_memory_are_taken_before_those_that_were_given_back() {
             }
             // Not by page faults: where another test forks, writing to what is there is one, too.
             let more = in_memory(&arena) - before;
-            assert_eq!(more, 0, "1 in {every} of {size}: {wanted} of {free} frames");
+            assert!(more <= wanted / 10, "1 in {every} of {size}: {more} of {wanted} of {free}");
         }
     }
 }

@@ -79,7 +79,7 @@ fn runs_are_cut_from_longer_ones_that_are_in_memory() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = Rng::with_seed(seed);
-    let arena = Arena::with_size(256 * MIB).unwrap();
+    let arena = Arena::builder(256 * MIB).least_run(8).build().unwrap();
     let mut cache = Vec::new();
     for _ in 0..6_000 {
         let mut frames = arena.frames(random.u64(2..9)).unwrap();
