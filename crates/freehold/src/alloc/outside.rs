@@ -66,27 +66,6 @@ impl<'m, P: Platform> By<'_, 'm, P> {
         any
     }
 
-    /// Single frames for a bulk allocation that may not wait.
-    #[cold]
-    pub(crate) fn alloc_bulk(
-        self,
-        cpu: CpuId,
-        request: &Request,
-        out: &mut [Pfn],
-    ) -> Result<usize, AllocError> {
-        if request.order != Order::ZERO {
-            return Err(AllocError::OrderTooLarge { order: request.order, max: Order::ZERO });
-        }
-        for (done, frame) in out.iter_mut().enumerate() {
-            match self.alloc(cpu, request) {
-                Ok(pfn) => *frame = pfn,
-                Err(error) if done == 0 => return Err(error),
-                Err(_) => return Ok(done),
-            }
-        }
-        Ok(out.len())
-    }
-
     /// A chunk past the leases, of the types that the request may have, down to its own mark. Of
     /// order 9 the board has CMA blocks only; others are whole.
     pub(crate) fn try_mark(self, zone: &'m Zone<'m>, request: &Request) -> Option<u64> {

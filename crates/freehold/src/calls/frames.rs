@@ -49,17 +49,7 @@ pub trait Frames {
     /// See [`AllocError`]; only where not a single frame was allocated. A request that is not of
     /// order 0 is [`AllocError::OrderTooLarge`].
     fn alloc_bulk(&self, request: Request, out: &mut [Pfn]) -> Result<usize, AllocError> {
-        if request.order != Order::ZERO {
-            return Err(AllocError::OrderTooLarge { order: request.order, max: Order::ZERO });
-        }
-        for (done, frame) in out.iter_mut().enumerate() {
-            *frame = match self.alloc(request) {
-                Ok(pfn) => pfn,
-                Err(error) if done == 0 => return Err(error),
-                Err(_) => return Ok(done),
-            };
-        }
-        Ok(out.len())
+        one_by_one(request, out, |request| self.alloc(request))
     }
 
     /// Frees single frames, in any order. Here one after the other; allocators that know better
@@ -75,6 +65,25 @@ pub trait Frames {
         }
         Ok(())
     }
+}
+
+/// Single frames, one after the other.
+pub(crate) fn one_by_one(
+    request: Request,
+    out: &mut [Pfn],
+    alloc: impl Fn(Request) -> Result<Pfn, AllocError>,
+) -> Result<usize, AllocError> {
+    if request.order != Order::ZERO {
+        return Err(AllocError::OrderTooLarge { order: request.order, max: Order::ZERO });
+    }
+    for (done, frame) in out.iter_mut().enumerate() {
+        *frame = match alloc(request) {
+            Ok(pfn) => pfn,
+            Err(error) if done == 0 => return Err(error),
+            Err(_) => return Ok(done),
+        };
+    }
+    Ok(out.len())
 }
 
 // Always inlined, as what they call: a request is known at compile time then, and a pair of calls

@@ -29,6 +29,7 @@
 use core::cell::Cell;
 use core::marker::PhantomData;
 
+use super::frames::one_by_one;
 use crate::cpu::inside::Inside;
 use crate::cpu::state::CpuState;
 use crate::free::word::Freeing;
@@ -130,7 +131,9 @@ impl<'a, 'm, P: Platform, D: Door<'m>> Handle<'a, 'm, P, D> {
         match self.enter(request.flags) {
             Ok(inside) => inside.alloc_bulk(&request, out),
             // Somebody else is inside, whom this caller may have interrupted.
-            Err(AllocError::WouldBlock) => self.fh.outside().alloc_bulk(self.id, &request, out),
+            Err(AllocError::WouldBlock) => {
+                one_by_one(request, out, |request| self.fh.outside().alloc(self.id, &request))
+            }
             Err(error) => Err(error),
         }
     }

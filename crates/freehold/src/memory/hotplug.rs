@@ -12,7 +12,7 @@ use crate::memory::isolate::{Isolated, blocks_of};
 use crate::primitive::{AtomicBool, Count, Ordering, Relaxed};
 use crate::zone::Zone;
 use crate::zone::moving::Movers;
-use crate::{AllocError, FrameRange, Freehold, On, Order, Pfn, Platform};
+use crate::{AllocError, FrameRange, Freehold, On, Pfn, Platform};
 
 /// Why memory was not added or removed. Nothing has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -226,20 +226,6 @@ impl<'m, P: Platform> Freehold<'m, P> {
         Hotplug::lock(self).remove(zone, range)?;
         self.outside().tell_pressure();
         Ok(())
-    }
-
-    /// The largest order that memory of a zone could serve if all of it were free.
-    #[must_use]
-    pub fn largest_possible_order(&self, zone: usize) -> Option<Order> {
-        let span = self.zones.get(zone)?.span;
-        let within = |r: &&crate::block::map::MemoryRange| {
-            span.contains(Pfn::new(r.start.get())) && r.start.get() < r.end.get()
-        };
-        let orders = self.map.ranges.iter().filter(within).flat_map(|r| {
-            let range = FrameRange { start: Pfn::new(r.start.get()), end: Pfn::new(r.end.get()) };
-            range.chunks(Order::MAX).map(|(_, order)| order)
-        });
-        orders.max()
     }
 }
 

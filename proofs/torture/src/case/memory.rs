@@ -266,7 +266,6 @@ impl Case {
                     .is_none_or(|cpu| cpu.index() < fh.cpu_count()),
                 fh.on(cpu).stats().is_some() && fh.on(cpu).holdings().is_some(),
                 fh.reserve(zone).is_some(),
-                stats.managed == 0 || fh.largest_possible_order(zone).is_some() || own.is_none(),
             ];
             let wrong = right.iter().position(|is_right| !is_right);
             wrong.map_or(Ok(()), |n| Err(format!("look {n} is wrong")))
