@@ -1,10 +1,42 @@
-//! A peer written in C that no registry of Rust has: what the feature `llfree` compiles. Without it
-//! there is nothing to do.
+//! The commit that the program says it was built from, and a peer written in C that no registry of
+//! Rust has: what the feature `llfree` compiles.
+
+use std::process::Command;
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rustc-env=FREEHOLD_BUILT_FROM={}", commit().unwrap_or_default());
     #[cfg(feature = "llfree")]
     llfree::compile();
+}
+
+/// Where the program's own code is.
+const SOURCES: [&str; 4] =
+    ["src", "../freehold/src", "../freehold-classic/src", "../freehold-trace/src"];
+
+/// ` (COMMIT)`, with a `+` where the sources were changed since: out of Git where they are its, else
+/// out of what `cargo package` leaves in a package. Builds without optimisation, which are for
+/// tests, do not say: each commit would have them built again.
+fn commit() -> Option<String> {
+    if std::env::var("PROFILE").as_deref() != Ok("release") {
+        return Some(" (built for tests)".to_owned());
+    }
+    let git = |arguments: &[&str]| {
+        let done = Command::new("git").args(arguments).output().ok()?;
+        done.status.success().then(|| String::from_utf8_lossy(&done.stdout).trim().to_owned())
+    };
+    if git(&["ls-files", "--error-unmatch", "build.rs"]).is_some() {
+        let log = git(&["rev-parse", "--git-path", "logs/HEAD"])?;
+        for path in SOURCES.into_iter().chain([&*log]) {
+            println!("cargo::rerun-if-changed={path}");
+        }
+        let changed = git(&[&["status", "--porcelain", "--"], &SOURCES[..]].concat())?;
+        let mark = if changed.is_empty() { "" } else { "+" };
+        return Some(format!(" ({}{mark})", git(&["rev-parse", "--short=12", "HEAD"])?));
+    }
+    let packaged = std::fs::read_to_string(".cargo_vcs_info.json").ok()?;
+    let (_, sha) = packaged.split_once("\"sha1\": \"")?;
+    Some(format!(" ({})", sha.get(..12)?))
 }
 
 /// Ends the build with what is missing, without a panic's backtrace.

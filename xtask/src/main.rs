@@ -6,8 +6,6 @@ mod docs;
 mod header;
 mod linux;
 mod ostd;
-#[cfg(feature = "pages")]
-mod pages;
 mod qemu;
 
 use std::process::ExitCode;
@@ -39,12 +37,6 @@ enum Job {
         #[arg(long)]
         check: bool,
     },
-    /// Write completions and manual pages of the `freehold` command into a folder.
-    #[cfg(feature = "pages")]
-    Pages {
-        /// The folder, as `share` of an installation.
-        folder: std::path::PathBuf,
-    },
 }
 
 fn main() -> ExitCode {
@@ -54,10 +46,6 @@ fn main() -> ExitCode {
         Job::Docs(arguments) => docs::run(&arguments),
         #[cfg(feature = "header")]
         Job::Header { check } => header::run(check).map(|()| ExitCode::SUCCESS),
-        #[cfg(feature = "pages")]
-        Job::Pages { folder } => pages::write(&folder)
-            .map(|()| ExitCode::SUCCESS)
-            .map_err(|error| format!("{}: {error}", folder.display())),
     };
     result.unwrap_or_else(|error| {
         eprintln!("error: {error}");

@@ -268,11 +268,21 @@ impl StateError {
     ) -> Result<T, StateError> {
         let bytes =
             std::fs::read(path).map_err(|source| Self::Io { path: path.to_owned(), source })?;
-        let text = String::from_utf8_lossy(&bytes);
-        parse(text.strip_prefix('\u{feff}').unwrap_or(&text)).map_err(|error| match error {
-            Self::BadLine { line, why, .. } => {
-                Self::BadLine { file: path.display().to_string(), line, why }
-            }
+        Self::in_text(&path.display().to_string(), &String::from_utf8_lossy(&bytes), parse)
+    }
+
+    /// Parses a text; errors name it.
+    ///
+    /// # Errors
+    ///
+    /// Those of `parse`.
+    pub fn in_text<T>(
+        name: &str,
+        text: &str,
+        parse: impl FnOnce(&str) -> Result<T, StateError>,
+    ) -> Result<T, StateError> {
+        parse(text.strip_prefix('\u{feff}').unwrap_or(text)).map_err(|error| match error {
+            Self::BadLine { line, why, .. } => Self::BadLine { file: name.to_owned(), line, why },
             error => error,
         })
     }

@@ -87,4 +87,7 @@ pub struct TraceInfo {
     pub lost_events: Option<u64>,
     /// What protects the file's contents; `None` for text, which has nothing of the kind.
     pub checksums: Option<Checksums>,
+    /// All that the file says of itself: the JSON under `pagetrace` of a Parquet file, null
+    /// elsewhere.
+    pub description: serde_json::Value,
 }

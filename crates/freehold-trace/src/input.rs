@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 use std::fs::File;
-use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Once};
 
@@ -59,6 +59,15 @@ impl Length for Input {
 }
 
 impl Input {
+    pub(super) fn of_file(file: File) -> io::Result<Self> {
+        let len = file.metadata()?.len();
+        Ok(Self { bytes: None, file: Some(Arc::new(file)), len })
+    }
+
+    pub(super) fn of_bytes(bytes: &'static [u8]) -> Self {
+        Self { len: bytes.len() as u64, bytes: Some(Bytes::from_static(bytes)), file: None }
+    }
+
     fn seek(&self, start: u64) -> Result<File, ParquetError> {
         let file = self.file.as_deref().ok_or_else(|| ParquetError::General("no file".into()))?;
         let mut file = file.try_clone()?;

@@ -11,10 +11,10 @@
 //! [`TraceError`] that says where it is, what the offending value is and what to do;
 //! [`OpenOptions::skip_bad`] leaves bad lines and rows out and counts them.
 //!
-//! Beside a trace there may be descriptions of the machine's memory at its beginning, copies of
-//! `/proc/zoneinfo`, `/proc/buddyinfo` and `/proc/pagetypeinfo` ([`zoneinfo`], [`buddyinfo`] and,
-//! for all together and for reports in kernel logs, [`machine`]), and the times at which the kernel's periodic work ran
-//! ([`ticks`]). [`record`] writes all of them.
+//! In a trace ([`Packed`]) or beside it there may be descriptions of the machine's memory at its
+//! beginning, copies of `/proc/zoneinfo`, `/proc/buddyinfo` and `/proc/pagetypeinfo` ([`zoneinfo`],
+//! [`buddyinfo`] and, for all together and for reports in kernel logs, [`machine`]), and the times
+//! at which the kernel's periodic work ran ([`ticks`]). [`record`] packs all of them.
 
 #![forbid(unsafe_code)]
 
@@ -32,6 +32,7 @@ pub mod kernel;
 mod line;
 pub mod machine;
 mod meaning;
+mod packed;
 mod parquet;
 mod reader;
 pub mod record;
@@ -47,7 +48,8 @@ pub use error::{StateError, TraceError};
 pub use event::{Event, EventKind};
 pub use info::{Compression, Format, TraceInfo};
 pub use integrity::Checksums;
-pub use reader::{OpenOptions, TraceReader};
+pub use packed::Packed;
+pub use reader::{OpenOptions, TraceReader, packed_files};
 pub use source::{Source, Spooled};
 pub use write::{TraceMeta, TraceWriter, Written};
 

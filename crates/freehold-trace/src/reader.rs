@@ -6,7 +6,8 @@ use super::Event;
 use super::error::TraceError;
 use super::info::TraceInfo;
 use super::kernel::{Kernel, TypeNumbers};
-use super::parquet::ParquetReader;
+use super::packed::Packed;
+use super::parquet::{self, ParquetReader};
 use super::source::{self, Opened, Source};
 use super::tally::Tally;
 use super::text::{self, TextReader};
@@ -41,6 +42,18 @@ pub struct TraceReader {
     kind: Kind,
 }
 
+/// The machine's files that are packed into a trace, whatever else is in it; none of a text.
+///
+/// # Errors
+///
+/// Where the source cannot be opened, is no trace, or its packed files are damaged.
+pub fn packed_files(source: &Source) -> Result<Packed, TraceError> {
+    match source::open(source)?.0 {
+        Opened::Parquet(input) => parquet::packed(&source.shown(), &input),
+        Opened::Text { .. } => Ok(Packed::default()),
+    }
+}
+
 enum Kind {
     Parquet(Box<ParquetReader>),
     Text(Box<TextReader>),
@@ -58,12 +71,8 @@ impl TraceReader {
     pub fn open(source: &Source, options: OpenOptions) -> Result<Self, TraceError> {
         let (opened, total) = source::open(source)?;
         let (info, kind) = match opened {
-            Opened::ParquetFile(file) => {
-                let reader = ParquetReader::from_file(source.shown(), file, options)?;
-                (reader.info(source.name()), Kind::Parquet(Box::new(reader)))
-            }
-            Opened::ParquetBytes(bytes) => {
-                let reader = ParquetReader::from_bytes(source.shown(), bytes, options)?;
+            Opened::Parquet(input) => {
+                let reader = ParquetReader::open(source.shown(), input, options)?;
                 (reader.info(source.name()), Kind::Parquet(Box::new(reader)))
             }
             Opened::Text { input, head, format, compression, consumed } => {

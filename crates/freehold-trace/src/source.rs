@@ -21,6 +21,7 @@ use tempfile::NamedTempFile;
 use super::error::{TraceError, snippet};
 use super::foreign::{self, Translated};
 use super::info::{Compression, Format};
+use super::input::Input;
 use super::line::{self, LineParser};
 use super::schema::COLUMNS;
 
@@ -206,10 +207,8 @@ impl<R: Read> Read for Peeked<R> {
 
 /// What opening a source found.
 pub(super) enum Opened {
-    /// A file that can be read at any place.
-    ParquetFile(File),
-    /// Such a file in memory.
-    ParquetBytes(&'static [u8]),
+    /// A file, or one in memory, that can be read at any place.
+    Parquet(Input),
     /// A stream of text.
     Text {
         input: Box<dyn Read + Send>,
@@ -274,18 +273,18 @@ pub(super) fn open(source: &Source) -> Result<(Opened, u64), TraceError> {
 
     if raw.head.starts_with(b"PAR1") {
         let opened = match (source, file) {
-            (Source::Bytes { bytes, .. }, _) => Opened::ParquetBytes(bytes),
-            (_, Some(file)) => Opened::ParquetFile(file),
+            (Source::Bytes { bytes, .. }, _) => Input::of_bytes(bytes),
+            (_, Some(file)) => Input::of_file(file).map_err(fail)?,
             (_, None) => {
                 // Parquet's index is at its end. The copy has no name, so it is gone however this
                 // process ends.
                 let mut copy = tempfile::tempfile().map_err(fail)?;
                 io::copy(&mut raw, &mut copy).map_err(fail)?;
                 copy.seek(SeekFrom::Start(0)).map_err(fail)?;
-                Opened::ParquetFile(copy)
+                Input::of_file(copy).map_err(fail)?
             }
         };
-        return Ok((opened, total));
+        return Ok((Opened::Parquet(opened), total));
     }
 
     let compression = compression_of(&raw.head);

@@ -277,6 +277,7 @@ pub(super) fn info(
         cpus: None,
         lost_events: None,
         checksums: None,
+        description: serde_json::Value::Null,
     };
     for text in head.split(|&b| b == b'\n').map(<[u8]>::trim_ascii_end) {
         if let Some(cpus) = line::header_cpus(text) {

@@ -23,7 +23,9 @@ use parquet::schema::types::{ColumnPath, Type};
 use serde_json::{Map, Value, json};
 
 use super::error::TraceError;
+use super::info::TraceInfo;
 use super::integrity::{self, ColumnSum};
+use super::packed::{FILES_KEY, NAMES, Packed};
 use super::schema::{COLUMNS, Column, EVENTS, FORMAT, METADATA_KEY, NONE, PFN_FAILED, WITH_SUMS};
 use super::{Event, EventKind, gfp};
 
@@ -41,8 +43,31 @@ pub struct TraceMeta {
     pub cpus: Option<u16>,
     /// Events that the recorder lost.
     pub lost_events: Option<u64>,
-    /// Anything else worth knowing, such as the command that ran or what the file was cut from.
+    /// Files of the machine, which a replay reads.
+    pub files: Packed,
+    /// Anything else worth knowing, such as the command that ran or what the file was cut from. A
+    /// `page_size` is the machine's, [`freehold::FRAME_SIZE`] without one.
     pub extra: Map<String, Value>,
+}
+
+impl TraceMeta {
+    /// What a copy of a trace says about itself, with these files in it.
+    #[must_use]
+    pub fn of_copy(info: &TraceInfo, files: Packed) -> Self {
+        let mut extra = info.description.as_object().cloned().unwrap_or_default();
+        if info.page_size.is_none() {
+            // What is not known is not made up.
+            extra.insert("page_size".into(), Value::Null);
+        }
+        Self {
+            name: info.recorded_as.clone().unwrap_or_else(|| info.name.clone()),
+            kernel: info.kernel.clone(),
+            cpus: info.cpus,
+            lost_events: info.lost_events,
+            files,
+            extra,
+        }
+    }
 }
 
 /// What was written.
@@ -152,6 +177,11 @@ impl<W: Write + Send> TraceWriter<W> {
         Ok(())
     }
 
+    /// Says that the recorder lost so many events, which a text tells only as it is read.
+    pub fn set_lost_events(&mut self, lost: u64) {
+        self.meta.lost_events = Some(lost);
+    }
+
     /// Writes what is left and the index.
     ///
     /// # Errors
@@ -166,6 +196,10 @@ impl<W: Write + Send> TraceWriter<W> {
         let description = self.description().to_string();
         self.file.append_key_value_metadata(integrity::check_of(&description));
         self.file.append_key_value_metadata(KeyValue::new(METADATA_KEY.to_owned(), description));
+        if !self.meta.files.is_empty() {
+            let files = KeyValue::new(FILES_KEY.to_owned(), self.meta.files.encoded());
+            self.file.append_key_value_metadata(files);
+        }
         let mut output = self.file.into_inner().map_err(|e| failed(&self.path, &e))?;
         output.flush().map_err(|source| TraceError::Io { path: self.path, source })?;
         Ok(self.written)
@@ -204,6 +238,11 @@ impl<W: Write + Send> TraceWriter<W> {
         let gfp_bits: Map<String, Value> =
             gfp::NAMES.iter().map(|(name, bits)| ((*name).to_owned(), json!(bits))).collect();
         let mut all = self.meta.extra.clone();
+        all.entry("page_size").or_insert_with(|| json!(freehold::FRAME_SIZE));
+        all.remove(NAMES);
+        if !self.meta.files.is_empty() {
+            all.insert(NAMES.into(), self.meta.files.names().collect());
+        }
         let known = json!({
             "format": FORMAT,
             "name": self.meta.name,
@@ -211,7 +250,6 @@ impl<W: Write + Send> TraceWriter<W> {
             "event_counts": counts,
             "events": numbered(&EVENTS),
             "migratetypes": numbered(&["Unmovable", "Movable", "Reclaimable", "HighAtomic"]),
-            "page_size": freehold::FRAME_SIZE,
             "none_value": NONE,
             "pfn_failed": PFN_FAILED.to_string(),
             "gfp_bits": gfp_bits,

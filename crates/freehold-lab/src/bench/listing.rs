@@ -33,16 +33,13 @@ pub fn catalogue(kinds: &[Kind], style: Style) -> String {
             (most, _) => format!("{most} threads"),
         };
         let _ = writeln!(text, "{} ({threads})", kind.name().to_uppercase());
-        let _ = writeln!(
-            text,
-            "  {}\n  Source: {}.",
-            wrap(about.what, style, "  "),
-            wrap(about.source, style, "  ")
-        );
+        let source = format!("Source: {}.", about.source);
+        for line in [about.what, &source] {
+            let _ = writeln!(text, "  {}", wrap(line, style, "  "));
+        }
         let width = about.metrics.iter().map(|metric| metric.name.len()).max().unwrap_or(0);
         for metric in about.metrics {
-            let what = wrap(metric.what, style, &" ".repeat(width + 6));
-            let _ = writeln!(text, "    {:width$}  {what}", metric.name);
+            text.push_str(&named(metric.name, metric.what, width, 4, style));
         }
         text.push('\n');
     }
@@ -55,6 +52,16 @@ pub fn catalogue(kinds: &[Kind], style: Style) -> String {
     text.push_str("\n\n");
     text.push_str(&engines(style));
     text
+}
+
+/// A name in so many columns and what it is, beside it where there is room for a few words.
+fn named(name: &str, what: &str, width: usize, indent: usize, style: Style) -> String {
+    let (first, behind) = (" ".repeat(indent), width + indent + 2);
+    if behind + 30 > usize::from(style.width) {
+        let indent = format!("{first}    ");
+        return format!("{first}{name}\n{indent}{}\n", wrap(what, style, &indent));
+    }
+    format!("{first}{name:width$}  {}\n", wrap(what, style, &" ".repeat(behind)))
 }
 
 /// What can be named after `--engine`.
@@ -80,7 +87,7 @@ pub fn engines(style: Style) -> String {
     let width = engines.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
     let mut text = "ENGINES\n".to_owned();
     for (name, what) in engines {
-        let _ = writeln!(text, "  {name:width$}  {}", wrap(&what, style, &" ".repeat(width + 4)));
+        text.push_str(&named(name, &what, width, 2, style));
     }
     text
 }

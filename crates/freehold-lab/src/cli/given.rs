@@ -6,6 +6,7 @@ use std::str::FromStr;
 use clap::Args;
 
 use super::error::CliError;
+use crate::tables::table::Had;
 use crate::tables::unique;
 
 /// How what a command finds is printed.
@@ -23,6 +24,45 @@ pub struct Printed {
     /// of.
     #[arg(long, value_name = "NAME[,NAME]...", value_delimiter = ',', conflicts_with_all = ["json", "wide"])]
     pub columns: Vec<String>,
+
+    /// Print in another form: text of 72 columns without colours, for a mail; Markdown; csv or
+    /// jsonl (a JSON object in each line), of one table of rows.
+    #[arg(long, value_name = "FORM", conflicts_with = "json")]
+    pub format: Option<Form>,
+
+    /// Columns that tables have had.
+    #[arg(skip)]
+    pub had: Had,
+}
+
+/// The form of what is printed.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Form {
+    Text,
+    Markdown,
+    Csv,
+    Jsonl,
+    /// Of replay alone, whose columns have fixed types.
+    Parquet,
+}
+
+impl Printed {
+    /// The form, where it is of rows and not of text or a document.
+    pub fn rows(&self) -> Option<Form> {
+        self.format.filter(|form| !matches!(form, Form::Text | Form::Markdown))
+    }
+
+    /// Whether tables are printed.
+    pub fn is_text(&self) -> bool {
+        !self.json && self.rows().is_none()
+    }
+
+    /// Fails where a column was named that no table has had.
+    pub fn check(&self) -> Result<(), CliError> {
+        let Some((missing, there)) = self.had.lacks(&self.columns) else { return Ok(()) };
+        Err(CliError::new(format!("there is no column '{missing}'"))
+            .hint(format!("there are: {there}")))
+    }
 }
 
 /// What most commands have: how what they do and find is shown.

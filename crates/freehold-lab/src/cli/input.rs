@@ -1,12 +1,17 @@
 //! Traces named on the command line, as something that can be read twice.
 
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use freehold_trace::buddyinfo::{PageTypeInfo, parse_pagetypeinfo};
 use freehold_trace::kernel::Kernel;
-use freehold_trace::{Event, OpenOptions, Source, StateError, TraceReader, zoneinfo};
+use freehold_trace::{
+    Event, OpenOptions, Packed, Source, StateError, TraceError, TraceReader, zoneinfo,
+};
 
 use super::error::CliError;
+use super::provenance::{About, PROGRAM, command_line, sha256};
 use crate::replay::{Description, Events, Oddities, SourceError, Trace};
 
 /// A trace that can be opened as often as needed.
@@ -16,8 +21,8 @@ pub struct TraceFile {
     /// What the user called it.
     shown: String,
     path: Option<PathBuf>,
-    /// What lay beside a built-in trace, by kind.
-    beside: &'static [(&'static str, &'static str)],
+    /// The machine's files that are packed into it.
+    files: Packed,
 }
 
 impl TraceFile {
@@ -28,12 +33,14 @@ impl TraceFile {
         bytes: &'static [u8],
         beside: &'static [(&'static str, &'static str)],
     ) -> Self {
+        let mut files = Packed::default();
+        beside.iter().for_each(|(kind, text)| files.insert(format!("{kind}.before.txt"), *text));
         Self {
             source: Source::Bytes { name: name.to_owned(), bytes },
             options: OpenOptions::default(),
             shown: "the built-in sample".to_owned(),
             path: None,
-            beside,
+            files,
         }
     }
 
@@ -57,7 +64,8 @@ impl TraceFile {
         };
         let source = source.reopenable()?;
         let options = OpenOptions { skip_bad, kernel, types: None };
-        let mut file = Self { source, options, shown, path, beside: &[] };
+        let files = freehold_trace::packed_files(&source)?;
+        let mut file = Self { source, options, shown, path, files };
         let version = |text: &str| Ok(Kernel::parse(text));
         if file.options.kernel.is_none() {
             file.options.kernel = file.state("version", version)?.and_then(|(_, kernel)| kernel);
@@ -70,13 +78,13 @@ impl TraceFile {
 
     /// Bytes of a page of the machine that recorded it, where the trace says.
     pub fn page_size(&self) -> Option<u64> {
-        TraceReader::open(&self.source, self.options).ok()?.info().page_size
+        self.reader().ok()?.info().page_size
     }
 
     /// The kernel that recorded it, where `--kernel`, a copy of `/proc/version` beside it or its
     /// own header says that.
     pub fn kernel(&self) -> Option<Kernel> {
-        let header = || TraceReader::open(&self.source, self.options).ok()?.info().kernel.clone();
+        let header = || self.reader().ok()?.info().kernel.clone();
         self.options.kernel.or_else(|| Kernel::parse(&header()?))
     }
 
@@ -85,25 +93,61 @@ impl TraceFile {
         &self.shown
     }
 
-    /// The description `what` of the machine's memory that lies beside it, if there is one: what it
-    /// is called, and what `parse` made of it.
+    /// The description `what` of the machine's memory that is packed into it or lies beside it, if
+    /// there is one: what it is called, and what `parse` made of it. A trace with packed files is
+    /// whole: what lies beside it may be of another.
     pub fn state<T>(
         &self,
         what: &str,
         parse: impl FnOnce(&str) -> Result<T, StateError>,
     ) -> Result<Option<(String, T)>, StateError> {
-        let Some(path) = &self.path else {
-            let built_in = self.beside.iter().find(|(name, _)| *name == what);
-            return built_in.map(|(name, text)| Ok(((*name).to_owned(), parse(text)?))).transpose();
+        if let Some((name, text)) = self.files.get(what) {
+            let name = format!("{name} of {}", self.shown);
+            let parsed = StateError::in_text(&name, text, parse)?;
+            return Ok(Some((name, parsed)));
+        }
+        let beside = self.path.as_ref().filter(|_| self.files.is_empty());
+        let Some(beside) = beside.and_then(|path| zoneinfo::beside(path, what)) else {
+            return Ok(None);
         };
-        let Some(beside) = zoneinfo::beside(path, what) else { return Ok(None) };
         Ok(Some((beside.display().to_string(), StateError::in_file(&beside, parse)?)))
+    }
+
+    /// Everything that `state` finds, to be packed into a copy.
+    pub fn files(&self) -> io::Result<Packed> {
+        match &self.path {
+            Some(path) if self.files.is_empty() => Packed::beside(path),
+            _ => Ok(self.files.clone()),
+        }
+    }
+
+    /// What made a result of it.
+    pub fn about(&self) -> io::Result<About> {
+        let sha256 = match &self.source {
+            Source::Bytes { bytes, .. } => sha256(*bytes),
+            Source::Spooled(copy) => sha256(File::open(copy.path())?),
+            Source::Path(path) => sha256(File::open(path)?),
+            Source::Stdin => Ok(String::new()),
+        }?;
+        let path = match (&self.path, &self.source) {
+            (Some(path), _) => path.display().to_string(),
+            (None, Source::Bytes { name, .. }) => name.clone(),
+            (None, _) => "-".to_owned(),
+        };
+        let said = self.reader().ok();
+        let host = said.and_then(|reader| Some(reader.info().description["host"].as_str()?.into()));
+        Ok(About { program: PROGRAM.into(), command: command_line(), path, sha256, host })
+    }
+
+    /// A reader of it.
+    pub fn reader(&self) -> Result<TraceReader, TraceError> {
+        TraceReader::open(&self.source, self.options)
     }
 }
 
 impl Trace for TraceFile {
     fn open(&self) -> Result<Box<dyn Events + '_>, SourceError> {
-        Ok(Box::new(TraceReader::open(&self.source, self.options)?))
+        Ok(Box::new(self.reader()?))
     }
 }
 

@@ -10,6 +10,8 @@ pub mod input;
 pub mod model_file;
 pub mod output;
 pub mod progress;
+pub mod provenance;
+pub mod rows;
 pub mod size;
 pub mod stop;
 pub mod target;
@@ -34,8 +36,8 @@ pub enum Outcome {
 }
 
 /// The exit code of a command, its error said: 0 fine; 1 an engine lost frames or failed its
-/// checks, or `compare --worse` found something worse; 2 wrong usage or input that cannot be read;
-/// 130 stopped by the user.
+/// checks, `compare --worse` found something worse, or a threshold of `look --fail-if` holds; 2
+/// wrong usage or input that cannot be read; 130 stopped by the user.
 pub fn exit_code(done: Result<Outcome, CliError>) -> ExitCode {
     match done {
         Ok(Outcome::Fine) => ExitCode::SUCCESS,

@@ -2,12 +2,13 @@
 //! people.
 
 use std::fmt::Display;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 
 use serde::Serialize;
 
 use super::error::CliError;
-use super::given::Printed;
+use super::given::{Form, Printed};
+use super::rows;
 use crate::tables::table::{Columns, Style};
 
 /// Columns to use where standard output is no terminal and `COLUMNS` is not set.
@@ -15,12 +16,25 @@ const DEFAULT_WIDTH: u16 = 120;
 /// Tables are not made narrower or wider than this, whatever the terminal.
 const WIDTHS: std::ops::RangeInclusive<u16> = 60..=160;
 
+/// What a mail has room for.
+const MAIL: u16 = 72;
+
 /// Writes to standard output.
 pub fn print(text: &str) -> Result<(), CliError> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())
         .and_then(|()| out.flush())
         .map_err(|error| CliError::of_output(&error))
+}
+
+/// Writes to standard output what comes in pieces, and may be no text.
+pub fn stream<T>(
+    write: impl FnOnce(&mut (dyn Write + Send)) -> Result<T, CliError>,
+) -> Result<T, CliError> {
+    let mut out = BufWriter::new(io::stdout());
+    let done = write(&mut out)?;
+    out.flush().map_err(|error| CliError::of_output(&error))?;
+    Ok(done)
 }
 
 /// Writes a JSON document to standard output.
@@ -36,7 +50,14 @@ pub fn result(
     document: &impl Serialize,
     text: impl FnOnce(Style) -> String,
 ) -> Result<(), CliError> {
-    if printed.json { print_json(document) } else { print(&text(style(printed))) }
+    if printed.json {
+        return print_json(document);
+    }
+    if let Some(form) = printed.rows() {
+        return print(&rows::of_document(&serde_json::to_value(document)?, form)?);
+    }
+    print(&text(style(printed)))?;
+    printed.check()
 }
 
 /// Writes a line to standard error; nobody can be told where that fails.
@@ -51,6 +72,7 @@ pub fn error(what: impl Display) {
 
 /// The style of tables on standard output.
 pub fn style(printed: &Printed) -> Style<'_> {
+    let markdown = printed.format == Some(Form::Markdown);
     let terminal = io::stdout().is_terminal();
     let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
     let width = terminal
@@ -64,8 +86,11 @@ pub fn style(printed: &Printed) -> Style<'_> {
         || std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     let columns = match &printed.columns[..] {
         _ if printed.wide => Columns::All,
+        [] if markdown => Columns::All,
         [] => Columns::Fit,
-        names => Columns::Named(names),
+        names => Columns::Named(names, &printed.had),
     };
-    Style { width, color: terminal && !plain, columns }
+    let is_mail = printed.format.is_some();
+    let width = if is_mail { MAIL } else { width };
+    Style { width, color: terminal && !plain && !is_mail, columns, markdown }
 }

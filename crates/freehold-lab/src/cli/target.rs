@@ -2,7 +2,8 @@
 //! it.
 
 use std::fmt::Display;
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use super::error::CliError;
@@ -20,6 +21,7 @@ impl Target {
     pub const PAGE: Self = Self { what: "report", option: "-o" };
     pub const TRACE: Self = Self { what: "trace", option: "--output" };
     pub const HTML: Self = Self { what: "page", option: "--html" };
+    pub const ROWS: Self = Self { what: "rows", option: "--output" };
     pub const PICTURE: Self = Self { what: "picture", option: "--picture" };
 
     /// Fails where the file, if one is wanted, cannot be written. Leaves what is there as it is.
@@ -46,26 +48,45 @@ impl Target {
         Ok(())
     }
 
-    pub fn write(self, path: &Path, contents: impl AsRef<[u8]>) -> Result<(), CliError> {
-        fs::write(path, contents).map_err(|error| self.failed(path, &error))
+    /// As [`replace_with`](Self::replace_with), of what is there as a whole.
+    pub fn replace(self, path: &Path, contents: &str) -> Result<(), CliError> {
+        let failed = |error| self.failed(path, &error);
+        self.replace_with(path, |out| out.write_all(contents.as_bytes()).map_err(failed))
     }
 
-    /// Writes so that a reader finds all of it or what was there before. A link is followed; what
-    /// is no plain file (a device, a pipe, a terminal) is written to; '-' is standard output.
-    pub fn replace(self, path: &Path, contents: &str) -> Result<(), CliError> {
+    /// Writes so that a reader finds all of it or what was there before; after an error, too. A
+    /// link is followed; what is no plain file (a device, a pipe, a terminal) is written to, and so
+    /// is a file in a folder that takes no other; '-' is standard output.
+    pub fn replace_with<T>(
+        self,
+        path: &Path,
+        write: impl FnOnce(&mut (dyn Write + Send)) -> Result<T, CliError>,
+    ) -> Result<T, CliError> {
         if is_dash(path) {
-            return output::print(contents);
+            return output::stream(write);
         }
+        let failed = |error| self.failed(path, &error);
         let is_link = path.is_symlink();
         let file = fs::canonicalize(path);
         let is_plain = file.as_ref().map_or(!is_link, |file| file.is_file());
-        if !is_plain {
-            return self.write(path, contents);
-        }
         let file = file.unwrap_or_else(|_| path.to_owned());
-        let unfinished = file.with_extension("unfinished");
-        self.write(&unfinished, contents)?;
-        fs::rename(&unfinished, &file).map_err(|error| self.failed(path, &error))
+        let mut unfinished = file.clone().into_os_string();
+        unfinished.push(".unfinished");
+        let beside = if is_plain { File::create(&unfinished).ok() } else { None };
+        let Some(mut out) = beside.map(BufWriter::new) else {
+            let mut out = BufWriter::new(File::create(path).map_err(failed)?);
+            let done = write(&mut out)?;
+            return out.flush().map(|()| done).map_err(failed);
+        };
+        let done = write(&mut out).and_then(|done| {
+            out.flush().and_then(|()| fs::rename(&unfinished, &file)).map_err(failed)?;
+            Ok(done)
+        });
+        if done.is_err() {
+            // The error that matters is the first.
+            let _ = fs::remove_file(&unfinished);
+        }
+        done
     }
 
     pub fn failed(self, path: &Path, error: &impl Display) -> CliError {

@@ -13,6 +13,11 @@ pub(super) use crate::bench::cli::{BenchArgs, run as bench};
 #[cfg(not(feature = "bench"))]
 pub(super) use {Missing as BenchArgs, missing as bench};
 
+#[cfg(feature = "completions")]
+pub(super) use super::completions::{CompletionsArgs, run as completions};
+#[cfg(not(feature = "completions"))]
+pub(super) use {Missing as CompletionsArgs, missing as completions};
+
 #[cfg(feature = "contiguity")]
 pub(super) use crate::contiguity::cli::{ContiguityArgs, run as contiguity};
 #[cfg(not(feature = "contiguity"))]

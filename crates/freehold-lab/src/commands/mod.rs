@@ -1,8 +1,9 @@
 //! The command line of `freehold`.
 //!
 //! ```text
-//!  replay ── replay_args, chosen, machine, passes, zones, notes, sample: traces through engines
+//!  replay ── replay_args, chosen, machine, passes, zones, notes, rows, sample: traces through engines
 //!  record    a trace of the running kernel
+//!  pack      a trace and what lies beside it as one file
 //!  engines   the names of designs and switches
 //!  built     the commands of other modules, where their features are built in
 //! ```
@@ -14,13 +15,17 @@
 
 mod built;
 pub mod chosen;
+#[cfg(feature = "completions")]
+mod completions;
 mod engines;
 pub mod machine;
 mod notes;
+mod pack;
 pub mod passes;
 mod record;
 pub mod replay;
 pub mod replay_args;
+mod rows;
 mod sample;
 mod zones;
 
@@ -54,10 +59,10 @@ A trace is Parquet, or the text of tracefs, `trace-cmd report`, `perf script` or
 script), plain or compressed with gzip or zstd; '-' reads standard input. To record one, as root:
   freehold record -o trace.parquet -- make
 
-A build without features has replay, record and engines; the others say how to install them.
+A build without features has replay, record, pack and engines; the others say how to install them.
 
-Exit codes: 0 fine; 1 an engine lost frames or failed its checks, or compare --worse found \
-something worse; 2 wrong usage \
+Exit codes: 0 fine; 1 an engine lost frames or failed its checks, compare --worse found \
+something worse, or a threshold of look --fail-if holds; 2 wrong usage \
 or unreadable input; 130 stopped by Ctrl-C.";
 
 /// Replays traces of a kernel's page allocator through several designs, and says which is best at
@@ -78,6 +83,8 @@ enum Command {
     Replay(Box<replay_args::ReplayArgs>),
     /// Record a trace of the running kernel (root).
     Record(record::RecordArgs),
+    /// Put a trace and the files beside it into one file.
+    Pack(pack::PackArgs),
     /// List the engines and switches that can be named.
     Engines(engines::EnginesArgs),
     /// Show how fragmented a machine's memory is, without a trace.
@@ -92,6 +99,8 @@ enum Command {
     Report(built::ReportArgs),
     /// Compare two results that one of the commands printed with --json.
     Compare(built::CompareArgs),
+    /// Print completions for a shell, or write them and the manual pages.
+    Completions(built::CompletionsArgs),
 }
 
 /// The other ways to replay.
@@ -119,6 +128,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             None => replay::run(args),
         },
         Some(Command::Record(args)) => record::run(args),
+        Some(Command::Pack(args)) => pack::run(args),
         Some(Command::Engines(args)) => engines::run(args),
         Some(Command::Look(args)) => built::look(args),
         Some(Command::Bench(args)) => built::bench(args),
@@ -126,6 +136,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(Command::Simulate(args)) => built::simulate(args),
         Some(Command::Report(args)) => built::report(args),
         Some(Command::Compare(args)) => built::compare(args),
+        Some(Command::Completions(args)) => built::completions(args),
     })
 }
 

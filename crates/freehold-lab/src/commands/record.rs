@@ -1,33 +1,34 @@
-//! `freehold record`: a trace of the running kernel, with what a replay needs beside it.
+//! `freehold record`: a trace of the running kernel, with what a replay needs in it.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use freehold_trace::Source;
 use freehold_trace::record::{
     self, About, FILE_BYTES_PER_EVENT, Instance, Rate, RecordError, Tracefs,
 };
+use freehold_trace::{Packed, Source};
 use serde_json::json;
 
 use crate::cli::error::CliError;
 use crate::cli::given::Shown;
 use crate::cli::progress::Progress;
+use crate::cli::provenance::{PROGRAM, command_line};
 use crate::cli::size::parse_bytes;
-use crate::cli::target::Target;
+use crate::cli::target::{Target, is_dash};
 use crate::cli::{Outcome, output, stop};
 use crate::tables::number::{counted, memory_of};
 use crate::tables::thousands as count;
 
 const EXAMPLES: &str = "\
 Records the events kmem:mm_page_* through a tracefs instance of its own, so that other tracing \
-goes on undisturbed. Beside \
-the trace it writes copies of /proc/zoneinfo, buddyinfo and pagetypeinfo (NAME.zoneinfo.before.txt \
-and so on), which pages are free (NAME.pages.before.txt), and when \
-the once-a-second work on each CPU's lists ran (NAME.ticks.txt; Linux 6.6 or later); replays read \
-them. Needs root.
+goes on undisturbed. The \
+trace is one file: in it are also /proc/zoneinfo, buddyinfo and pagetypeinfo from before and after, \
+which pages are free, when the once-a-second work on each CPU's lists ran (Linux 6.6 or later), what replays read, and \
+the host's name, its kernel, settings of memory, the command line and the recorder's version. Needs \
+root.
 
 Everything stays in the kernel's buffers until the end, so that the recorder does not record \
 itself. What does not fit is \
@@ -57,7 +58,7 @@ was written. The command's own exit code is told on standard error, and changes 
 )]
 #[command(group = clap::ArgGroup::new("what").args(["duration", "command"]).required(true).multiple(true))]
 pub(super) struct RecordArgs {
-    /// The trace to write (Parquet).
+    /// The trace to write (Parquet); '-' is standard output, where nothing else is printed then.
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
 
@@ -101,7 +102,7 @@ const SAMPLE: Duration = Duration::from_millis(300);
 const TURN: Duration = Duration::from_millis(20);
 
 pub(super) fn run(args: &RecordArgs) -> Result<Outcome, CliError> {
-    if args.output.exists() && !args.force {
+    if args.output.is_file() && !args.force {
         return Err(
             CliError::new(format!("{} exists", args.output.display())).hint("--force replaces it")
         );
@@ -129,36 +130,31 @@ pub(super) fn run(args: &RecordArgs) -> Result<Outcome, CliError> {
     if args.drain {
         drain()?;
     }
-    let pages = record::describe_pages(&args.output).map_err(cli_error)?;
+    let mut files = Packed::default();
+    record::describe_pages(&mut files);
     // What happens between the description and the first row is unknown to a replay; what is in
     // both is counted twice. The files take a while to read, and zoneinfo, which has the lists, is
     // the first of them: so the recording begins before.
     let begun = Instant::now();
     instance.start().map_err(cli_error)?;
-    let mut beside = record::describe_memory(&args.output, "before").map_err(cli_error)?;
-    beside.extend(pages);
-    say_what_is_missing(&beside);
+    record::describe_memory(&mut files, "before");
+    say_what_is_missing(&files);
     let ended = wait(args, &stop);
-    let recorded = finish(args, &instance, begun, ended, &mut beside);
-    if recorded.is_err() {
-        // A description of no trace is not left.
-        beside.iter().for_each(|path| drop(std::fs::remove_file(path)));
-    }
-    recorded
+    finish(args, &instance, begun, ended, files)
 }
 
-/// Stops, and writes what was recorded. `beside` has the files that were written meanwhile.
+/// Stops, and writes what was recorded. `files` describe memory before it.
 fn finish(
     args: &RecordArgs,
     instance: &Instance,
     begun: Instant,
     ended: Result<Ended, CliError>,
-    beside: &mut Vec<PathBuf>,
+    mut files: Packed,
 ) -> Result<Outcome, CliError> {
     instance.stop().map_err(cli_error)?;
     let seconds = begun.elapsed().as_secs_f64();
     let ended = ended?;
-    beside.extend(record::describe_memory(&args.output, "after").map_err(cli_error)?);
+    record::describe_memory(&mut files, "after");
 
     let tally = instance.tally().map_err(cli_error)?;
     if tally.lost > 0 && !args.allow_lost {
@@ -180,24 +176,28 @@ fn finish(
         command: (!args.command.is_empty()).then(|| args.command.join(" ")),
         seconds,
         page_size: rustix::param::page_size() as u64,
+        command_line: command_line(),
+        program: PROGRAM.to_owned(),
+        files,
     };
     let progress = Progress::new(
         "writing",
         Some(tally.entries),
         args.shown.no_progress || args.shown.printed.json,
     );
-    let written = record::write(instance, tally.lost, &about, &args.output, |done| {
-        progress.update(done, (0, 0))
+    let recording = Target::TRACE.replace_with(&args.output, |output| {
+        let done = |done| progress.update(done, (0, 0));
+        let to = (output, &*args.output);
+        record::write(instance, tally.lost, &about, to, done).map_err(cli_error)
     });
     drop(progress);
-    let mut recording = written.map_err(cli_error)?;
-    recording.beside.extend(beside.iter().cloned());
+    let recording = recording?;
     report(args, &recording, tally.lost, seconds)?;
     Ok(if ended == Ended::Stopped { Outcome::Interrupted } else { Outcome::Fine })
 }
 
 /// What a replay will not know of the machine, for want of a file.
-fn say_what_is_missing(files: &[PathBuf]) {
+fn say_what_is_missing(files: &Packed) {
     for (kind, what) in [
         ("zoneinfo", "a replay will assume a machine of the trace's size"),
         ("buddyinfo", "a replay will take free memory for chunks as large as can be"),
@@ -206,8 +206,7 @@ fn say_what_is_missing(files: &[PathBuf]) {
             "a replay will take free memory for movable, and pageblocks for those of such pages",
         ),
     ] {
-        let named = |path: &PathBuf| path.to_string_lossy().contains(kind);
-        if !files.iter().any(named) {
+        if files.get(kind).is_none() {
             output::complain(&format!("warning: /proc/{kind} cannot be read: {what}"));
         }
     }
@@ -338,25 +337,29 @@ fn report(
     lost: u64,
     seconds: f64,
 ) -> Result<(), CliError> {
-    let path = |path: &Path| path.display().to_string();
+    if is_dash(&args.output) {
+        return Ok(());
+    }
+    let path = args.output.display();
+    // Of a pipe or a device nothing is known.
+    let bytes = std::fs::metadata(&args.output).map_or(0, |file| file.len());
     if args.shown.printed.json {
         return output::print_json(&json!({
-            "trace": path(&recording.path),
+            "trace": path.to_string(),
             "events": recording.written.rows,
             "event_counts": recording.written.event_counts,
             "lost_events": lost,
             "seconds": seconds,
-            "bytes": recording.bytes,
-            "beside": recording.beside.iter().map(|p| path(p)).collect::<Vec<_>>(),
+            "bytes": bytes,
+            "files": recording.files.names().collect::<Vec<_>>(),
         }));
     }
     output::print(&format!(
-        "{path}: {} in {seconds:.1} s, {} lost, {}; {} beside it\nto replay it: freehold {path}\n",
+        "{path}: {} in {seconds:.1} s, {} lost, {}; {} of the machine in it\nto replay it: freehold {path}\n",
         counted(recording.written.rows, "event"),
         count(lost),
-        size(recording.bytes as f64),
-        counted(recording.beside.len() as u64, "file"),
-        path = path(&recording.path),
+        size(bytes as f64),
+        counted(recording.files.names().count() as u64, "file"),
     ))
 }
 

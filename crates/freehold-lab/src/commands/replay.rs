@@ -2,10 +2,14 @@
 //! it, tables or JSON.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
 
 use crate::cli::error::CliError;
+use crate::cli::given::Form;
 use crate::cli::input::TraceFile;
+use crate::cli::provenance::About;
+use crate::cli::target::Target;
 use crate::cli::{Outcome, given, model_file, output};
 use crate::engines;
 use crate::replay::of_zone::{OfZone, RowsOf};
@@ -18,6 +22,7 @@ use serde_json::{Value, json};
 use super::chosen::engines_of;
 use super::passes::{ready, serially};
 use super::replay_args::{Common, ReplayArgs};
+use super::rows::Replays;
 use super::{machine, notes, sample, zones};
 
 /// What came of one trace, with what a mode prints beside the replay.
@@ -25,6 +30,7 @@ use super::{machine, notes, sample, zones};
 pub struct Done<M> {
     #[serde(flatten)]
     pub replay: Replay,
+    pub about: About,
     /// Those of the machine's other zones.
     #[serde(rename = "other_zones", skip_serializing_if = "Vec::is_empty")]
     pub beside: Vec<Replay>,
@@ -42,6 +48,9 @@ pub(super) struct Answered {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) sum: Vec<zones::Sum>,
     answer: Answer,
+    /// Of the other zones, for rows.
+    #[serde(skip)]
+    others: Vec<Answer>,
 }
 
 pub(super) fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
@@ -70,10 +79,15 @@ pub(super) fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
             rows_by_zone: if rows_lie_apart { zones.rows } else { Vec::new() },
             sum: zones::sum(&replay, &replays),
             answer: answer::of(&replay, &model),
+            others: replays.iter().map(|replay| answer::of(replay, &model)).collect(),
         };
-        Ok(Done { replay, beside: replays, more })
+        Ok(Done { replay, about: trace.about()?, beside: replays, more })
     };
-    each_trace(common, replayed, |done, style| {
+    let answers = |done: &Done<Answered>| {
+        let all = [&done.more.answer].into_iter().chain(&done.more.others);
+        all.cloned().collect()
+    };
+    each_trace(common, replayed, answers, |done, style| {
         let lie = zones::rows_line(done, style);
         let tables = [&done.replay].into_iter().chain(&done.beside);
         let tables: Vec<String> = tables.map(|replay| table::render(replay, style)).collect();
@@ -82,13 +96,18 @@ pub(super) fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
     })
 }
 
-/// Replays each of the traces that are named, or the sample, and prints what comes of it.
+/// Replays each of the traces that are named, or the sample, and prints what comes of it. `answers`
+/// are of each zone, as far as the mode has any.
 pub fn each_trace<M: Serialize>(
     common: &Common,
     replayed: impl Fn(&TraceFile) -> Result<Done<M>, CliError>,
+    answers: impl Fn(&Done<M>) -> Vec<Answer>,
     render: impl Fn(&Done<M>, Style) -> String,
 ) -> Result<Outcome, CliError> {
     let printed = &common.shown.printed;
+    let to = common.output.as_deref();
+    let mut rows = printed.rows().map(Replays::new);
+    check_output(common)?;
     let mut results: Vec<Result<Done<M>, (String, CliError)>> = Vec::new();
     let mut outcome = Outcome::Fine;
     let arguments: Vec<Option<&PathBuf>> = if common.traces.is_empty() {
@@ -104,13 +123,18 @@ pub fn each_trace<M: Serialize>(
         };
         match &done {
             Ok(done) => {
-                for replay in [&done.replay].into_iter().chain(&done.beside) {
+                let all: Vec<&Replay> = [&done.replay].into_iter().chain(&done.beside).collect();
+                for replay in &all {
                     notes::of_engines(&name, replay);
                     if !replay.is_whole() && outcome == Outcome::Fine {
                         outcome = Outcome::NotWhole;
                     }
                 }
-                if !printed.json {
+                if let Some(rows) = &mut rows {
+                    let answers = answers(done);
+                    let zones = all.iter().enumerate().map(|(at, zone)| (*zone, answers.get(at)));
+                    rows.add(&done.about, &zones.collect::<Vec<_>>())?;
+                } else if !printed.json {
                     let text = render(done, output::style(printed));
                     output::print(&if is_first { text } else { format!("\n{text}") })?;
                     is_first = false;
@@ -119,15 +143,38 @@ pub fn each_trace<M: Serialize>(
             Err(error) => {
                 output::error(error);
                 outcome = Outcome::Unreadable;
+                if let Some(rows) = &mut rows {
+                    rows.add_unreadable(argument.map_or(Path::new(""), |path| path), error);
+                }
             }
         }
-        results.push(done.map_err(|error| (name, error)));
+        rows.as_mut().map_or(Ok(()), |rows| rows.flush(to))?;
+        if printed.json {
+            results.push(done.map_err(|error| (name, error)));
+        }
     }
+    rows.map_or(Ok(()), |rows| rows.finish(to))?;
     // Nothing at all is no document; the errors have been said.
     if printed.json && results.iter().any(Result::is_ok) {
         print_json(&results)?;
     }
+    printed.check()?;
     Ok(outcome)
+}
+
+/// Asks before the work whether rows can go where they are to go.
+fn check_output(common: &Common) -> Result<(), CliError> {
+    let is_terminal = || std::io::stdout().is_terminal();
+    let form = common.shown.printed.rows();
+    match &common.output {
+        Some(_) if form.is_none() => {
+            Err(CliError::new("--output takes rows").hint("--format csv, jsonl or parquet"))
+        }
+        None if form == Some(Form::Parquet) && is_terminal() => {
+            Err(CliError::new("Parquet is no text for a terminal").hint("--output FILE takes it"))
+        }
+        to => Target::ROWS.check(to.as_ref()),
+    }
 }
 
 /// The trace that an argument names, or the sample; its name comes with what is wrong with it.

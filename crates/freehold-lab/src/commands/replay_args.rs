@@ -22,6 +22,9 @@ Examples:
                                                 half of the zone is CMA
   freehold replay --json trace.parquet | freehold report -o report.html -
                                                 as a page with pictures
+  freehold replay --format parquet -o rows.parquet fleet/*.parquet
+                                                a row for each trace, zone and
+                                                engine, the unreadable ones too
   zstdcat trace.txt.zst | freehold replay --json - | jq '.engines[] | \
 {engine, zone_lock_acquisitions}'
   freehold replay fidelity trace.parquet        an engine beside the counts of
@@ -30,7 +33,7 @@ Examples:
 --json prints \
 {\"trace\": what the file holds, \"machine\": \
 {\"memory_frames\", \"cpus\", \"origin\", ...}, \"engines\": \
-[{\"engine\", \"zone_lock_acquisitions\", \"zone_lock_work\", \"refilled_frames\", \"drained_frames\", \"timeline\", ...}], \"answer\": {\"warnings\", \"sentences\", \"zone_lock\"}}, and \
+[{\"engine\", \"zone_lock_acquisitions\", \"zone_lock_work\", \"refilled_frames\", \"drained_frames\", \"timeline\", ...}], \"answer\": {\"warnings\", \"sentences\", \"zone_lock\"}, \"about\": {\"program\", \"command\", \"path\", \"sha256\"}}, and \
 {\"traces\": [...]} of such documents for several traces. Where rows lie in several zones, the \
 document is of that with the most, with \"rows_by_zone\", \"other_zones\" and the \"sum\".";
 
@@ -121,6 +124,10 @@ pub struct Common {
 
     #[command(flatten)]
     pub shown: Shown,
+
+    /// Write the rows of --format csv, jsonl or parquet to this file; '-' is standard output.
+    #[arg(short, long, value_name = "FILE", requires = "format")]
+    pub output: Option<PathBuf>,
 
     /// The kernel that recorded the trace, as `uname -r` prints it: what the trace's numbers mean
     /// (flags, migratetypes), and the baseline. Default: what the trace's own header says.

@@ -127,8 +127,8 @@ fn rows(comparison: &Comparison, shown: &[&Compared], style: Style) -> String {
         Some(("engine", Room::Always)),
         Some((&*comparison.before, Room::Wraps)),
         Some((&*comparison.after, Room::Wraps)),
-        Some(("change", Room::Always)),
-        tested.then_some(("p", Room::GivesWay(0))),
+        Some(("change", Room::GivesWay(0))),
+        tested.then_some(("p", Room::GivesWay(1))),
         Some(("verdict", Room::Always)),
     ];
     let mut table = Table::new(columns.into_iter().flatten());

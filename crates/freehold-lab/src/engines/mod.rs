@@ -21,6 +21,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use freehold_classic::{Design, DesignError};
+use freehold_trace::kernel::Kernel;
 use serde::Serialize;
 
 use crate::engine::Engine;
@@ -143,6 +144,12 @@ impl FromStr for EngineSpec {
     type Err = EngineError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
+        // What `uname -r` prints, 6.18.2-4-amd64, is the engine 6.18; commas are behind it.
+        let (name, rest) = text.split_at(text.find(',').unwrap_or(text.len()));
+        let release = name.starts_with(|c: char| c.is_ascii_digit()).then(|| Kernel::parse(name));
+        let release =
+            release.flatten().map(|kernel| format!("{}.{}{rest}", kernel.major, kernel.minor));
+        let text = release.as_deref().unwrap_or(text);
         let named = || Self { text: text.to_owned() };
         if freehold::is_owned(text).is_some() {
             return Ok(named());

@@ -92,9 +92,12 @@ pub(crate) fn run(args: &FidelityArgs) -> Result<Outcome, CliError> {
         let chosen = engines_of(&args.common, trace, &[])?;
         replayed(args, &chosen, trace)
     };
-    each_trace(&args.common, replayed, |done, style| {
-        table::render(&done.replay, &done.more.against_kernel, style)
-    })
+    each_trace(
+        &args.common,
+        replayed,
+        |_| Vec::new(),
+        |done, style| table::render(&done.replay, &done.more.against_kernel, style),
+    )
 }
 
 fn replayed(
@@ -123,7 +126,7 @@ fn replayed(
         }
     }
     let (replay, against_kernel) = done.ok_or_else(|| CliError::new("no engine to compare"))?;
-    Ok(Done { replay, beside: Vec::new(), more: Against { against_kernel } })
+    Ok(Done { replay, about: trace.about()?, beside: Vec::new(), more: Against { against_kernel } })
 }
 
 /// What is the same for every engine and every assumption about the lists.

@@ -3,10 +3,11 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use freehold_trace::StateError;
@@ -17,7 +18,10 @@ use crate::cli::given::Printed;
 use crate::cli::size::{parse_page_size, whole};
 use crate::cli::target::Target;
 use crate::cli::{Outcome, output, stop};
+use crate::look::pressure::{self, Counters};
+use crate::look::threshold::Threshold;
 use crate::look::{Document, Named, page, pages, prometheus};
+use crate::tables::table::Style;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -28,6 +32,9 @@ Examples:
   freehold look --pages                         what each block of memory holds (root)
   journalctl -k | freehold look -               the last report of memory running out
   freehold look --json | jq '.zones[] | {zone, free, whole_free_blocks}'
+  freehold look --fail-if 'unusable[9]>0.8'     exit code 1 where that holds
+  freehold look --watch 5 --fail-if 'compact_fail>0' && echo interrupted
+  freehold look trace.parquet                   the machine in a packed recording
   freehold look --prometheus /var/lib/node_exporter/freehold.prom --watch 60
 
 A directory has zoneinfo, buddyinfo and pagetypeinfo as in /proc, or NAME.zoneinfo.before.txt and \
@@ -70,6 +77,11 @@ pub(crate) struct LookArgs {
     #[arg(long, value_name = "FILE", requires = "pages")]
     html: Option<PathBuf>,
 
+    /// End with 1 where this holds, for example 'unusable[9]>0.8' or 'free<0.05', in any zone; may be
+    /// given several times. With --watch as soon as one holds.
+    #[arg(long, value_name = "FIGURE>NUMBER")]
+    fail_if: Vec<Threshold>,
+
     /// The page size of the machine, where nothing says it.
     #[arg(long, value_name = "SIZE", value_parser = parse_page_size)]
     page_size: Option<u64>,
@@ -90,19 +102,28 @@ pub(crate) fn run(args: &LookArgs) -> Result<Outcome, CliError> {
     }
     Target::METRICS.check(args.prometheus.as_ref())?;
     Target::HTML.check(args.html.as_ref())?;
+    let mut before = None;
     let Some(seconds) = args.watch else {
-        show(args, &machines)?;
-        return Ok(Outcome::Fine);
+        let failed = show(args, &machines, &mut before)?;
+        return Ok(if failed { Outcome::Worse } else { Outcome::Fine });
     };
     let stop = stop::on_signals(false);
+    let mut is_first = true;
     // Relaxed: a flag that says nothing about other memory.
     while !stop.load(Ordering::Relaxed) {
         let begun = Instant::now();
-        if !args.printed.json && output::style(&args.printed).color {
+        if args.printed.is_text() && output::style(&args.printed).color {
             // Clears the screen, and writes from its top.
             output::print("\x1b[2J\x1b[H")?;
         }
-        show(args, &machines)?;
+        match show(args, &machines, &mut before) {
+            Ok(false) => {}
+            Ok(true) => return Ok(Outcome::Worse),
+            // What never worked will not; a full disk may be emptied.
+            Err(error) if is_first || error.is_broken_pipe() => return Err(error),
+            Err(error) => output::complain(&format!("{error}\n  the watch goes on")),
+        }
+        is_first = false;
         let period = Duration::from_secs(seconds.into());
         while begun.elapsed() < period && !stop.load(Ordering::Relaxed) {
             sleep(Duration::from_millis(50).min(period.saturating_sub(begun.elapsed())));
@@ -111,35 +132,66 @@ pub(crate) fn run(args: &LookArgs) -> Result<Outcome, CliError> {
     Ok(Outcome::Interrupted)
 }
 
-fn show(args: &LookArgs, machines: &[&Path]) -> Result<(), CliError> {
+/// Shows the machines once; whether a threshold holds. `before` has the counters of the last time.
+fn show(
+    args: &LookArgs,
+    machines: &[&Path],
+    before: &mut Option<Counters>,
+) -> Result<bool, CliError> {
     let looks = machines.iter().map(|path| look(path, args.page_size));
-    let looks = looks.collect::<Result<Vec<Named>, CliError>>()?;
-    let text = |style| match &looks[..] {
-        [one, other] => page::compare(one, other, style),
-        looks => looks.iter().map(|one| page::render(one, style)).collect(),
-    };
-    if let (Some(path), [one]) = (&args.prometheus, &looks[..]) {
-        Target::METRICS.replace(path, &prometheus::render(one))?;
+    let mut looks = looks.collect::<Result<Vec<Named>, CliError>>()?;
+    let now = Path::new("/proc");
+    for (named, _) in looks.iter_mut().zip(machines).filter(|(_, path)| **path == now) {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        named.unix_time = since.ok().map(|time| time.as_secs_f64());
+        let counters = Counters::read(now);
+        named.pressure = Some(pressure::of(now, counters.as_ref(), before.as_ref()));
+        *before = counters;
     }
-    if !args.printed.json {
-        let style = output::style(&args.printed);
-        let mut text = text(style);
-        for (path, named) in machines.iter().zip(&looks).filter(|_| args.pages) {
-            let pages = pages_of(path)?;
-            text.push_str(&pages::render(named, &pages, style));
-            if let Some(path) = &args.html {
-                Target::HTML.replace(path, &pages::html(named, &pages))?;
+    for named in &mut looks {
+        for threshold in &args.fail_if {
+            match threshold.found(named) {
+                Ok(failed) => named.failed.extend(failed),
+                // A rate is known from the second look on.
+                Err(why) if args.watch.is_some() => output::complain(&format!("note: {why}")),
+                Err(why) => return Err(CliError::new(why).hint("name another figure")),
             }
         }
-        return output::print(&text);
+        named.failed.iter().for_each(|failed| output::complain(&format!("FAILED {failed}")));
     }
-    let document = match &looks[..] {
+    print(args, machines, &looks)?;
+    Ok(looks.iter().any(|named| !named.failed.is_empty()))
+}
+
+fn print(args: &LookArgs, machines: &[&Path], looks: &[Named]) -> Result<(), CliError> {
+    let mut drawn = Vec::new();
+    for (path, named) in machines.iter().zip(looks).filter(|_| args.pages) {
+        let pages = pages_of(path)?;
+        if let Some(path) = &args.html {
+            Target::HTML.replace(path, &pages::html(named, &pages))?;
+        }
+        drawn.push((named, pages));
+    }
+    let text = |style: Style<'_>| {
+        let mut text: String = match looks {
+            [one, other] => page::compare(one, other, style),
+            looks => looks.iter().map(|one| page::render(one, style)).collect(),
+        };
+        drawn.iter().for_each(|(named, all)| text.push_str(&pages::render(named, all, style)));
+        text
+    };
+    if let (Some(path), [one]) = (&args.prometheus, looks) {
+        Target::METRICS.replace(path, &prometheus::render(one))?;
+    }
+    let document = match looks {
         [one] => Document::One(one),
         machines => Document::Two { machines },
     };
     match args.watch {
-        Some(_) => output::print(&format!("{}\n", serde_json::to_string(&document)?)),
-        None => output::print_json(&document),
+        Some(_) if args.printed.json => {
+            output::print(&format!("{}\n", serde_json::to_string(&document)?))
+        }
+        _ => output::result(&args.printed, &document, text),
     }
 }
 
@@ -206,11 +258,33 @@ fn look(path: &Path, page_size: Option<u64>) -> Result<Named, CliError> {
     for doubt in &look.doubts {
         output::complain(&format!("warning: {name}: {doubt}: of different moments?"));
     }
-    Ok(Named { name, look })
+    Ok(Named::new(name, look))
 }
 
 fn read(files: &Files, page_size: Option<u64>) -> Result<Machine, StateError> {
-    let parts = Parts::read(files)?;
+    let parts = match packed(&files.states)? {
+        Some(parts) => parts,
+        None => Parts::read(files)?,
+    };
     parts.notes.iter().for_each(|note| output::complain(&format!("note: {note}")));
     Machine::new(parts, page_size)
+}
+
+/// The machine in a packed recording, where that is what is looked at.
+fn packed(states: &[PathBuf]) -> Result<Option<Parts>, StateError> {
+    let [path] = states else { return Ok(None) };
+    let mut magic = [0; 4];
+    let opened = fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic));
+    if opened.is_err() || &magic != b"PAR1" {
+        return Ok(None);
+    }
+    let wrong = |what: String| StateError::Contradiction { what };
+    let source = freehold_trace::Source::Path(path.clone());
+    let files = freehold_trace::packed_files(&source).map_err(|error| wrong(error.to_string()))?;
+    let texts = ["zoneinfo", "buddyinfo", "pagetypeinfo"];
+    let texts: String = texts.iter().filter_map(|kind| Some(files.get(kind)?.1)).collect();
+    if texts.is_empty() {
+        return Err(wrong(format!("{}: no file of a machine is packed into it", path.display())));
+    }
+    Parts::of_text(&path.display().to_string(), &texts).map(Some)
 }

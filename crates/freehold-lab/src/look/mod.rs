@@ -7,12 +7,16 @@
 //! | `command` | the arguments, and the files of the machine |
 //! | `page` | one page of a terminal; two machines beside each other |
 //! | `pages` | what each page is, as a picture |
+//! | `pressure` | rates of vmstat, and PSI |
 //! | `prometheus` | Prometheus's text format |
+//! | `threshold` | `--fail-if` |
 
 mod command;
 mod page;
 mod pages;
+mod pressure;
 mod prometheus;
+mod threshold;
 
 use freehold_trace::machine::Look;
 use serde::Serialize;
@@ -26,6 +30,21 @@ pub(crate) struct Named {
     pub(crate) name: String,
     #[serde(flatten)]
     pub(crate) look: Look,
+    /// Seconds since 1970, where the figures are of now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) unix_time: Option<f64>,
+    /// Rates since the look before, and PSI.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) pressure: Option<pressure::Pressure>,
+    /// What of `--fail-if` holds.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) failed: Vec<String>,
+}
+
+impl Named {
+    pub(crate) fn new(name: String, look: Look) -> Self {
+        Self { name, look, unix_time: None, pressure: None, failed: Vec::new() }
+    }
 }
 
 /// What `--json` prints.
@@ -84,7 +103,7 @@ pub(crate) mod tests {
         let (zones, buddies, types) = (Some(zones), Some(buddies), Some(types));
         let machine =
             Machine::new(Parts { zones, buddies, types, ..Parts::default() }, None).unwrap();
-        Named { name: "a \"machine\"".to_owned(), look: Look::new(&machine) }
+        Named::new("a \"machine\"".to_owned(), Look::new(&machine))
     }
 
     #[test]

@@ -29,11 +29,20 @@ pub(crate) fn render(named: &Named, style: Style) -> String {
     for zone in &look.zones {
         let _ = write!(text, "\n{}", zone_text(look, zone, style));
     }
+    if let Some(pressure) = named.pressure.as_ref().filter(|all| !all.is_empty()) {
+        let psi = |name: &str| name.starts_with("memory_");
+        let one = |(name, value): (&&str, &f64)| match psi(name) {
+            true => format!("{name} {value:.2} %"),
+            false => format!("{name} {value:.1}/s"),
+        };
+        let all: Vec<String> = pressure.iter().map(one).collect();
+        let _ = writeln!(text, "\n{}", wrap(&format!("pressure: {}", all.join(", ")), style, "  "));
+    }
     text
 }
 
 fn heading(named: &Named) -> String {
-    let Named { name, look } = named;
+    let Named { name, look, .. } = named;
     let memory = |pages| memory_of(pages, look.page_size);
     let told = |told: bool| if told { "" } else { " (assumed)" };
     let assumed = if look.page_size_told {

@@ -54,6 +54,15 @@ pub(crate) fn render(named: &Named) -> String {
     }
     by_order(&mut text, named);
     by_type(&mut text, named);
+    for (name, value) in named.pressure.iter().flatten() {
+        let is_psi = name.starts_with("memory_");
+        let (name, help) = match is_psi {
+            true => (format!("{name}_percent"), "PSI of memory over 10 s."),
+            false => (format!("{name}_per_second"), "Since the look before, out of vmstat."),
+        };
+        head(&mut text, &name, help);
+        let _ = writeln!(text, "freehold_{name} {value}");
+    }
     text
 }
 

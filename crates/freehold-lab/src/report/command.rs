@@ -84,11 +84,10 @@ pub(crate) fn run(args: &ReportArgs) -> Result<Outcome, CliError> {
         return Err(CliError::new(problem).hint(hint));
     }
     let page = page::render(&documents, &args.title);
+    Target::PAGE.replace(&args.output, &page)?;
     if is_dash(&args.output) {
-        output::print(&page)?;
         return Ok(Outcome::Fine);
     }
-    Target::PAGE.write(&args.output, &page)?;
     output::complain(&format!(
         "wrote {} ({} KiB)",
         args.output.display(),

@@ -40,21 +40,18 @@ fn said<'d>(data: &'d Value, list: &str) -> Vec<&'d str> {
     found.flatten().filter_map(Value::as_str).collect()
 }
 
-/// Two sentences: is the lock a problem here, and who keeps most of memory whole. A warning comes
-/// alone, since nothing else counts then.
+/// Warnings, and two sentences: is the lock a problem here, and who keeps most of memory whole.
 fn verdict(data: &Value) -> String {
-    let warnings = said(data, "warnings");
-    if let [first, ..] = warnings[..] {
-        return format!("<p class=\"warning\">{}</p>\n", text(first));
-    }
+    let warned = |one: &str| format!("<p class=\"warning\">{}</p>\n", text(one));
+    let warnings: String = said(data, "warnings").into_iter().map(warned).collect();
     let all = said(data, "sentences");
     let begins = |start: &str| all.iter().find(|sentence| sentence.starts_with(start));
     let lock = begins("Is the zone lock a problem").or_else(|| begins("Fewest zone locks"));
     let whole = begins("Most wholly free blocks").or_else(|| begins("On this trace"));
     let told: Vec<String> = lock.into_iter().chain(whole).map(|sentence| text(sentence)).collect();
     match &told[..] {
-        [] => String::new(),
-        _ => format!("<p class=\"verdict\">{}</p>\n", told.join(" ")),
+        [] => warnings,
+        _ => format!("{warnings}<p class=\"verdict\">{}</p>\n", told.join(" ")),
     }
 }
 

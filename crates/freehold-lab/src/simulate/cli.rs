@@ -131,7 +131,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<Outcome, CliError> {
         ));
     }
     if let Some(path) = args.picture.as_ref().filter(|_| !rows.is_empty()) {
-        Target::PICTURE.write(path, plot::render(rows, &model))?;
+        Target::PICTURE.replace(path, &plot::render(rows, &model))?;
     }
     let document = Document::new(seeds(args)[0], &model, rows);
     output::result(&args.shown.printed, &document, |style| {

@@ -21,7 +21,7 @@ use super::table::{Cell, Color, Columns, Room, Style, Table, right, wrap};
 use super::unique;
 use crate::draw::series;
 use crate::model::Model;
-use crate::replay::{EngineOutcome, Replay};
+use crate::replay::{EngineOutcome, Origin, Replay};
 use crate::tables::better::Better;
 use crate::zone_lock::LockUse;
 
@@ -97,12 +97,33 @@ pub struct Wait {
 ///
 /// Where the model lacks the kernel's family, which [`Model::parse`] refuses.
 pub fn of(replay: &Replay, model: &Model) -> Answer {
-    let warnings = failures(replay);
-    if !warnings.is_empty() {
+    let mut warnings = failures(replay);
+    let is_void = !warnings.is_empty();
+    warnings.extend(guesses(replay));
+    if is_void {
         return Answer { warnings, ..Answer::default() };
     }
     let sentences = if replay.engines.len() > 1 { best(replay) } else { Vec::new() };
     Answer { warnings, sentences, zone_lock: zone_lock(replay, model) }
+}
+
+/// What of the machine is a guess.
+fn guesses(replay: &Replay) -> Option<String> {
+    if replay.machine.origin == Origin::Assumed {
+        return Some(
+            "The machine is ASSUMED, sized by what the trace needs and all of it free: no zoneinfo \
+             is in the trace or beside it. On the machine that was recorded every figure may be \
+             another."
+                .to_owned(),
+        );
+    }
+    (!replay.machine.page_size_told).then(|| {
+        format!(
+            "Pages of {} KiB are ASSUMED: no file says how large they are, and every amount of \
+             memory depends on it (--page-size says it).",
+            replay.machine.page_size >> 10
+        )
+    })
 }
 
 /// Engines whose allocations failed too often for their figures to be compared.
@@ -393,7 +414,7 @@ pub fn render(answer: &Answer, style: Style) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::replay::{Beginning, Machine, Origin, Survey};
+    use crate::replay::{Beginning, Machine, Survey};
 
     /// An engine of a replay of 1,000 allocations: locks a 1,000 events, writes a 1,000 events,
     /// free blocks at the end.
@@ -418,7 +439,7 @@ mod tests {
             machine: Machine {
                 memory_frames: 1 << 18,
                 cpus: 2,
-                origin: Origin::Assumed,
+                origin: Origin::Given,
                 zone: None,
                 node: None,
                 page_size: 4096,

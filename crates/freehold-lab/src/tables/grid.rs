@@ -12,7 +12,9 @@
 //! What is left out is named below the table: `--wide` shows all of it, however wide the terminal,
 //! and `--columns` what one wants to see.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// How tables are written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,13 +24,15 @@ pub struct Style<'a> {
     /// Whether to colour figures: green is better, red worse.
     pub color: bool,
     pub columns: Columns<'a>,
+    /// Whether tables are Markdown's, for a mail or a page that renders it.
+    pub markdown: bool,
 }
 
 impl Style<'_> {
     /// Without colours, for a terminal of that width.
     #[must_use]
     pub const fn plain(width: u16) -> Self {
-        Self { width, color: false, columns: Columns::Fit }
+        Self { width, color: false, columns: Columns::Fit, markdown: false }
     }
 }
 
@@ -39,8 +43,35 @@ pub enum Columns<'a> {
     Fit,
     All,
     /// Those that say what a row is of, and these.
-    Named(&'a [String]),
+    Named(&'a [String], &'a Had),
 }
+
+/// The columns that the tables so far have had, to know which of those that were named none has.
+#[derive(Clone, Debug, Default)]
+pub struct Had(Arc<Mutex<BTreeSet<String>>>);
+
+impl Had {
+    fn add<'n>(&self, names: impl Iterator<Item = &'n str>) {
+        let mut had = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        had.extend(names.filter(|name| !name.is_empty()).map(str::to_owned));
+    }
+
+    /// The first of these that no table had, with all that there were; `None` also before any table.
+    pub fn lacks(&self, names: &[String]) -> Option<(String, String)> {
+        let had = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let missing = names.iter().find(|name| !had.contains(*name)).filter(|_| !had.is_empty())?;
+        Some((missing.clone(), had.iter().map(String::as_str).collect::<Vec<_>>().join(", ")))
+    }
+}
+
+/// What was seen is no part of what was asked for.
+impl PartialEq for Had {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Had {}
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Color {
@@ -153,7 +184,20 @@ impl Table {
 
     /// The text, without a line break at its end.
     pub fn render(&self, style: Style) -> String {
+        let is_to_fit = style.columns == Columns::Fit && !style.markdown;
+        if is_to_fit && self.room.contains(&Room::Always) && !self.fits(style) {
+            // Rather names in two lines than lines that end beyond the terminal.
+            let wraps = |&room: &Room| if room == Room::Always { Room::Wraps } else { room };
+            let room = self.room.iter().map(wraps).collect();
+            return Self { room, ..self.clone() }.render(style);
+        }
         let shown = self.chosen(style);
+        if let Columns::Named(_, had) = style.columns {
+            had.add(self.header.iter().map(Cell::name));
+        }
+        if style.markdown {
+            return self.markdown(&shown);
+        }
         let mut text = String::new();
         for block in self.blocks(&shown, style) {
             if !text.is_empty() {
@@ -172,15 +216,28 @@ impl Table {
             );
             let _ = write!(text, "\n{}", wrap(&note, style, ""));
         }
-        if let Columns::Named(names) = style.columns {
-            let all: Vec<&str> = self.header.iter().map(Cell::name).collect();
-            for name in names.iter().filter(|name| !all.contains(&name.as_str())) {
-                let all: Vec<&str> = all.iter().copied().filter(|name| !name.is_empty()).collect();
-                let note = format!("There is no column '{name}'; there are: {}.", all.join(", "));
-                let _ = write!(text, "\n{}", wrap(&note, style, ""));
-            }
-        }
         text
+    }
+
+    /// As GitHub, editors and most mail readers render it. A heading over rows is a bold row.
+    fn markdown(&self, shown: &[usize]) -> String {
+        let line = |cells: &mut dyn Iterator<Item = String>| -> String {
+            let cells = cells.map(|cell| cell.trim().replace('|', "\\|").replace('\n', "<br>"));
+            format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "))
+        };
+        let names = || shown.iter().map(|&column| &self.header[column]);
+        let mut text = line(&mut names().map(|name| name.text.clone()));
+        text += &line(&mut names().map(|name| if name.right { "--:" } else { "---" }.to_owned()));
+        for row in &self.rows {
+            let heading = |at| if at == 0 { format!("**{}**", row[0].text) } else { String::new() };
+            text += &match row.len() {
+                1 => line(&mut (0..shown.len()).map(heading)),
+                _ => line(&mut shown.iter().map(|&column| {
+                    row.get(column).map(|cell| cell.text.clone()).unwrap_or_default()
+                })),
+            };
+        }
+        text.trim_end().to_owned()
     }
 
     /// Whether it is no wider than the terminal, in as many blocks as that takes.
@@ -192,7 +249,7 @@ impl Table {
     /// Whether all of it fits the terminal, side by side and with no line broken.
     pub fn is_in_one_piece(&self, style: Style) -> bool {
         let needed: usize = (0..self.header.len()).map(|column| self.widths(column).1 + GAP).sum();
-        style.columns == Columns::All || needed < usize::from(style.width) + GAP
+        style.markdown || style.columns == Columns::All || needed < usize::from(style.width) + GAP
     }
 
     /// The columns that are shown.
@@ -200,7 +257,8 @@ impl Table {
         let all: Vec<usize> = (0..self.header.len()).collect();
         match style.columns {
             Columns::All => all,
-            Columns::Named(names) => {
+            Columns::Fit if style.markdown => all,
+            Columns::Named(names, _) => {
                 let is_named = |column: &usize| {
                     let gives_way = matches!(self.room[*column], Room::GivesWay(_));
                     let is_further = self.repeated.is_some_and(|repeated| *column >= repeated);
@@ -414,10 +472,24 @@ mod tests {
         let style = |columns| Style { columns, ..Style::plain(30) };
         let all = table().render(style(Columns::All));
         assert!(all.contains("unusable index") && !all.contains("Not shown"), "{all}");
-        let named = table().render(style(Columns::Named(&names)));
+        let had = Had::default();
+        assert_eq!(had.lacks(&names), None, "no table yet");
+        let named = table().render(style(Columns::Named(&names, &had)));
         assert!(named.contains("5 %") && !named.contains("0.1"), "{named}");
-        let said = named.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(said.contains("There is no column 'speed'; there are: engine,"), "{named}");
+        let (missing, there) = had.lacks(&names).unwrap();
+        assert!(missing == "speed" && there.starts_with("engine, "), "{missing}: {there}");
+        assert_eq!(had.lacks(&names[..1]), None);
+    }
+
+    #[test]
+    fn markdown_has_every_cell_and_its_bars_are_no_columns() {
+        let mut table = Table::new([("a|b", Room::Always), ("figure", Room::GivesWay(0))]);
+        table.row(["GROUP"]);
+        table.row([left("  x"), right("1\n(+5 %)")]);
+        let text = table.render(Style { markdown: true, ..Style::plain(5) });
+        let lines =
+            ["| a\\|b | figure |", "| --- | --- |", "| **GROUP** |  |", "| x | 1<br>(+5 %) |"];
+        assert_eq!(text.lines().collect::<Vec<_>>(), lines);
     }
 
     #[test]

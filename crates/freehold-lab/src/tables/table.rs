@@ -14,7 +14,9 @@ use std::fmt::Write as _;
 
 use freehold_trace::Checksums;
 
-pub use super::grid::{Cell, Color, Columns, Room, Style, Table, left, right, wrap, wrap_lines};
+pub use super::grid::{
+    Cell, Color, Columns, Had, Room, Style, Table, left, right, wrap, wrap_lines,
+};
 
 use super::metrics::{CMA, GROUPS, Metric, Value};
 use super::number::{counted, duration, memory_of, percent, thousands};
@@ -272,7 +274,8 @@ fn machine_line(replay: &Replay) -> String {
             "\n  the recorded machine, but all of its memory free".to_owned()
         }
         (Origin::Assumed, None) => {
-            "\n  an assumed machine, all of its memory free: no zoneinfo lies beside the trace"
+            "\n  an assumed machine, all of its memory free: no zoneinfo is in the trace or \
+             beside it"
                 .to_owned()
         }
         (Origin::Given, None) => {

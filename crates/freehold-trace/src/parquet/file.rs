@@ -6,6 +6,7 @@ use parquet::file::reader::{ChunkReader, FileReader, SerializedFileReader};
 
 use super::super::error::TraceError;
 use super::super::input::Input;
+use super::super::packed::{FILES_KEY, NAMES, Packed};
 use super::super::schema::METADATA_KEY;
 use super::corrupt;
 
@@ -41,4 +42,11 @@ pub(super) fn description(file: &SerializedFileReader<Input>) -> Option<serde_js
 pub(super) fn value_of<'f>(file: &'f SerializedFileReader<Input>, key: &str) -> Option<&'f str> {
     let pairs = file.metadata().file_metadata().key_value_metadata()?;
     pairs.iter().find(|pair| pair.key == key)?.value.as_deref()
+}
+
+/// The machine's files that are packed into a file.
+pub(super) fn files(path: &Path, file: &SerializedFileReader<Input>) -> Result<Packed, TraceError> {
+    let described = description(file).unwrap_or_default();
+    Packed::decoded(value_of(file, FILES_KEY), described.get(NAMES))
+        .map_err(|why| corrupt(path, "its index", &why))
 }

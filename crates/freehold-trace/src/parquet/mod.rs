@@ -26,11 +26,8 @@ mod column;
 mod file;
 mod row;
 
-use std::fs::File;
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 
-use bytes::Bytes;
 use parquet::column::reader::ColumnReader;
 use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
@@ -43,6 +40,7 @@ use super::input::{Input, guarded};
 use super::integrity::{CHECK_KEY, Checksums, Integrity};
 use super::kernel::Kernel;
 use super::meaning::{Flags, Meaning};
+use super::packed::Packed;
 use super::schema::{COLUMNS, Column, METADATA_KEY, WITH_SUMS};
 use super::tally::{BATCH, Tally};
 use super::{Event, OpenOptions};
@@ -80,30 +78,13 @@ struct Group {
 }
 
 impl ParquetReader {
-    pub(super) fn from_file(
+    pub(super) fn open(
         path: PathBuf,
-        file: File,
+        input: Input,
         options: OpenOptions,
     ) -> Result<Self, TraceError> {
-        let len =
-            file.metadata().map_err(|source| TraceError::Io { path: path.clone(), source })?.len();
-        Self::open(path, Input { bytes: None, file: Some(Arc::new(file)), len }, options)
-    }
-
-    pub(super) fn from_bytes(
-        path: PathBuf,
-        bytes: &'static [u8],
-        options: OpenOptions,
-    ) -> Result<Self, TraceError> {
-        let len = bytes.len() as u64;
-        Self::open(path, Input { bytes: Some(Bytes::from_static(bytes)), file: None, len }, options)
-    }
-
-    fn open(path: PathBuf, input: Input, options: OpenOptions) -> Result<Self, TraceError> {
-        check_footer(&path, &input)?;
-        let file = guarded(|| SerializedFileReader::new(input.clone()))
-            .map_err(|why| corrupt(&path, "its index", &why))?;
-
+        let file = indexed(&path, &input)?;
+        file::files(&path, &file)?;
         let metadata = file.metadata();
         let mut rows = 0u64;
         for (index, group) in metadata.row_groups().iter().enumerate() {
@@ -165,6 +146,7 @@ impl ParquetReader {
             cpus: number("cpus").and_then(|n| u16::try_from(n).ok()),
             lost_events: number("lost_events"),
             checksums: Some(self.integrity.checksums()),
+            description: json,
         }
     }
 
@@ -273,6 +255,18 @@ impl ParquetReader {
             );
         }
     }
+}
+
+/// Reads a file's index.
+fn indexed(path: &Path, input: &Input) -> Result<SerializedFileReader<Input>, TraceError> {
+    check_footer(path, input)?;
+    guarded(|| SerializedFileReader::new(input.clone()))
+        .map_err(|why| corrupt(path, "its index", &why))
+}
+
+/// The machine's files that are packed into a Parquet file.
+pub(super) fn packed(path: &Path, input: &Input) -> Result<Packed, TraceError> {
+    file::files(path, &indexed(path, input)?)
 }
 
 /// What the file's numbers mean, the kernel that recorded it, and what to say of it. A file whose

@@ -17,13 +17,15 @@ mod drain;
 mod tracefs;
 
 use std::fs::{self, File};
-use std::io::{self, BufReader};
-use std::path::{Path, PathBuf};
+use std::io::{self, BufReader, Write};
+use std::path::Path;
 use std::time::Duration;
 
 use crate::kernel::Kernel;
 use crate::machine::Pages;
-use crate::{OpenOptions, Source, TraceError, TraceMeta, TraceReader, TraceWriter, Written, ticks};
+use crate::{
+    OpenOptions, Packed, Source, TraceError, TraceMeta, TraceReader, TraceWriter, Written, ticks,
+};
 
 pub use drain::{Drained, drain_lists};
 pub use tracefs::{Instance, RecordError, Tracefs};
@@ -90,7 +92,7 @@ pub struct Tally {
     pub lost: u64,
 }
 
-/// What to write beside the events.
+/// What to write with the events.
 #[derive(Clone, Debug)]
 pub struct About {
     /// What was recorded: the name in tables.
@@ -101,72 +103,73 @@ pub struct About {
     pub seconds: f64,
     /// Bytes of a page, which no file of `/proc` says.
     pub page_size: u64,
+    /// The recorder's own command line.
+    pub command_line: String,
+    /// The recorder's own version.
+    pub program: String,
+    /// The machine's files: [`describe_memory`] before and after.
+    pub files: Packed,
 }
 
-/// What was written, and where.
+/// What was written.
 #[derive(Clone, Debug)]
 pub struct Recording {
-    /// The trace.
-    pub path: PathBuf,
-    /// Its rows.
+    /// Rows.
     pub written: Written,
-    /// Its size in bytes.
-    pub bytes: u64,
-    /// When the periodic work ran (where [`Instance::records_ticks`] says so), `/proc/zoneinfo`
-    /// before and after, and other descriptions of memory, beside it.
-    pub beside: Vec<PathBuf>,
+    /// What is packed into it: when the periodic work ran (where [`Instance::records_ticks`] says
+    /// so), `/proc/zoneinfo` before and after, and other descriptions of memory.
+    pub files: Packed,
 }
 
-/// Where the description `kind` of memory, taken `when` (`before` or `after`), lies beside a trace.
-#[must_use]
-pub fn beside(trace: &Path, kind: &str, when: &str) -> PathBuf {
-    let name = Source::Path(trace.to_owned()).name();
-    trace.with_file_name(format!("{name}.{kind}.{when}.txt"))
-}
-
-/// Copies `/proc/zoneinfo`, `buddyinfo` and `pagetypeinfo` to files beside the trace; those that
-/// exist.
-///
-/// # Errors
-///
-/// Where a file cannot be written.
-pub fn describe_memory(trace: &Path, when: &str) -> Result<Vec<PathBuf>, RecordError> {
-    let mut files = Vec::new();
+/// Takes `/proc/zoneinfo`, `buddyinfo` and `pagetypeinfo` down, those that may be read, as of
+/// `when` (`before` or `after`).
+pub fn describe_memory(files: &mut Packed, when: &str) {
     for kind in ["zoneinfo", "buddyinfo", "pagetypeinfo"] {
-        let Ok(text) = fs::read(Path::new("/proc").join(kind)) else { continue };
-        let path = beside(trace, kind, when);
-        fs::write(&path, text)
-            .map_err(|source| RecordError::Write { path: path.clone(), source })?;
-        files.push(path);
+        if let Ok(text) = fs::read(Path::new("/proc").join(kind)) {
+            files.insert(format!("{kind}.{when}.txt"), String::from_utf8_lossy(&text));
+        }
     }
-    Ok(files)
 }
 
-/// Says beside the trace what each page is, by `/proc/kpageflags`, if that may be read. It takes some
-/// 35 ms for each GiB, so before the recording.
+/// Notes what each page is, by `/proc/kpageflags`, if that may be read. It takes some 35 ms for each
+/// GiB, so before the recording.
+pub fn describe_pages(files: &mut Packed) {
+    if let Ok(pages) = Pages::open(Path::new("/proc/kpageflags")) {
+        files.insert("pages.before.txt", pages.text());
+    }
+}
+
+/// What of `/proc/sys` and `/sys` decides where pages go, as far as the kernel has it.
+const SETTINGS: [&str; 12] = [
+    "/proc/sys/vm/min_free_kbytes",
+    "/proc/sys/vm/watermark_scale_factor",
+    "/proc/sys/vm/watermark_boost_factor",
+    "/proc/sys/vm/percpu_pagelist_high_fraction",
+    "/proc/sys/vm/lowmem_reserve_ratio",
+    "/proc/sys/vm/extfrag_threshold",
+    "/proc/sys/vm/compaction_proactiveness",
+    "/proc/sys/vm/defrag_mode",
+    "/proc/sys/vm/zone_reclaim_mode",
+    "/proc/sys/vm/swappiness",
+    "/sys/kernel/mm/transparent_hugepage/enabled",
+    "/sys/kernel/mm/transparent_hugepage/defrag",
+];
+
+fn line_of(path: &str) -> Option<String> {
+    Some(fs::read_to_string(path).ok()?.trim().replace('\t', " "))
+}
+
+/// Takes the text of a stopped instance, makes a Parquet trace of it, and says what it is. `path`
+/// is for messages, `progress` is told how many events are done.
 ///
 /// # Errors
 ///
-/// Where the file cannot be written.
-pub fn describe_pages(trace: &Path) -> Result<Option<PathBuf>, RecordError> {
-    let Ok(pages) = Pages::open(Path::new("/proc/kpageflags")) else { return Ok(None) };
-    let path = beside(trace, "pages", "before");
-    fs::write(&path, pages.text())
-        .map_err(|source| RecordError::Write { path: path.clone(), source })?;
-    Ok(Some(path))
-}
-
-/// Takes the text of a stopped instance, makes a Parquet trace of it, and says what it is.
-/// `progress` is told how many events are done.
-///
-/// # Errors
-///
-/// Where the text cannot be read or the trace cannot be written; there is no trace then.
+/// Where the text cannot be read or the trace cannot be written; what was written is no trace then.
 pub fn write(
     instance: &Instance,
     lost: u64,
     about: &About,
-    path: &Path,
+    (output, path): (impl Write + Send, &Path),
     mut progress: impl FnMut(u64),
 ) -> Result<Recording, RecordError> {
     // A copy first: the kernel's file changes its mind about its size, and is formatted anew at
@@ -177,41 +180,25 @@ pub fn write(
         File::open(instance.text()).map_err(|source| instance.failed("trace", source))?;
     io::copy(&mut held, text.as_file_mut()).map_err(|source| RecordError::Temporary { source })?;
 
-    let written = convert(text.path(), lost, about, path, &mut progress);
     let ticks = ticks::in_text(BufReader::new(
         text.reopen().map_err(|source| RecordError::Temporary { source })?,
     ));
     let ticks = ticks.map_err(|source| RecordError::Temporary { source })?;
-    if written.is_err() {
-        // Half a trace is no trace; where even that cannot be removed, the error that matters is
-        // the first.
-        let _ = fs::remove_file(path);
+    let mut files = about.files.clone();
+    if instance.records_ticks() {
+        // A file without times would say that there were none.
+        files.insert(format!("{}.txt", ticks::KIND), ticks::written(&ticks));
     }
-    let written = written?;
-    let bytes = fs::metadata(path).map_or(0, |file| file.len());
-    let name = Source::Path(path.to_owned()).name();
-    let times = path.with_file_name(format!("{name}.{}.txt", ticks::KIND));
-    let mut beside = Vec::new();
-    let done = if instance.records_ticks() {
-        beside.push(times.clone());
-        fs::write(&times, ticks::written(&ticks))
-    } else {
-        // A file without times would say that there were none; one of an earlier recording of that
-        // name, that they were others.
-        match fs::remove_file(&times) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        }
-    };
-    done.map_err(|source| RecordError::Write { path: times, source })?;
-    Ok(Recording { path: path.to_owned(), written, bytes, beside })
+    let written = convert(text.path(), lost, about, &files, (output, path), &mut progress)?;
+    Ok(Recording { written, files })
 }
 
 fn convert(
     text: &Path,
     lost: u64,
     about: &About,
-    path: &Path,
+    files: &Packed,
+    (output, path): (impl Write + Send, &Path),
     progress: &mut impl FnMut(u64),
 ) -> Result<Written, TraceError> {
     let kernel = tracefs::kernel();
@@ -224,14 +211,22 @@ fn convert(
     }
     extra.insert("recorded_seconds".into(), about.seconds.into());
     extra.insert("page_size".into(), about.page_size.into());
+    extra.insert("recorder".into(), about.program.clone().into());
+    extra.insert("command_line".into(), about.command_line.clone().into());
+    if let Some(host) = line_of("/proc/sys/kernel/hostname") {
+        extra.insert("host".into(), host.into());
+    }
+    let settings = SETTINGS.iter().filter_map(|path| Some((*path, line_of(path)?)));
+    extra.insert("settings".into(), settings.collect());
     let meta = TraceMeta {
         name: about.name.clone(),
         kernel,
         cpus: reader.info().cpus,
         lost_events: Some(lost),
+        files: files.clone(),
         extra,
     };
-    let mut writer = TraceWriter::create(path, meta, 9)?;
+    let mut writer = TraceWriter::new(output, path, meta, 9)?;
     let (mut events, mut done) = (Vec::new(), 0);
     while reader.next_batch(&mut events)? {
         writer.write(&events)?;
@@ -273,22 +268,33 @@ mod tests {
     fn times_of_the_periodic_work_that_cannot_be_recorded_are_not_written() {
         let out = tempfile::tempdir().unwrap();
         let path = out.path().join("t.parquet");
-        let about = About { name: "t".into(), command: None, seconds: 1.0, page_size: 4096 };
-        let ticks = out.path().join("t.ticks.txt");
-        for picks_out in [true, false, true, false] {
+        let mut about = About {
+            name: "t".into(),
+            command: None,
+            seconds: 1.0,
+            page_size: 65536,
+            command_line: "freehold record -o t.parquet".into(),
+            program: "freehold 1".into(),
+            files: Packed::default(),
+        };
+        about.files.insert("zoneinfo.before.txt", "Node 0, zone Normal");
+        for picks_out in [true, false] {
             let (_folder, instance) = instance(picks_out);
             assert_eq!(instance.records_ticks(), picks_out);
-            let written = write(&instance, 0, &about, &path, |_| {}).unwrap();
-            assert_eq!(written.beside.contains(&ticks), picks_out);
-            // Nor does one of an earlier recording of that name stay.
-            assert_eq!(ticks.exists(), picks_out);
+            let file = File::create(&path).unwrap();
+            let written = write(&instance, 0, &about, (file, &path), |_| {}).unwrap();
+            let source = Source::Path(path.clone());
+            let files = crate::packed_files(&source).unwrap();
+            assert_eq!(files, written.files);
+            assert_eq!(files.get(ticks::KIND).is_some(), picks_out);
+            assert_eq!(files.get("zoneinfo").unwrap().1, "Node 0, zone Normal");
+            let reader = TraceReader::open(&source, OpenOptions::default()).unwrap();
+            let info = reader.info();
+            assert_eq!(info.page_size, Some(65536), "the machine's, not the engines'");
+            assert_eq!(info.description["command_line"], about.command_line);
+            assert!(info.description["settings"].is_object());
+            assert_eq!(fs::read_dir(out.path()).unwrap().count(), 1, "one file");
         }
-    }
-
-    #[test]
-    fn descriptions_lie_where_a_replay_looks_for_them() {
-        let path = beside(Path::new("/tmp/make.parquet"), "zoneinfo", "before");
-        assert_eq!(path, Path::new("/tmp/make.zoneinfo.before.txt"));
     }
 
     #[test]

@@ -36,13 +36,6 @@ pub enum RecordError {
         /// Why.
         source: io::Error,
     },
-    /// A file could not be written.
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
     /// There is no room for a temporary copy.
     Temporary {
         /// Why.
@@ -86,7 +79,7 @@ impl fmt::Display for RecordError {
                 write!(f, "there is no tracefs at {}", places.join(" or "))
             }
             Self::NoEvent { event } => write!(f, "this kernel has no event kmem:{event}"),
-            Self::Kernel { path, source } | Self::Write { path, source } => {
+            Self::Kernel { path, source } => {
                 write!(f, "{}: {source}", path.display())
             }
             Self::Temporary { source } => write!(f, "no room for a temporary copy: {source}"),

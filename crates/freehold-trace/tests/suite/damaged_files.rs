@@ -10,15 +10,15 @@ use std::panic::catch_unwind;
 use freehold::{CpuId, Order, Pfn};
 use freehold_trace::kernel::Kernel;
 use freehold_trace::{
-    Checksums, Event, EventKind, OpenOptions, Source, TraceError, TraceMeta, TraceReader,
-    TraceWriter,
+    Checksums, Event, EventKind, OpenOptions, Packed, Source, TraceError, TraceMeta, TraceReader,
+    TraceWriter, packed_files,
 };
 
 use super::reading::{gzip, read_bytes};
 
 /// Events of it, whatever it is.
 fn read(bytes: Vec<u8>, skip_bad: bool) -> Result<usize, TraceError> {
-    contents(bytes, skip_bad).map(|(_, events)| events.len())
+    contents(bytes, skip_bad).map(|(.., events)| events.len())
 }
 
 /// Both ways, and the message is looked at too.
@@ -36,7 +36,10 @@ fn survives(bytes: &[u8], what: &str) {
 
 fn parquet(rows: u64) -> Vec<u8> {
     let file = tempfile::NamedTempFile::new().unwrap();
-    let meta = TraceMeta { name: "t".into(), cpus: Some(2), ..TraceMeta::default() };
+    let mut files = Packed::default();
+    files.insert("zoneinfo.before.txt", "Node 0, zone   Normal\n  pages free     7\n");
+    files.insert("ticks.txt", "");
+    let meta = TraceMeta { name: "t".into(), cpus: Some(2), files, ..TraceMeta::default() };
     let mut writer = TraceWriter::create(file.path(), meta, 3).unwrap();
     let order = Order::ZERO;
     let events: Vec<Event> = (0..rows)
@@ -60,11 +63,14 @@ fn parquet(rows: u64) -> Vec<u8> {
 }
 
 /// Everything that a replay's figures are made of.
-fn contents(bytes: Vec<u8>, skip_bad: bool) -> Result<(Option<u16>, Vec<Event>), TraceError> {
+fn contents(bytes: Vec<u8>, skip_bad: bool) -> Result<Contents, TraceError> {
     let options = OpenOptions { skip_bad, kernel: Some(Kernel::OWN), types: None };
+    let files = packed_files(&Source::Bytes { name: "t".into(), bytes: bytes.clone().leak() })?;
     let (events, reader) = read_bytes(bytes, options)?;
-    Ok((reader.info().cpus, events))
+    Ok((reader.info().cpus, files, events))
 }
+
+type Contents = (Option<u16>, Packed, Vec<Event>);
 
 /// Every format, small.
 fn intact() -> Vec<(&'static str, Vec<u8>)> {

@@ -6,9 +6,14 @@ use std::sync::Arc;
 
 use freehold::{CpuId, Order, Pfn};
 use freehold_trace::kernel::Kernel;
-use freehold_trace::{Event, EventKind, Format, OpenOptions, TraceError, TraceMeta, TraceWriter};
+use freehold_trace::{
+    Checksums, Event, EventKind, Format, OpenOptions, Packed, Source, TraceError, TraceMeta,
+    TraceWriter, packed_files,
+};
+use parquet::column::reader::ColumnReader;
 use parquet::data_type::{DoubleType, Int32Type, Int64Type};
 use parquet::file::metadata::KeyValue;
+use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 use proptest::prelude::*;
@@ -198,6 +203,73 @@ fn plain<'a>(
     cpu: &'a [i64],
 ) -> [Made<'a>; 5] {
     [Made::I32(pfn), Made::I64(order), Made::I64(event), Made::I32(ts), Made::I64(cpu)]
+}
+
+/// Another program's writer keeps the metadata, and has pages, types and a name of the schema of
+/// its own.
+#[test]
+fn a_file_written_anew_is_vouched_for_by_the_sums_of_its_columns() {
+    let folder = tempfile::tempdir().unwrap();
+    let event = |i: u64| Event {
+        ts_ns: i,
+        cpu: CpuId::new((i % 2) as u16),
+        pid: 1,
+        kind: EventKind::Free { pfn: Pfn::new(i * 3), order: Order::ZERO },
+    };
+    let events: Vec<Event> = (0..10).map(event).collect();
+    let mut files = Packed::default();
+    files.insert("zoneinfo.before.txt", "Node 0");
+    let ours = folder.path().join("ours");
+    let meta = TraceMeta { files: files.clone(), ..TraceMeta::default() };
+    let mut writer = TraceWriter::create(&ours, meta, 1).unwrap();
+    writer.write(&events).unwrap();
+    writer.finish().unwrap();
+
+    let anew = |change: Option<i64>| {
+        let from = SerializedFileReader::new(std::fs::File::open(&ours).unwrap()).unwrap();
+        let names = ["ts_ns", "pfn"];
+        let wide = |name| if names.contains(&name) { "int64" } else { "int32" };
+        let columns = from.metadata().file_metadata().schema_descr().columns().to_vec();
+        let schema: String =
+            columns.iter().map(|c| format!("required {} {};", wide(c.name()), c.name())).collect();
+        let schema = parse_message_type(&format!("message schema {{ {schema} }}")).unwrap();
+        let path = folder.path().join("anew");
+        let out = std::fs::File::create(&path).unwrap();
+        let mut writer = SerializedFileWriter::new(out, Arc::new(schema), Arc::default()).unwrap();
+        let mut group = writer.next_row_group().unwrap();
+        let read = from.get_row_group(0).unwrap();
+        for at in 0..columns.len() {
+            let mut out = group.next_column().unwrap().unwrap();
+            let mut levels = Vec::new();
+            match read.get_column_reader(at).unwrap() {
+                ColumnReader::Int64ColumnReader(mut column) => {
+                    let mut values = Vec::new();
+                    column.read_records(10, Some(&mut levels), None, &mut values).unwrap();
+                    values[4] = change.unwrap_or(values[4]);
+                    out.typed::<Int64Type>().write_batch(&values, None, None).unwrap()
+                }
+                ColumnReader::Int32ColumnReader(mut column) => {
+                    let mut values = Vec::new();
+                    column.read_records(10, Some(&mut levels), None, &mut values).unwrap();
+                    out.typed::<Int32Type>().write_batch(&values, None, None).unwrap()
+                }
+                _ => panic!("a column of another kind"),
+            };
+            out.close().unwrap();
+        }
+        group.close().unwrap();
+        let kept = from.metadata().file_metadata().key_value_metadata().unwrap().clone();
+        kept.into_iter().for_each(|pair| writer.append_key_value_metadata(pair));
+        writer.close().unwrap();
+        path
+    };
+    let path = anew(None);
+    let (again, reader) = read_all(&path, STRICT).unwrap();
+    assert_eq!(again, events);
+    assert_eq!(reader.info().checksums, Some(Checksums::All));
+    assert_eq!(packed_files(&Source::Path(path)).unwrap(), files);
+    let said = read_all(&anew(Some(5)), STRICT).unwrap_err().to_string();
+    assert!(said.contains("does not have the sum that it was written with"), "{said}");
 }
 
 #[test]

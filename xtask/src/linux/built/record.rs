@@ -78,24 +78,11 @@ pub(super) fn record(
     fs::create_dir_all(to)?;
     for load in loads {
         let name = format!("{}-{}", design.name(), load.name);
-        for file in kept(&name) {
-            fs::copy(folder.join(&file), to.join(&file)).map_err(|error| {
-                Trouble::Wrong(format!("{name} has not been recorded: {file}: {error}"))
-            })?;
-        }
+        let file = format!("{name}.parquet");
+        fs::copy(folder.join(&file), to.join(&file)).map_err(|error| {
+            Trouble::Wrong(format!("{name} has not been recorded: {file}: {error}"))
+        })?;
         eprintln!("recorded: {}", to.join(format!("{name}.parquet")).display());
     }
     Ok(end)
-}
-
-/// What belongs to a recording: what memory was like afterwards does not.
-fn kept(name: &str) -> [String; 5] {
-    [
-        "parquet",
-        "ticks.txt",
-        "zoneinfo.before.txt",
-        "buddyinfo.before.txt",
-        "pagetypeinfo.before.txt",
-    ]
-    .map(|kind| format!("{name}.{kind}"))
 }

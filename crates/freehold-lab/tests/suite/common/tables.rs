@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 /// The widths of terminals that every table is looked at in.
-pub const WIDTHS: [u16; 4] = [80, 100, 120, 160];
+pub const WIDTHS: [u16; 5] = [60, 80, 100, 120, 160];
 
 /// Asserts that no line of `text` is wider than the terminal, and that every word in it is one of
 /// the same table with all its columns, `wide`: a name or a number that is broken is two other

@@ -262,3 +262,119 @@ fn pages_are_drawn_block_by_block() {
     let page = fs::read_to_string(&html).unwrap();
     assert_eq!(page.matches("<rect class=\"k0\" x=").count(), 31);
 }
+
+/// What `look` found on the command line's own terms: 1 where a threshold holds.
+#[test]
+fn a_threshold_that_holds_ends_with_one() {
+    let folder = Folder::machine(3, ["zoneinfo", "buddyinfo"]);
+    let from = shown(folder.path());
+    let fails = |threshold: &str| look(&["--json", "--fail-if", threshold, from]);
+    let (code, text, errors) = fails("unusable[10]>0.01");
+    assert_eq!(code, Some(1));
+    assert!(errors.contains("FAILED unusable[10]>0.01: 0.013 in zone Normal"), "{errors}");
+    let document: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(document["failed"].as_array().unwrap().len(), 1);
+    assert_eq!(fails("unusable[10]>0.02").0, Some(0));
+    let (code, _, errors) = fails("mixed>0");
+    assert!(code == Some(2) && errors.contains("is not known"), "{errors}");
+    let (code, _, errors) = fails("speed>0");
+    assert!(code == Some(2) && errors.contains("unusable[ORDER]"), "{errors}");
+}
+
+/// What cannot be written for a while is said, and the watch goes on and says when it is.
+#[test]
+fn a_watch_outlives_a_failed_write() {
+    let folder = Folder::machine(2, ["zoneinfo", "buddyinfo"]);
+    let out = tempfile::tempdir().unwrap();
+    let file = out.path().join("look.prom");
+    let mut watch = Command::new(env!("CARGO_BIN_EXE_freehold"))
+        .args([
+            "look",
+            "--json",
+            "--watch",
+            "1",
+            "--prometheus",
+            shown(&file),
+            shown(folder.path()),
+        ])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    let mut errors = BufReader::new(watch.stderr.take().unwrap()).lines();
+    lines.next().unwrap().unwrap();
+    fs::remove_file(&file).unwrap();
+    fs::create_dir_all(file.join("in the way")).unwrap();
+    let said = errors.next().unwrap().unwrap();
+    assert!(said.contains("cannot write the metrics"), "{said}");
+    fs::remove_dir_all(&file).unwrap();
+    lines.next().unwrap().unwrap();
+    assert!(file.is_file());
+    watch.kill().unwrap();
+    watch.wait().unwrap();
+}
+
+#[test]
+fn this_machines_figures_have_a_time_and_those_of_copies_have_none() {
+    let (code, text, _) = look(&["--json"]);
+    assert_eq!(code, Some(0));
+    let document: Value = serde_json::from_str(&text).unwrap();
+    assert!(document["unix_time"].as_f64().unwrap() > 1.7e9, "{text}");
+    let folder = Folder::machine(3, ["zoneinfo", "buddyinfo"]);
+    let (_, text, _) = look(&["--json", shown(folder.path())]);
+    let document: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((&document["unix_time"], &document["pressure"]), (&Value::Null, &Value::Null));
+}
+
+#[test]
+fn the_machine_in_a_packed_recording() {
+    let folder = Folder::machine(3, ["t.zoneinfo.before.txt", "t.buddyinfo.before.txt"]);
+    let recording = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/page-cache-churn.parquet");
+    let trace = folder.path().join("t.parquet");
+    fs::copy(recording, &trace).unwrap();
+    let packed = folder.path().join("one.parquet");
+    let mut pack = Command::new(env!("CARGO_BIN_EXE_freehold"));
+    let done = pack.args(["pack", "-o"]).args([&packed, &trace]).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let zones = |path: &Path| {
+        let (code, text, errors) = look(&["--json", shown(path)]);
+        assert_eq!(code, Some(0), "{errors}");
+        serde_json::from_str::<Value>(&text).unwrap()["zones"].clone()
+    };
+    assert_eq!(zones(&packed), zones(&folder.path().join("t.zoneinfo.before.txt")));
+    let (code, _, errors) = look(&[shown(&trace)]);
+    assert!(code == Some(2) && errors.contains("no file of a machine is packed"), "{errors}");
+}
+
+/// A rule of an alert for a figure that nothing writes would never fire.
+#[test]
+fn the_rules_for_alerts_are_of_figures_that_are_written() {
+    let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/alerts.yml");
+    let rules = fs::read_to_string(rules).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("look.prom");
+    // The second look is the first with rates.
+    let mut watch = Command::new(env!("CARGO_BIN_EXE_freehold"))
+        .args(["look", "--watch", "1", "--json", "--prometheus", shown(&file)])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    let last = lines.take(2).last().unwrap().unwrap();
+    watch.kill().unwrap();
+    watch.wait().unwrap();
+    let look: Value = serde_json::from_str(&last).unwrap();
+    assert!(look["pressure"]["compact_fail"].is_number(), "{last}");
+    let written = fs::read_to_string(&file).unwrap();
+    let has_psi = Path::new("/proc/pressure/memory").exists();
+    let mut figures = 0;
+    for word in rules.split(|c: char| !c.is_ascii_alphanumeric() && c != '_') {
+        if !word.starts_with("freehold_") || word.contains("_memory_") && !has_psi {
+            continue;
+        }
+        figures += 1;
+        assert!(written.contains(&format!("\n{word}")), "{word} is not written:\n{written}");
+    }
+    assert!(figures >= 4);
+}

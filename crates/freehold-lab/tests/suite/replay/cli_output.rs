@@ -213,7 +213,7 @@ fn any_kernel_between_the_oldest_and_the_newest_is_an_engine() {
     let refused = |name: &str| named(name).expect_err("no engine").to_string();
     assert!(refused("5.15").contains("5.17 is the nearest"), "{}", refused("5.15"));
     assert!(refused("9.1").contains("newer than 7.3"), "{}", refused("9.1"));
-    assert!(refused("6.1.55").contains("there is no engine '6.1.55'"), "{}", refused("6.1.55"));
+    assert_eq!(named("6.1.55").unwrap().name(), "6.1", "as uname prints it");
 }
 
 #[test]

@@ -1,0 +1,115 @@
+//! How hard memory is asked for: rates out of `/proc/vmstat`, and PSI.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::time::Instant;
+
+/// Figures by name: a second between two looks, or per cent.
+pub(crate) type Pressure = BTreeMap<&'static str, f64>;
+
+/// What is summed up: the name of a rate, and how counters of it begin.
+const RATES: [(&str, &str); 8] = [
+    ("allocstall", "allocstall"),
+    ("compact_stall", "compact_stall"),
+    ("compact_fail", "compact_fail"),
+    ("compact_success", "compact_success"),
+    ("thp_fault_alloc", "thp_fault_alloc"),
+    ("thp_fallback", "thp_fault_fallback"),
+    ("direct_reclaim", "pgsteal_direct"),
+    ("swap_out", "pswpout"),
+];
+
+/// Counters of one moment.
+#[derive(Debug)]
+pub(crate) struct Counters {
+    taken: Instant,
+    counts: [u64; RATES.len()],
+}
+
+impl Counters {
+    /// Those of a folder like `/proc`; `None` without a vmstat.
+    pub(crate) fn read(proc: &Path) -> Option<Self> {
+        let text = fs::read_to_string(proc.join("vmstat")).ok()?;
+        Some(Self { taken: Instant::now(), counts: counts(&text) })
+    }
+
+    /// What happened since an earlier look, in so many seconds.
+    fn since(&self, before: &Self) -> (f64, [u64; RATES.len()]) {
+        let seconds = self.taken.duration_since(before.taken).as_secs_f64();
+        let mut happened = self.counts;
+        happened.iter_mut().zip(before.counts).for_each(|(n, was)| *n = n.saturating_sub(was));
+        (seconds, happened)
+    }
+}
+
+fn counts(vmstat: &str) -> [u64; RATES.len()] {
+    let lines: Vec<(&str, u64)> = vmstat
+        .lines()
+        .filter_map(|line| line.split_once(' ').and_then(|(name, n)| Some((name, n.parse().ok()?))))
+        .collect();
+    RATES.map(|(_, begins)| {
+        // Of every zone (`allocstall_normal`), but not of what only begins like it
+        // (`thp_fault_fallback_charge` counts the same faults once more).
+        let is = |name: &str| {
+            let rest = name.strip_prefix(begins);
+            rest.is_some_and(|rest| rest.is_empty() || begins == "allocstall")
+        };
+        lines.iter().filter(|(name, _)| is(name)).map(|(_, n)| n).sum()
+    })
+}
+
+/// The rates between two looks, and PSI; empty where nothing is known.
+pub(crate) fn of(proc: &Path, now: Option<&Counters>, before: Option<&Counters>) -> Pressure {
+    let mut all = Pressure::new();
+    if let Some((now, before)) = now.zip(before) {
+        let (seconds, happened) = now.since(before);
+        for ((name, _), n) in RATES.iter().zip(happened) {
+            all.insert(name, n as f64 / seconds.max(1e-3));
+        }
+    }
+    if let Ok(text) = fs::read_to_string(proc.join("pressure/memory")) {
+        all.extend(psi(&text));
+    }
+    all
+}
+
+/// `some avg10=0.12 avg60=...`: per cent of the last 10 s.
+fn psi(text: &str) -> impl Iterator<Item = (&'static str, f64)> {
+    let of = |line: &'static str| {
+        let found = text.lines().find_map(|text| text.strip_prefix(line))?;
+        found.trim().strip_prefix("avg10=")?.split_whitespace().next()?.parse().ok()
+    };
+    let found = [("memory_some", of("some")), ("memory_full", of("full"))];
+    found.into_iter().filter_map(|(name, value)| Some((name, value?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn rates_are_of_the_time_between_and_of_all_zones() {
+        let text = |n: u64| {
+            format!(
+                "allocstall_dma32 {n}\nallocstall_normal 5\nthp_fault_fallback {n}\n\
+                 thp_fault_fallback_charge 77\ncompact_fail 3\nnr_free_pages 9\n"
+            )
+        };
+        let taken = Instant::now();
+        let before = Counters { taken, counts: counts(&text(1)) };
+        let now = Counters { taken: taken + Duration::from_secs(2), counts: counts(&text(11)) };
+        let folder = tempfile::tempdir().unwrap();
+        let found = of(folder.path(), Some(&now), Some(&before));
+        assert_eq!((found["allocstall"], found["thp_fallback"]), (5.0, 5.0));
+        assert_eq!(found["compact_fail"], 0.0);
+        assert_eq!(of(folder.path(), Some(&now), None), Pressure::new(), "one look has no rate");
+        fs::create_dir(folder.path().join("pressure")).unwrap();
+        let psi = "some avg10=1.50 avg60=0.2 total=9\nfull avg10=0.25 avg60=0.1 total=3\n";
+        fs::write(folder.path().join("pressure/memory"), psi).unwrap();
+        let found = of(folder.path(), None, None);
+        assert_eq!((found["memory_some"], found["memory_full"]), (1.5, 0.25));
+    }
+}

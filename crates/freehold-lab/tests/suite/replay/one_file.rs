@@ -1,0 +1,107 @@
+//! A recording as one file: alone it is answered as with its files beside it, and a guess is called
+//! one in every output.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::common::machine_files::{Folder, plain};
+use crate::replay::command::{freehold, replay};
+
+fn json(output: &std::process::Output) -> Value {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// What a replay found, without what says how it was called and how fast it was.
+fn figures(mut document: Value) -> Value {
+    let engine = &mut document["engines"][0];
+    engine["ns_per_event"].take();
+    let (engine, answer) = (engine.take(), document["answer"].take());
+    serde_json::json!([engine, answer, document["machine"].take()])
+}
+
+fn packed(folder: &Folder) -> std::path::PathBuf {
+    let trace = folder.write(&plain());
+    let alone = folder.path().join("elsewhere.parquet");
+    freehold().args(["pack", "-o"]).args([&alone, &trace]).assert().success();
+    alone
+}
+
+#[test]
+fn a_packed_trace_is_answered_alike_wherever_it_is() {
+    let folder = Folder::new();
+    let alone = packed(&folder);
+    let with_files = json(&replay(&folder.path().join("m.trace"), &[]));
+    assert_eq!(with_files["machine"]["origin"], "recorded");
+    let by_path = json(&replay(&alone, &[]));
+    assert_eq!(figures(by_path.clone()), figures(with_files));
+    let piped = freehold()
+        .args(["replay", "--json", "-e", "vanilla", "-"])
+        .write_stdin(fs::read(&alone).unwrap())
+        .output()
+        .unwrap();
+    let piped = json(&piped);
+    assert_eq!(piped["about"]["path"], "-");
+    assert_eq!(piped["about"]["sha256"], by_path["about"]["sha256"]);
+    assert_eq!(by_path["about"]["sha256"].as_str().unwrap().len(), 64);
+    assert_eq!(figures(piped), figures(by_path));
+    // Files beside it are of another recording of that name.
+    fs::write(folder.path().join("elsewhere.zoneinfo.before.txt"), "no zoneinfo").unwrap();
+    assert_eq!(json(&replay(&alone, &[]))["machine"]["origin"], "recorded");
+}
+
+#[test]
+fn an_assumed_machine_is_called_so_in_every_output() {
+    let folder = Folder::new();
+    folder.write(&plain());
+    let lone = folder.path().join("lone.trace");
+    fs::rename(folder.path().join("m.trace"), &lone).unwrap();
+    let output = replay(&lone, &[]);
+    let document = json(&output);
+    assert_eq!(document["machine"]["origin"], "assumed");
+    let said = document["answer"]["warnings"][0].as_str().unwrap();
+    assert!(said.contains("machine is ASSUMED"), "{said}");
+    let text = freehold().args(["replay", "-e", "vanilla"]).arg(&lone).output().unwrap();
+    let text = String::from_utf8(text.stdout).unwrap();
+    assert!(text.contains("WARNING: The machine is ASSUMED"), "{text}");
+    let page = freehold().args(["report", "-o", "-", "-"]).write_stdin(output.stdout).output();
+    let page = String::from_utf8(page.unwrap().stdout).unwrap();
+    assert!(page.contains("<p class=\"warning\">The machine is ASSUMED"), "{page}");
+    // Packed it is no less alone.
+    let alone = folder.path().join("lone.parquet");
+    let pack = freehold().args(["pack", "-o"]).args([&alone, &lone]).output().unwrap();
+    assert!(pack.status.success());
+    assert!(String::from_utf8_lossy(&pack.stderr).contains("there is no zoneinfo"));
+    assert_eq!(json(&replay(&alone, &[]))["answer"]["warnings"][0], said);
+}
+
+#[test]
+fn a_pack_says_what_it_cannot_write_and_leaves_what_was_there() {
+    let folder = Folder::new();
+    let alone = packed(&folder);
+    let before = fs::read(&alone).unwrap();
+    let trace = folder.path().join("m.trace");
+    let again = |from: &Path, more: &[&str]| {
+        let done = freehold().arg("pack").args(more).arg("-o").args([&alone, from]).output();
+        let done = done.unwrap();
+        (done.status.code(), String::from_utf8(done.stderr).unwrap())
+    };
+    let (code, said) = again(&trace, &[]);
+    assert_eq!(code, Some(2));
+    assert!(said.contains("--force replaces it"), "{said}");
+    let damaged = folder.path().join("damaged.trace");
+    let lines = fs::read_to_string(&trace).unwrap() + "           cat-400     [000] what is it\n";
+    fs::write(&damaged, lines + &plain().trace).unwrap();
+    assert_eq!(again(&damaged, &["--force"]).0, Some(2));
+    assert_eq!(fs::read(&alone).unwrap(), before, "after an error what was there is there");
+    // In place, and as often as one likes: the same bytes.
+    assert_eq!(again(&alone, &["--force"]).0, Some(0));
+    assert_eq!(fs::read(&alone).unwrap(), before);
+    let names: Vec<String> = fs::read_dir(folder.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert!(!names.iter().any(|name| name.contains("unfinished")), "{names:?}");
+}

@@ -1,0 +1,223 @@
+//! Rows of replays: the same columns for one file, many and broken ones, as csv, JSON lines and
+//! Parquet, under names that stay.
+
+use std::fs;
+use std::path::Path;
+
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use predicates::prelude::*;
+use predicates::str::contains;
+use serde_json::{Map, Value};
+
+use crate::common::machine_files::{Folder, plain};
+use crate::replay::command::freehold;
+
+/// Columns that were there once: programs ask for them by these names.
+const NAMES: &str = "\
+    schema program command path sha256 status error host kernel trace node zone engine warnings \
+    trace_format trace_checksums trace_events trace_span_ns trace_cpus trace_allocs \
+    trace_failed_allocs trace_frees trace_remote_frees trace_remote_free_share \
+    trace_unknown_frees trace_unknown_free_frames trace_split_frees trace_wide_frees \
+    trace_lost_frees trace_lost_events trace_in_parts trace_misaligned trace_free_batched \
+    trace_pcpu_drains trace_extfrags trace_zone_locked trace_live_frames_end \
+    trace_peak_live_frames trace_max_order trace_skipped trace_long_gaps machine_origin \
+    machine_frames machine_cpus machine_page_size machine_page_size_told machine_pageblock_order \
+    machine_free_frames_recorded machine_free_frames_begin machine_free_frames_left_out \
+    machine_list_frames_begin machine_cma_frames replayed_events injected allocs frees failed \
+    set_up_failed pcp_hits pcp_hit_rate zone_lock_acquisitions zone_locks_per_1000 \
+    zone_lock_work zone_lock_work_mean zone_lock_work_p99 zone_lock_work_max shared_writes \
+    shared_writes_per_1000 pcp_lock_acquisitions pcp_lock_work merges_zone merges_pcp \
+    splits_zone splits_pcp refills refilled_frames drains drained_frames drains_of_all \
+    cpus_asked remote_frees lists_looked_at fallbacks managed_frames free_frames_end \
+    pcp_frames_end mixed_blocks free_blocks_end largest_free_order_end unusable_index_mean \
+    unusable_index_min unusable_index_max unusable_index_lists_mean lost_frames ns_per_event \
+    cma_frames cma_free_end cma_free_lowest cma_movable_requests cma_movable_by_cma \
+    cma_failed_while_free cma_failed_movable lock_held_share lock_wait_share_2 \
+    lock_wait_share_16 lock_wait_share_64 lock_wait_share_256";
+
+fn rows(form: &str, traces: &[&Path], code: i32) -> String {
+    let mut command = freehold();
+    command.args(["replay", "--no-progress", "--format", form, "-e", "6.18", "-e", "freehold"]);
+    let done = command.args(traces).output().unwrap();
+    assert_eq!(done.status.code(), Some(code), "{}", String::from_utf8_lossy(&done.stderr));
+    String::from_utf8(done.stdout).unwrap()
+}
+
+fn objects(lines: &str) -> Vec<Map<String, Value>> {
+    lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn one_file_many_and_broken_ones_have_the_same_columns() {
+    let folder = Folder::new();
+    let good = folder.write(&plain());
+    let broken = folder.path().join("host2").join("trace.parquet");
+    fs::create_dir(broken.parent().unwrap()).unwrap();
+    fs::write(&broken, "PAR1").unwrap();
+    let one = objects(&rows("jsonl", &[&good], 0));
+    let all = objects(&rows("jsonl", &[&broken, &good], 2));
+    assert_eq!((one.len(), all.len()), (2, 3));
+    let mut names: Vec<&str> = NAMES.split_whitespace().collect();
+    for row in one.iter().chain(&all) {
+        for name in &names {
+            assert!(row.contains_key(*name), "the column {name} is gone");
+        }
+    }
+    let line = rows("csv", &[&good], 0);
+    let (head, first) = line.split_once('\n').unwrap();
+    assert_eq!(head.split(',').collect::<Vec<_>>(), names, "old names first and in order");
+    assert!(first.starts_with("1,"), "{first}");
+
+    let bad = &all[0];
+    assert_eq!((&bad["status"], &bad["engine"]), (&"unreadable".into(), &Value::Null));
+    assert!(bad["error"].as_str().unwrap().contains("truncated"), "{:?}", bad["error"]);
+    assert_eq!(bad["path"], broken.to_str().unwrap());
+    assert_eq!(bad["sha256"].as_str().unwrap().len(), 64);
+    assert_eq!(bad["allocs"], Value::Null);
+    let engines: Vec<&Value> = one.iter().map(|row| &row["engine"]).collect();
+    assert_eq!(engines, ["6.18", "freehold"]);
+    assert_eq!((&one[0]["status"], &one[0]["allocs"]), (&"ok".into(), &6.into()));
+    assert_eq!((&one[0]["zone"], &one[0]["node"]), (&"Normal".into(), &0.into()));
+    assert_eq!((&one[0]["schema"], &one[0]["trace_events"]), (&1.into(), &12.into()));
+    // All that the document has of an engine has a column, but for lists.
+    let json = freehold().args(["replay", "--json", "-e", "6.18"]).arg(&good).output().unwrap();
+    let json: Value = serde_json::from_slice(&json.stdout).unwrap();
+    for (name, value) in json["engines"][0].as_object().unwrap() {
+        // Of designs that are gone; and `status` says whether it is whole.
+        let is_old = name.starts_with("group_lock") || name == "whole";
+        if !value.is_array() && !value.is_object() && !is_old {
+            assert!(names.contains(&name.as_str()), "{name} has no column");
+            let same = name == "ns_per_event" || one[0][name] == *value;
+            assert!(same, "{name}: {} {value}", one[0][name]);
+        }
+    }
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), one[0].len(), "each once, and no column that this test does not hold");
+}
+
+#[test]
+fn parquet_has_types_and_goes_where_it_is_told() {
+    let folder = Folder::new();
+    let good = folder.write(&plain());
+    let (missing, out) = (folder.path().join("none.parquet"), folder.path().join("rows.parquet"));
+    let mut command = freehold();
+    command.args(["replay", "--format", "parquet", "-e", "freehold", "-o"]).arg(&out);
+    command.args([&good, &missing]).assert().code(2).stdout("").stderr(contains("none.parquet"));
+    let reader = SerializedFileReader::new(fs::File::open(&out).unwrap()).unwrap();
+    let rows: Vec<_> = reader.get_row_iter(None).unwrap().map(Result::unwrap).collect();
+    assert_eq!(rows.len(), 2);
+    let text: Vec<String> = rows.iter().map(|row| row.to_string()).collect();
+    for (row, part) in [
+        (0, "status: \"ok\""),
+        (0, " allocs: 6,"),
+        (0, "machine_page_size_told: "),
+        (1, "status: \"unreadable\""),
+        (1, "sha256: null"),
+    ] {
+        assert!(text[row].contains(part), "{part}: {}", text[row]);
+    }
+    // What cannot be is said before the work.
+    let refused = |arguments: &[&str], said: &str| {
+        let mut command = freehold();
+        command.arg("replay").args(arguments).arg(&good).assert().code(2).stderr(contains(said));
+    };
+    refused(&["--format", "csv", "-o", "/nowhere/rows.csv"], "there is no folder /nowhere");
+    refused(&["--format", "text", "-o", "t.txt"], "--output takes rows");
+    refused(&["--format", "csv", "--json"], "cannot be used with");
+}
+
+#[test]
+fn tables_for_a_mail_and_a_page() {
+    let folder = Folder::new();
+    let good = folder.write(&plain());
+    let printed = |more: &[&str]| {
+        let mut command = freehold();
+        command.args(["replay", "-e", "6.18", "-e", "freehold"]).args(more).arg(&good);
+        String::from_utf8(command.assert().success().get_output().stdout.clone()).unwrap()
+    };
+    let mail = printed(&["--format", "text"]);
+    for line in mail.lines() {
+        assert!(line.chars().count() <= 72, "{line}");
+    }
+    let page = printed(&["--format", "markdown"]);
+    let table: Vec<&str> = page.lines().filter(|line| line.starts_with('|')).collect();
+    assert!(table.len() > 10, "{page}");
+    let columns = |line: &str| line.replace("\\|", "").matches('|').count();
+    assert_eq!(columns(table[0]), columns(table[1]));
+    assert!(table[1].starts_with("| --- |") && !page.contains('─'), "{page}");
+}
+
+#[test]
+fn a_column_that_is_not_there_is_an_error() {
+    let folder = Folder::new();
+    let good = folder.write(&plain());
+    let replay = |columns: &str| {
+        let mut command = freehold();
+        command.args(["replay", "-e", "6.18", "-e", "freehold", "--columns", columns]).arg(&good);
+        command.assert()
+    };
+    replay("freehold").success();
+    let said = contains("there is no column 'nosuch'").and(contains("freehold"));
+    replay("freehold,nosuch").code(2).stderr(said);
+    freehold().args(["look", "--columns", "nosuch"]).arg(folder.path()).assert().code(2);
+    freehold().args(["engines", "--columns", "nosuch"]).assert().code(2);
+    freehold()
+        .args(["engines", "--format", "csv"])
+        .assert()
+        .success()
+        .stdout(contains("pcp-buddy-fixed").and(contains("name,source,summary")));
+}
+
+#[test]
+fn an_engine_may_be_called_as_uname_prints_it() {
+    let folder = Folder::new();
+    let good = folder.write(&plain());
+    let engine = |name: &str| {
+        let mut command = freehold();
+        let done = command.args(["replay", "--json", "-e", name]).arg(&good).assert().success();
+        let json: Value = serde_json::from_slice(&done.get_output().stdout).unwrap();
+        json["engines"][0]["engine"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(engine("6.12.57+deb13-amd64"), "6.12");
+    assert_eq!(engine("6.8.0-45-generic,+contig-free"), "6.8,+contig-free");
+    freehold().args(["replay", "-e", "99.1.0-x"]).arg(&good).assert().code(2);
+}
+
+/// The job of docs/fleet.md, as it stands there, with a recording that cannot be read; again after
+/// one table was lost.
+#[test]
+fn the_job_of_the_page_on_fleets_names_what_cannot_be_read_and_goes_on() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/fleet.md");
+    let page = fs::read_to_string(docs).unwrap();
+    let job = page.split("```sh\n").nth(1).unwrap().split("```").next().unwrap();
+    let folder = Folder::new();
+    let trace = folder.write(&plain());
+    let place = |name: &str| folder.path().join(name);
+    for host in ["recordings/host 1", "recordings/host2"] {
+        fs::create_dir_all(place(host)).unwrap();
+    }
+    let good = place("recordings/host 1/t.parquet");
+    freehold().args(["pack", "-o"]).args([&good, &trace]).assert().success();
+    fs::write(place("recordings/host2/t.parquet"), "").unwrap();
+    let program = Path::new(env!("CARGO_BIN_EXE_freehold")).parent().unwrap();
+    let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
+    let run = || {
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-e", "-c", job]).current_dir(folder.path()).env("PATH", &path);
+        shell.output().unwrap().status.code()
+    };
+    assert_eq!(run(), Some(123), "one cannot be read");
+    let tables = || {
+        let names = fs::read_dir(place("rows")).unwrap().map(|entry| entry.unwrap().path());
+        let mut all: Vec<_> = names.map(|path| (fs::read(&path).unwrap(), path)).collect();
+        all.sort();
+        all
+    };
+    let first = tables();
+    assert_eq!(first.len(), 2);
+    let lost = &first.iter().find(|(_, path)| path.to_string_lossy().contains("host 1")).unwrap().1;
+    fs::remove_file(lost).unwrap();
+    assert_eq!(run(), Some(0), "what is there is not made again");
+    assert_eq!(tables().len(), 2);
+}
