@@ -6,7 +6,7 @@ use std::thread;
 use freehold_host::freehold::{
     AllocError, FrameRange, FreeError, Migratetype, Order, Pfn, Request,
 };
-use freehold_host::{Arena, Backing, Error, Frames, Lock};
+use freehold_host::{Arena, Error, Frames, Lock};
 
 use crate::common::{all_are, all_free};
 
@@ -239,31 +239,5 @@ fn more_than_the_largest_order_in_one_piece() {
     frames[last] = 1;
     assert_eq!(arena.frames_in_memory(frames.range()).unwrap(), 1);
     drop(frames);
-    all_free(&arena);
-}
-
-#[test]
-fn a_memfd_frame_can_be_mapped_a_second_time() {
-    let arena = Arena::builder(64 * MIB).backing(Backing::Memfd).build().unwrap();
-    let mut frames = arena.frames(2).unwrap();
-    frames[4096] = 42;
-    let offset = arena.offset(Pfn::new(frames.pfn().get() + 1)).unwrap();
-    let (prot, flags) = (rustix::mm::ProtFlags::READ, rustix::mm::MapFlags::SHARED);
-    // SAFETY: the frames are ours; a fresh mapping replaces nothing, and is read before it is
-    // unmapped.
-    let second = unsafe {
-        let fd = arena.memfd().unwrap();
-        let second = rustix::mm::mmap(std::ptr::null_mut(), 4096, prot, flags, fd, offset).unwrap();
-        let byte = *second.cast::<u8>();
-        rustix::mm::munmap(second, 4096).unwrap();
-        byte
-    };
-    assert_eq!(second, 42);
-    drop(frames);
-    assert_eq!(arena.trim().unwrap().blocks, 1);
-    assert_eq!(arena.frames_in_memory(arena.range()).unwrap(), 0);
-    let private = Arena::with_size(64 * MIB).unwrap();
-    // SAFETY: there is none.
-    assert!(unsafe { private.memfd() }.is_none());
     all_free(&arena);
 }
