@@ -11,7 +11,6 @@
 use std::hint::black_box;
 use std::process::ExitCode;
 
-use freehold_host::freehold::{Migratetype, Order};
 use freehold_host::{Arena, Error, Limits, Lock, Tenants};
 
 /// Names, and how many frames a pair is of.
@@ -26,21 +25,12 @@ const ROWS: [(&str, u64); 9] = [
     ("frames-600", 600),
     ("frames-1024", 1024),
 ];
-const OTHERS: [&str; 18] = [
+const OTHERS: [&str; 9] = [
     "tenant-1",
     "tenant-1-of-four",
-    "run-1",
     "refused-1",
     "refused-1-after-trim",
     "refused-16",
-    "constant-1",
-    "constant-16",
-    "constant-512",
-    "raw-order0",
-    "raw-order4",
-    "raw-order9",
-    "raw-any-order0",
-    "raw-any-order9",
     "arenas-8",
     "arenas-9",
     "arenas-100",
@@ -66,49 +56,6 @@ const NUMBERS: (u64, u64) = (50_000, 100_000);
 fn owned(arena: &Arena, frames: u64, n: u64) -> Result<(), Error> {
     for _ in 0..n {
         drop(black_box(arena.frames(black_box(frames))?));
-    }
-    Ok(())
-}
-
-/// A pair of a number of frames that the compiler knows.
-#[inline(never)]
-fn constant<const FRAMES: u64>(arena: &Arena, n: u64) -> Result<(), Error> {
-    for _ in 0..n {
-        drop(black_box(arena.frames(FRAMES)?));
-    }
-    Ok(())
-}
-
-/// A pair by frame number.
-#[inline(never)]
-fn raw<const ORDER: u8>(arena: &Arena, n: u64) -> Result<(), Error> {
-    let Some(order) = Order::new(ORDER) else { return Ok(()) };
-    for _ in 0..n {
-        let pfn = arena.alloc(order, Migratetype::Movable)?;
-        // SAFETY: allocated just now, and used by nobody.
-        unsafe { arena.free(black_box(pfn), order) }?;
-    }
-    Ok(())
-}
-
-/// A pair by frame number, of an order that the compiler does not know.
-#[inline(never)]
-fn raw_any(arena: &Arena, order: Order, n: u64) -> Result<(), Error> {
-    for _ in 0..n {
-        let pfn = arena.alloc(order, Migratetype::Movable)?;
-        // SAFETY: allocated just now, and used by nobody.
-        unsafe { arena.free(black_box(pfn), order) }?;
-    }
-    Ok(())
-}
-
-/// A pair of one frame by range: what a tenant's is measured against.
-#[inline(never)]
-fn ranges(arena: &Arena, n: u64) -> Result<(), Error> {
-    for _ in 0..n {
-        let range = black_box(arena.frames(black_box(1))?.into_raw());
-        // SAFETY: allocated just now, and used by nobody.
-        unsafe { arena.free_range(range) }?;
     }
     Ok(())
 }
@@ -208,20 +155,11 @@ fn run(row: &str, n: u64) -> Option<Result<(), Error>> {
         return Some(exchange(&arena, *kind, n));
     }
     match row {
-        "run-1" => Some(ranges(&arena, n)),
         "tenant-1" => Some(tenant(&arena, 0, n)),
         "tenant-1-of-four" => Some(tenant(&arena, 3, n)),
         "refused-1" => Some(refused(&arena, 1, n)),
         "refused-1-after-trim" => Some(arena.trim().and_then(|_| refused(&arena, 1, n))),
         "refused-16" => Some(refused(&arena, 16, n)),
-        "constant-1" => Some(constant::<1>(&arena, n)),
-        "constant-16" => Some(constant::<16>(&arena, n)),
-        "constant-512" => Some(constant::<512>(&arena, n)),
-        "raw-order0" => Some(raw::<0>(&arena, n)),
-        "raw-order4" => Some(raw::<4>(&arena, n)),
-        "raw-order9" => Some(raw::<9>(&arena, n)),
-        "raw-any-order0" => Some(raw_any(&arena, black_box(Order::ZERO), n)),
-        "raw-any-order9" => Some(raw_any(&arena, black_box(Order::PAGEBLOCK), n)),
         _ => ROWS.iter().find(|(name, _)| *name == row).and_then(|(_, frames)| owned(*frames)),
     }
 }
