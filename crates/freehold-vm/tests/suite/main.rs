@@ -8,6 +8,5 @@ mod hardware;
 mod lazyfree;
 mod model;
 mod space;
-mod threads;
 mod unmap_paths;
 mod vmalloc;

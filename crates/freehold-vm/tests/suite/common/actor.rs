@@ -81,8 +81,6 @@ pub struct Actor<'a, A> {
     pins: Vec<Pin>,
     rng: Rng,
     next: u64,
-    /// Leaves the way of unmapping as it is.
-    pub fixed_path: bool,
     /// What has happened, by kind: so that a test can say that everything did.
     pub seen: std::collections::BTreeMap<&'static str, u64>,
 }
@@ -110,7 +108,6 @@ impl<'a, A: Frames> Actor<'a, A> {
             pins: Vec::new(),
             rng: Rng::with_seed(cpu as u64),
             next: (cpu as u64) << 48,
-            fixed_path: false,
             seen: Default::default(),
         }
     }
@@ -349,7 +346,6 @@ impl<'a, A: Frames> Actor<'a, A> {
                 let split = self.vm.split_deferred(&self.frames, 4).unwrap();
                 *self.seen.entry("split").or_default() += split;
             }
-            _ if self.fixed_path => {}
             _ => {
                 let path = UnmapPath::ALL[self.random(UnmapPath::ALL.len() as u64) as usize];
                 self.vm.set_unmap_path(path);
