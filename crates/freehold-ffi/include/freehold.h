@@ -706,11 +706,6 @@ int32_t freehold_zone_of(const struct freehold_allocator *allocator, uint64_t pf
 bool freehold_may_have_free(const struct freehold_allocator *allocator, size_t zone, uint8_t order,
     uint16_t flags);
 
-/** Sets a zone's watermarks, in frames. They no longer follow the Linux formulae then. Waits for
- * the zone lock. */
-enum freehold_status freehold_set_watermarks(const struct freehold_allocator *allocator,
-    size_t zone, uint64_t min, uint64_t low, uint64_t high, struct freehold_error *error);
-
 /** Gives all that CPUs hold free back to the zones. Waits for each CPU's lock in turn. */
 enum freehold_status freehold_drain_all(const struct freehold_allocator *allocator,
     struct freehold_error *error);
@@ -770,16 +765,6 @@ enum freehold_status freehold_alloc_contig_range(const struct freehold_allocator
     uint64_t start, uint64_t end, freehold_migrate migrate, void *user,
     struct freehold_error *error);
 
-/** Finds and allocates `count` frames in a row, any number, that start at a multiple of `2^align`
- * frames and lie from `from` to `below` (not included; 0 for no limit), in any zone; writes the
- * first to `pfn`. To be freed by `freehold_free_range`.
- *
- * First where nothing has to be moved; then, unless `migrate` is null, where only movable and CMA
- * blocks are in the way. Tries at most 32 candidates. */
-enum freehold_status freehold_alloc_contig(const struct freehold_allocator *allocator,
-    uint64_t count, uint8_t align, uint64_t from, uint64_t below, freehold_migrate migrate,
-    void *user, uint64_t *pfn, struct freehold_error *error);
-
 /* ---- The bare allocator: CPUs ---- */
 
 /** Takes a CPU for the caller, until `freehold_release`: its calls need no atomic read-modify-write
@@ -816,18 +801,9 @@ enum freehold_status freehold_arena_new(uint64_t bytes, struct freehold_arena **
 enum freehold_status freehold_arena_destroy(struct freehold_arena **arena,
     struct freehold_error *error);
 
-/** Allocates what the request says; writes the first frame to `pfn`. What is in
- * the frames is whatever their last user left. */
-enum freehold_status freehold_arena_alloc(const struct freehold_arena *arena,
-    const struct freehold_request *request, uint64_t *pfn, struct freehold_error *error);
-
-/** Frees `2^order` frames: any aligned part of what was allocated, from any thread. Never waits for
- * a lock. Frames that are free already are refused, as by `freehold_free`; what neither of two
- * frees could see is counted in `late_double_frees` of the statistics. */
-enum freehold_status freehold_arena_free(const struct freehold_arena *arena, uint64_t pfn,
-    uint8_t order, struct freehold_error *error);
-
-/** Frees the frames from `start` to `end` (not included), whatever the allocations were. */
+/** Frees the frames from `start` to `end` (not included), whatever the allocations were, from any
+ * thread. Never waits for a lock. Frames that are free already are refused, as by `freehold_free`;
+ * what neither of two frees could see is counted in `late_double_frees` of the statistics. */
 enum freehold_status freehold_arena_free_range(const struct freehold_arena *arena, uint64_t start,
     uint64_t end, struct freehold_error *error);
 
@@ -929,11 +905,6 @@ enum freehold_status freehold_add_memory(const struct freehold_allocator *alloca
 /** `freehold_add_memory` of whole pageblocks, all of them in use: they become free as somebody
  * frees them, in chunks of any order. */
 enum freehold_status freehold_add_memory_in_use(const struct freehold_allocator *allocator,
-    uint64_t start, uint64_t end, struct freehold_error *error);
-
-/** Removes the frames from `start` to `end` (not included), all of which must be free: whole
- * pageblocks, or up to the end of a piece of memory. What CPUs lease of them is taken back. */
-enum freehold_status freehold_remove_memory(const struct freehold_allocator *allocator,
     uint64_t start, uint64_t end, struct freehold_error *error);
 
 /* ---- The bare allocator: pageblocks, reserves ---- */

@@ -238,25 +238,6 @@ pub unsafe extern "C" fn freehold_may_have_free(
         .is_some_and(|((this, o), flags)| this.engine.may_have_free(zone, o, flags))
 }
 
-/// Sets a zone's watermarks, in frames. They no longer follow the Linux formulae then. Waits for
-/// the zone lock.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_set_watermarks(
-    allocator: *const Allocator,
-    zone: usize,
-    min: u64,
-    low: u64,
-    high: u64,
-    error: *mut Error,
-) -> Status {
-    // SAFETY: the caller's promise.
-    unsafe {
-        answer(error, || {
-            Ok(shared(allocator, "allocator")?.engine.set_watermarks(zone, min, low, high)?)
-        })
-    }
-}
-
 /// Gives all that CPUs hold free back to the zones. Waits for each CPU's lock in turn.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_drain_all(

@@ -1,13 +1,12 @@
-//! Runs of frames of any length, and frames that the caller names, with their users moved out of
-//! the way.
+//! Frames that the caller names, with their users moved out of the way.
 
 use core::ffi::c_void;
 
 use freehold::FrameRange;
 
 use crate::allocator::Allocator;
-use crate::arguments::{frames, order, shared};
-use crate::error::{Error, answer, tell};
+use crate::arguments::{frames, shared};
+use crate::error::{Error, answer};
 use crate::status::Status;
 
 /// Moves the contents of the frames from `start` to `end` (not included) elsewhere and frees the
@@ -45,40 +44,6 @@ pub unsafe extern "C" fn freehold_alloc_contig_range(
             let this = shared(allocator, "allocator")?;
             this.engine.alloc_contig_range(frames(start, end), mover(migrate, user))?;
             Ok(())
-        })
-    }
-}
-
-/// Finds and allocates `count` frames in a row, any number, that start at a multiple of `2^align`
-/// frames and lie from `from` to `below` (not included; 0 for no limit), in any zone; writes the
-/// first to `pfn`. To be freed by `freehold_free_range`.
-///
-/// First where nothing has to be moved; then, unless `migrate` is null, where only movable and CMA
-/// blocks are in the way. Tries at most 32 candidates.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_alloc_contig(
-    allocator: *const Allocator,
-    count: u64,
-    align: u8,
-    from: u64,
-    below: u64,
-    migrate: Migrate,
-    user: *mut c_void,
-    pfn: *mut u64,
-    error: *mut Error,
-) -> Status {
-    // SAFETY: the caller's promise.
-    unsafe {
-        tell(pfn, "pfn", error, || {
-            let this = shared(allocator, "allocator")?;
-            let limits = frames(from, if below == 0 { u64::MAX } else { below });
-            let found = match migrate {
-                None => this.engine.alloc_contig_free(count, order(align)?, limits)?,
-                _ => {
-                    this.engine.alloc_contig(count, order(align)?, limits, mover(migrate, user))?
-                }
-            };
-            Ok(found.start.get())
         })
     }
 }

@@ -70,20 +70,3 @@ pub unsafe extern "C" fn freehold_add_memory_in_use(
         })
     }
 }
-
-/// Removes the frames from `start` to `end` (not included), all of which must be free: whole
-/// pageblocks, or up to the end of a piece of memory. What CPUs lease of them is taken back.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_remove_memory(
-    allocator: *const Allocator,
-    start: u64,
-    end: u64,
-    error: *mut Error,
-) -> Status {
-    // SAFETY: the caller's promise.
-    unsafe {
-        answer(error, || {
-            Ok(shared(allocator, "allocator")?.engine.remove_memory(frames(start, end))?)
-        })
-    }
-}

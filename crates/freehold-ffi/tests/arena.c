@@ -95,9 +95,7 @@ static void mistaken(freehold_arena *arena)
 {
     freehold_arena *second, *copy;
     freehold_frames mine, theirs, part;
-    freehold_request request;
     uint64_t not_an_arena[8];
-    uint64_t pfn;
 
     OK(freehold_arena_new(64 << 20, &second, &error));
     OK(freehold_arena_frames(arena, 2, &mine, &error));
@@ -119,12 +117,10 @@ static void mistaken(freehold_arena *arena)
     second = copy;
     FAILS(freehold_arena_destroy(&second, &error), FREEHOLD_STATUS_ENDED);
     FAILS(freehold_arena_frames(copy, 1, &mine, &error), FREEHOLD_STATUS_ENDED);
-    memset(&request, 0, sizeof request);
-    FAILS(freehold_arena_alloc(copy, &request, &pfn, &error), FREEHOLD_STATUS_ENDED);
     CHECK(freehold_arena_pointer(copy, 1) == NULL);
     memset(not_an_arena, 0x5a, sizeof not_an_arena);
     copy = (freehold_arena *)(void *)not_an_arena;
-    FAILS(freehold_arena_free(copy, 1, 0, &error), FREEHOLD_STATUS_INVALID_ARGUMENT);
+    FAILS(freehold_arena_free_range(copy, 1, 2, &error), FREEHOLD_STATUS_INVALID_ARGUMENT);
     FAILS(freehold_arena_destroy(&copy, &error), FREEHOLD_STATUS_INVALID_ARGUMENT);
 }
 
@@ -189,13 +185,7 @@ static void handles(freehold_arena *arena)
     FAILS(freehold_arena_frames(arena, 0, &all, &error), FREEHOLD_STATUS_ZERO_LENGTH);
     FAILS(freehold_arena_frames(arena, 1 << 30, &all, &error), FREEHOLD_STATUS_NO_MEMORY);
 
-    freehold_request request;
-    memset(&request, 0, sizeof request);
-    request.order = 9;
-    request.migratetype = FREEHOLD_MIGRATETYPE_UNMOVABLE;
-    uint64_t chunk;
-    OK(freehold_arena_alloc(arena, &request, &chunk, &error));
-    all = (freehold_frames){freehold_arena_pointer(arena, chunk), chunk, 512, arena};
+    OK(freehold_arena_frames(arena, 512, &all, &error));
     CHECK(all.count == 512 && all.pfn % 512 == 0 && (size_t)all.memory % (2 << 20) == 0);
     OK(freehold_arena_populate(arena, all.pfn, all.pfn + all.count, &error));
     uint64_t in_memory = 0;
@@ -205,30 +195,26 @@ static void handles(freehold_arena *arena)
           FREEHOLD_STATUS_OUTSIDE_ARENA);
     CHECK(error.pfn == range.end);
     OK(freehold_arena_free_frames(arena, &all, &error));
-    /* Below all frames there are there is none. */
-    request.below = 5;
-    FAILS(freehold_arena_alloc(arena, &request, &chunk, &error), FREEHOLD_STATUS_NO_MEMORY);
 }
 
 static void numbers(freehold_arena *arena)
 {
-    uint64_t pfn;
-    freehold_request request;
+    freehold_frames four;
     const freehold_frame_range range = freehold_arena_range(arena);
-    memset(&request, 0, sizeof request);
-    request.order = 2;
 
-    OK(freehold_arena_alloc(arena, &request, &pfn, &error));
+    OK(freehold_arena_frames(arena, 4, &four, &error));
+    const uint64_t pfn = four.pfn;
     char *memory = freehold_arena_pointer(arena, pfn);
     CHECK(memory && freehold_arena_pfn_of(arena, memory + 4095) == pfn);
     CHECK(freehold_arena_pfn_of(arena, memory + 4096) == pfn + 1);
     CHECK(freehold_arena_pfn_of(arena, &pfn) == FREEHOLD_NO_PFN
           && freehold_arena_pointer(arena, range.end) == NULL);
     CHECK(range.start <= pfn && pfn < range.end);
-    OK(freehold_arena_free(arena, pfn, 1, &error));
+    OK(freehold_arena_free_range(arena, pfn, pfn + 2, &error));
     OK(freehold_arena_free_range(arena, pfn + 2, pfn + 4, &error));
-    FAILS(freehold_arena_free(arena, pfn, 2, &error), FREEHOLD_STATUS_DOUBLE_FREE);
-    FAILS(freehold_arena_free(arena, range.end, 0, &error), FREEHOLD_STATUS_OUT_OF_ZONE);
+    FAILS(freehold_arena_free_range(arena, pfn, pfn + 4, &error), FREEHOLD_STATUS_DOUBLE_FREE);
+    FAILS(freehold_arena_free_range(arena, range.end, range.end + 1, &error),
+          FREEHOLD_STATUS_OUT_OF_ZONE);
     FAILS(freehold_arena_read_stats(arena, NULL, &error), FREEHOLD_STATUS_NULL_POINTER);
     FAILS(freehold_arena_validate(NULL, &error), FREEHOLD_STATUS_NULL_POINTER);
     CHECK(freehold_arena_memfd(arena) == -1);

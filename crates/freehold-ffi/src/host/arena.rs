@@ -4,12 +4,10 @@ use core::mem::ManuallyDrop;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
-use freehold::Pfn;
 use freehold_host::Arena as HostArena;
 
-use crate::arguments::{frames, order, shared};
+use crate::arguments::{frames, shared};
 use crate::error::{Error, Failure, answer, tell};
-use crate::request::Request;
 use crate::status::Status;
 
 /// An arena of real page frames in this process. Opaque.
@@ -131,39 +129,9 @@ pub unsafe extern "C" fn freehold_arena_destroy(
     }
 }
 
-/// Allocates what the request says; writes the first frame to `pfn`. What is in
-/// the frames is whatever their last user left.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_arena_alloc(
-    arena: *const Arena,
-    request: *const Request,
-    pfn: *mut u64,
-    error: *mut Error,
-) -> Status {
-    // SAFETY: the caller's promise, for each pointer.
-    unsafe {
-        tell(pfn, "pfn", error, || {
-            let request = shared(request, "request")?.engine()?;
-            Ok(live(arena)?.request(request)?.get())
-        })
-    }
-}
-
-/// Frees `2^order` frames: any aligned part of what was allocated, from any thread. Never waits for
-/// a lock. Frames that are free already are refused, as by `freehold_free`; what neither of two
-/// frees could see is counted in `late_double_frees` of the statistics.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn freehold_arena_free(
-    arena: *const Arena,
-    pfn: u64,
-    order: u8,
-    error: *mut Error,
-) -> Status {
-    // SAFETY: the caller's promise, for each pointer.
-    unsafe { answer(error, || Ok(live(arena)?.free(Pfn::new(pfn), self::order(order)?)?)) }
-}
-
-/// Frees the frames from `start` to `end` (not included), whatever the allocations were.
+/// Frees the frames from `start` to `end` (not included), whatever the allocations were, from any
+/// thread. Never waits for a lock. Frames that are free already are refused, as by `freehold_free`;
+/// what neither of two frees could see is counted in `late_double_frees` of the statistics.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_free_range(
     arena: *const Arena,
