@@ -107,7 +107,7 @@ pub fn free_all<'f, C: Calls>(
 
 /// Frees `frames`, [`BULK`] a call.
 #[inline(never)]
-pub(super) fn free_all_bulk<C: Calls>(cpu: &mut C, frames: &[Pfn]) -> Result<(), Refused> {
+fn free_all_bulk<C: Calls>(cpu: &mut C, frames: &[Pfn]) -> Result<(), Refused> {
     frames.chunks(BULK).try_for_each(|chunk| cpu.free_bulk(black_box(chunk)))
 }
 

@@ -7,7 +7,6 @@ pub struct Scale {
     pub(super) frames: usize,
     /// Of `producer-consumer`, 64 frames each.
     pub(super) messages: u64,
-    pub(super) remote: usize,
     pub(super) yardstick: u64,
     /// Pairs of each depth of `depth` and of each order of `orders`; steps of each of `used`.
     pub(super) steady_pairs: u64,
@@ -27,7 +26,6 @@ impl Scale {
         block_pairs: 200_000,
         frames: 262_144,
         messages: 20_000,
-        remote: 960 * 512,
         yardstick: 500_000,
         steady_pairs: 400_000,
         churn_steps: 1_000_000,

@@ -2,7 +2,6 @@
 //!
 //! ```text
 //!  producer-consumer    CPU 0: allocate 64 ──> ring of 64 messages ──> CPU 1: free 64
-//!  remote-free          CPU 0: allocate all, then CPU 1: free all
 //! ```
 
 use std::sync::OnceLock;
@@ -13,13 +12,10 @@ use std::time::Instant;
 use freehold::{CpuId, Order, Pfn};
 
 use super::calls::{Calls, Machine, Refused};
-use super::clock::{Cpus, timed};
-use super::loops::{BULK, alloc_all, free_all, free_all_bulk, per, shuffle};
+use super::clock::Cpus;
+use super::loops::{BULK, per};
 use super::ring::Ring;
 use super::yardstick::wait_until;
-
-const FIRST: CpuId = CpuId::new(0);
-const SECOND: CpuId = CpuId::new(1);
 
 /// Messages that the ring holds unless said otherwise.
 pub(super) const RING: usize = 64;
@@ -99,47 +95,6 @@ pub fn through_ring<M: Machine>(
     };
     let times = on_cpus(cpus, 2, || ring.abandon(), work)?;
     Ok(per(times[1].saturating_duration_since(times[0]), messages * BULK as u64))
-}
-
-/// Nanoseconds a free, of the thread that frees, in order of addresses or scattered by a seed,
-/// [`BULK`] a call where that is wanted: `n` frames that the other CPU allocated.
-pub fn remote_free<M: Machine>(
-    machine: &M,
-    cpus: &Cpus,
-    n: usize,
-    scattered: Option<u64>,
-    bulk: bool,
-) -> Result<f64, Refused> {
-    cpus.pin(0);
-    let mut frames = vec![Pfn::default(); n];
-    // Kept to the end: the holder is there while others free into its blocks.
-    let mut holder = machine.cpu(FIRST)?;
-    alloc_all(&mut holder, &mut frames)?;
-    match scattered {
-        Some(seed) => shuffle(&mut frames, seed),
-        None => frames.sort_unstable(),
-    }
-    let found = on_cpus(
-        cpus,
-        2,
-        || {},
-        |index| {
-            if index == 0 {
-                return Ok(None);
-            }
-            let mut cpu = machine.cpu(SECOND)?;
-            let time = timed(|| {
-                if bulk {
-                    free_all_bulk(&mut cpu, &frames)
-                } else {
-                    free_all(&mut cpu, frames.iter())
-                }
-            })?;
-            Ok(Some(per(time, n as u64)))
-        },
-    )?;
-    drop(holder);
-    found.into_iter().flatten().next().ok_or(Refused::Abandoned)
 }
 
 /// Does `work` on so many CPUs at once, each by a thread that stays there, the first by this one:

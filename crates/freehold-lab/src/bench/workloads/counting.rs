@@ -56,7 +56,6 @@ pub fn ring_in_turn<'m, M: Machine>(
 pub fn one_thread<M: Machine>(machine: &M, kind: Kind) -> Result<Figures, Refused> {
     const PAIRS: u64 = 100_000;
     const FRAMES: usize = 262_144;
-    const REMOTE: usize = 960 * 512;
     let mut meter = Meter::default();
     match kind {
         Kind::Pair => {
@@ -67,18 +66,10 @@ pub fn one_thread<M: Machine>(machine: &M, kind: Kind) -> Result<Figures, Refuse
         Kind::Bulk => {
             meter.part(machine, 3 * FRAMES as u64, || loops::bulk(machine, FRAMES).map(drop))?;
         }
-        Kind::RandomFree => {
+        _ => {
             meter.part(machine, FRAMES as u64, || {
                 loops::random_free(machine, FRAMES, 1).map(drop)
             })?;
-        }
-        _ => {
-            let mut holder = machine.cpu(CpuId::new(0))?;
-            let mut frames = vec![Pfn::default(); REMOTE];
-            loops::alloc_all(&mut holder, &mut frames)?;
-            frames.sort_unstable();
-            let mut other = machine.cpu(CpuId::new(1))?;
-            meter.part(machine, REMOTE as u64, || loops::free_all(&mut other, frames.iter()))?;
         }
     }
     machine.drain();

@@ -4,7 +4,7 @@
 //!  producer_consumer   rings of every depth, frames reused
 //!  steady              depths, churn, mixed orders, pairs of every order, used machines
 //!  tails               the slowest allocations of four threads
-//!  plain               the loops of bench::loops and threads
+//!  plain               the loops of bench::loops
 //! ```
 //!
 //! What can be counted is counted on one thread that plays all CPUs in turn, on an engine just
@@ -64,9 +64,7 @@ pub fn measure<M: Machine>(machine: &M, kind: Kind, run: &Run<'_>) -> Result<Fig
 pub fn count<M: Machine>(machine: &M, kind: Kind) -> Result<Option<Figures>, Refused> {
     Ok(Some(match kind {
         Kind::ProducerConsumer => producer_consumer::count(machine)?,
-        Kind::Pair | Kind::Bulk | Kind::RandomFree | Kind::RemoteFree => {
-            counting::one_thread(machine, kind)?
-        }
+        Kind::Pair | Kind::Bulk | Kind::RandomFree => counting::one_thread(machine, kind)?,
         _ => return Ok(None),
     }))
 }

@@ -1,12 +1,11 @@
-//! `pair`, `bulk`, `random-free`, `remote-free`: loops of [`loops`] and [`threads`], and nothing
-//! besides.
+//! `pair`, `bulk`, `random-free`: loops of [`loops`], and nothing besides.
 
 use super::Run;
 use crate::bench::calls::{Machine, Refused};
 use crate::bench::figures::Figures;
 use crate::bench::kind::Kind;
+use crate::bench::loops;
 use crate::bench::metric::{About, ns, with_locks};
-use crate::bench::{loops, threads};
 
 pub const PAIR: About = About {
     what: "One thread allocates a chunk and frees it, over and over.",
@@ -41,39 +40,23 @@ pub const RANDOM_FREE: About = About {
     ..About::ONE_THREAD
 };
 
-pub const REMOTE_FREE: About = About {
-    what: "A CPU allocates the frames of 960 blocks (491,520 single frames) and rests; another CPU \
-           frees them all. The frees are timed.",
-    source: "exit of a process on another CPU; larson and xmalloc-test of malloc families",
-    threads: 2,
-    fewest_threads: 2,
-    metrics: with_locks![
-        ns("ns_per_free_sequential", "a frame, freed in rising order of addresses"),
-        ns("ns_per_free_scattered", "a frame, freed in random order"),
-        ns("ns_per_free_scattered_bulk", "the same 64 a call"),
-    ],
-};
-
 /// Each part begins with nothing in the CPUs' stocks.
 pub(super) fn measure<M: Machine>(
     machine: &M,
     kind: Kind,
     run: &Run<'_>,
 ) -> Result<Figures, Refused> {
-    let (scale, cpus) = (run.scale, run.cpus);
+    let scale = run.scale;
     // Each run another order, the same for every engine.
     let seed = 0x9e37_79b9_7f4a_7c15 ^ (run.number + 1);
     let drained = || run.drained(machine);
-    let remote =
-        |scattered, bulk| threads::remote_free(drained(), cpus, scale.remote, scattered, bulk);
     let each = match kind {
         Kind::Pair => vec![
             loops::pair::<_, 0>(drained(), scale.pairs)?,
             loops::pair::<_, 9>(drained(), scale.block_pairs)?,
         ],
         Kind::Bulk => loops::bulk(drained(), scale.frames)?.to_vec(),
-        Kind::RandomFree => vec![loops::random_free(drained(), scale.frames, seed)?],
-        _ => vec![remote(None, false)?, remote(Some(seed), false)?, remote(Some(seed), true)?],
+        _ => vec![loops::random_free(drained(), scale.frames, seed)?],
     };
     let metrics = kind.metrics().iter().map(|metric| metric.name);
     Ok(Figures { values: metrics.zip(each).collect(), ..Figures::default() })

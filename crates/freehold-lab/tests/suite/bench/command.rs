@@ -15,12 +15,11 @@ fn bench() -> Command {
 }
 
 /// Every benchmark, with a metric or two that pages name.
-const NAMED: [(&str, &[&str]); 14] = [
+const NAMED: [(&str, &[&str]); 13] = [
     ("pair", &["ns_per_pair_order0", "zone_lock_acquisitions_per_1000_frames"]),
     ("bulk", &["ns_per_alloc", "ns_per_free", "ns_per_frame_bulk_alloc"]),
     ("random-free", &["ns_per_free", "shared_writes_per_1000_frames"]),
     ("producer-consumer", &["ns_per_frame", "distinct_frames_depth_64", "most_reused_depth_16"]),
-    ("remote-free", &["ns_per_free_sequential", "ns_per_free_scattered_bulk"]),
     ("depth", &["ns_per_pair_8_lifo", "ns_per_pair_512_random"]),
     ("churn", &["ns_per_step_50", "ns_per_step_90"]),
     ("mixed", &["ns_per_step_50", "failures_per_1000_90"]),

@@ -13,8 +13,7 @@ use freehold_lab::bench::workloads::producer_consumer::CHUNK_LOCKS;
 use freehold_lab::bench::workloads::{self, Run};
 
 /// Those that are counted on one thread.
-const COUNTED: [Kind; 5] =
-    [Kind::Pair, Kind::Bulk, Kind::RandomFree, Kind::RemoteFree, Kind::ProducerConsumer];
+const COUNTED: [Kind; 4] = [Kind::Pair, Kind::Bulk, Kind::RandomFree, Kind::ProducerConsumer];
 
 fn freehold(kind: Kind) -> FreeholdMachine<HostThreads> {
     FreeholdMachine::new(kind.cpus(2), kind.frames(), HostThreads::new()).unwrap()
