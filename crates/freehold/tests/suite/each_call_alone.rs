@@ -5,7 +5,6 @@ use freehold::{
     AllocError, Config, ConfigError, CpuId, FrameRange, FreeError, Migratetype, Order, Pfn,
     Platform, Request, SingleCpu, Watermarks, ZoneConfig,
 };
-use std::collections::HashSet;
 
 #[test]
 fn every_order_comes_aligned_and_goes_back_whole() {
@@ -20,70 +19,6 @@ fn every_order_comes_aligned_and_goes_back_whole() {
     }
     assert_all_free(&fh);
     assert_eq!(fh.zone_blocks(0).unwrap().largest_free_order(), Some(Order::MAX));
-}
-
-#[test]
-fn all_frames_are_handed_out_once_and_all_come_back() {
-    let fh = machine(2, 64);
-    let on = fh.on(cpu(0));
-    let mut seen = HashSet::new();
-    loop {
-        match on.alloc(movable(0)) {
-            Ok(pfn) => assert!(seen.insert(pfn), "{pfn} twice"),
-            Err(error) => {
-                assert_eq!(error, AllocError::NoMemory { order: Order::ZERO });
-                break;
-            }
-        }
-    }
-    assert_eq!(seen.len() as u64, 64 * MIB);
-    fh.validate().unwrap();
-    for (i, pfn) in seen.into_iter().enumerate() {
-        fh.on(cpu((i % 2) as u16)).free(pfn, Order::ZERO).unwrap();
-    }
-    fh.validate().unwrap();
-    assert_all_free(&fh);
-    assert_eq!(fh.zone_blocks(0).unwrap().free_blocks, 32);
-}
-
-#[test]
-fn what_others_hold_is_found_before_failing() {
-    let fh = machine(4, 64);
-    let mut frames = Vec::new();
-    for c in 0..4 {
-        // Every CPU has some blocks in hand, with frames in use in them.
-        frames.push(fh.on(cpu(c)).alloc(movable(0)).unwrap());
-        frames.push(fh.on(cpu(c)).alloc(unmovable(0)).unwrap());
-    }
-    while let Ok(pfn) = fh.on(cpu(3)).alloc(unmovable(0)) {
-        frames.push(pfn);
-    }
-    assert_eq!(frames.len() as u64, 64 * MIB, "order 0 failed although frames were free");
-    fh.validate().unwrap();
-    // What sits in another CPU's combining buffer is found too.
-    fh.on(cpu(0)).free(frames[5000], Order::ZERO).unwrap();
-    assert_eq!(fh.on(cpu(1)).alloc(movable(0)), Ok(frames[5000]));
-    for pfn in frames {
-        fh.on(cpu(1)).free(pfn, Order::ZERO).unwrap();
-    }
-    assert_all_free(&fh);
-}
-
-#[test]
-fn any_part_of_an_allocation_can_be_freed_from_any_cpu() {
-    let fh = machine(3, 64);
-    let start = fh.on(cpu(0)).alloc(movable(9)).unwrap().get();
-    fh.on(cpu(1)).free(Pfn::new(start + 5), Order::ZERO).unwrap();
-    fh.on(cpu(2)).free_range(range(start + 6, 300)).unwrap();
-    fh.validate().unwrap();
-    fh.on(cpu(0)).free_range(range(start, 5)).unwrap();
-    // Everything but the last 206 is free; freeing over the boundary is refused as a whole.
-    let error = fh.on(cpu(1)).free_range(range(start + 300, 100)).unwrap_err();
-    assert_eq!(error, FreeError::DoubleFree { pfn: Pfn::new(start + 300) });
-    fh.validate().unwrap();
-    fh.on(cpu(1)).free_range(range(start + 306, 206)).unwrap();
-    assert_all_free(&fh);
-    assert_eq!(fh.zone_blocks(0).unwrap().free_blocks, 32);
 }
 
 /// Areas and buffers are put together by number, across the edge of two zones that touch.
@@ -205,45 +140,6 @@ fn a_double_free_is_seen_by_every_cpu_wherever_the_frame_is() {
 }
 
 #[test]
-fn bulk_calls_take_and_give_every_frame_once() {
-    let fh = machine(2, 64);
-    let mut frames = vec![Pfn::default(); 5000];
-    assert_eq!(fh.on(cpu(0)).alloc_bulk(movable(0), &mut frames), Ok(5000));
-    assert_eq!(frames.iter().collect::<HashSet<_>>().len(), 5000);
-    fh.validate().unwrap();
-    // Half of them from elsewhere, scattered.
-    let (mine, theirs): (Vec<Pfn>, Vec<Pfn>) = frames.iter().partition(|p| p.get() % 3 != 0);
-    fh.on(cpu(1)).free_bulk(&theirs).unwrap();
-    fh.on(cpu(0)).free_bulk(&mine).unwrap();
-    let error = fh.on(cpu(0)).free_bulk(&[frames[7], frames[8]]).unwrap_err();
-    assert_eq!(error.freed, 0);
-    assert_eq!(error.error, FreeError::DoubleFree { pfn: frames[7] });
-    // More than there is: as many as there are.
-    let mut all = vec![Pfn::default(); 64 * MIB as usize + 5];
-    assert_eq!(fh.on(cpu(1)).alloc_bulk(unmovable(0), &mut all), Ok(64 * MIB as usize));
-    assert!(fh.on(cpu(1)).alloc_bulk(unmovable(0), &mut all[..1]).is_err());
-    all.truncate(64 * MIB as usize);
-    let mut twice = [all[3], all[4], all[3]];
-    twice.reverse();
-    let error = fh.on(cpu(0)).free_bulk(&twice).unwrap_err();
-    assert_eq!((error.freed, error.error), (2, FreeError::DoubleFree { pfn: all[3] }));
-    all.retain(|p| !twice.contains(p));
-    fh.on(cpu(0)).free_bulk(&all).unwrap();
-    assert_all_free(&fh);
-}
-
-#[test]
-fn alignment_may_exceed_the_order() {
-    let fh = machine(1, 64);
-    let on = fh.on(cpu(0));
-    on.alloc(movable(0)).unwrap();
-    let pfn = on.alloc(movable(1).align(order(7))).unwrap();
-    assert!(pfn.is_aligned(order(7)));
-    assert_eq!(fh.zone_stats(0).unwrap().free, 64 * MIB - 3);
-    fh.validate().unwrap();
-}
-
-#[test]
 fn requests_for_states_and_configurations_that_cannot_be_are_refused() {
     let fh = machine(1, 64);
     for migratetype in [Migratetype::HighAtomic, Migratetype::Cma, Migratetype::Isolate] {
@@ -286,27 +182,6 @@ fn requests_for_states_and_configurations_that_cannot_be_are_refused() {
     let zone = ZoneConfig { spare_sections: 1 << 23, ..ZoneConfig::new(&memory) };
     let error = Config::new(1, &[zone]).metadata_size().unwrap_err();
     assert_eq!(error, ConfigError::TooLarge { sections: (1 << 23) + 1 });
-}
-
-#[test]
-fn metadata_is_below_two_hundredths_of_a_percent() {
-    let memory = [range(0, 64 << 18)];
-    let zone = ZoneConfig::new(&memory);
-    let size = Config::new(64, &[zone]).metadata_size().unwrap();
-    let bytes = 64u64 << 30;
-    assert!((size as f64) < bytes as f64 * 0.0002, "{size}");
-}
-
-#[test]
-fn an_owned_cpu_cannot_be_owned_twice() {
-    let fh = machine(2, 64);
-    let owned = fh.own(cpu(1)).unwrap();
-    assert_eq!(fh.own(cpu(1)).err(), Some(AllocError::CpuOwned { cpu: cpu(1) }));
-    let pfn = owned.alloc(movable(0)).unwrap();
-    owned.free(pfn, Order::ZERO).unwrap();
-    drop(owned);
-    fh.own(cpu(1)).unwrap();
-    assert_all_free(&fh);
 }
 
 /// What doors of other languages try first is the same as what a call does: the same frames, no

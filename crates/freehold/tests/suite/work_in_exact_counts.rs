@@ -6,8 +6,7 @@ use std::collections::VecDeque;
 use crate::common::*;
 use fastrand::Rng;
 use freehold::{
-    AllocFlags, Config, FrameRange, Migratetype, Order, Pfn, Request, SingleCpu, Watermarks,
-    ZoneConfig,
+    AllocFlags, Config, Migratetype, Order, Pfn, Request, SingleCpu, Watermarks, ZoneConfig,
 };
 
 #[test]
@@ -189,41 +188,6 @@ fn what_is_freed_into_any_block_is_found_at_once() {
         assert!(is_no_memory(on.alloc(movable(o))));
         fh.validate().unwrap();
     }
-}
-
-#[test]
-fn half_of_a_random_live_set_freed_leaves_what_it_must() {
-    let fh = machine(2, 512);
-    let mut frames = vec![Pfn::default(); 512 * MIB as usize];
-    assert_eq!(fh.on(cpu(0)).alloc_bulk(movable(0), &mut frames), Ok(frames.len()));
-    // Every second block entirely, in random order and from both CPUs: exactly those are whole
-    // again.
-    let mut random = Rng::with_seed(5);
-    let mut half: Vec<Pfn> = frames.iter().copied().filter(|p| p.get() / 512 % 2 == 0).collect();
-    random.shuffle(&mut half);
-    for (i, pfn) in half.iter().enumerate() {
-        fh.on(cpu((i % 2) as u16)).free(*pfn, Order::ZERO).unwrap();
-    }
-    fh.drain_all();
-    assert_eq!(fh.zone_blocks(0).unwrap().free_blocks, 128);
-    fh.validate().unwrap();
-}
-
-#[test]
-fn one_gigabyte_comes_back_from_any_pieces() {
-    let fh: Alloc<'_> = machine(2, 2048 + 1024);
-    let pfn = fh.on(cpu(0)).alloc(movable(18)).unwrap();
-    let whole = FrameRange::new(pfn, 1 << 18).unwrap();
-    assert!(fh.on(cpu(1)).free(Pfn::new(pfn.get() + 1), order(18)).is_err());
-    let mut at = whole.start.get();
-    let mut random = Rng::with_seed(3);
-    while at < whole.end.get() {
-        let len = random.u64(1..=5000).min(whole.end.get() - at);
-        fh.on(cpu((at % 2) as u16)).free_range(range(at, len)).unwrap();
-        at += len;
-    }
-    assert_eq!(fh.on(cpu(1)).alloc(movable(18)).map(|p| p.is_aligned(order(18))), Ok(true));
-    fh.validate().unwrap();
 }
 
 /// A word is this CPU's for as long as nobody may take it over: what is freed into it comes into

@@ -6,8 +6,8 @@ use std::sync::{Mutex, OnceLock};
 
 use crate::common::*;
 use freehold::{
-    AllocError, AllocFlags, Config, FrameRange, HotplugError, Migratetype, NodeId, Order, Pfn,
-    Platform, Pressure, PressureLevel, SingleCpu, Watermarks, ZoneConfig,
+    AllocError, AllocFlags, Config, FrameRange, Migratetype, NodeId, Order, Pfn, Platform,
+    Pressure, PressureLevel, SingleCpu, Watermarks, ZoneConfig,
 };
 
 /// Takes everything that order-0 requests of a kind get.
@@ -42,33 +42,6 @@ fn a_full_zone_hands_over_to_the_next_and_every_frame_goes_back_to_its_own() {
     assert_eq!(fh.zone_of(Pfn::new(0)), None);
     assert_eq!(fh.zone_of(Pfn::new(1 << 19)), None);
     fh.validate().unwrap();
-}
-
-#[test]
-fn address_limits_are_kept_no_matter_who_holds_the_memory() {
-    let fh = one_zone(2, &[range(0, 128 * MIB)], &SingleCpu);
-    // CPU 1 holds the low blocks.
-    let held = fh.on(cpu(1)).alloc(unmovable(0)).unwrap();
-    assert!(held.get() < 512);
-    let limit = Pfn::new(600);
-    let mut got = Vec::new();
-    while let Ok(pfn) = fh.on(cpu(0)).alloc(unmovable(0).below(limit)) {
-        assert!(pfn < limit);
-        got.push(pfn);
-    }
-    assert_eq!(got.len(), 599);
-    fh.validate().unwrap();
-    for o in 0..=13 {
-        let window = (Pfn::new(10_000), Pfn::new(27_000));
-        let pfn = fh.on(cpu(0)).alloc(movable(o).from(window.0).below(window.1)).unwrap();
-        assert!(pfn >= window.0 && pfn.get() + (1 << o) <= window.1.get(), "order {o} at {pfn}");
-        fh.on(cpu(1)).free(pfn, order(o)).unwrap();
-        fh.validate().unwrap();
-    }
-    assert!(is_no_memory(fh.on(cpu(0)).alloc(movable(5).below(Pfn::new(20)))));
-    got.push(held);
-    fh.on(cpu(0)).free_bulk(&got).unwrap();
-    assert_all_free(&fh);
 }
 
 #[test]
@@ -242,25 +215,6 @@ fn cma_serves_movable_requests_that_allow_it_and_comes_back() {
 }
 
 #[test]
-fn types_mix_only_when_nothing_else_is_left() {
-    let fh = machine(2, 64);
-    let one = fh.on(cpu(0)).alloc(unmovable(0)).unwrap();
-    let movables = exhaust(&fh, 1, movable(0));
-    assert_eq!(movables.len() as u64, 64 * MIB - 1);
-    let own_type = movables.iter().filter(|p| p.pageblock() != one.pageblock()).count() as u64;
-    assert_eq!(own_type, 63 * MIB - MIB, "blocks of its own before the unmovable one");
-    // The rest of the unmovable block: more than half of it was free, so it was claimed, not mixed
-    // into.
-    let stats = fh.zone_stats(0).unwrap();
-    assert!(stats.fallbacks > 0);
-    assert!(
-        movables.iter().position(|p| p.pageblock() == one.pageblock()).unwrap()
-            >= own_type as usize
-    );
-    fh.validate().unwrap();
-}
-
-#[test]
 fn a_range_is_allocated_wherever_its_blocks_are_held() {
     let fh = machine(3, 128);
     let mut used: Vec<Pfn> = Vec::new();
@@ -334,28 +288,6 @@ fn a_search_that_moves_nothing_leaves_blocks_in_use_alone() {
 }
 
 #[test]
-fn a_contiguous_range_of_any_length_is_found() {
-    let fh = machine(2, 256);
-    let pinned: Vec<Pfn> =
-        (0..20).map(|i| fh.on(cpu(i % 2)).alloc(unmovable(9)).unwrap()).step_by(2).collect();
-    for (count, align) in [(1, 0), (3, 5), (513, 0), (700, 9), (5000, 10), (20_000, 0)] {
-        let everywhere = FrameRange { start: Pfn::new(0), end: Pfn::new(u64::MAX) };
-        let found = fh.alloc_contig(count, order(align), everywhere, |_| false).unwrap();
-        assert_eq!(found.len(), count);
-        assert!(found.start.is_aligned(order(align)));
-        fh.validate().unwrap();
-        fh.here().free_range(found).unwrap();
-        let window = range(30_000, 25_000);
-        let found = fh.alloc_contig(count, order(align), window, |_| false).unwrap();
-        assert!(window.contains(found.start) && found.end <= window.end);
-        fh.here().free_range(found).unwrap();
-        fh.validate().unwrap();
-    }
-    assert!(fh.alloc_contig(1 << 20, Order::ZERO, range(0, 1 << 30), |_| false).is_err());
-    drop(pinned);
-}
-
-#[test]
 fn cpus_come_and_go_and_nothing_is_lost() {
     let memory = [range(512, 128 * MIB)];
     let fh = build(&Config { online: 2, ..Config::new(4, &[unmarked(&memory)]) }, &SingleCpu);
@@ -380,59 +312,4 @@ fn cpus_come_and_go_and_nothing_is_lost() {
     fh.on(cpu(1)).free_bulk(&theirs[700..]).unwrap();
     assert_all_free(&fh);
     assert!(fh.on(cpu(9)).online().is_err());
-}
-
-#[test]
-fn memory_comes_and_goes() {
-    let memory = [range(512, 64 * MIB)];
-    let zone = ZoneConfig { span: range(512, 1 << 20), spare_sections: 2, ..unmarked(&memory) };
-    let fh = build(&Config { extra_ranges: 3, ..Config::new(2, &[zone]) }, &SingleCpu);
-    let more = range(1 << 18, 40 * MIB + 100);
-    fh.add_memory(more).unwrap();
-    assert_eq!(fh.zone_stats(0).unwrap().managed, 104 * MIB + 100);
-    assert_eq!(
-        fh.add_memory(range((1 << 18) + 5, 10)),
-        Err(HotplugError::Present { pfn: Pfn::new((1 << 18) + 5) })
-    );
-    assert_eq!(
-        fh.add_memory(range(1 << 30, 10)),
-        Err(HotplugError::OutOfZone { pfn: Pfn::new(1 << 30) })
-    );
-    // A piece that meets the first in the middle of a block.
-    fh.add_memory(range((1 << 18) + 40 * MIB + 100, 412)).unwrap();
-    fh.validate().unwrap();
-    let all = exhaust(&fh, 0, movable(0));
-    assert_eq!(all.len() as u64, 104 * MIB + 512);
-    let more = range(1 << 18, 40 * MIB + 512);
-    assert!(matches!(fh.remove_memory(more), Err(HotplugError::Busy { .. })));
-    fh.validate().unwrap();
-    fh.on(cpu(1)).free_bulk(&all).unwrap();
-    assert_eq!(
-        fh.remove_memory(range(1 << 18, 600)),
-        Err(HotplugError::Misaligned { pfn: Pfn::new((1 << 18) + 600) })
-    );
-    // The middle of it, then the rest.
-    fh.remove_memory(range((1 << 18) + 1024, 512)).unwrap();
-    fh.validate().unwrap();
-    assert_eq!(fh.zone_stats(0).unwrap().managed, 104 * MIB);
-    assert_eq!(
-        fh.remove_memory(more),
-        Err(HotplugError::Absent { pfn: Pfn::new((1 << 18) + 1024) })
-    );
-    assert_eq!(
-        fh.on(cpu(0)).free(Pfn::new((1 << 18) + 1030), Order::ZERO),
-        Err(freehold::FreeError::Hole { pfn: Pfn::new((1 << 18) + 1030) })
-    );
-    fh.add_memory(range((1 << 18) + 1024, 512)).unwrap();
-    fh.remove_memory(more).unwrap();
-    fh.validate().unwrap();
-    assert_eq!(fh.zone_stats(0).unwrap().managed, 64 * MIB);
-    let all = exhaust(&fh, 1, movable(0));
-    assert_eq!(all.len() as u64, 64 * MIB);
-    fh.on(cpu(0)).free_bulk(&all).unwrap();
-    assert_all_free(&fh);
-    // No section is left for a third place.
-    assert_eq!(fh.add_memory(range(1 << 19, 200 * MIB)), Err(HotplugError::NoRoom));
-    fh.add_memory(range(1 << 19, 128 * MIB)).unwrap();
-    assert_all_free(&fh);
 }
