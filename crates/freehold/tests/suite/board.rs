@@ -1,32 +1,11 @@
 //! What the zone's board must find, who is asked before a request fails, and what must not be asked
 //! for: each a defect that was there.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use crate::common::*;
 use freehold::{
-    AllocError, AllocFlags, Config, Migratetype, Order, Pfn, Platform, Request, Watermarks,
+    AllocError, AllocFlags, Config, Migratetype, Order, Pfn, Request, Watermarks,
     ZoneConfig,
 };
-
-/// One thread plays all CPUs: a heavy barrier has nothing to wait for, and is counted.
-#[derive(Default)]
-struct Barriers(AtomicU64);
-
-impl Platform for Barriers {
-    fn has_heavy_barrier(&self) -> bool {
-        true
-    }
-    fn heavy_barrier(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-impl Barriers {
-    fn count(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
 
 /// Single frames of another type are there in plenty: all CPUs are not asked for theirs for each of
 /// them.

@@ -45,9 +45,6 @@ impl Hook {
     fn arm(&self) {
         self.armed.store(true, Ordering::Relaxed);
     }
-    fn barriers(&self) -> u64 {
-        self.barriers.load(Ordering::Relaxed)
-    }
     fn waits(&self) -> u64 {
         self.waits.load(Ordering::Relaxed)
     }
@@ -112,26 +109,6 @@ fn an_allocation_whose_cpu_goes_offline_while_it_recalls_leaves_nothing_there() 
     frames.iter().for_each(|&pfn| owner.free(pfn, Order::ZERO).unwrap());
     blocks.iter().for_each(|&pfn| owner.free(pfn, Order::PAGEBLOCK).unwrap());
     assert_eq!(hook.waits(), 0);
-    assert_all_free(fh);
-}
-
-#[test]
-fn who_may_not_wait_asks_no_owner_for_a_barrier() {
-    let (fh, hook) = hooked(2, 16, |_| ());
-    let owner = fh.own(cpu(0)).unwrap();
-    let frames: Vec<Pfn> = (0..100).map(|_| owner.alloc(movable(0)).unwrap()).collect();
-    let before = hook.barriers();
-    // As an interrupt handler does on the CPU whose owner it has interrupted.
-    frames.iter().for_each(|&pfn| fh.on(cpu(0)).free(pfn, Order::ZERO).unwrap());
-    let no_lock = movable(0).flags(AllocFlags::NO_LOCK);
-    // Straight from a block's words.
-    let pfn = fh.on(cpu(0)).alloc(no_lock).unwrap();
-    fh.on(cpu(0)).free(pfn, Order::ZERO).unwrap();
-    let mut four = [Pfn::default(); 4];
-    assert_eq!(fh.on(cpu(0)).alloc_bulk(no_lock, &mut four), Ok(4));
-    fh.on(cpu(0)).free_bulk(&four).unwrap();
-    assert_eq!(hook.barriers(), before);
-    drop(owner);
     assert_all_free(fh);
 }
 

@@ -3,6 +3,7 @@
 
 use std::io::Write;
 use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use freehold::{
     AllocError, Config, CpuId, FrameRange, Freehold, Migratetype, Order, Pfn, Platform, Request,
@@ -114,4 +115,23 @@ impl Platform for Membarrier {
 /// A zone that holds no frames back.
 pub fn unmarked(memory: &[FrameRange]) -> ZoneConfig<'_> {
     ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(memory) }
+}
+
+/// One thread plays all CPUs: a heavy barrier has nothing to wait for, and is counted.
+#[derive(Default)]
+pub struct Barriers(AtomicU64);
+
+impl Platform for Barriers {
+    fn has_heavy_barrier(&self) -> bool {
+        true
+    }
+    fn heavy_barrier(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Barriers {
+    pub fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
 }
