@@ -72,10 +72,3 @@ fn each_planted_fault_is_noticed() {
         assert!(said.iter().any(|said| troubles.contains(said)), "{fault}: {troubles}");
     }
 }
-
-#[test]
-fn mistakes_are_named() {
-    for words in ["soak", "mt --plant nothing", "nofalse --order 10"] {
-        assert_eq!(torture(words).status.code(), Some(2), "{words}");
-    }
-}

@@ -113,22 +113,6 @@ fn types_of_kernels_before_4_4_are_told_by_version_pagetypeinfo_or_the_requests(
 }
 
 #[test]
-fn a_line_that_contradicts_itself_is_no_event() {
-    let good = alloc(1, "order=0 migratetype=1 gfp_flags=GFP_HIGHUSER_MOVABLE");
-    for fields in [
-        "order=0 migratetype=2 gfp_flags=GFP_HIGHUSER_MOVABLE",
-        "order=0 migratetype=1 gfp_flags=GFP_KERNEL|__GFP_RECLAIMABLE",
-        "order=0 migratetype=1 gfp_flags=GFP_KERNEL",
-    ] {
-        let text = format!("{good}{}", alloc(2, fields));
-        let error = refused(&text, OpenOptions::default());
-        assert!(error.contains("line 2: migratetype"), "{error}");
-        let skip = OpenOptions { skip_bad: true, ..OpenOptions::default() };
-        assert_eq!(read(&text, skip).1.skipped(), 1);
-    }
-}
-
-#[test]
 fn androids_requests_for_cma_are_movable_ones() {
     let text = format!(
         "{}{}          sh-77    [002] ....     5.000009: mm_page_pcpu_drain: page=x pfn=4096 order=0 migratetype=3\n",

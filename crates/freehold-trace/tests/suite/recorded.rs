@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 
 use freehold::Order;
 use freehold_trace::buddyinfo::{parse_buddyinfo, parse_pagetypeinfo};
-use freehold_trace::kernel::Kernel;
 use freehold_trace::{
-    EventKind, Format, OpenOptions, Source, StateError, TraceError, TraceReader, gfp, zoneinfo,
+    EventKind, Format, OpenOptions, Source, StateError, TraceReader, gfp, zoneinfo,
 };
 
 fn repo() -> PathBuf {
@@ -114,55 +113,5 @@ fn every_recording_has_the_events_it_says() {
         let counts = count(&mut reader);
         assert_eq!(counts, described_counts(&description), "{name}");
         assert_eq!(counts.iter().sum::<u64>(), rows, "{name}");
-    }
-}
-
-#[test]
-fn the_gfp_table_is_that_of_the_recordings() {
-    let Some(folder) = shared("the_gfp_table_is_that_of_the_recordings") else { return };
-    for path in files(&folder, ".parquet") {
-        let description = description(&path);
-        for (name, bits) in description["gfp_bits"].as_object().unwrap() {
-            assert_eq!(gfp::parse(name).map(u64::from), Ok(bits.as_u64().unwrap()), "{name}");
-        }
-    }
-}
-
-#[test]
-fn text_and_parquet_of_one_recording_agree() {
-    let Some(folder) = shared("text_and_parquet_of_one_recording_agree") else { return };
-    for path in files(&folder, ".tracefs.txt") {
-        // Cut on purpose, most of them in the middle of a line.
-        let cut = std::fs::read(&path).unwrap().last() != Some(&b'\n');
-        let (mut strict, mut batch) = (open(&path), Vec::new());
-        match strict.next_batch(&mut batch) {
-            Err(TraceError::Truncated { .. }) if cut => {}
-            Ok(true) if !cut => {}
-            other => panic!("{}: {other:?}", path.display()),
-        }
-
-        let mut text = TraceReader::open(
-            &Source::from_arg(&path),
-            OpenOptions { skip_bad: true, kernel: Some(Kernel::OWN), types: None },
-        )
-        .unwrap();
-        let mut parquet = open(&folder.join(format!("{}.parquet", text.info().name)));
-        let (mut from_text, mut from_parquet) = (Vec::new(), Vec::new());
-        assert!(text.next_batch(&mut from_text).unwrap());
-        assert!(parquet.next_batch(&mut from_parquet).unwrap());
-        assert_eq!(text.skipped(), u64::from(cut));
-        assert!(from_text.len() > 500 && from_text.len() < from_parquet.len());
-        for (at, (text, parquet)) in from_text.iter().zip(&from_parquet).enumerate() {
-            assert_eq!(
-                (text.kind, text.cpu, text.pid),
-                (parquet.kind, parquet.cpu, parquet.pid),
-                "event {at}"
-            );
-        }
-        // Times differ by a constant and by what tracefs rounds away: less than a microsecond.
-        let offset = from_text[0].ts_ns.abs_diff(from_parquet[0].ts_ns);
-        for (text, parquet) in from_text.iter().zip(&from_parquet) {
-            assert!(text.ts_ns.abs_diff(parquet.ts_ns).abs_diff(offset) <= 1000);
-        }
     }
 }

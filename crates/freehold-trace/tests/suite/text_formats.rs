@@ -137,27 +137,6 @@ fn compression_is_found_by_content_whatever_the_name() {
 }
 
 #[test]
-fn batches_are_bounded_and_complete() {
-    let scratch = Scratch::new();
-    let mut text = String::new();
-    for i in 0..150_000u64 {
-        text.push_str(&format!("t-1 [000] ..... {i}.5: mm_page_free: page=0 pfn={i:#x} order=0\n"));
-    }
-    let path = scratch.file("t", text.as_bytes());
-    let mut reader = TraceReader::open(&Source::Path(path), STRICT).unwrap();
-    let (mut batch, mut seen, mut largest) = (Vec::new(), 0u64, 0);
-    while reader.next_batch(&mut batch).unwrap() {
-        largest = largest.max(batch.len());
-        for event in &batch {
-            assert_eq!(event.kind, EventKind::Free { pfn: Pfn::new(seen), order: Order::ZERO });
-            seen += 1;
-        }
-    }
-    assert_eq!(seen, 150_000);
-    assert!(largest <= 64 * 1024);
-}
-
-#[test]
 fn a_bad_line_is_named_or_skipped_and_counted() {
     let mut lines: Vec<&[u8]> = TRACE_CMD.split_inclusive(|&b| b == b'\n').collect();
     lines.insert(
@@ -318,54 +297,6 @@ fn files_that_cannot_be_opened() {
     assert!(said().contains("CTF trace") && said().contains("babeltrace2"), "{}", said());
 }
 
-/// Formats of other tools that hold an allocation and its free.
-#[test]
-fn what_other_tools_print_is_read() {
-    let fields = "pfn=0x110000 order=0 migratetype=1 gfp_flags=GFP_HIGHUSER_MOVABLE";
-    let lttng = "[10:11:12.1] (+?.?) h kmem_mm_page_alloc: { cpu_id = 1 }, { pfn = 1114112, order = 0, \
-                 gfp_flags = 1051850, migratetype = 1 }\n[10:11:12.2] (+0.1) h kmem_mm_page_free: { \
-                 cpu_id = 1 }, { pfn = 1114112, order = 0 }\n";
-    let line =
-        |time: &str, event: &str, more: &str| format!("t-5 [001] .... {time}: {event}: {more}\n");
-    let both = line("1.000001", "mm_page_alloc", fields)
-        + &line("1.000002", "mm_page_free", "pfn=0x110000 order=0");
-    let page = format!("<html>\n<script class=\"trace-data\">\n{both}</script></html>\n");
-    let sample = |ns: u64, event: &str, more: &str| {
-        format!(
-            "{{ \"timestamp\": {ns}, \"tid\": 5, \"cpu\": 1, \"event\": \"kmem:{event}\", \
-             \"pfn\": \"0x110000\", \"order\": \"0x0\"{more} }},\n"
-        )
-    };
-    let request = ", \"migratetype\": \"0x1\", \"gfp_flags\": \"0x100cca\"";
-    let json = "{ \"linux-perf-json-version\": 1,\n\"samples\": [\n".to_owned()
-        + &sample(1000, "mm_page_alloc", request)
-        + &sample(2000, "mm_page_free", "")
-        + "]}\n";
-    let dump = format!(
-        "[ 9.1] Dumping ftrace buffer:\n[ 9.2]  t-5  1d..2. 1000us : mm_page_alloc: {fields}\n[ 9.3] \
-         t-5  1d..2. 2000us : mm_page_free: pfn=0x110000 order=0\n"
-    );
-    let scratch = Scratch::new();
-    let options = OpenOptions { kernel: Some(Kernel::OWN), ..STRICT };
-    for (name, text) in
-        [("lttng", lttng), ("page", &page[..]), ("json", &json[..]), ("dump", &dump[..])]
-    {
-        let (events, _) = read_all(&scratch.file(name, text.as_bytes()), options).expect(name);
-        assert_eq!(events.len(), 2, "{name}");
-        let pfn = freehold::Pfn::new(0x11_0000);
-        let alloc = EventKind::Alloc {
-            pfn: Some(pfn),
-            order: freehold::Order::ZERO,
-            migratetype: 1,
-            gfp_flags: 0x10_0cca,
-        };
-        assert_eq!((events[0].kind, events[0].cpu.get()), (alloc, 1), "{name}");
-        let free = EventKind::Free { pfn, order: freehold::Order::ZERO };
-        assert_eq!(events[1].kind, free, "{name}");
-        assert!(events[1].ts_ns > events[0].ts_ns, "{name}");
-    }
-}
-
 /// A bit that a kernel has no name for, beside names: no kernel is needed to read the line.
 #[test]
 fn a_bit_without_a_name_beside_names_is_kept() {
@@ -455,23 +386,6 @@ fn long_gaps_are_counted_and_the_first_is_named() {
         read(&[4, 5, 9000]),
         (1, Some("line 3: 8995.000 s later than the event before it".to_owned()))
     );
-}
-
-#[test]
-fn a_line_back_in_time_is_named_or_left_out() {
-    let scratch = Scratch::new();
-    let text: String = [4, 3, 5, 4].into_iter().map(at).collect();
-    match error(text.as_bytes()) {
-        TraceError::TimeGoesBack { place, how_far, .. } => {
-            assert_eq!(
-                (place.as_str(), how_far.as_str()),
-                ("line 2", "1.000 s earlier than the latest event before it")
-            );
-        }
-        other => panic!("{other}"),
-    }
-    let (events, reader) = read_all(&scratch.file("t", text.as_bytes()), SKIP_BAD).unwrap();
-    assert_eq!((events.len(), reader.skipped()), (2, 2));
 }
 
 #[test]

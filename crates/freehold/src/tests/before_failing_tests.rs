@@ -10,15 +10,11 @@ use std::vec::Vec;
 use crate::cpu::inside::Inside;
 use crate::primitive::{AtomicBool, Ordering};
 use crate::tests::steps::interrupted_throughout;
-use crate::tests::testing::{Machine, machine, machine_of, machine_on, place, two_zones};
+use crate::tests::testing::{Machine, machine, machine_of, machine_on, movable, place, two_zones};
 use crate::{
     AllocFlags, Config, CpuId, FrameRange, Migratetype, Order, Pfn, Platform, Pressure, Request,
     SingleCpu, ZoneConfig,
 };
-
-fn movable(order: u8) -> Request {
-    Request::new(Order::new(order).unwrap(), Migratetype::Movable)
-}
 
 fn exhaust(fh: &Machine, request: Request) -> Vec<Pfn> {
     core::iter::from_fn(|| fh.on(CpuId::new(0)).alloc(request).ok()).collect()

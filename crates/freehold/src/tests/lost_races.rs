@@ -14,12 +14,8 @@ use crate::cpu::recall::Recall;
 use crate::free::word::Freeing;
 use crate::primitive::SharedCount;
 use crate::tests::steps::{Other, interrupted, interrupted_by};
-use crate::tests::testing::{Machine, leaked, machine, machine_on, rounds, stops_of};
-use crate::{AllocFlags, CpuId, FrameRange, Migratetype, Order, Pfn, Platform, Request};
-
-fn movable(order: u8) -> Request {
-    Request::new(Order::new(order).unwrap(), Migratetype::Movable)
-}
+use crate::tests::testing::{Machine, leaked, machine, machine_on, movable, rounds, stops_of};
+use crate::{AllocFlags, CpuId, FrameRange, Migratetype, Order, Pfn, Platform};
 
 fn inside(fh: &'static Machine, cpu: u16) -> Inside<'static, 'static, crate::tests::testing::Host> {
     let id = CpuId::new(cpu);

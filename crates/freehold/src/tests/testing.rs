@@ -9,7 +9,10 @@ use std::vec;
 
 use crate::block::Block;
 use crate::block::WORDS;
-use crate::{Config, FrameRange, Freehold, Pfn, Platform, SingleCpu, Watermarks, ZoneConfig};
+use crate::{
+    Config, FrameRange, Freehold, Migratetype, Order, Pfn, Platform, Request, SingleCpu,
+    Watermarks, ZoneConfig,
+};
 
 /// Any host. The allocator is compiled for this type alone: each type more is one more copy of it
 /// to compile.
@@ -17,6 +20,11 @@ pub(crate) type Host = &'static dyn Platform;
 
 /// The allocator of all tests within the crate.
 pub(crate) type Machine = Freehold<'static, Host>;
+
+/// A request for a movable chunk.
+pub(crate) fn movable(order: u8) -> Request {
+    Request::new(Order::new(order).unwrap(), Migratetype::Movable)
+}
 
 /// One zone of that many frames from 0 on, and so many CPUs; the metadata is leaked.
 pub(crate) fn machine(cpus: u16, frames: u64) -> Machine {

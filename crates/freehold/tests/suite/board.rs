@@ -3,8 +3,7 @@
 
 use crate::common::*;
 use freehold::{
-    AllocError, AllocFlags, Config, Migratetype, Order, Pfn, Request, Watermarks,
-    ZoneConfig,
+    AllocError, AllocFlags, Config, Migratetype, Order, Pfn, Request, Watermarks, ZoneConfig,
 };
 
 /// Single frames of another type are there in plenty: all CPUs are not asked for theirs for each of

@@ -3,7 +3,7 @@
 use crate::common::*;
 use freehold::{
     AllocError, Config, ConfigError, CpuId, FrameRange, FreeError, Migratetype, Order, Pfn,
-    Platform, Request, SingleCpu, Watermarks, ZoneConfig,
+    Platform, Request, SingleCpu, ZoneConfig,
 };
 
 #[test]
@@ -19,37 +19,6 @@ fn every_order_comes_aligned_and_goes_back_whole() {
     }
     assert_all_free(&fh);
     assert_eq!(fh.zone_blocks(0).unwrap().largest_free_order(), Some(Order::MAX));
-}
-
-/// Areas and buffers are put together by number, across the edge of two zones that touch.
-#[test]
-fn a_range_over_the_edge_of_zones_that_touch_is_freed_whole() {
-    let pieces = [range(512, 1024), range(1536, 512), range(4096, 512)];
-    let zones: Vec<_> = pieces
-        .iter()
-        .map(|piece| ZoneConfig {
-            watermarks: Watermarks::None,
-            ..ZoneConfig::new(std::slice::from_ref(piece))
-        })
-        .collect();
-    let fh = build(&Config::new(2, &zones), &SingleCpu);
-    let on = fh.on(cpu(0));
-    let mut taken = 0;
-    while on.alloc(movable(0)).is_ok() {
-        taken += 1;
-    }
-    assert_eq!(taken, 2048);
-    // Behind the second zone there is nothing: refused as a whole, and said where.
-    let error = on.free_range(range(1000, 2000)).unwrap_err();
-    assert_eq!(error, FreeError::PastEnd { pfn: Pfn::new(2048) });
-    assert_eq!(fh.on(cpu(1)).free_range(range(1500, 100)), Ok(()));
-    let error = on.free_range(range(1400, 200)).unwrap_err();
-    assert_eq!(error, FreeError::DoubleFree { pfn: Pfn::new(1500) });
-    fh.validate().unwrap();
-    for rest in [range(512, 988), range(1600, 448), range(4096, 512)] {
-        on.free_range(rest).unwrap();
-    }
-    assert_all_free(&fh);
 }
 
 #[test]

@@ -112,36 +112,6 @@ fn an_allocation_whose_cpu_goes_offline_while_it_recalls_leaves_nothing_there() 
     assert_all_free(fh);
 }
 
-#[test]
-fn nobody_who_may_not_wait_waits_at_a_door_that_is_taken() {
-    // Within the walk's barrier every CPU's door is taken.
-    let (fh, hook) = hooked(2, 16, |fh| {
-        let no_lock = movable(0).flags(AllocFlags::NO_LOCK);
-        for c in [0, 1] {
-            let pfn = fh.on(cpu(c)).alloc(no_lock).unwrap();
-            fh.on(cpu(c)).free(pfn, Order::ZERO).unwrap();
-        }
-        let first = Pfn::new(BLOCK_OF_FREES.load(Ordering::Relaxed));
-        let at = |n: u64| Pfn::new(first.get() + n);
-        fh.on(cpu(1)).free(first, Order::ZERO).unwrap();
-        fh.on(cpu(1)).free_bulk(&[at(1), at(2)]).unwrap();
-        fh.on(cpu(1)).free_range(range(at(3).get(), 509)).unwrap();
-        assert_eq!(
-            fh.on(cpu(0)).free(first, Order::ZERO),
-            Err(FreeError::DoubleFree { pfn: first })
-        );
-    });
-    static BLOCK_OF_FREES: AtomicU64 = AtomicU64::new(0);
-    let owner = fh.own(cpu(0)).unwrap();
-    BLOCK_OF_FREES.store(owner.alloc(movable(9)).unwrap().get(), Ordering::Relaxed);
-    hook.arm();
-    let _ = fh.validate();
-    assert!(!hook.armed.load(Ordering::Relaxed));
-    assert_eq!(hook.waits(), 0);
-    drop(owner);
-    assert_all_free(fh);
-}
-
 /// A free is visible where it is made: in whatever order two CPUs free frames of one word, the
 /// second free of one is seen by both, and no frame is handed out twice.
 #[test]

@@ -5,8 +5,8 @@ use std::sync::Mutex;
 
 use crate::common::*;
 use freehold::{
-    AllocError, AllocFlags, Config, ConfigError, FrameRange, Order, Pfn, Platform, Pressure,
-    PressureLevel, SingleCpu, Watermarks, ZoneConfig,
+    AllocFlags, Config, ConfigError, FrameRange, Order, Pfn, Platform, Pressure, PressureLevel,
+    SingleCpu, Watermarks, ZoneConfig,
 };
 
 fn frames(fh: &Alloc<'_>, request: freehold::Request) -> Vec<Pfn> {
@@ -31,50 +31,6 @@ fn limited_requests_keep_the_min_mark_too() {
     assert_eq!(frames(&fh, device.flags(AllocFlags::MIN_RESERVE)).len(), 300);
     assert_eq!(frames(&fh, device.flags(AllocFlags::NO_WATERMARKS)).len(), 300);
     fh.validate().unwrap();
-}
-
-#[test]
-fn limited_requests_find_cma_blocks_where_those_will_do() {
-    let memory = [range(0, 1024)];
-    let cma = [range(0, 512)];
-    let fh = build(&Config::new(1, &[ZoneConfig { cma: &cma, ..unmarked(&memory) }]), &SingleCpu);
-    let low = |order: u8| movable(order).below(Pfn::new(512));
-    assert!(is_no_memory(fh.here().alloc(low(0))));
-    assert!(is_no_memory(
-        fh.here().alloc(unmovable(0).below(Pfn::new(512)).flags(AllocFlags::CMA))
-    ));
-    let block = fh.here().alloc(low(9).flags(AllocFlags::CMA)).unwrap();
-    fh.here().free(block, Order::PAGEBLOCK).unwrap();
-    assert_eq!(frames(&fh, low(0).flags(AllocFlags::CMA)).len(), 512);
-}
-
-/// A chunk that starts where a larger one would needs no more than its own size.
-#[test]
-fn a_chunk_may_start_where_nothing_larger_is_free() {
-    let fh = one_zone(1, &[range(0, 1024)], &SingleCpu);
-    fh.alloc_contig_range(range(16, 480), |_| false).unwrap();
-    let at = |align: u8| movable(2).align(order(align));
-    assert_eq!(fh.here().alloc(at(9)), Ok(Pfn::new(512)));
-    assert_eq!(fh.here().alloc(at(18)), Ok(Pfn::new(0)));
-    assert!(is_no_memory(fh.here().alloc(at(9))));
-    assert_eq!(fh.here().alloc(at(9).flags(AllocFlags::NO_LOCK)), Err(AllocError::WouldBlock));
-    // Behind a limit that the larger one would pass.
-    fh.here().free_range(range(0, 4)).unwrap();
-    assert_eq!(fh.here().alloc(at(9).below(Pfn::new(4))), Ok(Pfn::new(0)));
-    fh.here().free_range(range(0, 4)).unwrap();
-    fh.here().free_range(range(16, 480)).unwrap();
-    fh.here().free_range(range(512, 4)).unwrap();
-    assert_all_free(&fh);
-}
-
-/// Runs of whole blocks may start there, too.
-#[test]
-fn a_run_of_blocks_may_start_where_nothing_larger_is_free() {
-    let fh = one_zone(1, &[range(512, 4 * 512), range(8 * 512, 2 * 512)], &SingleCpu);
-    let at = |align: u8| movable(10).align(order(align));
-    assert_eq!(fh.here().alloc(at(12)), Ok(Pfn::new(8 * 512)));
-    assert!(is_no_memory(fh.here().alloc(at(12))));
-    assert_eq!(fh.here().alloc(movable(10)), Ok(Pfn::new(2 * 512)));
 }
 
 /// Each allocation asked the zone that had nothing, and none came from the CPU's hand.

@@ -120,59 +120,6 @@ fn all_used(order: u8, min: u64) -> (Alloc<'static>, Vec<Pfn>) {
     (fh, chunks)
 }
 
-#[test]
-fn what_is_freed_stays_above_the_min_mark() {
-    let min = 16 * 512;
-    for o in 0..9 {
-        let (fh, chunks) = all_used(o, min);
-        let on = fh.on(cpu(0));
-        let a_block = 512 >> o;
-        // Eight whole blocks, half of the mark.
-        chunks[..8 * a_block].iter().for_each(|&pfn| on.free(pfn, order(o)).unwrap());
-        on.flush().unwrap();
-        fh.drain_all();
-        let free = || fh.zone_stats(0).unwrap().free;
-        for &pfn in chunks[8 * a_block..].iter().step_by(a_block) {
-            on.free(pfn, order(o)).unwrap();
-            let served = on.alloc(movable(o));
-            assert!(
-                served.is_err() || free() >= min,
-                "order {o}: {served:?} of the reserve, {} are left",
-                free()
-            );
-        }
-        let reserve = free().min(min);
-        while on.alloc(unmovable(0)).is_ok() {}
-        assert!(free() >= reserve, "order {o}: {} are left of a reserve of {reserve}", free());
-        fh.validate().unwrap();
-    }
-}
-
-/// A second free in a row into a word leases it, and what is in hand is handed out without a look
-/// at the mark: not near the mark.
-#[test]
-fn frees_in_a_row_leave_the_zones_reserve() {
-    let min = 16 * 512;
-    let (fh, frames) = all_used(0, min);
-    let on = fh.on(cpu(0));
-    let free = |pfn: &Pfn| on.free(*pfn, Order::ZERO).unwrap();
-    let words = || frames[..17 * 512].chunks(64);
-    // A little more than the mark.
-    words().for_each(|word| word[..62].iter().for_each(free));
-    on.flush().unwrap();
-    on.tick().unwrap();
-    for word in words() {
-        word[62..].iter().for_each(free);
-        for _ in 0..64 {
-            let _ = on.alloc(movable(0));
-        }
-        on.tick().unwrap();
-        let left = fh.zone_stats(0).unwrap().free;
-        assert!(left >= min, "{left} are left of a reserve of {min}");
-    }
-    fh.validate().unwrap();
-}
-
 /// Whatever is freed into a block of which nothing is known is found by the next request.
 #[test]
 fn what_is_freed_into_any_block_is_found_at_once() {

@@ -45,28 +45,6 @@ fn a_full_zone_hands_over_to_the_next_and_every_frame_goes_back_to_its_own() {
 }
 
 #[test]
-fn watermarks_hold_back_and_flags_reach_below() {
-    let memory = [range(0, 64 * MIB)];
-    let marks = Watermarks::Frames { min: 800, low: 1600, high: 2400 };
-    let fh = build(
-        &Config::new(2, &[ZoneConfig { watermarks: marks, ..unmarked(&memory) }]),
-        &SingleCpu,
-    );
-    let mut taken = exhaust(&fh, 0, movable(0)).len() as u64;
-    assert_eq!(64 * MIB - taken, 800, "ordinary requests stop at min");
-    let mut expect = |flags: AllocFlags, left: u64| {
-        taken += exhaust(&fh, 1, movable(0).flags(flags)).len() as u64;
-        assert_eq!(64 * MIB - taken, left, "{flags:?}");
-        fh.validate().unwrap();
-    };
-    expect(AllocFlags::NON_BLOCK, 600);
-    expect(AllocFlags::MIN_RESERVE, 400);
-    expect(AllocFlags::MIN_RESERVE | AllocFlags::NON_BLOCK, 300);
-    expect(AllocFlags::MIN_RESERVE | AllocFlags::NON_BLOCK | AllocFlags::OOM, 150);
-    expect(AllocFlags::NO_WATERMARKS, 0);
-}
-
-#[test]
 fn the_kernels_watermarks_are_the_default() {
     // 1 GiB: sqrt(16 * 1048576) = 4096 KiB = 1024 frames; gap = max(256, 262) = 262.
     let memory = [range(0, 1024 * MIB)];

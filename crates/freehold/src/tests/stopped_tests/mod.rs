@@ -18,13 +18,13 @@ mod each;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::boxed::Box;
-use std::string::String;
 use std::sync::Mutex;
 use std::vec::Vec;
 
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::SLOTS;
 use crate::cpu::state::CpuState;
+use crate::tests::testing::movable;
 use crate::{
     AllocError, AllocFlags, Config, CpuId, FrameRange, Frames, Freehold, Migratetype, Order, Pfn,
     Platform, Request, Watermarks, ZoneConfig,
@@ -135,10 +135,6 @@ struct World {
 
 fn order(order: u8) -> Order {
     Order::new(order).unwrap()
-}
-
-fn movable(n: u8) -> Request {
-    Request::new(order(n), Migratetype::Movable)
 }
 
 /// Chunks that these frames are.
@@ -369,34 +365,6 @@ impl World {
         (0..SLOTS).map(of_slot).sum::<u64>() + kept * 512
     }
 
-    /// What is known of the blocks that these chunks are not all of.
-    fn blocks_without(&self, got: &[Chunk]) -> String {
-        let fh = &self.fh;
-        let frames = |number: u64| {
-            let in_it = got.iter().filter(|(pfn, _)| pfn.get() / 512 == number);
-            in_it.map(|(_, order)| order.frames().min(512)).sum::<u64>()
-        };
-        let numbers = FIRST / 512..(FIRST + FRAMES) / 512;
-        let told = numbers.filter(|&number| frames(number) < 512).map(|number| {
-            let Some(block) = fh.map.locate_block(number) else {
-                return std::format!("\n{number}: not set up");
-            };
-            let (head, zone) = (block.head, &fh.zones[0]);
-            let bit = zone.bitmap.contains(number - zone.first_block);
-            std::format!(
-                "\n{number}: {} got, state {}, in hand {}, class {}, bit {bit} of {}, words {:x?}",
-                frames(number),
-                head.tag.get().state(),
-                head.tag.get().has(crate::block::tag::IN_HAND),
-                head.class(),
-                zone.wholes(),
-                block.open_words()
-            )
-        });
-        let doors = fh.cpus.iter().map(|cpu| std::format!(" {}", cpu.door.is_occupied()));
-        told.chain(["\ndoors".into()]).chain(doors).collect()
-    }
-
     /// All memory that can be had without waiting is taken: it is all but what the stopped thread
     /// has, or has in hand, and what its call is about, and one block on the way.
     fn all_else_is_there(&self, ended: bool) {
@@ -422,9 +390,8 @@ impl World {
         let most = if ended { 0 } else { self.plan.call.frames() + 512 };
         assert!(
             hidden <= most,
-            "{:?}: {there} frames can be had, the stopped thread has {mine} and {in_hand} in hand, {hidden} are gone: {}",
-            self.plan,
-            self.blocks_without(&got)
+            "{:?}: {there} frames can be had, the stopped thread has {mine} and {in_hand} in hand, {hidden} are gone",
+            self.plan
         );
         // Nobody has a frame twice.
         let mut all: Vec<u64> = got
