@@ -5,7 +5,6 @@
 
 use crate::common::{all_are, all_free, child};
 
-use std::io::Write;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -15,11 +14,6 @@ use freehold_host::freehold::{Migratetype, Order};
 use freehold_host::{Arena, Backing, Error, Frames, Lock, Numa, OnFork, Topology};
 
 const MIB: u64 = 1 << 20;
-
-/// Not `eprintln!`, which the test harness swallows when the test passes: a skip has to be seen.
-fn skipped(why: std::fmt::Arguments<'_>) {
-    let _ = writeln!(std::io::stderr(), "{why}");
-}
 
 /// Whether this is the process that `in_a_process_of_its_own` started for that test.
 fn in_a_process_of_its_own(test: &str) -> bool {
