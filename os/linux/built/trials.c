@@ -9,8 +9,11 @@
  *                     and nobody gets it meanwhile
  *   cma_trial         written: no request for unmovable memory gets a block of CMA memory, some
  *                     request for movable memory does
- *   blocks_trial      "BLOCKS" written: so many chunks of a block's size are asked for by whoever may
- *                     compact and reclaim, all are freed; read, how many there were
+ *   blocks_trial      "BLOCKS" written: at most so many that are whole are taken, then so many are
+ *                     asked for by whoever may compact and reclaim, and all are freed; read, how
+ *                     many there were of the latter
+ *   scanners_trial    read: compaction forgets which blocks it has skipped; how far apart its two
+ *                     scanners begin then, in hundredths of a zone Normal, the least of all
  *   reporting_trial   a device for free page reporting, from a written 1 to a written 0; read, the
  *                     frames that it was shown
  */
@@ -22,7 +25,11 @@
 #include <linux/page-isolation.h>
 #include <linux/page_reporting.h>
 #include <linux/scatterlist.h>
+#include <linux/sched.h>
 #include <linux/uaccess.h>
+
+/* It includes nothing of what it uses. */
+#include <linux/compaction.h>
 
 /*
  * Each page has one reference, is nobody else's while it is written to, and keeps what was written.
@@ -90,17 +97,29 @@ static unsigned long take_all_blocks(gfp_t gfp, int type)
 
 static unsigned long blocks_had;
 
+/* Chunks of a block's size, so many or as many as there are, into a list; how many. */
+static unsigned long take_blocks(gfp_t gfp, unsigned long wanted, struct list_head *taken)
+{
+	unsigned long had;
+
+	for (had = 0; had < wanted; had++) {
+		struct page *page = alloc_pages(gfp | __GFP_NOWARN, pageblock_order);
+
+		if (!page)
+			break;
+		list_add(&page->lru, taken);
+	}
+	return had;
+}
+
 static int blocks_set(void *unused, u64 wanted)
 {
 	struct page *page, *next;
 	LIST_HEAD(taken);
 
-	for (blocks_had = 0; blocks_had < wanted; blocks_had++) {
-		page = alloc_pages(GFP_KERNEL | __GFP_NOWARN | __GFP_RETRY_MAYFAIL, pageblock_order);
-		if (!page)
-			break;
-		list_add(&page->lru, &taken);
-	}
+	/* Movable, so that all blocks stay places to move to. */
+	take_blocks(__GFP_MOVABLE, wanted, &taken);
+	blocks_had = take_blocks(GFP_USER | __GFP_MOVABLE | __GFP_RETRY_MAYFAIL, wanted, &taken);
 	list_for_each_entry_safe(page, next, &taken, lru)
 		__free_pages(page, pageblock_order);
 	return 0;
@@ -112,6 +131,27 @@ static int blocks_get(void *unused, u64 *had)
 	return 0;
 }
 DEFINE_DEBUGFS_ATTRIBUTE(blocks_operations, blocks_get, blocks_set, "%llu\n");
+
+/* How far apart compaction's scanners begin after its notes are gone, in hundredths of the zone. */
+static int scanners_get(void *unused, u64 *apart)
+{
+	struct zone *zone;
+
+	*apart = 100;
+	for_each_populated_zone(zone) {
+		unsigned long from, to;
+
+		if (zone_idx(zone) != ZONE_NORMAL)
+			continue;
+		zone->compact_blockskip_flush = true;
+		reset_isolation_suitable(zone->zone_pgdat);
+		from = zone->compact_cached_migrate_pfn[0];
+		to = max(from, zone->compact_cached_free_pfn);
+		*apart = min(*apart, (to - from) * 100 / zone->spanned_pages);
+	}
+	return 0;
+}
+DEFINE_DEBUGFS_ATTRIBUTE(scanners_operations, scanners_get, NULL, "%llu\n");
 
 static int isolate(unsigned long pfn)
 {
@@ -197,6 +237,7 @@ static int __init trials_start(void)
 {
 	debugfs_create_file("contig_trial", 0200, NULL, NULL, &contig_operations);
 	debugfs_create_file("blocks_trial", 0600, NULL, NULL, &blocks_operations);
+	debugfs_create_file("scanners_trial", 0400, NULL, NULL, &scanners_operations);
 	debugfs_create_file("isolation_trial", 0200, NULL, NULL, &isolation_operations);
 #ifdef CONFIG_CMA
 	debugfs_create_file("cma_trial", 0200, NULL, NULL, &cma_operations);
