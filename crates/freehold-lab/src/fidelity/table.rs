@@ -31,7 +31,7 @@ pub(super) fn render(replay: &Replay, against: &AgainstKernel, style: Style) -> 
         ("what", Room::Wraps),
         ("kernel", Room::Always),
         ("engine's", Room::GivesWay(1)),
-        ("difference", Room::Always),
+        ("differs", Room::Always),
         ("within", Room::GivesWay(0)),
     ]);
     for engine in &against.engines {
