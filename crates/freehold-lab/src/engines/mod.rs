@@ -146,9 +146,11 @@ impl FromStr for EngineSpec {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         // What `uname -r` prints, 6.18.2-4-amd64, is the engine 6.18; commas are behind it.
         let (name, rest) = text.split_at(text.find(',').unwrap_or(text.len()));
-        let release = name.starts_with(|c: char| c.is_ascii_digit()).then(|| Kernel::parse(name));
-        let release =
-            release.flatten().map(|kernel| format!("{}.{}{rest}", kernel.major, kernel.minor));
+        // 5.17+2 is no release: some engines have names that look like one.
+        let is_release = name.starts_with(|c: char| c.is_ascii_digit())
+            && !catalogue().presets.iter().any(|preset| preset.name == name);
+        let release = is_release.then(|| Kernel::parse(name)).flatten();
+        let release = release.map(|kernel| format!("{}.{}{rest}", kernel.major, kernel.minor));
         let text = release.as_deref().unwrap_or(text);
         let named = || Self { text: text.to_owned() };
         if freehold::is_owned(text).is_some() {
@@ -190,4 +192,18 @@ pub fn build(spec: &EngineSpec, machine: &MachineConfig) -> Result<Box<dyn Engin
 /// The name of an entry that is most like `name`, unless none is much like it.
 fn similar(name: &str, entries: &[Entry]) -> Option<String> {
     nearest(name, entries.iter().map(|entry| entry.name.as_str())).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 5.17+2 is one of them: as a release it would be 5.17.
+    #[test]
+    fn every_engine_that_is_listed_is_had_by_its_name() {
+        for preset in catalogue().presets {
+            let spec: EngineSpec = preset.name.parse().expect("a listed engine");
+            assert_eq!(spec.name(), preset.name);
+        }
+    }
 }
