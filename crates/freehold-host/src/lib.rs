@@ -93,6 +93,7 @@ mod core;
 mod descriptors;
 #[cfg(target_os = "linux")]
 mod ended;
+#[cfg(target_os = "linux")]
 mod error;
 #[cfg(target_os = "linux")]
 mod frame_allocator;
@@ -102,6 +103,7 @@ mod frames;
 mod guard;
 #[cfg(target_os = "linux")]
 mod host;
+#[cfg(target_os = "linux")]
 mod huge;
 #[cfg(target_os = "linux")]
 mod inner;
