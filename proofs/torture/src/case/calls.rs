@@ -20,6 +20,7 @@ const ANY: Wanted = Wanted {
     align: Order::ZERO,
     within: FrameRange { start: Pfn::new(0), end: Pfn::new(u64::MAX) },
     cma: false,
+    reserve: false,
 };
 
 impl Case {
@@ -93,7 +94,8 @@ impl Case {
                     }
                     // Above a pageblock CMA is not looked at.
                     let cma = wanted.cma && wanted.order <= Order::PAGEBLOCK;
-                    return self.must_fail(error, Wanted { cma, ..wanted });
+                    let reserve = flags.contains(AllocFlags::HIGH_ATOMIC);
+                    return self.must_fail(error, Wanted { cma, reserve, ..wanted });
                 }
             }
         }
@@ -120,7 +122,11 @@ impl Case {
             return if is_right { Ok(()) } else { Err(format!("{wanted:?}: {error}")) };
         };
         self.counts.searched += 1;
-        match table.chunk(wanted) {
+        let kept = |pfn| {
+            let block = self.fh.pageblock(Pfn::new(pfn));
+            block.is_some_and(|block| block.migratetype == Migratetype::HighAtomic)
+        };
+        match table.chunk(wanted, kept) {
             None => Ok(()),
             Some(start) => Err(format!("{error}, and {start:#x} is free, for {wanted:?}")),
         }

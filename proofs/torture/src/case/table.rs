@@ -25,6 +25,8 @@ pub(super) struct Wanted {
     pub(super) align: Order,
     pub(super) within: FrameRange,
     pub(super) cma: bool,
+    /// Blocks that are kept for atomic requests.
+    pub(super) reserve: bool,
 }
 
 pub(crate) struct Table {
@@ -139,14 +141,15 @@ impl Table {
         })
     }
 
-    /// Where a chunk is free that such a request may have.
-    pub(super) fn chunk(&self, wanted: Wanted) -> Option<u64> {
+    /// Where a chunk is free that such a request may have; `kept` says of a frame whether its block is
+    /// kept for atomic requests.
+    pub(super) fn chunk(&self, wanted: Wanted, kept: impl Fn(u64) -> bool) -> Option<u64> {
         let (count, step) =
             (wanted.order.frames(), wanted.order.frames().max(wanted.align.frames()));
         let end = (self.base + self.frames.len() as u64).min(wanted.within.end.get());
         let mut start = self.base.max(wanted.within.start.get()).next_multiple_of(step);
         while start + count <= end {
-            if self.is_run(start, count, wanted.cma) {
+            if self.is_run(start, count, wanted.cma) && (wanted.reserve || !kept(start)) {
                 return Some(start);
             }
             start += step;
