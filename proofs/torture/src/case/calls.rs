@@ -71,11 +71,11 @@ impl Case {
             free("alloc, NO_LOCK")
         } else if wanted.align > wanted.order {
             // Within its limits once all that failed.
-            door("alloc, aligned further", 4, 9)
+            door("alloc, aligned further", 4, 11)
         } else if is_limited || wanted.order > Order::PAGEBLOCK {
-            door("alloc, within limits or above a block", 2, 5)
+            door("alloc, within limits or above a block", 2, 6)
         } else {
-            door("alloc", 2, 5)
+            door("alloc", 2, 6)
         }
     }
 
