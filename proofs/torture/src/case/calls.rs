@@ -73,7 +73,7 @@ impl Case {
             // Within its limits once all that failed.
             door("alloc, aligned further", 4, 11)
         } else if is_limited || wanted.order > Order::PAGEBLOCK {
-            door("alloc, within limits or above a block", 2, 6)
+            door("alloc, within limits or above a block", 2, 5)
         } else {
             door("alloc", 2, 6)
         }
