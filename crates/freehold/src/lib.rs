@@ -100,6 +100,7 @@ pub use freehold::Freehold;
 pub use inspect::pageblocks::PageblockState;
 pub use inspect::stats::{CpuStats, Totals, ZoneBlocks, ZoneStats};
 pub use inspect::validate::Violation;
+pub use memory::evacuate::{Emptiest, Evacuation, SparseBlock};
 pub use memory::hotplug::HotplugError;
 pub use platform::{Platform, Pressure, PressureLevel, SingleCpu};
 #[cfg(feature = "std")]

@@ -80,6 +80,22 @@ impl<'e> Books<'e> {
         }
     }
 
+    pub(super) fn engine(&self) -> &'e dyn Simulated {
+        self.engine
+    }
+
+    /// The first frame.
+    pub(super) fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// Frames in use of the block that a frame lies in.
+    pub(super) fn used_in_block(&self, pfn: Pfn) -> u64 {
+        let block = (pfn.get() - self.start) / PAGEBLOCK_FRAMES * PAGEBLOCK_FRAMES;
+        let frames = &self.frames[block as usize..][..PAGEBLOCK_FRAMES as usize];
+        frames.iter().filter(|&&used| used != 0).count() as u64
+    }
+
     /// Frames of the machine.
     pub(super) fn managed(&self) -> u64 {
         self.frames.len() as u64

@@ -6,6 +6,7 @@ use super::books::Books;
 use super::engine::GridEngine;
 use super::figure::{About, Cell, Figures, Moment};
 use super::full::{self, Load};
+use super::moving::Movement;
 use super::{aging, fill, idle, kernel_build, two_cpu_mix};
 use crate::engines::MachineConfig;
 use crate::trials::kinds::kinds;
@@ -64,6 +65,8 @@ pub struct Scenario {
     /// How many chunks `aging` allocates once memory is as full as it gets; a tenth of it
     /// `two-cpu-mix`. The loads that fill memory allocate so many in all.
     pub allocations: u64,
+    /// Whether blocks are emptied after a load that fills memory.
+    pub moves: bool,
 }
 
 /// Machines up to this size have every invariant of the engine checked at the end (1 GiB); that
@@ -86,7 +89,7 @@ impl Scenario {
     pub fn run_on(&self, engine: &dyn Simulated, config: &MachineConfig) -> Result<Cell, String> {
         engine.start();
         let mut books = Books::new(engine, config, self.seed);
-        let (figures, moments) = self.work(&mut books);
+        let (figures, moments, movement) = self.work(&mut books);
         let found = (self.workload == Workload::Fill).then(|| books.used_percent());
         books.close(self.frames <= VALIDATED).map_err(|reason| {
             let Self { workload, cpus, seed, .. } = self;
@@ -109,13 +112,14 @@ impl Scenario {
             engine: self.engine.name().to_owned(),
             figures,
             moments,
+            movement,
         })
     }
 
-    fn work(&self, books: &mut Books<'_>) -> (Figures, Vec<Moment>) {
+    fn work(&self, books: &mut Books<'_>) -> (Figures, Vec<Moment>, Option<Movement>) {
         let used = self.used_percent.unwrap_or(50);
         if let Some(load) = self.workload.load() {
-            return full::run(books, load, used, self.allocations);
+            return full::run(books, load, used, self.allocations, self.moves);
         }
         let figures = match self.workload {
             Workload::Aging => aging::run(books, used, self.allocations),
@@ -126,6 +130,6 @@ impl Scenario {
             Workload::TwoCpuMix => two_cpu_mix::run(books, used, self.allocations / 10),
             _ => kernel_build::run(books, self.seed),
         };
-        (figures, Vec::new())
+        (figures, Vec::new(), None)
     }
 }

@@ -7,7 +7,8 @@ use clap::Args;
 
 use super::output::{Document, Random, beside, table};
 use super::{
-    Comparison, DRAWN, Draw, Grid, GridEngine, MEMORY_MOST, QUICK_ALLOCATIONS, Scenario, Workload,
+    Comparison, DRAWN, DRAWN_IF_NAMED, Draw, Grid, GridEngine, MEMORY_MOST, QUICK_ALLOCATIONS,
+    Scenario, Workload,
 };
 use crate::cli::error::CliError;
 use crate::cli::given::{Shown, engines, jobs, or};
@@ -48,13 +49,18 @@ Examples:
 vanilla -e freehold -e best-fit
                                                 small machines that page cache fills, and what is \
 to be had
+  freehold contiguity -w cache,net,day --memory 1G --used 92,97 --move
+                                                what emptying blocks comes to, and how many frames \
+it moves
   freehold contiguity --random 12 --quick --gate
                                                 12 cells drawn at random; fails where freehold is \
 below vanilla
 
 --random draws kernel-build-like and aging (30 to 85 % in use) on 1 to 1,024 CPUs with 2 MiB to 1 \
 GiB each, and \
-two-cpu-mix (10 to 80 %) of 64 MiB to 4 GiB. The seed is printed: the same seed, with --quick \
+two-cpu-mix (10 to 80 %) of 64 MiB to 4 GiB. With -w it also draws cache, slab, net, day and thp, \
+on 24 MiB to 64 \
+GiB, 20 to 98 % in use. The seed is printed: the same seed, with --quick \
 where it was given, draws the same cells, and \
 a larger --random begins with the cells of a smaller one.
 
@@ -66,7 +72,10 @@ lists, \"zone_lock_acquisitions\", \"shared_writes\", \"zone_locks_per_1000\", \
 where a workload has none; \
 \"used_percent\" of fill is where the first allocation failed. Loads that fill memory also \
 have \"moments\": \
-[{\"at\": share done, 1.5 cache dropped, 2 all gone, \"used_percent\", \"contiguity\", \"movable_share\", \"free_blocks\", ...}]. With --random also \"random\": {\"cells\", \"seed\", \"quick\"}; \
+[{\"at\": share done, 1.5 cache dropped, 2 all gone, \"used_percent\", \"contiguity\", \"movable_share\", \"free_blocks\", ...}], and with --move \
+\"movement\": {\"order9_before\", \"huge_pages_before\", \"own\": {\"order9\", \"huge_pages\", \
+\"frames\", \"steps\"}, null where an engine has no such call, \"scanners\": the same, \
+\"ideal_frames\", \"address_frames\"}. With --random also \"random\": {\"cells\", \"seed\", \"quick\"}; \
 with --random or --gate \"comparison\": {\"baseline\", \"tolerance\", \"rows\": \
 [{\"workload\", \"cpus\", \"memory_mib\", \
 \"used_percent\", \"engine\", \"seeds\", \"contiguity\", \"baseline_contiguity\", \"difference\": \
@@ -139,6 +148,11 @@ pub struct ContiguityArgs {
     #[arg(long, value_name = "S", requires = "random")]
     seed: Option<u64>,
 
+    /// Empty blocks when a load that fills memory is over, until 90 % of what is free is whole: by
+    /// the engine's own means, and by the kernel's two scanners on the same layout.
+    #[arg(long = "move")]
+    moves: bool,
+
     /// Draw machines of up to 2 GiB, and allocate less: seconds a cell.
     #[arg(long, requires = "random")]
     quick: bool,
@@ -181,6 +195,7 @@ fn grids(args: &ContiguityArgs) -> Result<Vec<Grid>, CliError> {
         seeds: or(&args.seeds, &SEEDS),
         engines: engines(&args.engines, &ENGINES)?,
         allocations: allocations(args),
+        moves: args.moves,
     };
     let most = |workload: &Workload| if workload.fills_memory() { 99 } else { 95 };
     if let Some(used) =
@@ -209,8 +224,10 @@ fn grids(args: &ContiguityArgs) -> Result<Vec<Grid>, CliError> {
 fn draw(args: &ContiguityArgs) -> Result<Option<Draw>, CliError> {
     let Some(cells) = args.random else { return Ok(None) };
     let workloads = or(&args.workloads, &DRAWN);
-    if let Some(other) = workloads.iter().find(|workload| !DRAWN.contains(workload)) {
-        let hint = format!("it draws {}", DRAWN.map(Workload::name).join(", "));
+    let can = |workload| DRAWN.contains(workload) || DRAWN_IF_NAMED.contains(workload);
+    if let Some(other) = workloads.iter().find(|workload| !can(workload)) {
+        let all: Vec<_> = DRAWN.iter().chain(&DRAWN_IF_NAMED).map(|of| of.name()).collect();
+        let hint = format!("it draws {}", all.join(", "));
         return Err(CliError::new(format!("--random does not draw {other}")).hint(hint));
     }
     Ok(Some(Draw {
@@ -221,6 +238,7 @@ fn draw(args: &ContiguityArgs) -> Result<Option<Draw>, CliError> {
         seeds: or(&args.seeds, &SEEDS),
         engines: engines(&args.engines, &ENGINES)?,
         allocations: allocations(args),
+        moves: args.moves,
     }))
 }
 

@@ -3,6 +3,7 @@
 use freehold::Order;
 use serde::Serialize;
 
+use super::moving::{Moved, Movement};
 use crate::tables::better::Better;
 use crate::tables::{thousands, unique};
 
@@ -163,6 +164,9 @@ pub struct Cell {
     /// Of a load that fills memory: what memory is like as it goes on.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub moments: Vec<Moment>,
+    /// Where blocks were emptied afterwards.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub movement: Option<Movement>,
 }
 
 /// Cells of one workload, machine, level and order: what is compared.
@@ -261,3 +265,22 @@ pub(super) const MOVABLE: Figure = better(figure(
 ));
 pub(super) const FALSE: Figure =
     figure("false failures", |c| number(c.figures.false_failures), count);
+
+/// Shown of loads after which blocks are emptied.
+pub(super) const MOVED: [Figure; 11] = [
+    better(figure("order 9 before", |c| Some(c.movement?.order9_before), share)),
+    better(figure("order 9 after", |c| Some(moved(c)?.order9), share)),
+    figure("frames moved", |c| number(Some(moved(c)?.frames)), count),
+    figure("ideal", |c| number(Some(c.movement?.ideal_frames)), count),
+    figure("by address", |c| number(Some(c.movement?.address_frames)), count),
+    better(figure("huge pages", |c| number(Some(moved(c)?.huge_pages)), count)),
+    figure("steps", |c| number(Some(moved(c)?.steps)), count),
+    better(figure("scanners: order 9", |c| Some(c.movement?.scanners.order9), share)),
+    figure("scanners: frames", |c| number(Some(c.movement?.scanners.frames)), count),
+    better(figure("scanners: huge", |c| number(Some(c.movement?.scanners.huge_pages)), count)),
+    figure("scanners: steps", |c| number(Some(c.movement?.scanners.steps)), count),
+];
+
+fn moved(cell: &Cell) -> Option<Moved> {
+    cell.movement?.own
+}

@@ -26,6 +26,7 @@ use super::figure::{
     SHARED_WRITES, UNUSABLE3, UNUSABLE4,
 };
 use super::moment::moment;
+use super::moving::{self, Chunks, Movement};
 
 const fn about(name: &'static str, what: &'static str) -> About {
     About {
@@ -174,13 +175,14 @@ const TICK: u64 = 20_000;
 /// Chunks that an exit or reclaim frees by one call: the kernel's folio batch.
 const BATCH: usize = 31;
 
-/// Runs it; the figures are those of the load, before anything is dropped.
+/// Runs it; the figures are those of the load, before anything is moved or dropped.
 pub(super) fn run(
     books: &mut Books<'_>,
     load: Load,
     used_percent: u8,
     allocations: u64,
-) -> (Figures, Vec<Moment>) {
+    moves: bool,
+) -> (Figures, Vec<Moment>, Option<Movement>) {
     let (cpus, frames) = (u64::from(books.cpus), books.managed());
     let mut full = Full {
         low: frames * u64::from(100 - used_percent.min(99)) / 100,
@@ -217,8 +219,9 @@ pub(super) fn run(
         order9_share: Some(1.0 - unusable.order9),
         ..full.books.figures()
     };
+    let movement = moves.then(|| full.movement());
     full.end(&mut moments);
-    (figures, moments)
+    (figures, moments, movement)
 }
 
 impl Full<'_, '_> {
@@ -445,6 +448,20 @@ impl Full<'_, '_> {
             let freer = if own { cpu } else { self.books.any_cpu() };
             self.books.free(freer, chunk);
         }
+    }
+
+    /// What can be moved: page cache, and what processes have.
+    fn movable(&mut self) -> impl Iterator<Item = &mut Chunk> {
+        let processes = self.processes.iter_mut();
+        self.cache.iter_mut().chain(processes.flat_map(|process| process.chunks.iter_mut()))
+    }
+
+    /// Blocks are emptied, while the load stands still.
+    fn movement(&mut self) -> Movement {
+        let mut chunks = Chunks::new(self.movable().map(|chunk| *chunk));
+        let movement = moving::run(self.books, &mut chunks);
+        self.movable().zip(chunks.now()).for_each(|(held, now)| *held = now);
+        movement
     }
 
     /// The page cache is dropped, as before a database reserves huge pages; then all dentries and

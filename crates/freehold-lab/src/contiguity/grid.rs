@@ -26,6 +26,8 @@ pub struct Grid {
     pub engines: Vec<GridEngine>,
     /// See [`Scenario::allocations`].
     pub allocations: u64,
+    /// See [`Scenario::moves`].
+    pub moves: bool,
 }
 
 #[derive(Debug, Default)]
@@ -53,6 +55,7 @@ impl Grid {
                             seed,
                             engine: engine.clone(),
                             allocations: self.allocations,
+                            moves: self.moves,
                         }));
                     }
                 }

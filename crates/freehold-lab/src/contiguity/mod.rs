@@ -7,6 +7,7 @@
 //!  kernel_build, aging, idle, fill, two_cpu_mix      the workloads; full: those that fill memory
 //!  engine    what can be named; bound: best fit      moment  memory as such a load goes on; runs:
 //!                                                            of a block
+//!  moving    blocks emptied afterwards                scanners  the kernel's compaction
 //!  cli       the command
 //! ```
 //!
@@ -32,9 +33,11 @@ mod grid;
 mod idle;
 mod kernel_build;
 mod moment;
+mod moving;
 pub mod output;
 mod random;
 mod runs;
+mod scanners;
 mod two_cpu_mix;
 
 pub use beside::{Comparison, Row, TOLERANCE, Tally};
@@ -43,4 +46,5 @@ pub use cell::{Scenario, Workload};
 pub use engine::GridEngine;
 pub use figure::{ByOrder, Cell, Figures, Moment};
 pub use grid::{Grid, MEMORY_MOST, Outcome, run};
-pub use random::{DRAWN, Draw, QUICK_ALLOCATIONS};
+pub use moving::{Moved, Movement};
+pub use random::{DRAWN, DRAWN_IF_NAMED, Draw, QUICK_ALLOCATIONS};

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::beside::{Comparison, Row, is_below};
 use super::cell::Workload;
-use super::figure::{About, ByOrder, Cell, Figure, engines, same_place};
+use super::figure::{About, ByOrder, Cell, Figure, MOVED, engines, same_place};
 use crate::tables::number::counted;
 use crate::tables::table::{Cell as TableCell, Color, Room, Style, Table, rendered, right, wrap};
 use crate::tables::{thousands, unique};
@@ -104,7 +104,10 @@ pub fn table(cells: &[Cell], style: Style) -> String {
 }
 
 fn one(workload: Workload, cells: &[&Cell], engines: &[&str], style: Style) -> String {
-    let figures = workload.about().figures;
+    let figures = match cells.iter().any(|cell| cell.movement.is_some()) {
+        true => &MOVED[..],
+        false => workload.about().figures,
+    };
     let place = ["CPUs", "memory", "in use", "engine"].map(|name| (name, Room::Always));
     // The first figures are what the workload is for.
     let ranked = figures.iter().enumerate();

@@ -4,6 +4,8 @@
 //!  kernel-build-like, aging   CPUs from CPUS; memory a CPU log-uniform in 2 MiB to 1 GiB; 128 GiB
 //!                             in all at most
 //!  aging                      30 to 85 % in use
+//!  cache, slab, net, day, thp CPUs from CPUS; log-uniform in 24 MiB to 64 GiB in all; 20 to 98 %
+//!                             in use; at least two allocations for each frame
 //!  two-cpu-mix                two CPUs; log-uniform in 64 MiB to 4 GiB in all; 10 to 80 % in use
 //! ```
 //!
@@ -20,6 +22,10 @@ use crate::trials::random::Random;
 /// The workloads that are drawn: those that say something of contiguity as memory ages.
 pub const DRAWN: [Workload; 3] = [Workload::KernelBuildLike, Workload::Aging, Workload::TwoCpuMix];
 
+/// Those that are drawn where they are named: page cache fills memory in them.
+pub const DRAWN_IF_NAMED: [Workload; 5] =
+    [Workload::Cache, Workload::Slab, Workload::Net, Workload::Day, Workload::Thp];
+
 /// The numbers of CPUs that are drawn.
 const CPUS: [u16; 17] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024];
 
@@ -35,6 +41,9 @@ const fn mib(mib: u64) -> u64 {
 const A_CPU: [u64; 2] = [mib(2), mib(1 << 10)];
 /// Memory of a mix, in frames.
 const MIX: [u64; 2] = [mib(64), mib(4 << 10)];
+/// Memory of a machine that page cache fills, in frames, and the percentages in use.
+const FULL: [u64; 2] = [mib(24), mib(64 << 10)];
+const FULL_USED: [u64; 2] = [20, 98];
 /// The largest quick machine, in frames: 2 GiB, which take seconds.
 const QUICK_MOST: u64 = mib(2 << 10);
 /// Percentages of memory in use.
@@ -50,7 +59,7 @@ pub struct Draw {
     pub seed: u64,
     /// Whether only small machines are drawn.
     pub quick: bool,
-    /// Of [`DRAWN`], those that are.
+    /// Of [`DRAWN`] and [`DRAWN_IF_NAMED`], those that are.
     pub workloads: Vec<Workload>,
     /// What each cell's workload draws its numbers from: each cell runs once with each.
     pub seeds: Vec<u64>,
@@ -58,6 +67,8 @@ pub struct Draw {
     pub engines: Vec<GridEngine>,
     /// See [`Scenario::allocations`].
     pub allocations: u64,
+    /// See [`Scenario::moves`].
+    pub moves: bool,
 }
 
 /// A cell without its seeds and engines.
@@ -90,7 +101,13 @@ impl Draw {
             order: None,
             seed,
             engine: engine.clone(),
-            allocations: self.allocations,
+            // Memory is to be full, and in use for a while.
+            allocations: if place.workload.fills_memory() {
+                self.allocations.max(2 * place.frames)
+            } else {
+                self.allocations
+            },
+            moves: self.moves,
         };
         let runs = |place| {
             let seeds = self.seeds.iter();
@@ -110,9 +127,11 @@ impl Draw {
         let (cpus, [least, largest], used) = match workload {
             Workload::TwoCpuMix => (2, MIX, Some(MIX_USED)),
             Workload::Aging => (drawn_cpus, A_CPU, Some(AGING_USED)),
+            of if of.fills_memory() => (drawn_cpus, FULL, Some(FULL_USED)),
             _ => (drawn_cpus, A_CPU, None),
         };
-        let machines = if workload == Workload::TwoCpuMix { 1 } else { u64::from(cpus) };
+        let in_all = workload == Workload::TwoCpuMix || workload.fills_memory();
+        let machines = if in_all { 1 } else { u64::from(cpus) };
         let largest = largest.min(most / machines);
         let frames = (log_uniform(&mut random, least, largest) * machines as f64).round() as u64;
         let used = used.map(|[from, to]| (from + random.scaled(to - from + 1)) as u8);

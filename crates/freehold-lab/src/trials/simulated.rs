@@ -11,7 +11,7 @@ use crate::engines::{
     freehold_owned, own_all, with_freehold_config,
 };
 use crate::model::Family;
-use freehold::{AllocError, CpuId, Freehold, Pfn};
+use freehold::{AllocError, CpuId, FrameRange, Freehold, Pfn};
 use freehold_classic::Switch;
 
 /// Totals of one CPU and of a zone; a call did what they grow by.
@@ -65,6 +65,22 @@ pub trait Simulated: Engine {
     fn heavy_barriers(&self) -> u64 {
         0
     }
+
+    /// Which blocks to empty first, by an engine that has a search for them: at most so many of
+    /// those that are wanted, by their first frame, and the blocks that it has looked at.
+    fn emptiest(
+        &self,
+        _most: usize,
+        _wanted: &mut dyn FnMut(Pfn) -> bool,
+    ) -> Option<(Vec<Pfn>, u64)> {
+        None
+    }
+
+    /// Empties a block by an engine that can: `mover` is called with each run in use, and says
+    /// whether to go on. Whether nothing of the block is in use then; `None` where it is refused.
+    fn evacuate(&self, _block: Pfn, _mover: &mut dyn FnMut(FrameRange) -> bool) -> Option<bool> {
+        None
+    }
 }
 
 impl Simulated for ClassicEngine {
@@ -112,6 +128,26 @@ impl<P: Barriers> Simulated for FreeholdEngine<'_, '_, P> {
 
     fn heavy_barriers(&self) -> u64 {
         self.allocator().platform().barriers()
+    }
+
+    fn emptiest(
+        &self,
+        most: usize,
+        wanted: &mut dyn FnMut(Pfn) -> bool,
+    ) -> Option<(Vec<Pfn>, u64)> {
+        let (mut blocks, mut looks) = (Vec::new(), 0);
+        for zone in 0..self.allocator().zone_count() {
+            let mut found = self.allocator().emptiest(zone, u32::MAX, &mut *wanted);
+            blocks.extend(found.by_ref().take(most - blocks.len()).map(|block| block.start));
+            looks += u64::from(u32::MAX - found.looks_left());
+        }
+        Some((blocks, looks))
+    }
+
+    fn evacuate(&self, block: Pfn, mover: &mut dyn FnMut(FrameRange) -> bool) -> Option<bool> {
+        let mut evacuation = self.allocator().evacuate(block).ok()?;
+        evacuation.move_used(mover);
+        Some(evacuation.finish())
     }
 }
 

@@ -7,8 +7,10 @@
 //! | [`sizes`] | what follows from how much there is: watermarks, home zones, limits |
 //! | [`isolate`] | blocks from which nothing is allocated while they are emptied; walking them |
 //! | [`contig`] | allocation of a given range |
+//! | [`evacuate`] | which block to empty next, and emptying it |
 
 pub(crate) mod contig;
+pub(crate) mod evacuate;
 pub(crate) mod hotplug;
 pub(crate) mod isolate;
 pub(crate) mod populate;

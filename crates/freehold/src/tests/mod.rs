@@ -5,6 +5,8 @@ mod before_failing_tests;
 #[cfg(not(loom))]
 mod bounds_tests;
 #[cfg(not(loom))]
+mod evacuation;
+#[cfg(not(loom))]
 mod freed_twice;
 #[cfg(loom)]
 mod loom_orderings;

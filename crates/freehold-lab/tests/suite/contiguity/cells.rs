@@ -34,6 +34,7 @@ fn scenario(workload: Workload, engine: &str) -> Scenario {
         seed: 1,
         engine: spec(engine),
         allocations: 20_000,
+        moves: false,
     }
 }
 
@@ -306,6 +307,7 @@ fn grid() -> Grid {
         seeds: vec![1, 2],
         engines: vec![spec("vanilla"), spec("freehold")],
         allocations: 1000,
+        moves: false,
     }
 }
 

@@ -24,6 +24,7 @@ fn draw(cells: u16, seed: u64, quick: bool) -> Draw {
         seeds: vec![1],
         engines: vec!["vanilla".parse().unwrap()],
         allocations: 1000,
+        moves: false,
     }
 }
 
@@ -103,6 +104,7 @@ fn cell(cpus: u16, engine: &str, seed: u64, contiguity: [f64; 3]) -> Cell {
             ..Figures::default()
         },
         moments: Vec::new(),
+        movement: None,
     }
 }
 

@@ -131,3 +131,88 @@ fn a_block_becomes_whole_while_it_is_isolated() {
         settled_of(fh, 512, got[1]);
     });
 }
+
+/// Moves the one frame in use of a block to wherever there is room; whether it did, and whether
+/// the block was empty then.
+fn evacuated(fh: super::Small, c: u16, frame: Pfn) -> (Option<Pfn>, bool) {
+    let Ok(mut block) = fh.evacuate(frame) else { return (None, false) };
+    let mut new = None;
+    block.move_used(|used| {
+        assert_eq!(used, FrameRange::new(frame, 1).unwrap());
+        new = Some(take(fh, c, 0));
+        fh.on(cpu(c)).free(frame, Order::ZERO).unwrap();
+        true
+    });
+    (new, block.finish())
+}
+
+/// A block is emptied while another CPU, which has a word of it in hand, allocates: what it gets
+/// lies elsewhere, or was its before, and does not move.
+#[test]
+fn a_block_is_emptied_while_a_cpu_allocates_from_it() {
+    model_within(1, || {
+        let fh = small(false);
+        let frame = take(fh, 0, 0);
+        fh.on(cpu(0)).flush().unwrap();
+        let got = together::<(Option<Pfn>, bool)>(roles![
+            move || {
+                let Ok(mut block) = fh.evacuate(frame) else { return (None, false) };
+                let mut there = 0;
+                block.move_used(|used| {
+                    there += used.len();
+                    true
+                });
+                assert_eq!(u64::from(block.used()), there, "a frame of it was handed out");
+                (None, block.finish())
+            },
+            move || (Some(take(fh, 1, 0)), false)
+        ]);
+        assert!(got[1].0.is_some_and(|pfn| pfn != frame) && !got[0].1);
+        settled(fh, 2);
+    });
+}
+
+/// The last other frame of a block is freed while the block is emptied: it becomes whole.
+#[test]
+fn a_frame_is_freed_while_its_block_is_emptied() {
+    model_within(1, || {
+        let fh = small(false);
+        let [frame, other] = [0, 0].map(|order| take(fh, 0, order));
+        fh.drain_all();
+        let got = together::<bool>(roles![
+            move || {
+                let Ok(mut block) = fh.evacuate(frame) else { return false };
+                block.move_used(|used| {
+                    let own = used.contains(frame);
+                    own.then(|| fh.on(cpu(0)).free(frame, Order::ZERO).unwrap());
+                    true
+                });
+                true
+            },
+            move || {
+                fh.on(cpu(1)).free(other, Order::ZERO).unwrap();
+                true
+            }
+        ]);
+        settled(fh, u64::from(!got[0]));
+        fh.drain_all();
+        assert_eq!(fh.zone_blocks(0).unwrap().free_blocks, 1 + u64::from(got[0]));
+    });
+}
+
+/// Two empty a block at the same time: one of them has it, and the frame is moved once.
+#[test]
+fn two_empty_a_block() {
+    model_within(1, || {
+        let fh = small(false);
+        let frame = take(fh, 0, 0);
+        fh.drain_all();
+        let got =
+            together::<(Option<Pfn>, bool)>(roles![move || evacuated(fh, 0, frame), move || {
+                evacuated(fh, 1, frame)
+            }]);
+        let moved = got.iter().filter_map(|(new, _)| *new).collect::<std::vec::Vec<_>>();
+        assert!(moved.len() == 1 && moved[0].pageblock() != frame.pageblock(), "{got:?}");
+        settled(fh, 1);
+    });
+}

@@ -88,6 +88,7 @@ enum Call {
     Drain,
     Contig,
     ContigRange,
+    Evacuate,
     Hotplug,
     Cpu,
 }
@@ -95,8 +96,8 @@ enum Call {
 impl Call {
     /// It asks other CPUs for what they have, and is inside their states meanwhile.
     fn asks(self) -> bool {
-        use Call::{Contig, ContigRange, Cpu, Drain, Hotplug};
-        matches!(self, Contig | ContigRange | Cpu | Drain | Hotplug)
+        use Call::{Contig, ContigRange, Cpu, Drain, Evacuate, Hotplug};
+        matches!(self, Contig | ContigRange | Cpu | Drain | Evacuate | Hotplug)
     }
 
     /// The frames that it takes, frees or isolates.
@@ -104,6 +105,8 @@ impl Call {
         match self {
             Self::Alloc(order, _) | Self::Within(order) | Self::Free(order) => 1 << order,
             Self::Last => 1,
+            // The block that it empties, and a frame's new place.
+            Self::Evacuate => 513,
             Self::Part => 64,
             Self::Bulk | Self::FreeBulk => 150,
             Self::Range => 700,
@@ -176,6 +179,7 @@ impl World {
             Call::Last | Call::Part => mine.push(take(9)),
             Call::FreeBulk => mine.extend((0..self.plan.call.frames()).map(|_| take(0))),
             Call::Range => mine.push(take(10)),
+            Call::Evacuate => mine.push(take(0)),
             _ => {}
         }
         // In hand, and in a block that others have frames of too.
@@ -299,6 +303,7 @@ impl World {
                     took(range);
                 }
             }
+            Call::Evacuate => self.evacuate(got),
             Call::Hotplug => {
                 if fh.remove_memory(whole(BLOCKS - 2)).is_ok() {
                     fh.add_memory(whole(BLOCKS - 2)).unwrap();
@@ -310,6 +315,25 @@ impl World {
             }
             call => unreachable!("{call:?} is a request or a free"),
         }
+    }
+
+    /// All that the stopped thread has moves out of its block.
+    fn evacuate(&self, got: &mut Vec<Chunk>) {
+        let own = self.fh.on(STOPPED);
+        let mut left = core::mem::take(&mut *self.mine.lock().unwrap());
+        let start = left[0].0.pageblock();
+        if let Ok(mut block) = self.fh.evacuate(start) {
+            block.move_used(|used| {
+                for (pfn, _) in left.iter_mut().filter(|(pfn, _)| used.contains(*pfn)) {
+                    let Ok(new) = own.alloc(movable(0)) else { return false };
+                    assert_ne!(new.pageblock(), start, "a frame of a block that is being emptied");
+                    own.free(*pfn, Order::ZERO).unwrap();
+                    *pfn = new;
+                }
+                true
+            });
+        }
+        got.append(&mut left);
     }
 
     /// One of the others frees what it has, some of it through the stopped thread's CPU and through
@@ -448,7 +472,8 @@ fn plans() -> Vec<Plan> {
         true,
     );
     add(&[Call::Last, Call::Part, Call::Bulk, Call::FreeBulk, Call::Range], &all, false);
-    use Call::{Contig, ContigRange, Cpu, Drain, Flush, Hotplug, Own, Tick};
-    add(&[Flush, Tick, Own, Drain, Contig, ContigRange, Hotplug, Cpu], &[By::Anybody], false);
+    use Call::{Contig, ContigRange, Cpu, Drain, Evacuate, Flush, Hotplug, Own, Tick};
+    let rare = [Flush, Tick, Own, Drain, Contig, ContigRange, Evacuate, Hotplug, Cpu];
+    add(&rare, &[By::Anybody], false);
     plans
 }

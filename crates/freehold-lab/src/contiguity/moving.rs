@@ -1,0 +1,197 @@
+//! Movement: when a load is over and memory full, blocks are emptied until 90 % of what is free is
+//! whole.
+//!
+//! ```text
+//!  own         the engine says which block next, and empties it: freehold, and the bounds
+//!  scanners    the kernel's compaction on the same layout, by a model: see `scanners`
+//!  ideal       the emptiest blocks first: frames to move, if each finds a place elsewhere
+//!  address     the same by rising address, in the way in which kcompactd comes by them
+//! ```
+//!
+//! A moved chunk goes where an ordinary movable request of its order goes. If that would break a
+//! whole block, there is no room left elsewhere, and movement ends.
+
+use std::collections::{HashMap, HashSet};
+
+use freehold::{FrameRange, Migratetype, PAGEBLOCK_FRAMES, Pfn};
+use serde::Serialize;
+
+use super::books::{Books, Chunk};
+use super::scanners;
+
+/// The share of free memory that is to be whole.
+pub(super) const TARGET: f64 = 0.9;
+/// Who moves: a kernel thread is on one CPU.
+const CPU: u16 = 0;
+/// Blocks that an engine is asked for at a time.
+const AT_ONCE: usize = 32;
+
+/// What one way of moving came to.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+pub struct Moved {
+    /// The share of free memory that serves order 9 afterwards.
+    pub order9: f64,
+    /// Whole blocks afterwards: huge pages that can be had.
+    pub huge_pages: u64,
+    /// Frames moved.
+    pub frames: u64,
+    /// Looks at blocks and frames that found them.
+    pub steps: u64,
+}
+
+/// What a machine's memory comes to by movement.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Movement {
+    /// The share of free memory that serves order 9, and whole blocks, before anything moved.
+    pub order9_before: f64,
+    pub huge_pages_before: u64,
+    /// By the engine's own means, where it has some.
+    pub own: Option<Moved>,
+    /// By a model of the kernel's two scanners.
+    pub scanners: Moved,
+    /// Frames to move with the emptiest blocks first, and by rising address.
+    pub ideal_frames: u64,
+    pub address_frames: u64,
+}
+
+/// Chunks that can be moved, and where each is.
+pub(super) struct Chunks {
+    all: Vec<Chunk>,
+    places: HashMap<Pfn, usize>,
+}
+
+impl Chunks {
+    pub(super) fn new(all: impl Iterator<Item = Chunk>) -> Self {
+        let all: Vec<Chunk> = all.collect();
+        let places = all.iter().enumerate().map(|(n, chunk)| (chunk.0, n)).collect();
+        Self { all, places }
+    }
+
+    /// The chunk that starts at a frame.
+    pub(super) fn at(&self, pfn: Pfn) -> Option<Chunk> {
+        self.places.get(&pfn).map(|&n| self.all[n])
+    }
+
+    /// Where they are, in the order in which they came.
+    pub(super) fn now(self) -> Vec<Chunk> {
+        self.all
+    }
+
+    fn moved(&mut self, from: Pfn, to: Pfn) {
+        if let Some(n) = self.places.remove(&from) {
+            self.places.insert(to, n);
+            self.all[n].0 = to;
+        }
+    }
+}
+
+/// Frames in use of each block; `None` of one that holds what cannot move.
+pub(super) fn used(books: &Books<'_>) -> Vec<Option<u64>> {
+    let movable = Migratetype::Movable as u8 + 1;
+    let of = |block: &[u8]| {
+        let moves = block.iter().all(|&used| used == 0 || used == movable);
+        moves.then(|| block.iter().filter(|&&used| used != 0).count() as u64)
+    };
+    books.blocks().map(of).collect()
+}
+
+/// Moves, by all ways; the chunks are where the engine's own way has left them.
+pub(super) fn run(books: &mut Books<'_>, chunks: &mut Chunks) -> Movement {
+    let free = books.managed() - books.live;
+    let used = used(books);
+    let whole = used.iter().filter(|&&used| used == Some(0)).count() as u64;
+    let wanted = Wanted { free, whole };
+    let mut to_move: Vec<u64> = used.iter().copied().flatten().filter(|&used| used > 0).collect();
+    let blocks = (wanted.blocks() as usize).min(to_move.len());
+    let address_frames = to_move[..blocks].iter().sum();
+    to_move.sort_unstable();
+    Movement {
+        order9_before: wanted.share(0),
+        huge_pages_before: whole,
+        scanners: scanners::run(books, chunks, wanted),
+        own: own(books, chunks, &used, wanted),
+        ideal_frames: to_move[..blocks].iter().sum(),
+        address_frames,
+    }
+}
+
+/// How much is to be whole.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted {
+    /// Free frames, which movement does not change.
+    pub(super) free: u64,
+    /// Whole blocks before anything moves.
+    pub(super) whole: u64,
+}
+
+impl Wanted {
+    /// Blocks to be had beside those that are whole.
+    fn blocks(self) -> u64 {
+        ((self.free as f64 * TARGET) as u64 / PAGEBLOCK_FRAMES).saturating_sub(self.whole)
+    }
+
+    /// Whether so many blocks more are enough.
+    pub(super) fn is_reached(self, more: u64) -> bool {
+        more >= self.blocks()
+    }
+
+    fn share(self, more: u64) -> f64 {
+        ((self.whole + more) * PAGEBLOCK_FRAMES) as f64 / self.free.max(1) as f64
+    }
+
+    pub(super) fn moved(self, more: u64, frames: u64, steps: u64) -> Moved {
+        Moved { order9: self.share(more), huge_pages: self.whole + more, frames, steps }
+    }
+}
+
+/// By the engine's own search and its own emptying; `None` where it has none.
+fn own(
+    books: &mut Books<'_>,
+    chunks: &mut Chunks,
+    used: &[Option<u64>],
+    wanted: Wanted,
+) -> Option<Moved> {
+    let (engine, start) = (books.engine(), books.start());
+    let number = |pfn: Pfn| ((pfn.get() - start) / PAGEBLOCK_FRAMES) as usize;
+    let mut tried: HashSet<Pfn> = HashSet::new();
+    let (mut more, mut frames, mut steps, mut room) = (0, 0, 0, true);
+    while room && !wanted.is_reached(more) {
+        let mut is_wanted = |pfn| used[number(pfn)].is_some() && !tried.contains(&pfn);
+        let (blocks, looks) = engine.emptiest(AT_ONCE, &mut is_wanted)?;
+        steps += looks;
+        if blocks.is_empty() {
+            break;
+        }
+        for block in blocks {
+            if !room || wanted.is_reached(more) {
+                break;
+            }
+            tried.insert(block);
+            let mut mover = |run: FrameRange| {
+                steps += 1;
+                room = move_run(books, chunks, run, &mut frames);
+                room
+            };
+            more += u64::from(engine.evacuate(block, &mut mover) == Some(true));
+        }
+    }
+    Some(wanted.moved(more, frames, steps))
+}
+
+/// Moves the chunks of a run; whether there was room for all of them.
+fn move_run(books: &mut Books<'_>, chunks: &mut Chunks, run: FrameRange, frames: &mut u64) -> bool {
+    let mut at = run.start;
+    while at < run.end {
+        let Some((old, order)) = chunks.at(at) else { return false };
+        let Some(new) = books.attempt(CPU, order, Migratetype::Movable) else { return false };
+        if books.used_in_block(new.0) == order.frames() {
+            books.free(CPU, new);
+            return false;
+        }
+        books.free(CPU, (old, order));
+        chunks.moved(old, new.0);
+        *frames += order.frames();
+        at = Pfn::new(at.get() + order.frames());
+    }
+    true
+}

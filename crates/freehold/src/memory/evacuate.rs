@@ -1,0 +1,298 @@
+//! Emptying blocks, so that memory in use becomes whole blocks again: which block next, and how.
+//!
+//! ```text
+//! emptiest    movable blocks, those with least in use first                      the board's rows lead to them
+//! evacuate    isolate it; the caller moves what is in use; its guard's end       whole, or in use as before
+//! ```
+//!
+//! **Which.** The board lists a block by its largest free run. A block whose largest run has `n`
+//! frames has a frame in use in each `2n` of its 512, so its row says how much of it is in use at
+//! least. The search goes through the rows from the largest runs down. It ends where no block of
+//! the next row can have less in use than those that it has found.
+//!
+//! **How.** Emptying is an isolation of one block ([`isolate`](crate::memory::isolate)): nobody
+//! allocates from it, and what is freed into it stays there. The frames that its contents move to
+//! come from an ordinary request, which the board serves with the smallest run that will do. So
+//! full blocks fill up, and no frame moves into a block that is being emptied.
+//!
+//! **If the caller stops.** It holds no lock and is inside no CPU's state. Others allocate and free
+//! as ever; they lack the free frames of that one block until the guard ends.
+
+use crate::block::tag::{HOLES, ISOLATED, SPLIT};
+use crate::block::words::{CLASS_BUSY, count_of};
+use crate::block::{Block, FRAMES, WORDS, bits};
+use crate::memory::contig::zone_of_range;
+use crate::memory::isolate::Isolated;
+use crate::zone::Zone;
+use crate::zone::board::{CLASSES, row_of};
+use crate::{AllocError, FrameRange, Freehold, Migratetype, Pfn, Platform};
+
+/// Blocks that one search of the board keeps.
+const KEPT: usize = if cfg!(loom) { 2 } else { 32 };
+
+/// A block that could be emptied, as it was when it was looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SparseBlock {
+    /// Frames in use, 1 to 511. What CPUs have in hand counts as in use.
+    pub used: u16,
+    /// Its first frame.
+    pub start: Pfn,
+}
+
+/// Movable blocks by how little of them is in use: see [`Freehold::emptiest`].
+pub struct Emptiest<'a, 'm, P, F> {
+    fh: &'a Freehold<'m, P>,
+    zone: Option<&'a Zone<'m>>,
+    wanted: F,
+    /// Blocks that may still be looked at.
+    looks: u32,
+    /// What the last search has found, in order, and how many of these have been returned.
+    found: [Option<SparseBlock>; KEPT],
+    returned: usize,
+    last: Option<SparseBlock>,
+}
+
+impl<'m, P: Platform> Freehold<'m, P> {
+    /// Movable blocks of a zone with free and used frames, the one with least in use first, the
+    /// lower of equal ones first; none where there is no such zone. Left out are blocks with holes,
+    /// isolated ones, and those for which `wanted` is false. It is given a block's first frame, and
+    /// tells what only the host knows: whether all in it can move, or needs no writing back.
+    ///
+    /// At most `looks` blocks are looked at. For every 32 blocks returned the board is searched
+    /// once; a block that has changed since is returned as it is now. Takes no lock.
+    ///
+    /// Blocks whose contents are clean come first if the host asks for these first:
+    ///
+    /// ```
+    /// # use freehold::*;
+    /// # let memory = [FrameRange::new(Pfn::new(0), 4096).unwrap()];
+    /// # let zones = [ZoneConfig::new(&memory)];
+    /// # let fh = Freehold::leaked(&Config::new(1, &zones), SingleCpu)?;
+    /// # let is_clean = |_: Pfn| true;
+    /// let clean = fh.emptiest(0, 1000, is_clean);
+    /// for block in clean.chain(fh.emptiest(0, 1000, |start| !is_clean(start))) {
+    ///     println!("{} frames of {} would have to move", block.used, block.start);
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn emptiest<F: FnMut(Pfn) -> bool>(
+        &self,
+        zone: usize,
+        looks: u32,
+        wanted: F,
+    ) -> Emptiest<'_, 'm, P, F> {
+        let zone = self.zones.get(zone);
+        Emptiest { fh: self, zone, wanted, looks, found: [None; KEPT], returned: 0, last: None }
+    }
+
+    /// Begins to empty the block that a frame lies in. Until what it returns is dropped, nothing is
+    /// allocated from that block, and what is freed into it stays there. Afterwards the block is
+    /// whole if nothing of it is in use, and in use as before if something is.
+    ///
+    /// Takes one heavy barrier where CPUs have some of it in hand, and waits for those CPUs to
+    /// leave their states; otherwise constant time.
+    ///
+    /// ```
+    /// # use freehold::*;
+    /// # let memory = [FrameRange::new(Pfn::new(0), 4096).unwrap()];
+    /// # let zones = [ZoneConfig::new(&memory)];
+    /// # let fh = Freehold::leaked(&Config::new(1, &zones), SingleCpu)?;
+    /// # let page = Request::new(Order::ZERO, Migratetype::Movable);
+    /// # let pages: Vec<_> = (0..1024).map(|_| fh.here().alloc(page).unwrap()).collect();
+    /// # pages.iter().filter(|p| p.get() % 512 > 9).for_each(|&p| fh.here().free(p, Order::ZERO).unwrap());
+    /// # fh.drain_all();
+    /// let block = fh.emptiest(0, 100, |_| true).next().ok_or("nothing to empty")?;
+    /// let mut emptying = fh.evacuate(block.start)?;
+    /// emptying.move_used(|used| {
+    ///     for old in used.start.get()..used.end.get() {
+    ///         let Ok(new) = fh.here().alloc(page) else { return false };
+    ///         // The host copies the frame `old` to `new`, and maps `new` in its place.
+    /// #       assert_ne!(new.pageblock(), block.start);
+    ///         fh.here().free(Pfn::new(old), Order::ZERO).unwrap();
+    ///     }
+    ///     true
+    /// });
+    /// assert!(emptying.finish(), "all of it has moved: 512 frames in a row are free");
+    /// # fh.validate()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`AllocError::BadRange`] where not all of the block is one zone's memory.
+    /// [`AllocError::Busy`] with its first frame where it is no movable block with free and used
+    /// frames, is isolated already, or where somebody is stopped on the way with it. Nothing has
+    /// changed then.
+    pub fn evacuate(&self, pfn: Pfn) -> Result<Evacuation<'_, 'm, P>, AllocError> {
+        let start = pfn.pageblock();
+        let range = FrameRange { start, end: Pfn::new(start.get() + FRAMES as u64) };
+        zone_of_range(self, range)?;
+        let busy = AllocError::Busy { pfn: start };
+        let block = self.map.locate(start.get()).ok_or(busy)?;
+        if !block.can_be_emptied() {
+            return Err(busy);
+        }
+        core::mem::forget(Isolated::new(self, range)?);
+        let evacuation = Evacuation { fh: self, block };
+        // Another type may have claimed it before it was isolated: what it holds may not move.
+        if block.is_movable() { Ok(evacuation) } else { Err(busy) }
+    }
+}
+
+impl<'a, 'm, P: Platform, F: FnMut(Pfn) -> bool> Emptiest<'a, 'm, P, F> {
+    /// How many blocks it may still look at.
+    #[must_use]
+    pub fn looks_left(&self) -> u32 {
+        self.looks
+    }
+
+    /// Looks for the blocks behind the last one that was returned.
+    fn search(&mut self, zone: &'a Zone<'m>) {
+        self.found = [None; KEPT];
+        self.returned = 0;
+        let (fh, last) = (self.fh, self.last);
+        for class in (1..=CLASSES).rev() {
+            // In each run twice as large as its largest free one a frame is in use.
+            let least = FRAMES as u16 >> class;
+            if self.found[KEPT - 1].is_some_and(|worst| worst.used < least) {
+                return;
+            }
+            let row = row_of(Migratetype::Movable as usize, class);
+            let stopped = zone.each_in_row_from(fh.outside(), row, 0, |block| {
+                if self.looks == 0 {
+                    return Some(());
+                }
+                self.looks -= 1;
+                // A bit may be left in a row that the block is not in any more.
+                if block.head.class() == class {
+                    self.see(block.as_sparse().filter(|&block| Some(block) > last));
+                }
+                None
+            });
+            if stopped.is_some() {
+                return;
+            }
+        }
+    }
+
+    /// Keeps a block if it is one of the emptiest so far.
+    fn see(&mut self, block: Option<SparseBlock>) {
+        let Some(block) = block else { return };
+        let place = self.found.iter().position(|kept| kept.is_none_or(|kept| block < kept));
+        if let Some(place) = place.filter(|_| (self.wanted)(block.start)) {
+            self.found[place..].rotate_right(1);
+            self.found[place] = Some(block);
+        }
+    }
+}
+
+impl<P: Platform, F: FnMut(Pfn) -> bool> Iterator for Emptiest<'_, '_, P, F> {
+    type Item = SparseBlock;
+
+    fn next(&mut self) -> Option<SparseBlock> {
+        let zone = self.zone?;
+        loop {
+            if self.returned == KEPT || self.found[self.returned].is_none() {
+                // The last search has found all that there are.
+                if self.last.is_some() && self.returned < KEPT {
+                    return None;
+                }
+                self.search(zone);
+            }
+            let block = self.found[self.returned]?;
+            self.returned += 1;
+            self.last = Some(block);
+            let now = self.fh.map.locate(block.start.get()).and_then(Block::as_sparse);
+            if now.is_some() {
+                return now;
+            }
+        }
+    }
+}
+
+impl Block<'_> {
+    fn is_movable(self) -> bool {
+        self.head.tag.get().migratetype() == Migratetype::Movable as usize
+    }
+
+    /// Whether a block is a movable one of which some is in use and nothing is missing, and which
+    /// nobody empties or makes whole.
+    fn can_be_emptied(self) -> bool {
+        let tag = self.head.tag.get();
+        tag.state() == SPLIT
+            && !tag.has(HOLES)
+            && !tag.has(ISOLATED)
+            && self.is_movable()
+            && self.head.class() != CLASS_BUSY
+    }
+
+    /// The block as one to be emptied, where it is one.
+    fn as_sparse(self) -> Option<SparseBlock> {
+        let used = FRAMES as u32 - count_of(&self.words());
+        let some = 1..FRAMES as u32;
+        (self.can_be_emptied() && some.contains(&used))
+            .then(|| SparseBlock { used: used as u16, start: Pfn::new(self.base()) })
+    }
+
+    /// Its words, one after another.
+    fn words(self) -> [u64; WORDS] {
+        core::array::from_fn(|w| self.line.word(w))
+    }
+}
+
+/// A block that is being emptied: see [`Freehold::evacuate`]. Whoever gives up drops it, be it by a
+/// panic. If it is forgotten, the block stays as it is until [`Freehold::restore`].
+#[must_use = "the block is in use again when this is dropped"]
+pub struct Evacuation<'a, 'm, P: Platform> {
+    fh: &'a Freehold<'m, P>,
+    block: Block<'m>,
+}
+
+impl<P: Platform> Evacuation<'_, '_, P> {
+    /// Its first frame.
+    #[must_use]
+    pub fn start(&self) -> Pfn {
+        Pfn::new(self.block.base())
+    }
+
+    /// Frames of it in use now; only frees change that. Reads eight words.
+    #[must_use]
+    pub fn used(&self) -> u32 {
+        FRAMES as u32 - count_of(&self.block.words())
+    }
+
+    /// Calls `mover` with each run of neighbouring frames in use, by rising address, with no lock
+    /// held: it moves their contents elsewhere and frees them, on any CPU and in any pieces. What
+    /// it cannot move it leaves. It returns whether to go on: false where the rest is of no use.
+    ///
+    /// Returns how many frames are in use still. May be called again. Reads eight words for each
+    /// run, of which there are 256 at most.
+    pub fn move_used(&mut self, mut mover: impl FnMut(FrameRange) -> bool) -> u32 {
+        let mut at = 0;
+        while at < FRAMES {
+            // Anew each time: others free meanwhile.
+            let words = self.block.words();
+            let start = bits::next(&words, at, false);
+            let end = bits::next(&words, start, true);
+            let frame = |at: usize| Pfn::new(self.block.base() + at as u64);
+            if start < end && !mover(FrameRange { start: frame(start), end: frame(end) }) {
+                break;
+            }
+            at = end;
+        }
+        self.used()
+    }
+
+    /// Ends it, as dropping does; whether nothing of the block is in use. It is whole then, unless
+    /// somebody is allocating from it already.
+    pub fn finish(self) -> bool {
+        self.used() == 0
+    }
+}
+
+impl<P: Platform> Drop for Evacuation<'_, '_, P> {
+    fn drop(&mut self) {
+        Isolated::restore(self.fh, u64::from(self.block.head.number));
+        self.fh.outside().tell_pressure();
+    }
+}
