@@ -10,13 +10,10 @@
 //! with the largest run; that block changes its type if half of it is free. No CPU could share this
 //! with another: it says what contiguity is to be had, not at what cost.
 
-use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use freehold::{
-    AllocError, CpuId, FrameRange, FreeError, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn,
-};
+use freehold::{AllocError, CpuId, FreeError, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn};
 
 use super::runs::{self, Block, ORDERS};
 use crate::engine::{Counters, Engine, Memory, Request};
@@ -52,8 +49,6 @@ struct State {
     /// By type and order.
     lists: [[BTreeSet<u32>; BLOCK]; TYPES],
     whole: BTreeSet<u32>,
-    /// The block that is being emptied: on no list.
-    emptied: Option<u32>,
     counters: Counters,
 }
 
@@ -67,7 +62,6 @@ impl BestFit {
             listed: vec![1 << BLOCK; blocks],
             lists: Default::default(),
             whole: (0..blocks as u32).collect(),
-            emptied: None,
             counters: Counters::default(),
         };
         Self { start: machine.start_pfn.get(), state: Mutex::new(state) }
@@ -97,9 +91,6 @@ impl State {
 
     /// Puts a block on the lists that its runs ask for.
     fn relist(&mut self, block: u32) {
-        if self.emptied == Some(block) {
-            return;
-        }
         let has = |&order: &usize| runs::of_order(&self.blocks[block as usize], order).1.is_some();
         let most = match self.bound {
             Bound::BestFit => 1,
@@ -216,45 +207,5 @@ impl Engine for BestFit {
 impl Simulated for BestFit {
     fn family(&self) -> Family {
         Family::Lists
-    }
-
-    /// By a look at every block.
-    fn emptiest(
-        &self,
-        most: usize,
-        wanted: &mut dyn FnMut(Pfn) -> bool,
-    ) -> Option<(Vec<Pfn>, u64)> {
-        let state = self.state();
-        let frees = state.blocks.iter().map(runs::free).enumerate();
-        let mut partly: Vec<(Reverse<u64>, Pfn)> = frees
-            .filter(|(_, free)| (1..PAGEBLOCK_FRAMES).contains(free))
-            .map(|(n, free)| (Reverse(free), Pfn::new(self.start + n as u64 * PAGEBLOCK_FRAMES)))
-            .filter(|&(_, pfn)| wanted(pfn))
-            .collect();
-        partly.sort_unstable();
-        Some((partly.iter().take(most).map(|of| of.1).collect(), state.blocks.len() as u64))
-    }
-
-    fn evacuate(&self, block: Pfn, mover: &mut dyn FnMut(FrameRange) -> bool) -> Option<bool> {
-        let number = ((block.get() - self.start) / PAGEBLOCK_FRAMES) as u32;
-        let mut state = self.state();
-        state.unlist(number);
-        state.emptied = Some(number);
-        let bits = state.blocks[number as usize];
-        // The mover allocates and frees.
-        drop(state);
-        let is_used = |&at: &u64| bits[at as usize / 64] >> (at % 64) & 1 == 0;
-        let mut at = 0;
-        while let Some(from) = (at..PAGEBLOCK_FRAMES).find(is_used) {
-            at = (from..PAGEBLOCK_FRAMES).find(|at| !is_used(at)).unwrap_or(PAGEBLOCK_FRAMES);
-            let [start, end] = [from, at].map(|at| Pfn::new(block.get() + at));
-            if !mover(FrameRange { start, end }) {
-                break;
-            }
-        }
-        let mut state = self.state();
-        state.emptied = None;
-        state.relist(number);
-        Some(state.listed[number as usize] == 1 << BLOCK)
     }
 }

@@ -6,7 +6,7 @@ use super::books::Books;
 use super::engine::GridEngine;
 use super::figure::{About, Cell, Figures, Moment};
 use super::full::{self, Load};
-use super::moving::Movement;
+use super::moving::Movements;
 use super::{aging, fill, idle, kernel_build, two_cpu_mix};
 use crate::engines::MachineConfig;
 use crate::trials::kinds::kinds;
@@ -112,11 +112,12 @@ impl Scenario {
             engine: self.engine.name().to_owned(),
             figures,
             moments,
-            movement,
+            movement: movement.as_ref().map(|of| of.0),
+            layouts: movement.and_then(|of| of.1),
         })
     }
 
-    fn work(&self, books: &mut Books<'_>) -> (Figures, Vec<Moment>, Option<Movement>) {
+    fn work(&self, books: &mut Books<'_>) -> (Figures, Vec<Moment>, Option<Movements>) {
         let used = self.used_percent.unwrap_or(50);
         if let Some(load) = self.workload.load() {
             return full::run(books, load, used, self.allocations, self.moves);

@@ -2,10 +2,12 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
+use std::path::PathBuf;
 
 use clap::Args;
 
 use super::output::{Document, Random, beside, table};
+use super::picture;
 use super::{
     Comparison, DRAWN, DRAWN_IF_NAMED, Draw, Grid, GridEngine, MEMORY_MOST, QUICK_ALLOCATIONS,
     Scenario, Workload,
@@ -13,6 +15,7 @@ use super::{
 use crate::cli::error::CliError;
 use crate::cli::given::{Shown, engines, jobs, or};
 use crate::cli::size::{Memory, parse_memory, whole};
+use crate::cli::target::Target;
 use crate::cli::{Outcome, output, stop};
 use crate::tables::thousands;
 use crate::trials::amounts::{parse_cpus, parse_frames};
@@ -152,6 +155,11 @@ pub struct ContiguityArgs {
     /// the engine's own means, and by the kernel's two scanners on the same layout.
     #[arg(long = "move")]
     moves: bool,
+
+    /// Draw memory before blocks are emptied, in between and afterwards, of the first cell whose
+    /// engine can empty them: an SVG.
+    #[arg(long, value_name = "FILE", requires = "moves")]
+    picture: Option<PathBuf>,
 
     /// Draw machines of up to 2 GiB, and allocate less: seconds a cell.
     #[arg(long, requires = "random")]
@@ -293,8 +301,13 @@ pub fn run(args: &ContiguityArgs) -> Result<Outcome, CliError> {
         // Before the work: after a stop the same cells can be had again.
         output::complain(&format!("the same cells again: {}", again(args, draw)));
     }
+    Target::PICTURE.check(args.picture.as_ref())?;
     let outcome = cells(args, &scenarios)?;
     let cells = &outcome.cells;
+    if let Some(path) = &args.picture {
+        let nothing = || CliError::new("no engine here can empty blocks").hint("-e freehold can");
+        Target::PICTURE.replace(path, &picture::svg(cells).ok_or_else(nothing)?)?;
+    }
     let compares = draw.is_some() || args.gate;
     let comparison = if compares { Comparison::of(cells) } else { None };
     let random = draw.map(|Draw { cells, seed, quick, .. }| Random { cells, seed, quick });

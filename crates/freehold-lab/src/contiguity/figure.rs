@@ -3,7 +3,7 @@
 use freehold::Order;
 use serde::Serialize;
 
-use super::moving::{Moved, Movement};
+use super::moving::{Layout, Moved, Movement};
 use crate::tables::better::Better;
 use crate::tables::{thousands, unique};
 
@@ -167,6 +167,9 @@ pub struct Cell {
     /// Where blocks were emptied afterwards.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub movement: Option<Movement>,
+    /// Memory before, between and after.
+    #[serde(skip)]
+    pub layouts: Option<[Layout; 3]>,
 }
 
 /// Cells of one workload, machine, level and order: what is compared.

@@ -26,7 +26,7 @@ use super::figure::{
     SHARED_WRITES, UNUSABLE3, UNUSABLE4,
 };
 use super::moment::moment;
-use super::moving::{self, Chunks, Movement};
+use super::moving::{self, Chunks, Movements};
 
 const fn about(name: &'static str, what: &'static str) -> About {
     About {
@@ -182,7 +182,7 @@ pub(super) fn run(
     used_percent: u8,
     allocations: u64,
     moves: bool,
-) -> (Figures, Vec<Moment>, Option<Movement>) {
+) -> (Figures, Vec<Moment>, Option<Movements>) {
     let (cpus, frames) = (u64::from(books.cpus), books.managed());
     let mut full = Full {
         low: frames * u64::from(100 - used_percent.min(99)) / 100,
@@ -457,7 +457,7 @@ impl Full<'_, '_> {
     }
 
     /// Blocks are emptied, while the load stands still.
-    fn movement(&mut self) -> Movement {
+    fn movement(&mut self) -> Movements {
         let mut chunks = Chunks::new(self.movable().map(|chunk| *chunk));
         let movement = moving::run(self.books, &mut chunks);
         self.movable().zip(chunks.now()).for_each(|(held, now)| *held = now);

@@ -8,7 +8,7 @@
 //!  engine    what can be named; bound: best fit      moment  memory as such a load goes on; runs:
 //!                                                            of a block
 //!  moving    blocks emptied afterwards                scanners  the kernel's compaction
-//!  cli       the command
+//!  cli       the command                             picture   memory before and after
 //! ```
 //!
 //! Only counts, no times: the same arguments give the same figures, byte for byte, on any machine.
@@ -35,6 +35,7 @@ mod kernel_build;
 mod moment;
 mod moving;
 pub mod output;
+mod picture;
 mod random;
 mod runs;
 mod scanners;
@@ -46,5 +47,5 @@ pub use cell::{Scenario, Workload};
 pub use engine::GridEngine;
 pub use figure::{ByOrder, Cell, Figures, Moment};
 pub use grid::{Grid, MEMORY_MOST, Outcome, run};
-pub use moving::{Moved, Movement};
+pub use moving::{Layout, Moved, Movement};
 pub use random::{DRAWN, DRAWN_IF_NAMED, Draw, QUICK_ALLOCATIONS};

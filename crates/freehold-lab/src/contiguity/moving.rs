@@ -2,7 +2,7 @@
 //! whole.
 //!
 //! ```text
-//!  own         the engine says which block next, and empties it: freehold, and the bounds
+//!  own         the engine says which block next, and empties it: freehold
 //!  scanners    the kernel's compaction on the same layout, by a model: see `scanners`
 //!  ideal       the emptiest blocks first: frames to move, if each finds a place elsewhere
 //!  address     the same by rising address, in the way in which kcompactd comes by them
@@ -17,6 +17,7 @@ use freehold::{FrameRange, Migratetype, PAGEBLOCK_FRAMES, Pfn};
 use serde::Serialize;
 
 use super::books::{Books, Chunk};
+use super::moment::moment;
 use super::scanners;
 
 /// The share of free memory that is to be whole.
@@ -54,6 +55,11 @@ pub struct Movement {
     pub address_frames: u64,
 }
 
+/// Frames in use of each block; `None` of one that holds what cannot move.
+pub type Layout = Vec<Option<u64>>;
+/// What it comes to, and memory before, between and after, where the engine has moved by itself.
+pub(super) type Movements = (Movement, Option<[Layout; 3]>);
+
 /// Chunks that can be moved, and where each is.
 pub(super) struct Chunks {
     all: Vec<Chunk>,
@@ -85,8 +91,7 @@ impl Chunks {
     }
 }
 
-/// Frames in use of each block; `None` of one that holds what cannot move.
-pub(super) fn used(books: &Books<'_>) -> Vec<Option<u64>> {
+fn layout(books: &Books<'_>) -> Layout {
     let movable = Migratetype::Movable as u8 + 1;
     let of = |block: &[u8]| {
         let moves = block.iter().all(|&used| used == 0 || used == movable);
@@ -96,23 +101,21 @@ pub(super) fn used(books: &Books<'_>) -> Vec<Option<u64>> {
 }
 
 /// Moves, by all ways; the chunks are where the engine's own way has left them.
-pub(super) fn run(books: &mut Books<'_>, chunks: &mut Chunks) -> Movement {
-    let free = books.managed() - books.live;
-    let used = used(books);
-    let whole = used.iter().filter(|&&used| used == Some(0)).count() as u64;
-    let wanted = Wanted { free, whole };
-    let mut to_move: Vec<u64> = used.iter().copied().flatten().filter(|&used| used > 0).collect();
-    let blocks = (wanted.blocks() as usize).min(to_move.len());
-    let address_frames = to_move[..blocks].iter().sum();
-    to_move.sort_unstable();
-    Movement {
+pub(super) fn run(books: &mut Books<'_>, chunks: &mut Chunks) -> Movements {
+    let now = moment(books, 1.0, 0);
+    let wanted = Wanted { free: books.managed() - books.live, whole: now.free_blocks };
+    let used = layout(books);
+    let scanners = scanners::run(books, chunks, wanted);
+    let own = own(books, chunks, &used, wanted);
+    let movement = Movement {
         order9_before: wanted.share(0),
-        huge_pages_before: whole,
-        scanners: scanners::run(books, chunks, wanted),
-        own: own(books, chunks, &used, wanted),
-        ideal_frames: to_move[..blocks].iter().sum(),
-        address_frames,
-    }
+        huge_pages_before: now.free_blocks,
+        own: own.as_ref().map(|of| of.0),
+        scanners,
+        ideal_frames: now.compact_frames,
+        address_frames: now.compact_frames_by_address,
+    };
+    (movement, own.map(|(_, between)| [used, between, layout(books)]))
 }
 
 /// How much is to be whole.
@@ -150,10 +153,11 @@ fn own(
     chunks: &mut Chunks,
     used: &[Option<u64>],
     wanted: Wanted,
-) -> Option<Moved> {
+) -> Option<(Moved, Layout)> {
     let (engine, start) = (books.engine(), books.start());
     let number = |pfn: Pfn| ((pfn.get() - start) / PAGEBLOCK_FRAMES) as usize;
     let mut tried: HashSet<Pfn> = HashSet::new();
+    let mut between = None;
     let (mut more, mut frames, mut steps, mut room) = (0, 0, 0, true);
     while room && !wanted.is_reached(more) {
         let mut is_wanted = |pfn| used[number(pfn)].is_some() && !tried.contains(&pfn);
@@ -173,9 +177,13 @@ fn own(
                 room
             };
             more += u64::from(engine.evacuate(block, &mut mover) == Some(true));
+            if between.is_none() && 2 * more >= wanted.blocks() {
+                between = Some(layout(books));
+            }
         }
     }
-    Some(wanted.moved(more, frames, steps))
+    let between = between.unwrap_or_else(|| layout(books));
+    Some((wanted.moved(more, frames, steps), between))
 }
 
 /// Moves the chunks of a run; whether there was room for all of them.

@@ -136,3 +136,31 @@ impl Scan {
         Some(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Four blocks: one to be emptied, one of what cannot move, one with room, a whole one.
+    #[test]
+    fn chunks_move_from_the_lowest_block_to_the_highest_that_has_room() {
+        let mut frames = vec![0; 4 * BLOCK];
+        frames[8..12].fill(MOVABLE);
+        frames[BLOCK] = Migratetype::Unmovable as u8 + 1;
+        frames[2 * BLOCK..3 * BLOCK - 8].fill(MOVABLE);
+        let order = Order::new(2).unwrap();
+        let chunks = Chunks::new(std::iter::once((Pfn::new(1008), order)));
+        let mut scan = Scan { frames, lists: Default::default(), free_end: 4, steps: 0 };
+        assert_eq!(scan.migrate(0, &chunks, 1000), Some(4));
+        assert!(scan.is_whole(0) && scan.is_whole(3) && scan.free_end == 2);
+        let place = 3 * BLOCK - 8;
+        assert_eq!(
+            scan.of(2)[BLOCK - 8..],
+            [MOVABLE, MOVABLE, MOVABLE, MOVABLE, 255, 255, 255, 255]
+        );
+        assert_eq!(scan.lists[2], [place + 4]);
+        // Two runs and a chunk of the first block, 505 frames of the third.
+        assert!((500..520).contains(&scan.steps), "{}", scan.steps);
+        assert_eq!(scan.migrate(2, &chunks, 1000), None, "the scanners have met");
+    }
+}

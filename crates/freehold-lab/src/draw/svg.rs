@@ -59,6 +59,16 @@ impl Svg {
         );
     }
 
+    /// Squares in the colour of a place, as dark as `opacity` says.
+    pub(crate) fn squares(&mut self, place: usize, opacity: f64, side: f64, corners: &[At]) {
+        let square = |(x, y): &At| format!("M{x} {y}h{side}v{side}h-{side}z");
+        let path: String = corners.iter().map(square).collect();
+        let _ = writeln!(
+            self.body,
+            "<path class=\"s{place}\" fill-opacity=\"{opacity}\" d=\"{path}\"/>"
+        );
+    }
+
     /// A line from point to point in the colour of a place.
     pub(crate) fn curve(&mut self, place: usize, points: &[At]) {
         self.has_curves = true;

@@ -297,6 +297,32 @@ fn bounds_are_bounds() {
     }
 }
 
+/// Movement makes more of memory whole by fewer frames than by rising address, and the load's books
+/// stay right; what was measured before is what it is without.
+#[test]
+fn emptying_blocks_makes_memory_whole() {
+    for engine in ["freehold", "vanilla"] {
+        let of = scenario(Workload::Cache, engine);
+        let full = Scenario { frames: 1 << 15, used_percent: Some(92), allocations: 60_000, ..of };
+        let still = full.run().unwrap();
+        let cell = Scenario { moves: true, ..full }.run().unwrap();
+        let movement = cell.movement.unwrap();
+        assert_eq!((still.movement, cell.figures), (None, still.figures), "{engine}");
+        assert!(movement.ideal_frames <= movement.address_frames, "{movement:?}");
+        let scanners = movement.scanners;
+        assert!(scanners.order9 > movement.order9_before && scanners.steps > scanners.frames);
+        assert_eq!(movement.own.is_some(), engine == "freehold");
+        let Some(own) = movement.own else { continue };
+        assert!(own.order9 > movement.order9_before && own.huge_pages > 0, "{movement:?}");
+        let frames = movement.ideal_frames..movement.address_frames;
+        assert!(frames.contains(&own.frames) && own.steps > 0, "{movement:?}");
+        let [before, between, after] = cell.layouts.unwrap();
+        let whole = |of: &[Option<u64>]| of.iter().filter(|used| **used == Some(0)).count() as u64;
+        assert!(whole(&before) < whole(&between) && whole(&between) < whole(&after));
+        assert_eq!(whole(&after), own.huge_pages);
+    }
+}
+
 fn grid() -> Grid {
     Grid {
         workloads: vec![Workload::Aging, Workload::Fill],

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use assert_cmd::Command;
 use freehold_lab::contiguity::output::beside;
 use freehold_lab::contiguity::{
-    ByOrder, Cell, Comparison, DRAWN, Draw, Figures, Scenario, TOLERANCE, Workload,
+    ByOrder, Cell, Comparison, DRAWN, DRAWN_IF_NAMED, Draw, Figures, Scenario, TOLERANCE, Workload,
 };
 use freehold_lab::tables::table::Style;
 use predicates::str::contains;
@@ -64,6 +64,16 @@ fn what_is_drawn_keeps_within_its_limits_and_reaches_all_of_them() {
 }
 
 #[test]
+fn loads_that_fill_memory_are_drawn_where_they_are_named() {
+    let full = Draw { workloads: DRAWN_IF_NAMED.to_vec(), moves: true, ..draw(500, 5, false) };
+    for one in full.scenarios() {
+        let used = one.used_percent.unwrap_or(0);
+        assert!((24..=64 << 10).contains(&(one.frames / MIB)) && (20..=98).contains(&used));
+        assert!(one.moves && one.allocations >= 2 * one.frames, "{one:?}");
+    }
+}
+
+#[test]
 fn a_seed_brings_the_same_cells_and_more_of_them_begin_with_the_fewer() {
     let dozen = draw(12, 7, false).scenarios();
     assert_eq!(dozen, draw(12, 7, false).scenarios());
@@ -105,6 +115,7 @@ fn cell(cpus: u16, engine: &str, seed: u64, contiguity: [f64; 3]) -> Cell {
         },
         moments: Vec::new(),
         movement: None,
+        layouts: None,
     }
 }
 
