@@ -19,7 +19,7 @@
 //! as ever; they lack the free frames of that one block until the guard ends.
 
 use crate::block::tag::{HOLES, ISOLATED, SPLIT};
-use crate::block::words::{CLASS_BUSY, count_of};
+use crate::block::words::count_of;
 use crate::block::{Block, FRAMES, WORDS, bits};
 use crate::memory::contig::zone_of_range;
 use crate::memory::isolate::Isolated;
@@ -216,14 +216,10 @@ impl Block<'_> {
     }
 
     /// Whether a block is a movable one of which some is in use and nothing is missing, and which
-    /// nobody empties or makes whole.
+    /// nobody empties.
     fn can_be_emptied(self) -> bool {
         let tag = self.head.tag.get();
-        tag.state() == SPLIT
-            && !tag.has(HOLES)
-            && !tag.has(ISOLATED)
-            && self.is_movable()
-            && self.head.class() != CLASS_BUSY
+        tag.state() == SPLIT && !tag.has(HOLES) && !tag.has(ISOLATED) && self.is_movable()
     }
 
     /// The block as one to be emptied, where it is one.

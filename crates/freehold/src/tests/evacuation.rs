@@ -73,11 +73,9 @@ fn the_emptiest_come_first_and_each_once() {
 #[test]
 fn a_search_ends_with_the_first_row_that_cannot_have_emptier_blocks() {
     let fh = with_used(128, |block, frame| if block < 64 { frame % 2 == 0 } else { frame == 3 });
-    let mut blocks = fh.emptiest(0, 64, |_| true);
-    let first: Vec<SparseBlock> = blocks.by_ref().take(32).collect();
-    assert!(first.iter().all(|block| block.used == 1), "{first:?}");
-    // It has used all of its looks up at the blocks with one frame in use.
-    assert_eq!(blocks.next(), None);
+    let mut blocks = fh.emptiest(0, 100, |_| true);
+    assert_eq!(blocks.next().map(|block| block.used), Some(1));
+    assert_eq!(blocks.looks_left(), 100 - 64, "it looks at all that have one frame in use");
     let few = fh.emptiest(0, 5, |_| true).count();
     assert_eq!(few, 5, "it looked at more blocks than it was to, or at fewer");
     let (_, one) = steps(|| fh.emptiest(0, 1, |_| true).next());
@@ -184,12 +182,16 @@ fn what_does_not_move_stays_in_use() {
     assert_eq!((left, &asked[..]), (4, &[7, 107][..]));
     let left = block.move_used(|used| {
         asked.push(used.start.get());
+        // Another one goes meanwhile, and is not asked for.
+        if used.start == at(207) {
+            fh.here().free(at(407), Order::ZERO).unwrap();
+        }
         true
     });
-    assert_eq!((left, &asked[2..]), (4, &[207, 307, 407, 507][..]));
+    assert_eq!((left, &asked[2..]), (3, &[207, 307, 507][..]));
     assert!(!block.finish());
     let got = core::iter::from_fn(|| fh.here().alloc(movable(0)).ok()).count();
-    assert_eq!(got, 508, "the rest of the block is anybody's again");
+    assert_eq!(got, 509, "the rest of the block is anybody's again");
     fh.validate().unwrap();
 }
 
@@ -208,7 +210,9 @@ fn no_block_of_another_type_is_emptied() {
         };
         let (empties, _) = interrupted(n, claim, || fh.evacuate(at(0)));
         let refused = matches!(empties, Err(AllocError::Busy { .. }));
-        assert!(had.get().is_none() || refused, "step {n}: it holds what does not move");
+        let found = fh.emptiest(0, u32::MAX, |_| true).next();
+        let wrong = had.get().is_some() && (!refused || found.is_some());
+        assert!(!wrong, "step {n}: it holds what does not move");
         claimed += u32::from(had.get().is_some());
         drop(empties);
         if let Some(pfn) = had.get() {
