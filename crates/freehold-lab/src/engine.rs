@@ -5,7 +5,6 @@
 
 mod cma;
 mod count;
-mod paths;
 
 use freehold::{AllocError, CpuId, FreeError, Migratetype, Order, Pfn};
 pub use freehold_classic::Request;
@@ -14,7 +13,6 @@ use serde::Serialize;
 pub use cma::{CmaBook, CmaCounts};
 pub use count::Count;
 pub(crate) use count::count;
-pub use paths::Paths;
 
 /// A design under test.
 pub trait Engine: Send + Sync {
@@ -83,12 +81,6 @@ pub trait Engine: Send + Sync {
     /// Frames between the zone and the CPUs' lists since [`Engine::start`], by list. `None` where
     /// an engine has no lists.
     fn list_flow(&self) -> Option<ListFlow> {
-        None
-    }
-
-    /// How often each of its ways was taken since [`Engine::start`]. `None` where an engine does
-    /// not say.
-    fn paths(&self) -> Option<Paths> {
         None
     }
 

@@ -43,11 +43,6 @@ pub trait Machine: Sync {
         accounted(engine, live)
     }
 
-    /// Pageblocks without a frame in use; `None` where the engine knows no blocks.
-    fn free_blocks(&self) -> Option<u64> {
-        self.engine().map(|engine| engine.memory().free_blocks)
-    }
-
     /// What has happened under the locks that CPUs share since it was made, exact while nobody uses
     /// it: how often the zone's was taken, the steps of work under it, and writes to lines that all
     /// CPUs share ([`shared_writes`](crate::engine::Counters::shared_writes)). Steps are what each
