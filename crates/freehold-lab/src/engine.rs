@@ -119,13 +119,7 @@ pub struct ListFlow {
     pub refilled: [[u64; 3]; 11],
     /// Back to the zone.
     pub drained: [[u64; 3]; 11],
-    /// Allocations that took memory of another type, by order and type of the request and by the
-    /// type taken from.
-    pub fallbacks: FallbackTable,
 }
-
-/// Fallbacks by order and type of the request, and by the type taken from.
-pub type FallbackTable = [[[u64; 3]; 3]; 11];
 
 /// Totals since the engine was made. `work` is counted in elementary steps done while the zone lock
 /// is held: a list link or unlink, a split or merge step, a list looked at, a bitmap word, a block
