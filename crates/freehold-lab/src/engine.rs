@@ -5,7 +5,6 @@
 
 mod cma;
 mod count;
-mod paths;
 
 use freehold::{AllocError, CpuId, FreeError, Migratetype, Order, Pfn};
 pub use freehold_classic::Request;
@@ -14,7 +13,6 @@ use serde::Serialize;
 pub use cma::{CmaBook, CmaCounts};
 pub use count::Count;
 pub(crate) use count::count;
-pub use paths::Paths;
 
 /// A design under test.
 pub trait Engine: Send + Sync {
@@ -86,12 +84,6 @@ pub trait Engine: Send + Sync {
         None
     }
 
-    /// How often each of its ways was taken since [`Engine::start`]. `None` where an engine does
-    /// not say.
-    fn paths(&self) -> Option<Paths> {
-        None
-    }
-
     /// Checks every invariant of the engine's data structures; an error says which frame breaks
     /// which one.
     fn validate(&self) -> Result<(), String>;
@@ -127,13 +119,7 @@ pub struct ListFlow {
     pub refilled: [[u64; 3]; 11],
     /// Back to the zone.
     pub drained: [[u64; 3]; 11],
-    /// Allocations that took memory of another type, by order and type of the request and by the
-    /// type taken from.
-    pub fallbacks: FallbackTable,
 }
-
-/// Fallbacks by order and type of the request, and by the type taken from.
-pub type FallbackTable = [[[u64; 3]; 3]; 11];
 
 /// Totals since the engine was made. `work` is counted in elementary steps done while the zone lock
 /// is held: a list link or unlink, a split or merge step, a list looked at, a bitmap word, a block

@@ -73,7 +73,7 @@ pub enum TraceError {
 
     /// A GFP flag that no kernel known here has.
     #[error(
-        "{path}: line {line}: unknown GFP flag `{flag}`\nhint: the flags of Linux 2.6.32 to 7.1 are known; {SKIP_LINES}",
+        "{path}: line {line}: unknown GFP flag `{flag}`\nhint: the flags of Linux 3.3 to 7.1 are known; {SKIP_LINES}",
         path = path.display()
     )]
     UnknownFlag {

@@ -70,12 +70,6 @@ impl Kernel {
         (self.major, self.minor) < (major, minor)
     }
 
-    /// Whether pages freed in a batch have no `mm_page_free_direct` of their own: before 2.6.34.
-    #[must_use]
-    pub fn frees_batches_apart(self) -> bool {
-        (self.major, self.minor, self.patch) < (2, 6, 34)
-    }
-
     /// Whether its tracing can pick out events by the name of a function, and so when the periodic
     /// work of the CPUs' lists ran: since 6.6.
     #[must_use]
@@ -257,7 +251,5 @@ mod tests {
         let eras = eras.map(|(major, minor)| Kernel::new(major, minor).gfp_era());
         use GfpEra::{Cold, OtherNode, Wait, Write, Zero};
         assert_eq!(eras, [Wait, OtherNode, OtherNode, Cold, Cold, Write, Write, Zero, Zero]);
-        assert!(Kernel::parse("2.6.32").unwrap().frees_batches_apart());
-        assert!(!Kernel::parse("2.6.34").unwrap().frees_batches_apart());
     }
 }

@@ -100,17 +100,14 @@ impl LineParser {
     fn kind(&mut self, event: &[u8], text: &[u8]) -> Result<Option<EventKind>, Bad> {
         Ok(Some(match event {
             b"mm_page_alloc" => self.alloc(text)?,
-            // The second name is that of kernels before 3.3.
-            b"mm_page_free" | b"mm_page_free_direct" => {
+            b"mm_page_free" => {
                 let fields = Fields::read(text)?;
                 EventKind::Free { pfn: fields.pfn()?, order: fields.order()? }
             }
-            b"mm_pagevec_free" if self.meaning.batches_apart => {
-                EventKind::Free { pfn: Fields::read(text)?.pfn()?, order: Order::ZERO }
+            b"mm_page_free_direct" | b"mm_pagevec_free" => {
+                return Err(Bad::because("an event of a kernel before 3.3, which is not read"));
             }
-            b"mm_page_free_batched" | b"mm_pagevec_free" => {
-                EventKind::FreeBatched { pfn: Fields::read(text)?.pfn()? }
-            }
+            b"mm_page_free_batched" => EventKind::FreeBatched { pfn: Fields::read(text)?.pfn()? },
             b"mm_page_pcpu_drain" => {
                 let fields = Fields::read(text)?;
                 EventKind::PcpuDrain {

@@ -16,8 +16,6 @@ use super::kernel::{GfpEra, Kernel, TypeNumbers};
 pub(super) struct Meaning {
     pub(super) numbers: TypeNumbers,
     pub(super) flags: Flags,
-    /// Pages freed in a batch have no event of their own beside that.
-    pub(super) batches_apart: bool,
     /// The file names its own bits and is protected by sums: whoever wrote it has seen to it that
     /// types and flags agree, as far as they did in the kernel.
     pub(super) is_told: bool,
@@ -56,7 +54,7 @@ impl Flags {
 impl Default for Meaning {
     /// That of 6.18.
     fn default() -> Self {
-        Self { numbers: TypeNumbers::OWN, flags: Flags::Own, batches_apart: false, is_told: false }
+        Self { numbers: TypeNumbers::OWN, flags: Flags::Own, is_told: false }
     }
 }
 
@@ -64,12 +62,7 @@ impl Meaning {
     /// By the kernel, where it is known, and the types of its pagetypeinfo, where that is there.
     pub(super) fn of(kernel: Option<Kernel>, types: Option<TypeNumbers>) -> Self {
         let numbers = kernel.map_or(TypeNumbers::OWN, Kernel::numbers);
-        Self {
-            numbers: types.unwrap_or(numbers),
-            flags: Flags::of(kernel),
-            batches_apart: kernel.is_some_and(Kernel::frees_batches_apart),
-            is_told: false,
-        }
+        Self { numbers: types.unwrap_or(numbers), flags: Flags::of(kernel), is_told: false }
     }
 
     /// Takes the kernel's own names of its flags, in a text's header or a Parquet file's

@@ -43,19 +43,10 @@ pub trait Machine: Sync {
         accounted(engine, live)
     }
 
-    /// Pageblocks without a frame in use; `None` where the engine knows no blocks.
-    fn free_blocks(&self) -> Option<u64> {
-        self.engine().map(|engine| engine.memory().free_blocks)
-    }
-
-    /// What has happened under the locks that CPUs share since it was made, exact while nobody uses
-    /// it: how often the zone's was taken, the steps of work under it, and writes to lines that all
-    /// CPUs share ([`shared_writes`](crate::engine::Counters::shared_writes)). Steps are what each
-    /// engine counts: list entries linked and unlinked, buddies looked at, lists searched, bitmap
-    /// words. `None` where it has no such locks or does not count.
-    fn shared_locks(&self) -> Option<[u64; 3]> {
-        let counters = self.engine()?.counters();
-        Some([counters.zone_lock_acquisitions, counters.zone_lock_work, counters.shared_writes])
+    /// How often the zone's lock has been taken since it was made, exact while nobody uses it.
+    /// `None` of an engine that does not count.
+    fn zone_locks(&self) -> Option<u64> {
+        Some(self.engine()?.counters().zone_lock_acquisitions)
     }
 }
 

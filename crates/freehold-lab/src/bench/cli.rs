@@ -1,7 +1,5 @@
 //! `freehold bench`: what an allocation and a free cost.
 
-use std::str::FromStr;
-
 use clap::Args;
 
 use crate::bench::{BenchEngine, Kind, Plan, Report, Scale, listing, table};
@@ -9,7 +7,6 @@ use crate::cli::error::CliError;
 use crate::cli::given::Shown;
 use crate::cli::size::whole;
 use crate::cli::{Outcome, given, output, stop};
-use crate::engines::EngineError;
 use crate::trials::progress;
 
 // Paragraphs are one line each: clap breaks them where the terminal ends.
@@ -22,10 +19,8 @@ Engines take turns within a run; a figure is the median of the runs, with the fa
 as \u{b1}. Threads stay \
 on one CPU each. What one thread does is timed by its CPU clock. One uncontended atomic \
 read-modify-write (RMW) is \
-measured in the same run: compare machines by it, not by nanoseconds. What can be counted is \
-counted exactly \
-(zone-lock acquisitions and work, different frames), most of it once, on one thread that plays all \
-CPUs.
+measured in the same run: compare machines by it, not by nanoseconds. The reuse of \
+chunks is counted exactly, once, on one thread that plays all CPUs.
 
 The first engine is the baseline. A star stands beside a difference that is significant at 5 % by \
 the two-sided \
@@ -40,7 +35,6 @@ Examples:
   freehold bench used near-mark near-mark-1024  machines that have run for a while, and full ones
   freehold bench -e freehold -e mimalloc pair   peers; most need a build with --features peers,
                                                 llfree one with --features llfree
-  freehold bench -e help                        the engines that can be named
   freehold bench -e freehold -e mimalloc -e jemalloc arena
                                                 frames as memory, beside malloc families
   freehold contiguity --help                    counts of contiguity on machines of 2 to 1,024 CPUs
@@ -73,11 +67,11 @@ pub(crate) struct BenchArgs {
     /// An engine to measure: freehold, buddy_system_allocator (behind its spin lock), a peer
     /// (mimalloc, jemalloc, snmalloc: they need a build with --features peers;
     /// llfree needs --features llfree), or a kernel's design with changes to switch on (+) or off
-    /// (-); `-e help` lists all. May be given several times; the others are compared
+    /// (-); --list has all. May be given several times; the others are compared
     /// with the first.
     /// Default: freehold, vanilla, pcp-buddy-fixed and buddy_system_allocator.
     #[arg(short, long = "engine", value_name = "NAME[,±SWITCH]...")]
-    engines: Vec<Wanted>,
+    engines: Vec<BenchEngine>,
 
     /// Runs of each, 1 to 100. Default: 7; with --quick 4.
     #[arg(short, long, value_name = "N", value_parser = whole(1..=100u16))]
@@ -95,27 +89,7 @@ pub(crate) struct BenchArgs {
     shown: Shown,
 }
 
-/// What can be written after `--engine`.
-#[derive(Clone, PartialEq, Eq, Debug)]
-enum Wanted {
-    Engine(BenchEngine),
-    /// A list of them.
-    Help,
-}
-
-impl FromStr for Wanted {
-    type Err = EngineError;
-
-    fn from_str(text: &str) -> Result<Self, EngineError> {
-        if text == "help" { Ok(Self::Help) } else { text.parse().map(Self::Engine) }
-    }
-}
-
 pub(crate) fn run(args: &BenchArgs) -> Result<Outcome, CliError> {
-    if args.engines.contains(&Wanted::Help) {
-        output::print(&listing::engines(output::style(&args.shown.printed)))?;
-        return Ok(Outcome::Fine);
-    }
     let mut benchmarks: Vec<Kind> = Kind::ALL.to_vec();
     if !args.benchmarks.is_empty() {
         benchmarks.retain(|kind| args.benchmarks.contains(kind));
@@ -161,11 +135,7 @@ fn notes(report: &Report) {
 }
 
 fn engines(args: &BenchArgs) -> Result<Vec<BenchEngine>, CliError> {
-    let named = args.engines.iter().filter_map(|wanted| match wanted {
-        Wanted::Engine(engine) => Some(engine.clone()),
-        Wanted::Help => None,
-    });
-    let engines = given::engines(&named.collect::<Vec<_>>(), &DEFAULT)?;
+    let engines = given::engines(&args.engines, &DEFAULT)?;
     for engine in &engines {
         if let BenchEngine::Peer(peer) = engine {
             let needs = peer.needs().map(|needs| CliError::new(needs).hint(peer.build()));

@@ -1,4 +1,4 @@
-//! What `--list` and `-e help` print: what can be measured, and of what.
+//! What `--list` prints: what can be measured, and of what.
 
 use std::fmt::Write as _;
 
@@ -65,7 +65,7 @@ fn named(name: &str, what: &str, width: usize, indent: usize, style: Style) -> S
 }
 
 /// What can be named after `--engine`.
-pub fn engines(style: Style) -> String {
+fn engines(style: Style) -> String {
     let ours = (
         FREEHOLD,
         "this project's: CPUs lease words of 64 frames, and frees go home without a lock"

@@ -22,8 +22,8 @@
 //! * Each thread stays on one CPU. Benchmarks of one thread are timed by that thread's CPU clock,
 //!   the others by the wall clock ([`clock`]).
 //! * No timed loop touches the memory of a frame, but in [`memory`].
-//! * Counts (zone-lock acquisitions, different frames) come from one thread where possible: exact,
-//!   and equal in every run ([`workloads::counting`]).
+//! * Counts (of `producer-consumer`: zone-lock acquisitions, different chunks) come from one thread:
+//!   exact, and equal in every run.
 //! * A statistical test decides whether an engine differs from the first
 //!   ([`crate::trials::significance`]).
 //! * Each run also measures an atomic read-modify-write ([`yardstick`]), as a unit for comparing

@@ -14,7 +14,7 @@ use super::clock::Cpus;
 #[cfg(feature = "peers")]
 use super::engines::HeapMachine;
 use super::engines::{
-    BenchEngine, BuddySystem, ClassicMachine, FreeholdMachine, HostThreads, Peer,
+    BenchEngine, BuddySystem, ClassicMachine, FREEHOLD, FreeholdMachine, HostThreads, Peer,
 };
 use super::figures::Figures;
 use super::kind::Kind;
@@ -22,7 +22,6 @@ use super::result::{Report, Row, Spread};
 use super::scale::Scale;
 use super::workloads::{self, Run};
 use super::{memory, threads, yardstick};
-use crate::engines::freehold_owned;
 
 /// What is to be measured.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -249,11 +248,9 @@ fn build<'a>(
         }
         #[cfg(not(all(feature = "peers", feature = "llfree")))]
         BenchEngine::Peer(peer) => Err(peer.needs().unwrap_or_default()),
-        BenchEngine::Design(spec) => match freehold_owned(spec.name()) {
-            Some(_) => ready.with(FreeholdMachine::new(cpus, frames, host).map_err(unbuildable)?),
-            None => {
-                ready.with(ClassicMachine::new(spec.name(), cpus, frames).map_err(unbuildable)?)
-            }
+        BenchEngine::Design(spec) => match spec.name() {
+            FREEHOLD => ready.with(FreeholdMachine::new(cpus, frames, host).map_err(unbuildable)?),
+            name => ready.with(ClassicMachine::new(name, cpus, frames).map_err(unbuildable)?),
         },
     }
 }

@@ -6,7 +6,6 @@ use std::str::FromStr;
 use clap::Args;
 
 use super::error::CliError;
-use crate::tables::table::Had;
 use crate::tables::unique;
 
 /// How what a command finds is printed.
@@ -20,19 +19,10 @@ pub struct Printed {
     #[arg(long, conflicts_with = "json")]
     pub wide: bool,
 
-    /// Show these columns of tables, by the names above them, beside those that say what a row is
-    /// of.
-    #[arg(long, value_name = "NAME[,NAME]...", value_delimiter = ',', conflicts_with_all = ["json", "wide"])]
-    pub columns: Vec<String>,
-
     /// Print in another form: text of 72 columns without colours, for a mail; Markdown; csv or
     /// jsonl (a JSON object in each line), of one table of rows.
     #[arg(long, value_name = "FORM", conflicts_with = "json")]
     pub format: Option<Form>,
-
-    /// Columns that tables have had.
-    #[arg(skip)]
-    pub had: Had,
 }
 
 /// The form of what is printed.
@@ -55,13 +45,6 @@ impl Printed {
     /// Whether tables are printed.
     pub fn is_text(&self) -> bool {
         !self.json && self.rows().is_none()
-    }
-
-    /// Fails where a column was named that no table has had.
-    pub fn check(&self) -> Result<(), CliError> {
-        let Some((missing, there)) = self.had.lacks(&self.columns) else { return Ok(()) };
-        Err(CliError::new(format!("there is no column '{missing}'"))
-            .hint(format!("there are: {there}")))
     }
 }
 

@@ -56,8 +56,7 @@ pub fn result(
     if let Some(form) = printed.rows() {
         return print(&rows::of_document(&serde_json::to_value(document)?, form)?);
     }
-    print(&text(style(printed)))?;
-    printed.check()
+    print(&text(style(printed)))
 }
 
 /// Writes a line to standard error; nobody can be told where that fails.
@@ -71,7 +70,7 @@ pub fn error(what: impl Display) {
 }
 
 /// The style of tables on standard output.
-pub fn style(printed: &Printed) -> Style<'_> {
+pub fn style(printed: &Printed) -> Style {
     let markdown = printed.format == Some(Form::Markdown);
     let terminal = io::stdout().is_terminal();
     let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
@@ -84,12 +83,7 @@ pub fn style(printed: &Printed) -> Style<'_> {
     // https://no-color.org: any value but an empty one.
     let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
         || std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-    let columns = match &printed.columns[..] {
-        _ if printed.wide => Columns::All,
-        [] if markdown => Columns::All,
-        [] => Columns::Fit,
-        names => Columns::Named(names, &printed.had),
-    };
+    let columns = if printed.wide || markdown { Columns::All } else { Columns::Fit };
     let is_mail = printed.format.is_some();
     let width = if is_mail { MAIL } else { width };
     Style { width, color: terminal && !plain && !is_mail, columns, markdown }

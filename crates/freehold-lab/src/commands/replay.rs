@@ -158,7 +158,6 @@ pub fn each_trace<M: Serialize>(
     if printed.json && results.iter().any(Result::is_ok) {
         print_json(&results)?;
     }
-    printed.check()?;
     Ok(outcome)
 }
 

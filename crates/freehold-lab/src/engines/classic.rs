@@ -278,13 +278,8 @@ impl Engine for ClassicEngine {
     }
 
     fn list_flow(&self) -> Option<ListFlow> {
-        let stats = self.classic.stats();
-        let flow = stats.flow;
-        Some(ListFlow {
-            refilled: flow.refilled,
-            drained: flow.drained,
-            fallbacks: stats.fallbacks,
-        })
+        let flow = self.classic.stats().flow;
+        Some(ListFlow { refilled: flow.refilled, drained: flow.drained })
     }
 
     fn validate(&self) -> Result<(), String> {

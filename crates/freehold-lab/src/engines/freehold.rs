@@ -1,8 +1,8 @@
 //! Freehold itself as an engine: [`freehold::Freehold`] behind [`Engine`].
 //!
-//! Replays make calls that name their CPU, as a host does that owns none; with `owned` they own
-//! every CPU, as a kernel does, and as simulations and counts always do. One thread plays all of
-//! them, so a heavy barrier has nothing to wait for and is counted only.
+//! Replays make calls that name their CPU, as a host does that owns none; simulations and counts own
+//! every CPU, as a kernel does. One thread plays all of them, so a heavy barrier has nothing to wait
+//! for and is counted only.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -14,10 +14,10 @@ use freehold::{
 use super::sums::{added, added_blocks, free_chunks};
 use super::{Barriers, Counting, Entry, MachineConfig};
 use crate::engine::Listed;
-use crate::engine::{Block, Count, Counters, Engine, Memory, Paths, Request, count};
+use crate::engine::{Block, Count, Counters, Engine, Memory, Request};
 
 /// The engine's name.
-pub(super) const NAME: &str = "freehold";
+pub const NAME: &str = "freehold";
 
 /// What of `freehold` can be named: one design without switches.
 pub(super) fn entry() -> Entry {
@@ -30,21 +30,10 @@ pub(super) fn entry() -> Entry {
     }
 }
 
-/// Whether a replay owns every CPU, as a kernel does, by an engine's name: `freehold` or
-/// `freehold,owned`. `None` for any other. Simulations own them anyway.
-pub fn is_owned(name: &str) -> Option<bool> {
-    match name.strip_prefix(NAME)? {
-        "" => Some(false),
-        ",owned" => Some(true),
-        _ => None,
-    }
-}
-
-/// Builds it for `machine`.
-pub(super) fn build(owned: bool, machine: &MachineConfig) -> Result<Box<dyn Engine>, String> {
-    let cpus = if owned { machine.cpus } else { 0 };
-    let allocator = leaked(machine, Counting::new(owned))?;
-    Ok(Box::new(FreeholdEngine::new(allocator, own_all(allocator, cpus)?)))
+/// Builds it for `machine`, its CPUs owned by nobody.
+pub(super) fn build(machine: &MachineConfig) -> Result<Box<dyn Engine>, String> {
+    let allocator = leaked(machine, Counting::new(false))?;
+    Ok(Box::new(FreeholdEngine::new(allocator, Vec::new())))
 }
 
 /// An allocator that is lent for good: 50 KiB for each GiB of the machine, a few machines a
@@ -101,23 +90,14 @@ pub struct FreeholdEngine<'a, 'm, P: Platform> {
     /// The CPUs, where they are owned; calls that name their CPU otherwise. A handle is no two
     /// threads' at once.
     owned: Vec<Mutex<Owned<'a, 'm, P>>>,
-    /// What had been counted when the trace began.
-    before: Mutex<Counted>,
+    /// What had been counted when the trace began, with the calls that were slow.
+    before: Mutex<(Counters, u64)>,
 }
-
-/// All that is counted and can be subtracted.
-#[derive(Clone, Default)]
-struct Counted {
-    counters: Counters,
-    paths: Paths,
-}
-
-count! { Counted: counters paths }
 
 impl<'a, 'm, P: Barriers> FreeholdEngine<'a, 'm, P> {
     /// An allocator and the handles of those of its CPUs that are owned.
     pub fn new(allocator: &'a Freehold<'m, P>, owned: Vec<Mutex<Owned<'a, 'm, P>>>) -> Self {
-        Self { allocator, owned, before: Mutex::new(Counted::default()) }
+        Self { allocator, owned, before: Mutex::new(Default::default()) }
     }
 
     /// The allocator itself.
@@ -140,14 +120,14 @@ impl<'a, 'm, P: Barriers> FreeholdEngine<'a, 'm, P> {
         all.reduce(added).unwrap_or_default()
     }
 
-    fn counted(&self) -> Counted {
+    /// What has been counted, and the calls that needed more than what their CPU had in hand.
+    fn counted(&self) -> (Counters, u64) {
         let totals = self.allocator.totals();
         let zone = self.zones();
         let cpus = &totals.cpus;
-        let allocs = cpus.total_allocs();
         let [partly, whole, other_type] = cpus.refills_by_phase;
         let counters = Counters {
-            allocs,
+            allocs: cpus.total_allocs(),
             frees: cpus.local_frees + cpus.remote_frees + totals.unattributed_frees,
             failed: cpus.failed,
             refills: cpus.refills,
@@ -160,30 +140,7 @@ impl<'a, 'm, P: Barriers> FreeholdEngine<'a, 'm, P> {
             // at.
             ..Counters::default()
         };
-        let paths = Paths {
-            // Of the difference between two states: a request that fails is slow and no allocation.
-            alloc_in_hand: 0,
-            alloc_slow: cpus.slow,
-            refills: cpus.refills,
-            refill_partly_free: partly,
-            refill_whole_block: whole,
-            refill_other_type: other_type,
-            recalls: cpus.recalls,
-            free_in_hand: cpus.local_frees,
-            free_elsewhere: cpus.remote_frees,
-            free_state_in_use: totals.unattributed_frees,
-            shared_writes: totals.shared_writes,
-            heavy_barriers: self.allocator.platform().barriers(),
-        };
-        Counted { counters, paths }
-    }
-
-    fn counted_since_start(&self) -> Counted {
-        let before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut counted = self.counted().since(&before);
-        let in_hand = counted.counters.allocs.saturating_sub(counted.paths.alloc_slow);
-        (counted.counters.pcp_hits, counted.paths.alloc_in_hand) = (in_hand, in_hand);
-        counted
+        (counters, cpus.slow)
     }
 }
 
@@ -245,7 +202,11 @@ impl<P: Barriers> Engine for FreeholdEngine<'_, '_, P> {
     }
 
     fn counters(&self) -> Counters {
-        self.counted_since_start().counters
+        let (before, slow_before) = &*self.before.lock().unwrap_or_else(PoisonError::into_inner);
+        let (counters, slow) = self.counted();
+        let counters = counters.since(before);
+        // A request that fails is slow and no allocation.
+        Counters { pcp_hits: counters.allocs.saturating_sub(slow - slow_before), ..counters }
     }
 
     fn memory(&self) -> Memory {
@@ -288,10 +249,6 @@ impl<P: Barriers> Engine for FreeholdEngine<'_, '_, P> {
                 free,
             })
             .collect()
-    }
-
-    fn paths(&self) -> Option<Paths> {
-        Some(self.counted_since_start().paths)
     }
 
     fn validate(&self) -> Result<(), String> {

@@ -1,7 +1,7 @@
 //! The engines a command line can name, and how a name becomes an engine.
 //!
 //! A name is a preset or a kernel's version and, after commas, single changes switched on or off:
-//! `pcp-buddy-fixed,-merge`, `6.12,+contig-free`; behind `freehold`, one option: `freehold,owned`.
+//! `pcp-buddy-fixed,-merge`, `6.12,+contig-free`; `freehold` has no switches.
 
 mod classic;
 mod freehold;
@@ -11,7 +11,7 @@ mod sums;
 
 pub use self::classic::{ClassicEngine, config as classic_config};
 pub use self::freehold::{
-    FreeholdEngine, is_owned as freehold_owned, leaked as leaked_freehold, own_all,
+    FreeholdEngine, NAME as FREEHOLD, leaked as leaked_freehold, own_all,
     with_config as with_freehold_config,
 };
 pub use self::platform::{Barriers, Counting};
@@ -116,8 +116,8 @@ pub enum EngineError {
         /// The most similar one there is, if any is similar.
         suggestion: Option<String>,
     },
-    /// Freehold has no such option.
-    #[error("freehold has no switch '{option}': 'freehold,owned' is all that there is{LISTED}")]
+    /// Freehold is one design without switches.
+    #[error("freehold has no switch '{option}', nor any other{LISTED}")]
     UnknownOption {
         /// What was written.
         option: String,
@@ -153,7 +153,7 @@ impl FromStr for EngineSpec {
         let release = release.map(|kernel| format!("{}.{}{rest}", kernel.major, kernel.minor));
         let text = release.as_deref().unwrap_or(text);
         let named = || Self { text: text.to_owned() };
-        if freehold::is_owned(text).is_some() {
+        if text == FREEHOLD {
             return Ok(named());
         }
         if let Some((freehold::NAME, option)) = text.split_once(',') {
@@ -181,9 +181,9 @@ impl FromStr for EngineSpec {
 /// [`EngineError::Unbuildable`] where the machine does not suit it or its switches do not go
 /// together.
 pub fn build(spec: &EngineSpec, machine: &MachineConfig) -> Result<Box<dyn Engine>, EngineError> {
-    let built = match freehold::is_owned(spec.name()) {
-        Some(owned) => freehold::build(owned, machine),
-        None => ClassicEngine::new(spec.name(), machine)
+    let built = match spec.name() {
+        FREEHOLD => freehold::build(machine),
+        _ => ClassicEngine::new(spec.name(), machine)
             .map(|engine| Box::new(engine) as Box<dyn Engine>),
     };
     built.map_err(|reason| spec.unbuildable(reason))

@@ -7,7 +7,7 @@
 //! come from the zoneinfo recorded beside the trace. What the kernel served from other zones is
 //! left out ([`OfZone`](crate::replay::of_zone::OfZone)); how much it took from each is reported.
 
-use crate::engine::{Counters, FallbackTable, ListFlow};
+use crate::engine::{Counters, ListFlow};
 use crate::replay::{EngineOutcome, Replay, Survey};
 use serde::Serialize;
 
@@ -79,39 +79,9 @@ pub(super) struct EngineComparison {
     /// Allocations that took memory of another type: the kernel's `extfrag` rows. Too few to be
     /// held to anything.
     pub(super) fallbacks: Comparison,
-    /// Of the kernel's, those that the engine made as well, order and types being the same.
-    pub(super) fallbacks_alike: u64,
-    /// Fallbacks by order and types; what neither counted is left out. Those of the compared zone.
-    pub(super) fallback_types: Vec<FallbackComparison>,
     /// By order, and by order and type; what neither counted is left out. Empty for an engine
     /// without lists.
     pub(super) lists: Vec<ListComparison>,
-}
-
-/// Fallbacks of one order, from one type to another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct FallbackComparison {
-    /// The order asked for.
-    pub(super) order: u8,
-    /// The type asked for.
-    pub(super) migratetype: u8,
-    /// The type of what was taken.
-    pub(super) from: u8,
-    pub(super) kernel: u64,
-    pub(super) engine: u64,
-}
-
-fn compare_fallbacks(kernel: &FallbackTable, engine: &FallbackTable) -> Vec<FallbackComparison> {
-    let places = (0..kernel.len())
-        .flat_map(|order| (0..3).flat_map(move |to| (0..3).map(move |from| (order, to, from))));
-    let of = |(order, to, from): (usize, usize, usize)| FallbackComparison {
-        order: order as u8,
-        migratetype: to as u8,
-        from: from as u8,
-        kernel: kernel[order][to][from],
-        engine: engine[order][to][from],
-    };
-    places.map(of).filter(|comparison| comparison.kernel + comparison.engine > 0).collect()
 }
 
 /// One order, or one order and type.
@@ -139,8 +109,6 @@ impl EngineComparison {
         let drained_frames =
             Comparison::new(kernel.drained_frames, outcome.counters.drained_frames);
         let by_list = outcome.flow.map(|flow| compare_lists(&flow, kernel)).unwrap_or_default();
-        let fallback_types =
-            compare_fallbacks(&kernel.fallbacks, &outcome.flow.unwrap_or_default().fallbacks);
         let middle = middle_ns(survey);
         let half = outcome.samples.iter().find(|sample| sample.point.ts_ns >= middle);
         let late = |all: u64, so_far: fn(&Counters) -> u64| {
@@ -166,11 +134,6 @@ impl EngineComparison {
             ),
             late_drained_frames: Comparison::with(kernel.late_drained_frames, late_drained, None),
             fallbacks: Comparison::with(survey.facts.extfrags, outcome.counters.fallbacks, None),
-            fallbacks_alike: fallback_types
-                .iter()
-                .map(|types| types.kernel.min(types.engine))
-                .sum(),
-            fallback_types,
             lists: by_list,
         }
     }
@@ -381,57 +344,6 @@ mod tests {
         flow.refilled[0][1] = 880;
         flow.refilled[1] = [0, 120, 0];
         assert!(EngineComparison::new(&outcome(flow), &kernel, "trace", &survey(0)).within);
-    }
-
-    #[test]
-    fn fallbacks_are_compared_by_order_and_types_in_their_zone() {
-        let zones = [zone("DMA32", 0, 1024), zone("Normal", 1024, 4096)];
-        let row = |pfn, order, migratetype, fallback_migratetype| {
-            event(EventKind::Extfrag {
-                pfn: Pfn::new(pfn),
-                order: Order::new(order).unwrap(),
-                migratetype,
-                fallback_order: Order::LINUX_MAX,
-                fallback_migratetype,
-                change_ownership: false,
-            })
-        };
-        // Three unmovable ones out of movable memory, one of them of order 2, one elsewhere, and
-        // one out of HIGHATOMIC.
-        let events = vec![
-            row(1024, 0, 0, 1),
-            row(2000, 0, 0, 1),
-            row(3000, 2, 0, 1),
-            row(5, 0, 0, 1),
-            row(3001, 0, 0, 3),
-        ];
-        let counts = count_kernel(&Recorded { name: "t".into(), events }, &zones, 0).unwrap();
-        assert_eq!(
-            (
-                counts[0].fallbacks[0][0][1],
-                counts[1].fallbacks[0][0][1],
-                counts[1].fallbacks[2][0][1]
-            ),
-            (1, 2, 1)
-        );
-        let mut flow = ListFlow::default();
-        flow.fallbacks[0][0][1] = 5;
-        flow.fallbacks[2][1][0] = 7;
-        let counters = Counters { fallbacks: 12, ..Counters::default() };
-        let outcome = EngineOutcome { counters, flow: Some(flow), ..EngineOutcome::default() };
-        let comparison = EngineComparison::new(&outcome, &counts[1], "trace", &survey(4));
-        let of = |order, migratetype, from, kernel, engine| FallbackComparison {
-            order,
-            migratetype,
-            from,
-            kernel,
-            engine,
-        };
-        assert_eq!(
-            comparison.fallback_types,
-            [of(0, 0, 1, 2, 5), of(2, 0, 1, 1, 0), of(2, 1, 0, 0, 7)]
-        );
-        assert_eq!((comparison.fallbacks_alike, comparison.fallbacks.kernel), (2, 4));
     }
 
     #[test]

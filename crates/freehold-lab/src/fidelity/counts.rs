@@ -1,6 +1,5 @@
 //! What the kernel counted in its own trace, by zone.
 
-use crate::engine::FallbackTable;
 use crate::engines::RecordedZone;
 use crate::one_line::one_line;
 use crate::replay::{SAMPLES, SourceError, Survey, Trace, each_event, sample_every_ns};
@@ -33,10 +32,6 @@ pub(super) struct KernelCounts {
     /// Drained frames by order and type of the pageblock.
     #[serde(serialize_with = "one_line")]
     pub(super) drained_by_list: [[u64; 3]; 11],
-    /// Allocations that took memory of another type, by order and type of the request and by the
-    /// type taken from.
-    #[serde(serialize_with = "one_line")]
-    pub(super) fallbacks: FallbackTable,
 }
 
 /// A chunk that was taken from a zone under its lock.
@@ -89,15 +84,6 @@ pub(super) fn count_kernel(
 
 fn count_event(event: &Event, zones: &[RecordedZone], late: bool, counts: &mut [KernelCounts]) {
     let place = |pfn| zones.iter().position(|zone| zone.contains(pfn)).unwrap_or(zones.len());
-    if let EventKind::Extfrag { pfn, order, migratetype, fallback_migratetype, .. } = event.kind {
-        let of_order = counts[place(pfn)].fallbacks.get_mut(order.index());
-        let of_type = of_order.and_then(|types| types.get_mut(usize::from(migratetype)));
-        if let Some(count) =
-            of_type.and_then(|from| from.get_mut(usize::from(fallback_migratetype)))
-        {
-            *count += 1;
-        }
-    }
     let frames_late = |order: Order| if late { order.frames() } else { 0 };
     if let EventKind::PcpuDrain { pfn, order, migratetype } = event.kind {
         let counts = &mut counts[place(pfn)];

@@ -2,8 +2,6 @@
 
 use std::fmt::Write as _;
 
-use freehold::Migratetype;
-
 use crate::replay::Replay;
 use crate::tables::table::{Cell, Room, Style, Table, header_lines, right, wrap, wrap_lines};
 use crate::tables::thousands;
@@ -53,18 +51,6 @@ pub(super) fn render(replay: &Replay, against: &AgainstKernel, style: Style) -> 
             }
         }
         table.row(row(name, "fallbacks to another type", &engine.fallbacks, ""));
-        for types in &engine.fallback_types {
-            let name_of =
-                |number: u8| Migratetype::ALL.get(usize::from(number)).map_or("?", |of| of.name());
-            let what = format!(
-                "  order {}, {} from {}",
-                types.order,
-                name_of(types.migratetype),
-                name_of(types.from)
-            );
-            let counts = [types.kernel, types.engine].map(|count| right(thousands(count)));
-            table.row([name[0], name[1], &what].map(Cell::new).into_iter().chain(counts));
-        }
         let verdict =
             if engine.within { "verdict: within the goal" } else { "verdict: outside the goal" };
         table.row([name[0], name[1], verdict]);

@@ -172,7 +172,7 @@ fn print(args: &LookArgs, machines: &[&Path], looks: &[Named]) -> Result<(), Cli
         }
         drawn.push((named, pages));
     }
-    let text = |style: Style<'_>| {
+    let text = |style: Style| {
         let mut text: String = match looks {
             [one, other] => page::compare(one, other, style),
             looks => looks.iter().map(|one| page::render(one, style)).collect(),

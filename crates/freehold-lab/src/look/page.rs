@@ -256,7 +256,7 @@ mod tests {
     use super::super::tests::machine;
     use super::*;
 
-    const STYLE: Style<'_> = Style::plain(120);
+    const STYLE: Style = Style::plain(120);
 
     #[test]
     fn a_page_has_every_figure() {

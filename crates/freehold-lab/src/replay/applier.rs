@@ -1,8 +1,7 @@
-//! Makes an engine's calls and keeps the books on them: .
+//! Makes an engine's calls and keeps the books on them.
 
 use freehold::{AllocError, CpuId, Order, Pfn};
 
-use super::by_order;
 use super::errors::Errors;
 use crate::engine::{CmaBook, Engine, Request, count};
 
@@ -10,14 +9,13 @@ use crate::engine::{CmaBook, Engine, Request, count};
 #[derive(Clone, Copy, Default)]
 pub struct Made {
     pub allocs: u64,
-    pub allocs_by_order: by_order::Table,
     pub frees: u64,
     pub failed: u64,
     /// Frees of what could not be allocated.
     pub skipped: u64,
 }
 
-count! { Made: allocs allocs_by_order frees failed skipped }
+count! { Made: allocs frees failed skipped }
 
 pub struct Applier<'a> {
     pub engine: &'a dyn Engine,
@@ -39,7 +37,6 @@ impl<'a> Applier<'a> {
         match self.engine.alloc(cpu, request) {
             Ok(pfn) => {
                 self.made.allocs += 1;
-                by_order::count(&mut self.made.allocs_by_order, order, request.migratetype);
                 self.cma.iter_mut().for_each(|book| book.served(request, pfn));
                 if !pfn.is_aligned(order) {
                     self.errors

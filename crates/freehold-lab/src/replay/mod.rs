@@ -11,7 +11,6 @@
 pub mod account;
 pub mod applier;
 mod broadcast;
-mod by_order;
 mod driver;
 mod errors;
 mod facts;
@@ -27,7 +26,6 @@ mod source;
 mod survey;
 pub mod whole;
 
-pub use by_order::ByOrder;
 pub use driver::Driver;
 pub use facts::TraceFacts;
 pub use frames::{Found, FrameIndex};

@@ -8,10 +8,9 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
 use super::applier::Applier;
-use super::by_order::ByOrder;
 use super::op::SamplePoint;
 use super::whole;
-use crate::engine::{CmaBook, CmaCounts, Counters, ListFlow, Memory, Paths};
+use crate::engine::{CmaBook, CmaCounts, Counters, ListFlow, Memory};
 use crate::one_line::{OneLine, one_line};
 
 /// The state of an engine at one moment of the trace.
@@ -68,11 +67,6 @@ pub struct EngineOutcome {
     pub zone_locks_per_1000: f64,
     /// [`Counters::shared_writes`] for each 1,000 events.
     pub shared_writes_per_1000: f64,
-    /// Always 0: no design has a lock of a group of CPUs any more. The name stays so that results
-    /// can be compared with those of versions that had one.
-    pub group_lock_acquisitions: u64,
-    /// Always 0, for the same reason.
-    pub group_locks_per_1000: f64,
     /// Allocations that failed before the trace began: of those put in for memory in use by then.
     pub set_up_failed: u64,
     /// Steps of work in a hold of a zone lock, on average.
@@ -113,16 +107,11 @@ pub struct EngineOutcome {
     /// an entry stands for, and how many holds.
     #[serde(serialize_with = "one_line")]
     pub zone_lock_work_histogram: Vec<[u64; 3]>,
-    /// Allocations, refills, drains and fallbacks by order and migratetype.
-    pub by_order: ByOrder,
     #[serde(rename = "timeline", serialize_with = "timeline")]
     pub samples: Vec<Sample>,
     /// What CMA served until the end of the trace, where the machine has any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cma: Option<CmaCounts>,
-    /// How often each of the engine's ways was taken, where it says that.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub paths: Option<Paths>,
     /// Frames between the zone and the CPUs' lists, by list, where an engine has lists.
     #[serde(skip)]
     pub flow: Option<ListFlow>,
@@ -146,7 +135,7 @@ impl EngineOutcome {
     /// As the engine is at the end of the trace, before anything is given back.
     pub fn at_end(applier: &Applier<'_>) -> Self {
         let Applier { engine, made, cma, .. } = applier;
-        let (counters, end, flow) = (engine.counters(), engine.memory(), engine.list_flow());
+        let (counters, end) = (engine.counters(), engine.memory());
         let share =
             |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
         Self {
@@ -162,10 +151,8 @@ impl EngineOutcome {
             free_blocks_end: end.free_blocks,
             largest_free_order_end: end.largest_free_order,
             zone_lock_work_histogram: engine.zone_lock_holds(),
-            by_order: ByOrder::new(made.allocs_by_order, flow.as_ref(), &end),
             cma: cma.as_ref().map(CmaBook::counts),
-            paths: engine.paths(),
-            flow,
+            flow: engine.list_flow(),
             ..Self::default()
         }
     }

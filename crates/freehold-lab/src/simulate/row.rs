@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::engine::Paths;
 use crate::tables::thousands;
 
 /// What came of it: a row of the output.
@@ -90,9 +89,6 @@ pub struct Row {
     pub used_block_density: f64,
     /// The unusable-free-space index for order 9 at the end.
     pub unusable_index: f64,
-    /// How often each of the engine's ways was taken from the start on, where it says that.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub paths: Option<Paths>,
 }
 
 /// What bounds a row's throughput. Where it is [`Bound::Think`] the frames per second say how much

@@ -221,7 +221,6 @@ fn row(
             live as f64 / (used_blocks * PAGEBLOCK_FRAMES) as f64
         },
         unusable_index: memory.unusable_index(Order::PAGEBLOCK),
-        paths: engine.paths(),
     };
     Row { bound: row.bound(share(tally.in_calls, all)), ..row }
 }

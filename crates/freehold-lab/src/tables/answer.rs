@@ -405,7 +405,7 @@ pub fn render(answer: &Answer, style: Style) -> String {
          machine's).",
         lock.model
     );
-    // --columns chooses of the table of figures: the few columns of this one always fit.
+    // --wide is for the table of figures: the few columns of this one always fit.
     let own = Style { columns: Columns::Fit, ..style };
     let _ = writeln!(text, "\n{}\n  {}", table.render(own), wrap(&legend, style, "  "));
     text

@@ -9,26 +9,23 @@
 //!  room to spare?            the columns that lack most get it
 //! ```
 //!
-//! What is left out is named below the table: `--wide` shows all of it, however wide the terminal,
-//! and `--columns` what one wants to see.
+//! What is left out is named below the table: `--wide` shows all of it, however wide the terminal.
 
-use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::sync::{Arc, Mutex, PoisonError};
 
 /// How tables are written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Style<'a> {
+pub struct Style {
     /// Columns of the terminal.
     pub width: u16,
     /// Whether to colour figures: green is better, red worse.
     pub color: bool,
-    pub columns: Columns<'a>,
+    pub columns: Columns,
     /// Whether tables are Markdown's, for a mail or a page that renders it.
     pub markdown: bool,
 }
 
-impl Style<'_> {
+impl Style {
     /// Without colours, for a terminal of that width.
     #[must_use]
     pub const fn plain(width: u16) -> Self {
@@ -38,40 +35,11 @@ impl Style<'_> {
 
 /// Which columns of a table are shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Columns<'a> {
+pub enum Columns {
     /// As many as fit.
     Fit,
     All,
-    /// Those that say what a row is of, and these.
-    Named(&'a [String], &'a Had),
 }
-
-/// The columns that the tables so far have had, to know which of those that were named none has.
-#[derive(Clone, Debug, Default)]
-pub struct Had(Arc<Mutex<BTreeSet<String>>>);
-
-impl Had {
-    fn add<'n>(&self, names: impl Iterator<Item = &'n str>) {
-        let mut had = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        had.extend(names.filter(|name| !name.is_empty()).map(str::to_owned));
-    }
-
-    /// The first of these that no table had, with all that there were; `None` also before any table.
-    pub fn lacks(&self, names: &[String]) -> Option<(String, String)> {
-        let had = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let missing = names.iter().find(|name| !had.contains(*name)).filter(|_| !had.is_empty())?;
-        Some((missing.clone(), had.iter().map(String::as_str).collect::<Vec<_>>().join(", ")))
-    }
-}
-
-/// What was seen is no part of what was asked for.
-impl PartialEq for Had {
-    fn eq(&self, _: &Self) -> bool {
-        true
-    }
-}
-
-impl Eq for Had {}
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Color {
@@ -93,11 +61,6 @@ pub struct Cell {
 impl Cell {
     pub fn new(text: impl ToString) -> Self {
         Self { text: text.to_string(), right: false, bold: false, color: None }
-    }
-
-    /// The text without an engine's mark: what `--columns` names a column by.
-    fn name(&self) -> &str {
-        self.text.trim_start_matches(|c: char| !c.is_ascii()).trim_start()
     }
 
     #[must_use]
@@ -192,9 +155,6 @@ impl Table {
             return Self { room, ..self.clone() }.render(style);
         }
         let shown = self.chosen(style);
-        if let Columns::Named(_, had) = style.columns {
-            had.add(self.header.iter().map(Cell::name));
-        }
         if style.markdown {
             return self.markdown(&shown);
         }
@@ -210,10 +170,7 @@ impl Table {
             .map(|column| self.header[column].text.as_str())
             .collect();
         if style.columns == Columns::Fit && !hidden.is_empty() {
-            let note = format!(
-                "Not shown: {}. --wide shows all, --columns NAME,... some.",
-                hidden.join(", ")
-            );
+            let note = format!("Not shown: {}. --wide shows all.", hidden.join(", "));
             let _ = write!(text, "\n{}", wrap(&note, style, ""));
         }
         text
@@ -258,15 +215,6 @@ impl Table {
         match style.columns {
             Columns::All => all,
             Columns::Fit if style.markdown => all,
-            Columns::Named(names, _) => {
-                let is_named = |column: &usize| {
-                    let gives_way = matches!(self.room[*column], Room::GivesWay(_));
-                    let is_further = self.repeated.is_some_and(|repeated| *column >= repeated);
-                    !(gives_way || is_further)
-                        || names.iter().any(|name| name == self.header[*column].name())
-                };
-                all.into_iter().filter(is_named).collect()
-            }
             Columns::Fit => {
                 let mut shown = all;
                 while self.repeated.is_none() && self.least(&shown) > usize::from(style.width) {
@@ -336,7 +284,7 @@ impl Table {
         let mut widths: Vec<usize> = needs.iter().map(|&(least, _)| least).collect();
         let most = match style.columns {
             Columns::All => usize::MAX,
-            _ => usize::from(style.width),
+            Columns::Fit => usize::from(style.width),
         };
         let mut spare = most.saturating_sub(self.least(columns));
         // To the column that lacks most, one by one.
@@ -467,18 +415,9 @@ mod tests {
     }
 
     #[test]
-    fn all_columns_and_named_ones() {
-        let names = ["zone wait".to_owned(), "speed".to_owned()];
-        let style = |columns| Style { columns, ..Style::plain(30) };
-        let all = table().render(style(Columns::All));
+    fn all_columns_however_narrow_the_terminal_is() {
+        let all = table().render(Style { columns: Columns::All, ..Style::plain(30) });
         assert!(all.contains("unusable index") && !all.contains("Not shown"), "{all}");
-        let had = Had::default();
-        assert_eq!(had.lacks(&names), None, "no table yet");
-        let named = table().render(style(Columns::Named(&names, &had)));
-        assert!(named.contains("5 %") && !named.contains("0.1"), "{named}");
-        let (missing, there) = had.lacks(&names).unwrap();
-        assert!(missing == "speed" && there.starts_with("engine, "), "{missing}: {there}");
-        assert_eq!(had.lacks(&names[..1]), None);
     }
 
     #[test]

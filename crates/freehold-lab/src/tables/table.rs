@@ -14,9 +14,7 @@ use std::fmt::Write as _;
 
 use freehold_trace::Checksums;
 
-pub use super::grid::{
-    Cell, Color, Columns, Had, Room, Style, Table, left, right, wrap, wrap_lines,
-};
+pub use super::grid::{Cell, Color, Columns, Room, Style, Table, left, right, wrap, wrap_lines};
 
 use super::metrics::{CMA, GROUPS, Metric, Value};
 use super::number::{counted, duration, memory_of, percent, thousands};
@@ -63,7 +61,7 @@ enum Percent {
 }
 
 /// The table of the rows in which engines differ, and the others in words.
-fn metrics_table<'a>(replay: &Replay, percent: Percent, style: Style<'a>) -> (Table, Vec<String>) {
+fn metrics_table(replay: &Replay, percent: Percent, style: Style) -> (Table, Vec<String>) {
     let names = engine_names(replay).into_iter().skip(1);
     let header: Vec<Cell> = [Cell::new(""), Cell::new("better")].into_iter().chain(names).collect();
     let groups = GROUPS.into_iter().chain(replay.engines[0].cma.map(|_| CMA));

@@ -7,8 +7,8 @@
 use crate::engine::count;
 use crate::engine::{Engine, Request};
 use crate::engines::{
-    Barriers, ClassicEngine, Counting, EngineError, EngineSpec, FreeholdEngine, MachineConfig,
-    freehold_owned, own_all, with_freehold_config,
+    Barriers, ClassicEngine, Counting, EngineError, EngineSpec, FREEHOLD, FreeholdEngine,
+    MachineConfig, own_all, with_freehold_config,
 };
 use crate::model::Family;
 use freehold::{AllocError, CpuId, FrameRange, Freehold, Pfn};
@@ -177,9 +177,9 @@ pub fn with_simulated<R>(
     machine: &MachineConfig,
     run: impl FnOnce(&dyn Simulated) -> R,
 ) -> Result<R, EngineError> {
-    let ran = match freehold_owned(spec.name()) {
-        Some(_) => lend(machine, |engine| run(engine)),
-        None => ClassicEngine::new(spec.name(), machine).map(|engine| run(&engine)),
+    let ran = match spec.name() {
+        FREEHOLD => lend(machine, |engine| run(engine)),
+        _ => ClassicEngine::new(spec.name(), machine).map(|engine| run(&engine)),
     };
     ran.map_err(|reason| spec.unbuildable(reason))
 }

@@ -1,7 +1,6 @@
 //! Text of other kernels and other tools: read with the meaning that it has, or refused with what
 //! makes it readable. Every input is made here; its right answer stands beside it.
 
-use freehold::Pfn;
 use freehold_trace::kernel::{Kernel, TypeNumbers};
 use freehold_trace::{Event, EventKind, Format, OpenOptions, TraceReader, gfp};
 
@@ -127,21 +126,6 @@ fn androids_requests_for_cma_are_movable_ones() {
 }
 
 #[test]
-fn events_by_their_names_before_3_3() {
-    let text = format!(
-        "# tracer: nop\n{}          sh-77    [002]     5.000002: mm_page_free_direct: page=x pfn=4097 order=0\n          \
-         sh-77    [002]     5.000003: mm_pagevec_free: page=x pfn=4098 order=0 cold=0\n",
-        alloc(1, "order=0 migratetype=2 gfp_flags=GFP_HIGHUSER_MOVABLE")
-    );
-    let kinds = |kernel: &str| -> Vec<EventKind> {
-        read(&text, of(kernel)).0.iter().skip(1).map(|event| event.kind).collect()
-    };
-    let free = |pfn| EventKind::Free { pfn: Pfn::new(pfn), order: freehold::Order::ZERO };
-    assert_eq!(kinds("2.6.32-754.el6"), [free(4097), free(4098)]);
-    assert_eq!(kinds("3.0"), [free(4097), EventKind::FreeBatched { pfn: Pfn::new(4098) }]);
-}
-
-#[test]
 fn clocks_of_no_nanoseconds_are_refused_with_the_command() {
     let tick = |ticks: u64| {
         format!(
@@ -237,6 +221,7 @@ fn what_is_not_read_names_the_command_that_helps() {
         ),
         (latency.into_bytes(), "latency format", "options/latency-format"),
         (two.into_bytes(), "several files", "trace-cmd report -i host.dat"),
+        (free.replace("page_free", "page_free_direct").into(), "a kernel before 3.3", "--skip-bad"),
     ] {
         let error = refused(&text, OpenOptions::default());
         assert!(error.contains(what) && error.contains(command), "{error}");

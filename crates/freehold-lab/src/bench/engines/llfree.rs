@@ -24,7 +24,6 @@ unsafe extern "C" {
     fn freehold_llfree_put(llfree: *mut Llfree, frame: u64, order: u8, cpu: usize) -> bool;
     fn freehold_llfree_drain(llfree: *mut Llfree);
     fn freehold_llfree_free_frames(llfree: *const Llfree) -> usize;
-    fn freehold_llfree_free_blocks(llfree: *const Llfree) -> usize;
     fn freehold_llfree_free_in_trees(llfree: *const Llfree) -> usize;
 }
 
@@ -84,11 +83,6 @@ impl Machine for LlfreeMachine {
             return Ok(());
         }
         Err(format!("{bits} frames are free by the bits and {trees} by the trees, not {wanted}"))
-    }
-
-    fn free_blocks(&self) -> Option<u64> {
-        // SAFETY: `llfree` lives as long as this.
-        Some(unsafe { freehold_llfree_free_blocks(self.llfree.as_ptr()) } as u64)
     }
 }
 

@@ -89,11 +89,6 @@ size_t freehold_llfree_free_frames(const struct freehold_llfree *self)
 	return llfree_stats(&self->inner).free_frames;
 }
 
-size_t freehold_llfree_free_blocks(const struct freehold_llfree *self)
-{
-	return llfree_stats(&self->inner).free_huge;
-}
-
 /* What the trees and the slots say, which LLFree keeps beside the bits. */
 size_t freehold_llfree_free_in_trees(const struct freehold_llfree *self)
 {

@@ -25,10 +25,9 @@ pub use peer::Peer;
 
 use std::str::FromStr;
 
+pub use crate::engines::FREEHOLD;
 use crate::engines::{EngineError, EngineSpec};
 use crate::nearest::nearest;
-
-pub const FREEHOLD: &str = "freehold";
 
 /// An engine as the user names it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]

@@ -1,7 +1,7 @@
 //! What the benchmarks do: one file each, with what it is and where it comes from.
 //!
 //! ```text
-//!  producer_consumer   rings of every depth, frames reused
+//!  producer_consumer   rings of every depth, chunks reused
 //!  steady              depths, churn, mixed orders, pairs of every order, used machines
 //!  tails               the slowest allocations of four threads
 //!  plain               the loops of bench::loops
@@ -11,7 +11,6 @@
 //! built ([`count`]): the same figures on every machine, in every run. What has to be timed is run
 //! again and again ([`measure`]).
 
-pub mod counting;
 pub mod plain;
 pub mod producer_consumer;
 pub mod steady;
@@ -64,7 +63,6 @@ pub fn measure<M: Machine>(machine: &M, kind: Kind, run: &Run<'_>) -> Result<Fig
 pub fn count<M: Machine>(machine: &M, kind: Kind) -> Result<Option<Figures>, Refused> {
     Ok(Some(match kind {
         Kind::ProducerConsumer => producer_consumer::count(machine)?,
-        Kind::Pair | Kind::Bulk | Kind::RandomFree => counting::one_thread(machine, kind)?,
         _ => return Ok(None),
     }))
 }

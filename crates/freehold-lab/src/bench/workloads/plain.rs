@@ -5,13 +5,13 @@ use crate::bench::calls::{Machine, Refused};
 use crate::bench::figures::Figures;
 use crate::bench::kind::Kind;
 use crate::bench::loops;
-use crate::bench::metric::{About, ns, with_locks};
+use crate::bench::metric::{About, ns};
 
 pub const PAIR: About = About {
     what: "One thread allocates a chunk and frees it, over and over.",
     source: "the repeat test of LLFree's authors (USENIX ATC 2023); page_alloc micro-benchmarks of \
              the kernel",
-    metrics: with_locks![
+    metrics: &[
         ns("ns_per_pair_order0", "an allocation and its free, single frames"),
         ns("ns_per_pair_order9", "an allocation and its free, 2 MiB blocks"),
     ],
@@ -22,7 +22,7 @@ pub const BULK: About = About {
     what: "One thread allocates 262,144 single frames (1 GiB) and frees them all.",
     source: "the bulk test of LLFree's authors (USENIX ATC 2023); the bulk calls are the kernel's \
              alloc_pages_bulk and free_pages_bulk",
-    metrics: with_locks![
+    metrics: &[
         ns("ns_per_alloc", "a frame, allocated one by one"),
         ns("ns_per_free", "a frame, freed one by one in the order of allocation"),
         ns("ns_per_free_reversed", "a frame, freed one by one in the reverse order"),
@@ -36,7 +36,7 @@ pub const RANDOM_FREE: About = About {
     what: "One thread frees 262,144 single frames (1 GiB) in random order; their allocation is not \
            timed.",
     source: "the random test of LLFree's authors (USENIX ATC 2023)",
-    metrics: with_locks![ns("ns_per_free", "a frame, freed one by one in random order")],
+    metrics: &[ns("ns_per_free", "a frame, freed one by one in random order")],
     ..About::ONE_THREAD
 };
 

@@ -9,25 +9,22 @@
 //!   CPU 0: allocate 64 ──> [ ring of 1 to 4,096 messages ] ──> CPU 1: free 64
 //! ```
 
-use freehold::Order;
+use freehold::{CpuId, Order, Pfn};
 
 use super::Run;
-use super::counting::{Reuse, ring_in_turn};
 use crate::bench::calls::{Calls, Machine, Refused};
-use crate::bench::figures::{Figures, Meter};
-use crate::bench::loops::BULK;
-use crate::bench::metric::{About, Metric, ZONE_LOCKS, metric, ns, with_locks};
+use crate::bench::figures::Figures;
+use crate::bench::metric::{About, metric, ns};
 use crate::bench::threads;
 
-/// Depths of the ring, in messages, and the metrics of each: nanoseconds a frame (that of 64 is
-/// `ns_per_frame`), and different frames handed out.
-const DEPTHS: [(usize, Option<&str>, &str); 6] = [
-    (1, Some("ns_per_frame_depth_1"), "distinct_frames_depth_1"),
-    (16, Some("ns_per_frame_depth_16"), "distinct_frames_depth_16"),
-    (64, None, "distinct_frames_depth_64"),
-    (256, Some("ns_per_frame_depth_256"), "distinct_frames_depth_256"),
-    (1024, Some("ns_per_frame_depth_1024"), "distinct_frames_depth_1024"),
-    (4096, Some("ns_per_frame_depth_4096"), "distinct_frames_depth_4096"),
+/// Depths of the ring, in messages, and the metric of each but 64, which is `ns_per_frame`:
+/// nanoseconds a frame.
+const DEPTHS: [(usize, &str); 5] = [
+    (1, "ns_per_frame_depth_1"),
+    (16, "ns_per_frame_depth_16"),
+    (256, "ns_per_frame_depth_256"),
+    (1024, "ns_per_frame_depth_1024"),
+    (4096, "ns_per_frame_depth_4096"),
 ];
 
 /// Chunks of order 3 in flight one by one, and their metrics: different chunks handed out, and how
@@ -42,28 +39,22 @@ pub const CHUNK_LOCKS: &str = "zone_lock_acquisitions_per_1000_frames_of_chunks"
 /// Chunks handed out at each depth.
 const COUNTED: usize = 40_000;
 
-const fn distinct(name: &'static str, what: &'static str) -> Metric {
-    metric(name, "frames", what)
-}
-
 pub const ABOUT: About = About {
     what: "A thread allocates single frames, a thread on another CPU frees them; messages of 64 \
            frames go through a \
-           ring of 1 to 4,096 messages with one producer and one consumer. The different frames \
-           handed out, and work \
-           under zone locks, are counted on one thread that plays both CPUs with the ring always \
-           full; so is the reuse \
-           of unmovable chunks of order 3, one a message, 40,000 in all.",
+           ring of 1 to 4,096 messages with one producer and one consumer. The reuse of unmovable \
+           chunks of order 3, one a message, 40,000 in all, is counted on one thread that plays \
+           both CPUs with the ring always full.",
     source: "network receive paths, and the frees on another CPU in the recorded traces; reuse of \
              frames as metric in \
              \"Follow-up on high-order PCP caching\" (2022); xmalloc-test of malloc families",
     threads: 2,
     fewest_threads: 2,
-    metrics: with_locks![
+    metrics: &[
         ns(
             "ns_per_frame",
             "a frame, from its allocation to its free, by single calls; ring of 64 messages \
-             included"
+             included",
         ),
         ns("ns_per_frame_bulk", "the same by bulk calls of 64"),
         ns("ns_per_frame_depth_1", "by single calls with a ring of 1 message: 64 frames in flight"),
@@ -72,14 +63,8 @@ pub const ABOUT: About = About {
         ns("ns_per_frame_depth_1024", "with a ring of 1,024 messages: 65,536 frames in flight"),
         ns(
             "ns_per_frame_depth_4096",
-            "with a ring of 4,096 messages: 262,144 frames (1 GiB) in flight"
+            "with a ring of 4,096 messages: 262,144 frames (1 GiB) in flight",
         ),
-        distinct("distinct_frames_depth_1", "different frames handed out, 64 in flight"),
-        distinct("distinct_frames_depth_16", "different frames handed out, 1,024 in flight"),
-        distinct("distinct_frames_depth_64", "different frames handed out, 4,096 in flight"),
-        distinct("distinct_frames_depth_256", "different frames handed out, 16,384 in flight"),
-        distinct("distinct_frames_depth_1024", "different frames handed out, 65,536 in flight"),
-        distinct("distinct_frames_depth_4096", "different frames handed out, 262,144 in flight"),
         metric("distinct_chunks_depth_1", "chunks", "different chunks of order 3, 1 in flight"),
         metric("distinct_chunks_depth_16", "chunks", "different chunks of order 3, 16 in flight"),
         metric("most_reused_depth_1", "uses", "of the chunk of order 3 used most, 1 in flight"),
@@ -87,7 +72,7 @@ pub const ABOUT: About = About {
         metric(
             CHUNK_LOCKS,
             "acquisitions",
-            "zone-lock acquisitions for each 1,000 frames of these chunks; engines that count them"
+            "zone-lock acquisitions for each 1,000 frames of these chunks; engines that count them",
         ),
     ],
 };
@@ -100,8 +85,7 @@ pub fn measure<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refuse
     let mut figures = Figures::default()
         .with("ns_per_frame", through(messages, threads::RING, false)?)
         .with("ns_per_frame_bulk", through(messages, threads::RING, true)?);
-    for (depth, metric, _) in DEPTHS {
-        let Some(metric) = metric else { continue };
+    for (depth, metric) in DEPTHS {
         // A deep ring has to fill before its depth means anything.
         figures =
             figures.with(metric, through((messages / 4).max(2 * depth as u64), depth, false)?);
@@ -110,32 +94,64 @@ pub fn measure<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refuse
 }
 
 pub fn count<M: Machine>(machine: &M) -> Result<Figures, Refused> {
-    let mut figures = Figures::default();
-    let mut meter = Meter::default();
-    for (depth, _, metric) in DEPTHS {
-        machine.drain();
-        let messages = 2 * depth + 1024;
-        let handed_out = meter.part(machine, (messages * BULK) as u64, || {
-            let alloc = |cpu: &mut M::Cpu<'_>| cpu.alloc(Order::ZERO);
-            ring_in_turn(machine, depth, messages, BULK, alloc, |cpu, pfn| {
-                cpu.free(pfn, Order::ZERO)
-            })
-        })?;
-        figures = figures.with(metric, Reuse::of(handed_out).distinct as f64);
-    }
-    figures = figures.with_zone_lock(&meter);
-    let mut meter = Meter::default();
+    let (mut figures, mut locks) = (Figures::default(), Some(0));
     for (depth, distinct, most) in CHUNKS {
         machine.drain();
-        let handed_out = meter.part(machine, COUNTED as u64 * CHUNK.frames(), || {
-            let alloc = |cpu: &mut M::Cpu<'_>| cpu.alloc_unmovable(CHUNK);
-            ring_in_turn(machine, depth, COUNTED, 1, alloc, |cpu, pfn| cpu.free(pfn, CHUNK))
-        })?;
+        let before = machine.zone_locks();
+        let handed_out = ring_in_turn(machine, depth, COUNTED)?;
+        let taken = machine.zone_locks().zip(before).map(|(after, before)| after - before);
+        locks = locks.zip(taken).map(|(sum, more)| sum + more);
         let reuse = Reuse::of(handed_out);
         figures = figures.with(distinct, reuse.distinct as f64).with(most, reuse.most as f64);
     }
-    match Figures::default().with_zone_lock(&meter).get(ZONE_LOCKS) {
-        Some(locks) => Ok(figures.with(CHUNK_LOCKS, locks)),
+    let frames = (CHUNKS.len() * COUNTED) as u64 * CHUNK.frames();
+    match locks {
+        Some(locks) => Ok(figures.with(CHUNK_LOCKS, locks as f64 * 1000.0 / frames as f64)),
         None => Ok(figures),
+    }
+}
+
+/// How often chunks were handed out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Reuse {
+    distinct: u64,
+    /// Times that the one used most was.
+    most: u64,
+}
+
+impl Reuse {
+    /// Of the chunks in the order in which they were handed out.
+    fn of(mut handed_out: Vec<Pfn>) -> Self {
+        handed_out.sort_unstable();
+        let runs = || handed_out.chunk_by(|a, b| a == b).map(<[Pfn]>::len);
+        Self { distinct: runs().count() as u64, most: runs().max().unwrap_or(0) as u64 }
+    }
+}
+
+/// CPU 0 allocates so many chunks and CPU 1 frees each, `depth` chunks later: a ring that is always
+/// full. Returns them in the order in which they were handed out.
+fn ring_in_turn<M: Machine>(machine: &M, depth: usize, chunks: usize) -> Result<Vec<Pfn>, Refused> {
+    let mut producer = machine.cpu(CpuId::new(0))?;
+    let mut consumer = machine.cpu(CpuId::new(1))?;
+    let mut all: Vec<Pfn> = Vec::with_capacity(chunks);
+    for n in 0..chunks {
+        if n >= depth {
+            consumer.free(all[n - depth], CHUNK)?;
+        }
+        all.push(producer.alloc_unmovable(CHUNK)?);
+    }
+    all[chunks - depth..].iter().try_for_each(|&pfn| consumer.free(pfn, CHUNK))?;
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reuse() {
+        let handed_out = [5, 7, 5, 5, 9].map(Pfn::new).to_vec();
+        assert_eq!(Reuse::of(handed_out), Reuse { distinct: 3, most: 3 });
+        assert_eq!(Reuse::of(Vec::new()), Reuse { distinct: 0, most: 0 });
     }
 }

@@ -70,8 +70,8 @@ fn engine<'a>(trace: &'a Value, lists: &str) -> &'a Value {
 }
 
 #[test]
-#[ignore = "long, whole recordings: cargo test -p freehold-replay-fidelity --test suite -- \
-            --ignored"]
+#[ignore = "long, whole recordings: cargo test -p freehold-lab --test suite fidelity:: \
+            -- --ignored"]
 fn the_model_refills_and_drains_as_the_kernel_did() {
     let Some(traces) = recordings() else { return };
     let compared = compare(&traces, &[]);
@@ -130,7 +130,7 @@ fn the_model_refills_and_drains_as_the_kernel_did() {
 /// not Normal's. Without the first pressure-anon and compaction are off by half, without the second
 /// pressure-read by all.
 #[test]
-#[ignore = "long: cargo test -p freehold-replay-fidelity --test suite -- --ignored"]
+#[ignore = "long: cargo test -p freehold-lab --test suite fidelity:: -- --ignored"]
 fn a_kernel_under_pressure_is_close_from_zoneinfo_alone() {
     let recorded = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/recorded");
     let names = ["pressure-read", "pressure-anon", "compaction"];
@@ -143,8 +143,8 @@ fn a_kernel_under_pressure_is_close_from_zoneinfo_alone() {
 
 /// The recording of another boot, whose zoneinfo is three ticks older than its first row.
 #[test]
-#[ignore = "long, whole recordings: cargo test -p freehold-replay-fidelity --test suite -- \
-            --ignored"]
+#[ignore = "long, whole recordings: cargo test -p freehold-lab --test suite fidelity:: \
+            -- --ignored"]
 fn a_recording_of_another_boot_is_close_once_the_mark_is_known() {
     let Some(traces) = recordings() else { return };
     let other = traces[0].with_file_name("second-boot").join("second-boot.parquet");
@@ -154,17 +154,6 @@ fn a_recording_of_another_boot_is_close_once_the_mark_is_known() {
     }
     let compared = compare(&[other], &[]);
     assert!(within(engine(&compared[0], "trace")), "{}", engine(&compared[0], "trace"));
-}
-
-/// One recording by name, or `None`, said loudly.
-fn recording(name: &str) -> Option<Vec<PathBuf>> {
-    let found =
-        recordings()?.into_iter().filter(|path| path.file_stem().is_some_and(|stem| stem == name));
-    let found: Vec<PathBuf> = found.collect();
-    if found.is_empty() {
-        let _ = writeln!(std::io::stderr(), "SKIPPED: no recording of {name}");
-    }
-    (!found.is_empty()).then_some(found)
 }
 
 /// Whether the kernel `name` is told from the one that recorded, its lists read from the rows.
@@ -177,28 +166,6 @@ fn told(trace: &Value, name: &str) -> bool {
 fn compare_kernels(traces: &[PathBuf], kernels: &[&str]) -> Vec<Value> {
     let names: Vec<&str> = kernels.iter().flat_map(|name| ["-e", name]).collect();
     compare(traces, &names)
-}
-
-/// The comparison can fail: a kernel without one of 6.18's rules does something else.
-#[test]
-#[ignore = "long, whole recordings: cargo test -p freehold-replay-fidelity --test suite -- \
-            --ignored"]
-fn other_kernels_are_told_apart() {
-    let others = ["5.17", "5.18", "pcp-buddy", "6.18,-free-high-half", "6.18,-auto-high"];
-    let Some(churn) = recording("page-cache-churn") else { return };
-    let compared = &compare_kernels(&churn, &[&["6.18"], &others[..]].concat())[0];
-    assert!(!told(compared, "6.18"));
-    for other in others {
-        assert!(told(compared, other), "{other} counts as the kernel did");
-    }
-    // On a recording whose totals let all of these pass once.
-    let others = ["5.18", "pcp-buddy", "freehold"];
-    let Some(compile) = recording("compile-c") else { return };
-    let compared = &compare_kernels(&compile, &[&["6.18"], &others[..]].concat())[0];
-    assert!(!told(compared, "6.18"));
-    for other in others {
-        assert!(told(compared, other), "{other} counts as the kernel did");
-    }
 }
 
 /// docs/fidelity.md says on how many of the eight recordings each kernel is told from 6.18: other
@@ -310,7 +277,7 @@ fn kernels_with_and_without_the_rfc_are_known_by_their_own_model() {
 }
 
 #[test]
-#[ignore = "long, all loads: cargo test -p freehold-replay-fidelity --test suite -- --ignored"]
+#[ignore = "long, all loads: cargo test -p freehold-lab --test suite fidelity:: -- --ignored"]
 fn kernels_with_and_without_the_rfc_are_known_under_all_loads() {
     let built = Built::new(&LOADS);
     built.each_is_known_by_its_own_model();

@@ -82,7 +82,7 @@ fn wrong_usage_says_what_is_wrong() {
             &["no switch 'contig-fre'", "did you mean 'contig-free'?"],
         ),
         (&["replay", "-e", "vanilla,merge"], &["'+merge'"]),
-        (&["replay", "-e", "freehold,mine"], &["freehold,owned"]),
+        (&["replay", "-e", "freehold,mine"], &["no switch 'mine'"]),
         (&["replay", "--memory", "much"], &["much", "not an amount of memory"]),
         (&["replay", "--memory", "1M"], &["1M", "too little"]),
         (&["replay", "--memory", "99T"], &["99T", "too much"]),

@@ -83,9 +83,8 @@ fn one_file_many_and_broken_ones_have_the_same_columns() {
     let json = freehold().args(["replay", "--json", "-e", "6.18"]).arg(&good).output().unwrap();
     let json: Value = serde_json::from_slice(&json.stdout).unwrap();
     for (name, value) in json["engines"][0].as_object().unwrap() {
-        // Of designs that are gone; and `status` says whether it is whole.
-        let is_old = name.starts_with("group_lock") || name == "whole";
-        if !value.is_array() && !value.is_object() && !is_old {
+        // `status` says whether it is whole.
+        if !value.is_array() && !value.is_object() && name != "whole" {
             assert!(names.contains(&name.as_str()), "{name} has no column");
             let same = name == "ns_per_event" || one[0][name] == *value;
             assert!(same, "{name}: {} {value}", one[0][name]);
@@ -149,19 +148,7 @@ fn tables_for_a_mail_and_a_page() {
 }
 
 #[test]
-fn a_column_that_is_not_there_is_an_error() {
-    let folder = Folder::new();
-    let good = folder.write(&plain());
-    let replay = |columns: &str| {
-        let mut command = freehold();
-        command.args(["replay", "-e", "6.18", "-e", "freehold", "--columns", columns]).arg(&good);
-        command.assert()
-    };
-    replay("freehold").success();
-    let said = contains("there is no column 'nosuch'").and(contains("freehold"));
-    replay("freehold,nosuch").code(2).stderr(said);
-    freehold().args(["look", "--columns", "nosuch"]).arg(folder.path()).assert().code(2);
-    freehold().args(["engines", "--columns", "nosuch"]).assert().code(2);
+fn engines_are_a_table_of_rows() {
     freehold()
         .args(["engines", "--format", "csv"])
         .assert()

@@ -11,7 +11,7 @@ use freehold_lab::replay::{
 use freehold_lab::tables::table::{self, Columns, Style};
 
 const ENGINES: [&str; 6] =
-    ["5.17", "vanilla", "pcp-buddy", "pcp-buddy-fixed", "pcp-buddy-fixed,-merge", "freehold,owned"];
+    ["5.17", "vanilla", "pcp-buddy", "pcp-buddy-fixed", "pcp-buddy-fixed,-merge", "freehold"];
 
 /// A small replay through engines with long names.
 fn replayed() -> Replay {
@@ -37,7 +37,7 @@ fn replayed() -> Replay {
         .expect("memory can be read")
 }
 
-fn assert_table(render: impl Fn(Style<'_>) -> String) {
+fn assert_table(render: impl Fn(Style) -> String) {
     let wide = render(Style { columns: Columns::All, ..Style::plain(80) });
     for width in WIDTHS {
         let text = render(Style::plain(width));
@@ -63,8 +63,6 @@ fn printed(arguments: &[&str], columns: Option<u16>) -> String {
     String::from_utf8(done.get_output().stdout.clone()).expect("UTF-8")
 }
 
-const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/recorded/ticks/sort.parquet");
-
 fn assert_printed(command: &[&str]) {
     let wide = printed(&[command, &["--wide"]].concat(), None);
     for width in WIDTHS {
@@ -77,14 +75,4 @@ fn assert_printed(command: &[&str]) {
 #[test]
 fn engines_are_listed() {
     assert_printed(&["engines"]);
-}
-
-/// Engines are columns by their names, without their marks; the first stands beside each.
-#[test]
-fn engines_are_columns_by_name() {
-    let chosen = ["replay", "--no-progress", "-e", "6.18", "-e", "vanilla", "-e", "freehold"];
-    let chosen = printed(&[&chosen[..], &["--columns", "freehold", TRACE]].concat(), Some(100));
-    let header = chosen.lines().find(|line| line.contains("better")).expect("a header");
-    assert!(header.contains("6.18") && header.contains("freehold"), "{chosen}");
-    assert!(!header.contains("vanilla"), "{chosen}");
 }
