@@ -61,20 +61,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// At most `looks` blocks are looked at. For every 32 blocks returned the board is searched
     /// once; a block that has changed since is returned as it is now. Takes no lock.
     ///
-    /// Blocks whose contents are clean come first if the host asks for these first:
-    ///
-    /// ```
-    /// # use freehold::*;
-    /// # let memory = [FrameRange::new(Pfn::new(0), 4096).unwrap()];
-    /// # let zones = [ZoneConfig::new(&memory)];
-    /// # let fh = Freehold::leaked(&Config::new(1, &zones), SingleCpu)?;
-    /// # let is_clean = |_: Pfn| true;
-    /// let clean = fh.emptiest(0, 1000, is_clean);
-    /// for block in clean.chain(fh.emptiest(0, 1000, |start| !is_clean(start))) {
-    ///     println!("{} frames of {} would have to move", block.used, block.start);
-    /// }
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
+    /// For clean blocks before others, chain two: `emptiest(z, n, clean).chain(emptiest(z, n,
+    /// dirty))`. For an example see [`evacuate`](Self::evacuate).
     pub fn emptiest<F: FnMut(Pfn) -> bool>(
         &self,
         zone: usize,
