@@ -36,7 +36,10 @@ const OTHERS: [&str; 9] = [
     "arenas-100",
     "arenas-1000",
 ];
-/// Exchanges at random: the least and the most frames of a run, and how many runs live.
+/// In an arena of 1 GiB in place of 4.
+const SMALL: &str = "small-";
+/// Exchanges at random: the least and the most frames of a run, and how many runs live. Each also
+/// in a [small](SMALL) arena.
 const EXCHANGES: [(u64, u64, usize); 10] = [
     (1, 1, 2_000),
     (4, 4, 2_000),
@@ -140,7 +143,11 @@ fn run(row: &str, n: u64) -> Option<Result<(), Error>> {
         return Some(in_turn(count, n));
     }
     // callgrind may not know membarrier(2), which nothing here needs: there is one thread.
-    let build = || Arena::builder(4 << 30).lock(Lock::Biased).build();
+    let (bytes, row) = match row.strip_prefix(SMALL) {
+        Some(row) => (1 << 30, row),
+        None => (4 << 30, row),
+    };
+    let build = || Arena::builder(bytes).lock(Lock::Biased).build();
     let arena = match build() {
         Ok(arena) => arena,
         Err(error) => return Some(Err(error)),
@@ -169,7 +176,8 @@ fn main() -> ExitCode {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     if arguments == ["--list"] {
         let known = ROWS.iter().map(|(name, _)| *name).chain(OTHERS).map(String::from);
-        for name in known.chain(EXCHANGES.iter().map(exchange_name)) {
+        let small = EXCHANGES.iter().map(|kind| SMALL.to_owned() + &exchange_name(kind));
+        for name in known.chain(EXCHANGES.iter().map(exchange_name)).chain(small) {
             println!("{name} {} {}", NUMBERS.0, NUMBERS.1);
         }
         return ExitCode::SUCCESS;

@@ -132,7 +132,8 @@ impl Runs {
             return;
         }
         let list = list_of(run);
-        let (number, newest) = (self.last.get().wrapping_add(1), &self.newest[list % LISTS]);
+        let list = list.min(LISTS - 1);
+        let (number, newest) = (self.last.get().wrapping_add(1), &self.newest[list]);
         self.last.set(number);
         let place = self.place(number);
         place.number.set(number);
@@ -148,7 +149,8 @@ impl Runs {
     /// The newest run of that list, which does not wait any more.
     #[inline(always)]
     fn pop_of(&self, list: usize) -> Option<Run> {
-        let newest = &self.newest[list % LISTS];
+        let list = list.min(LISTS - 1);
+        let newest = &self.newest[list];
         let number = newest.get();
         let place = self.place(number);
         // The list as well: after 2^32 places a number comes again. And number 0 may have been

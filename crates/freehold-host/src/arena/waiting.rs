@@ -36,7 +36,9 @@ impl Arena {
             return None;
         }
         let own = thread::fast(&self.key)?;
-        while let Some(run) = own.runs.pop(count).or_else(|| own.runs.pop_longer(count)) {
+        // What may not be cut waits on for its own length.
+        let longer = || if own.may_cut_runs() { own.runs.pop_longer(count) } else { None };
+        while let Some(run) = own.runs.pop(count).or_else(longer) {
             let found = self.cut_waiting(own, run, count);
             if found.is_some() {
                 return found;
@@ -49,12 +51,18 @@ impl Arena {
         self.inner.memory.first().get()
     }
 
+    /// Not inlined where time does not matter.
+    #[inline(never)]
+    fn take_at_hand(own: &Own, first: u64, count: u64, fit: Fit) -> bool {
+        own.alloc_run_at(Pfn::new(first), count, fit)
+    }
+
     /// The first frames of a run that may be longer; the rest waits on.
     fn cut_waiting(&self, own: &Own, (first, frames): Run, count: u64) -> Option<Pfn> {
         let (first, end) = (self.first() + first, self.first() + first + frames);
         let start = if count.is_power_of_two() { first.next_multiple_of(count) } else { first };
         let fit = if frames == count { Fit::All } else { Fit::Part };
-        if !own.alloc_run_at(Pfn::new(start), count, fit) {
+        if !Self::take_at_hand(own, start, count, fit) {
             return None;
         }
         for (start, end) in [(first, start), (start + count, end)] {
@@ -89,11 +97,12 @@ impl Arena {
             return None;
         }
         let own = thread::fast(&self.key)?;
-        let start = Pfn::new(self.first() + own.runs.gaps.first(count)?);
-        if !own.alloc_run_at(start, count, Fit::Gap) {
+        let start = self.first() + own.runs.gaps.first(count)?;
+        if !Self::take_at_hand(own, start, count, Fit::Gap) {
             return None;
         }
         own.runs.gaps.cut(count);
+        let start = Pfn::new(start);
         Some(FrameRange { start, end: Pfn::new(start.get() + count) })
     }
 
@@ -105,16 +114,16 @@ impl Arena {
         }
     }
 
-    /// Frees a run within one word the short way, and has it wait; `false` where that does not go.
-    #[inline(always)]
+    /// Frees a run of one block the short way, and has it wait; `false` where that does not go.
+    #[inline(never)]
     pub(super) fn give_to_wait(&self, range: FrameRange) -> bool {
         let Some(own) = thread::fast(&self.key) else { return false };
         let count = range.end.get().wrapping_sub(range.start.get());
-        let freed = own.free_run_at_hand(range.start, count);
-        if freed {
-            own.runs.push((range.start.get() - self.first(), count));
+        if count > LONGEST || !own.free_run_at_hand(range.start, count) {
+            return false;
         }
-        freed
+        own.runs.push((range.start.get() - self.first(), count));
+        true
     }
 
     /// A run that was freed waits, if it is short enough and in one block.

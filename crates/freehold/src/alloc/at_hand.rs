@@ -4,7 +4,7 @@
 //! | a run | of a word that this CPU leases | of words that nobody leases |
 //! |---|---|---|
 //! | taken | out of the hand | out of the words, all or none |
-//! | freed | into the hand | into its word; over the end of a word the whole way |
+//! | freed | into the hand; over the end of a word the whole way | into its words |
 //!
 //! What is remembered is a hint: nothing is held back for it, so that frees are as visible, and as
 //! well checked, as any.
@@ -29,7 +29,7 @@ impl<'a, 'm, P: Platform> Handle<'a, 'm, P, Owner<'a, 'm, P>> {
     ///
     /// Where not nearly all of the zone is whole, not every such run may be taken, see [`Fit`].
     #[doc(hidden)]
-    #[inline]
+    #[inline(always)]
     pub fn alloc_run_at(&self, first: Pfn, count: u64, fit: Fit) -> bool {
         let (fh, state) = (self.fh, self.door.state);
         let run = Run { first: first.get(), start: (first.get() % FRAMES as u64) as usize, count };
@@ -48,23 +48,35 @@ impl<'a, 'm, P: Platform> Handle<'a, 'm, P, Owner<'a, 'm, P>> {
         taken
     }
 
-    /// Frees a run within one word, and does nothing else: the frames are still the caller's where
-    /// it says no. The word is not leased for it.
+    /// Whether a part of a run may be taken of some block: see [`Fit::Part`].
     #[doc(hidden)]
-    #[inline]
+    pub fn may_cut_runs(&self) -> bool {
+        let zone = &self.fh.zones[self.door.state.home_zone.get() as usize];
+        zone.is_roomy() || zone.thrifty.get()
+    }
+
+    /// Frees a run of one block, and does nothing else: the frames are still the caller's where it
+    /// says no. No word is leased for it.
+    #[doc(hidden)]
+    #[inline(always)]
     pub fn free_run_at_hand(&self, first: Pfn, count: u64) -> bool {
-        let (state, bit) = (self.door.state, first.get() % 64);
-        if count.wrapping_sub(1) >= 63 || bit + count > 64 || cfg!(feature = "debug-poison") {
+        let (state, bit, at) = (self.door.state, first.get() % 64, first.get() % FRAMES as u64);
+        let in_block = count.wrapping_sub(1) < FRAMES as u64 - at;
+        if !in_block || cfg!(feature = "debug-poison") {
             return false;
         }
         if !Inside::<P>::try_get_in(state, self.door.biased) {
             return false;
         }
-        let (key, frames) = (first.get() / 64, bits::mask(bit as u32, count as u32));
-        let freed = match state.free_in_hand(key, frames) {
-            InHand::Yes => true,
-            InHand::No => false,
-            InHand::Elsewhere => state.run_to_open_word(self.fh, key, (frames, count)),
+        let freed = if bit + count > 64 {
+            state.run_to_open_words(self.fh, first.get(), count)
+        } else {
+            let (key, frames) = (first.get() / 64, bits::mask(bit as u32, count as u32));
+            match state.free_in_hand(key, frames) {
+                InHand::Yes => true,
+                InHand::No => false,
+                InHand::Elsewhere => state.run_to_open_word(self.fh, key, (frames, count)),
+            }
         };
         Inside::<P>::get_out(state, self.door.biased);
         freed
@@ -103,12 +115,7 @@ impl<'m> CpuState<'m> {
         if !tag.is_ordinary_of_in(MOVABLE, self.home_split.get()) || zone.high.get() != 0 {
             return false;
         }
-        let fits = || match fit {
-            Fit::Gap => true,
-            Fit::All => block.may_lose(fh, run),
-            Fit::Part => block.is_sparse(fh),
-        };
-        if !(zone.is_roomy() || fits()) {
+        if !(zone.is_roomy() || block.may_take(fh, run, fit)) {
             return false;
         }
         let (w, bit) = (run.start / 64, run.start as u64 % 64);
@@ -161,12 +168,17 @@ impl<'m> CpuState<'m> {
 }
 
 impl<'m> Block<'m> {
-    /// Whether a run of free frames may be taken by a hint although little of the zone is whole:
-    /// its block has no large run, or it fits exactly, or it is no use to have its block whole.
+    /// Whether a run of free frames may be taken by a hint although little of the zone is whole: a
+    /// freed one where its block has no large run or it fits exactly, and any where it is no use to
+    /// have its block whole.
     #[inline(never)]
-    fn may_lose(self, fh: &Freehold<'m, impl Platform>, run: Run) -> bool {
-        let small = !run.count.is_power_of_two() && self.head.class() <= HINT_CLASS;
-        small || self.is_gap(run) || self.is_sparse(fh)
+    fn may_take(self, fh: &Freehold<'m, impl Platform>, run: Run, fit: Fit) -> bool {
+        let small = || !run.count.is_power_of_two() && self.head.class() <= HINT_CLASS;
+        match fit {
+            Fit::Gap => true,
+            Fit::All => small() || self.is_gap(run) || self.is_sparse(fh),
+            Fit::Part => self.is_sparse(fh),
+        }
     }
 
     /// Whether the frames beside a run of free ones are in use.

@@ -25,7 +25,7 @@
 
 use crate::block::Block;
 use crate::block::words::{free_head, free_tail, has_class, smallest_gap};
-use crate::block::{FRAMES, WORDS, bits};
+use crate::block::{FRAMES, SECTION_BLOCKS, SECTION_BLOCKS_LOG, WORDS, bits};
 use crate::calls::handle::{Door, Handle};
 use crate::cpu::inside::Inside;
 use crate::free::word::Freeing;
@@ -41,6 +41,8 @@ use crate::{AllocError, AllocFlags, FrameRange, Migratetype, Order, Pfn, Platfor
 const LOOKS: u32 = 8;
 /// Blocks of one class that turn out to have no gap before others are looked at.
 const MISSES: u32 = 8;
+/// Likewise of which that is known.
+const SKIPS: u32 = 32;
 
 const MOVABLE: usize = Migratetype::Movable as usize;
 
@@ -186,8 +188,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         None
     }
 
-    /// The smallest of the first gaps of at least `len` frames in blocks of a class, from a section
-    /// of the zone on, and from the first again.
+    /// The smallest of the first gaps of at least `len` frames in blocks of a class, from a block of
+    /// the zone on, and from the first again.
     fn gap_of_class(
         &self,
         zone: &'m Zone<'m>,
@@ -195,23 +197,31 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         from: u64,
         (most, in_memory): (u32, bool),
     ) -> Option<(Block<'m>, usize)> {
-        let (mut best, mut looks, mut misses) = (None, LOOKS, most);
+        let (mut best, mut looks, mut misses, mut skips) = (None, LOOKS, most, SKIPS);
         let row = row_of(MOVABLE, class);
         let mut see = |block: Block<'m>| {
+            // But where all are looked at.
+            if most != u32::MAX && block.head.has_no_gap(len) {
+                skips -= 1;
+                return (skips == 0).then_some(block);
+            }
             let known = block.class_in_row(self.by(), zone, row)?;
             let words = self.words_of(block, in_memory);
             match smallest_gap(&words, len) {
-                Some((size, start)) => {
+                Ok((size, start)) => {
                     looks -= 1;
                     if best.is_none_or(|(least, _, _)| size < least) {
                         best = Some((size, block, start));
                     }
                     (size == len || looks == 0).then_some(block)
                 }
-                None => {
+                Err(longer) => {
                     // Or it would be looked at again each time.
-                    if !in_memory && !has_class(&words, known) {
-                        block.lower(self.by(), known);
+                    if !in_memory {
+                        block.head.set_no_gap(longer as u16);
+                        if !has_class(&words, known) {
+                            block.lower(self.by(), known);
+                        }
                     }
                     misses = misses.saturating_sub(1);
                     (misses == 0).then_some(block)
@@ -223,8 +233,9 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             last = zone.each_in_row_from(self.by(), row, 0, &mut see);
         }
         if let Some(last) = last {
-            let section = zone.board.section_of(last.head.number);
-            self.cpu.next_gap.set(section as u32);
+            let number = last.head.number;
+            let first = zone.board.section_of(number) << SECTION_BLOCKS_LOG;
+            self.cpu.next_gap.set(first as u32 + number % SECTION_BLOCKS as u32 + 1);
         }
         best.map(|(_, block, start)| (block, start))
     }

@@ -10,10 +10,9 @@
 //! None of it takes a lock: another thread that chooses the same block takes other words of it.
 
 use crate::block::Block;
-use crate::block::SECTION_BLOCKS_LOG;
 use crate::block::tag::{CMA, HIGH_ATOMIC};
 use crate::block::words::{count_of, find_run};
-use crate::block::{FRAMES, bits};
+use crate::block::{FRAMES, SECTION_BLOCKS, SECTION_BLOCKS_LOG, bits};
 use crate::cpu::by::By;
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::Purpose;
@@ -437,8 +436,8 @@ impl Want {
 }
 
 impl<'m> Zone<'m> {
-    /// Calls `see` with each block that has a bit in a row, from a section of the zone on, lowest
-    /// first, until it returns something.
+    /// Calls `see` with each block that has a bit in a row, lowest first, until it returns something.
+    /// From a block of the zone on, counted from the first of the zone's first section.
     pub(crate) fn each_in_row_from<T>(
         &'m self,
         by: By<'_, 'm, impl Platform>,
@@ -446,7 +445,11 @@ impl<'m> Zone<'m> {
         from: u64,
         mut see: impl FnMut(Block<'m>) -> Option<T>,
     ) -> Option<T> {
-        self.each_section_in_row(by, row, from, |first, word| {
+        let section = from >> SECTION_BLOCKS_LOG;
+        self.each_section_in_row(by, row, section, |first, word| {
+            let is_first = self.board.section_of(first.head.number) == section;
+            let before = if is_first { from % SECTION_BLOCKS } else { 0 };
+            let word = word >> before << before;
             bits::each(word).find_map(|bit| see(by.fh.map.beside(first, bit)))
         })
     }

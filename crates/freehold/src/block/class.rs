@@ -82,6 +82,7 @@ impl<'m> Block<'m> {
     #[inline(always)]
     pub(crate) fn raise_by(self, by: By<'_, 'm, impl Platform>, now: u64) {
         let head = self.head;
+        head.set_no_gap(0);
         self.tell_watchers(by);
         if head.completes(now) {
             self.raise_for(by, now);
@@ -103,11 +104,12 @@ impl<'m> Block<'m> {
         }
     }
 
-    /// Whether there is anything to do for [`raise_by`](Self::raise_by) after a chunk of that order
-    /// has come into a word, which is `now`.
+    /// Whether there is anything more to do for [`raise_by`](Self::raise_by) after a chunk of that
+    /// order has come into a word, which is `now`.
     #[inline(always)]
     pub(crate) fn is_news<const ORDER: u32>(self, watch: &Watch, now: u64, chunk: u64) -> bool {
         let head = self.head;
+        head.set_no_gap(0);
         // None of a run of four is loose: mostly there is nothing beside it.
         let beside = if ORDER < bits::KEPT_ORDER { now } else { now & !chunk };
         head.completes(now) || head.tells_loose(beside) || watch.is_for(ANY)
@@ -124,6 +126,7 @@ impl<'m> Block<'m> {
         mut len: usize,
     ) {
         let (line, known) = (self.line, self.head.class());
+        self.head.set_no_gap(0);
         self.tell_watchers(by);
         // It has no larger class, and stays split: see `is_in_use`.
         if known == CLASS_WHOLE - 1 && tag.migratetype() < HIGH_ATOMIC {
@@ -271,7 +274,7 @@ impl<'m> Block<'m> {
     /// Says on the board that a block has loose frames.
     #[cold]
     #[inline(never)]
-    fn list_loose(self, by: By<'_, 'm, impl Platform>) {
+    pub(crate) fn list_loose(self, by: By<'_, 'm, impl Platform>) {
         let head = self.head;
         // SeqCst: the row's bit is read next; a thread that clears it reads this afterwards.
         head.loose.store(true, Ordering::SeqCst);
@@ -406,6 +409,7 @@ impl<'m> Block<'m> {
         let head = self.head;
         // What the block said of loose frames before it was whole: its row's bit may be gone.
         head.loose.set(false);
+        head.set_no_gap(0);
         head.tag.set(self.fill(by.fh, migratetype));
         let mut known = head.class();
         while known != CLASS_BUSY {

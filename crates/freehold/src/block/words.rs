@@ -51,6 +51,9 @@ pub(crate) struct Head {
     /// The board says, or is about to say, that it has loose frames: in no run of four. A
     /// preference, for which single frames are taken first: it may be wrong either way.
     pub(crate) loose: AtomicBool,
+    /// See [`has_no_gap`](Self::has_no_gap). None of [`primitive`](crate::primitive): no protocol
+    /// rests on it.
+    no_gap: core::sync::atomic::AtomicU16,
     /// Where in the metadata it is.
     index: Index,
 }
@@ -64,6 +67,7 @@ impl Head {
             leases: core::array::from_fn(|_| AtomicU16::new(0)),
             class: AtomicU8::new(CLASS_NONE),
             loose: AtomicBool::new(false),
+            no_gap: core::sync::atomic::AtomicU16::new(0),
         }
     }
 
@@ -129,6 +133,23 @@ impl Head {
     pub(crate) fn end_busy(&self) {
         // SeqCst: the words are read next.
         self.class.store(CLASS_NONE, Ordering::SeqCst);
+    }
+
+    /// Whether a search has found no gap of `len` frames, and nothing was freed into the block
+    /// since, as far as was seen: a preference, which may be wrong either way.
+    #[inline(always)]
+    pub(crate) fn has_no_gap(&self, len: usize) -> bool {
+        // Relaxed, here and below: a preference.
+        let no_gap = usize::from(self.no_gap.load(core::sync::atomic::Ordering::Relaxed));
+        no_gap != 0 && no_gap <= len
+    }
+
+    /// A search has found no gap of so many frames; of 0: frames have come, and there may be.
+    #[inline(always)]
+    pub(crate) fn set_no_gap(&self, len: u16) {
+        if len != 0 || self.no_gap.load(core::sync::atomic::Ordering::Relaxed) != 0 {
+            self.no_gap.store(len, core::sync::atomic::Ordering::Relaxed);
+        }
     }
 
     /// Whether a word that is `now` has a larger run than the class says. From order 6 on runs are
@@ -364,13 +385,24 @@ pub(crate) fn has_class(words: &[u64; WORDS], class: u8) -> bool {
     }
 }
 
+/// Between two frames in use in one word.
+const LONGEST_INSIDE: usize = 62;
+
 /// The smallest of the gaps of `len` free frames or more (1 to 512 of them), wherever they start,
 /// and of those the lowest: its length, and its first frame.
-pub(crate) fn smallest_gap(words: &[u64; WORDS], len: usize) -> Option<(usize, usize)> {
-    let (mut best, mut before) = ((usize::MAX, 0), 0);
+///
+/// # Errors
+///
+/// Where there is none: how many frames no gap has, as far as was seen; at most `len`.
+pub(crate) fn smallest_gap(words: &[u64; WORDS], len: usize) -> Result<(usize, usize), usize> {
+    let (mut best, mut before, mut longest) = ((usize::MAX, 0), 0, LONGEST_INSIDE);
     let mut see = |size: usize, start: usize| {
-        if size >= len && size < best.0 {
-            best = (size, start);
+        if size >= len {
+            if size < best.0 {
+                best = (size, start);
+            }
+        } else if size > longest {
+            longest = size;
         }
     };
     for (w, &word) in words.iter().enumerate() {
@@ -382,8 +414,7 @@ pub(crate) fn smallest_gap(words: &[u64; WORDS], len: usize) -> Option<(usize, u
         // What began in a word before ends in this one.
         see(before + word.trailing_ones() as usize, base - before);
         before = word.leading_ones() as usize;
-        // Between two frames in use there are 62 at most.
-        if len > 62 {
+        if len > LONGEST_INSIDE {
             continue;
         }
         let inside = word & (word + 1) & !0 >> before;
@@ -402,7 +433,7 @@ pub(crate) fn smallest_gap(words: &[u64; WORDS], len: usize) -> Option<(usize, u
         }
     }
     see(before, FRAMES - before);
-    (best.0 != usize::MAX).then_some(best)
+    if best.0 == usize::MAX { Err(len.min(longest + 1)) } else { Ok(best) }
 }
 
 /// How many frames are free from the first one on.

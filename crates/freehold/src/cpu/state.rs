@@ -58,7 +58,7 @@ pub(crate) struct CpuState<'m> {
     pub(crate) futile_for_mark: AtomicBool,
     /// Looks of requests at all there is: what one of them has summed up says nothing in the next.
     pub(crate) looks: AtomicU64,
-    /// The section of the zone where the next gap for a run is looked for: see
+    /// The block of the zone from which on the next gap for a run is looked for: see
     /// [`fit`](crate::alloc::fit).
     pub(crate) next_gap: AtomicU32,
     /// Allocations when the last tick came.

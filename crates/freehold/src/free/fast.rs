@@ -19,6 +19,7 @@
 //!
 //! **A free into the word**: see [`word`](super::word).
 
+use crate::alloc::watch::ANY;
 use crate::block::layout::Place;
 use crate::block::tag::{FRESH, IN_HAND, TAKEN, Tag, WHOLE};
 use crate::block::{Block, FRAMES, WORDS, bits};
@@ -309,6 +310,60 @@ impl<'m> CpuState<'m> {
         if block.is_news::<0>(&fh.watch, now, frames) || self.is_to_tell(tag.migratetype()) {
             return self.tell_of_free(fh, block, now, tag.migratetype());
         }
+        true
+    }
+
+    /// Frees a run over several words of one block of the home zone, if nobody leases any of them.
+    #[inline(never)]
+    pub(crate) fn run_to_open_words(
+        &self,
+        fh: &Freehold<'m, impl Platform>,
+        first: u64,
+        count: u64,
+    ) -> bool {
+        let Some(block) = fh.map.locate(first) else { return false };
+        let (head, line) = (block.head, block.line);
+        let tag = head.tag.get();
+        let spans = || bits::spans((first % FRAMES as u64) as usize, count as usize);
+        if !tag.is_ordinary_in(self.home_split.get())
+            || spans().any(|(w, m)| head.lease(w) != 0 || line.word(w) & m != 0)
+        {
+            return false;
+        }
+        // Before they can be seen: see `watch`.
+        let own = &self.allowance[tag.migratetype()];
+        own.add(count);
+        let (mut larger, mut loose) = (false, false);
+        for (n, (w, m)) in spans().enumerate() {
+            let now = if n == 0 {
+                // Of several calls that free the same run, who frees the first word has all of it.
+                let Ok(now) = line.put_run(w, m) else {
+                    own.sub(count);
+                    return false;
+                };
+                now
+            } else {
+                let (now, strays) = line.put_back(w, m);
+                if strays != 0 {
+                    // Somebody frees a part of it at this moment, wrongly: it is free once.
+                    own.sub(u64::from(strays.count_ones()));
+                    block.report_late(fh, w, strays);
+                }
+                now
+            };
+            larger |= head.completes(now);
+            loose |= head.tells_loose(now);
+        }
+        head.set_no_gap(0);
+        self.count_frees(1);
+        if larger || fh.watch.is_for(ANY) {
+            // Whatever has come, all words are looked at.
+            block.raise_by(fh.by(self), !0);
+        }
+        if loose {
+            block.list_loose(fh.by(self));
+        }
+        self.tell_after_free(fh, tag.migratetype());
         true
     }
 

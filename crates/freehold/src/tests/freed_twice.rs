@@ -28,9 +28,11 @@ enum How {
     Range,
     /// In no CPU's state.
     Outside,
+    /// By the CPU's owner, the short way of runs first.
+    AtHand,
 }
 
-const WAYS: [How; 4] = [How::Chunk, How::Bulk, How::Range, How::Outside];
+const WAYS: [How; 5] = [How::Chunk, How::Bulk, How::Range, How::Outside, How::AtHand];
 
 impl How {
     /// Frees these frames on a CPU; how many it says were freed.
@@ -46,6 +48,11 @@ impl How {
                     .map_or_else(|error| error.freed as u64, |()| list.len() as u64);
             }
             (Self::Outside, _) => Freeing::of(fh, None).range(frames),
+            (Self::AtHand, _) => {
+                let owned = fh.own(CpuId::new(cpu)).unwrap();
+                let freed = owned.free_run_at_hand(frames.start, frames.len());
+                if freed { Ok(()) } else { owned.free_range(frames) }
+            }
             _ => door.free_range(frames),
         };
         if done.is_ok() { frames.len() } else { 0 }
@@ -107,7 +114,7 @@ fn race(
             let [second, third] = others(range, n);
             let freed = Rc::new(Cell::new(0));
             let (by_second, by_third) = (freed.clone(), freed.clone());
-            let (next, last) = (WAYS[(way + n as usize) % 4], WAYS[n as usize / 4 % 4]);
+            let (next, last) = (WAYS[(way + n as usize) % 5], WAYS[n as usize / 5 % 5]);
             let third = move || by_third.set(by_third.get() + last.free(fh, 2, third));
             let second = move || {
                 let stops = Vec::from([(n * 7 % 60 + 1, Box::new(third) as Other)]);
@@ -184,7 +191,7 @@ fn two_free_their_halves_of_a_block() {
         };
         for n in stops_of(world, |(fh, range)| _ = how.free(fh, 0, half(range, 0))) {
             let (fh, range) = world();
-            let other = move || assert_eq!(WAYS[n as usize % 4].free(fh, 1, half(range, 1)), 256);
+            let other = move || assert_eq!(WAYS[n as usize % 5].free(fh, 1, half(range, 1)), 256);
             let stops = Vec::from([(n, Box::new(other) as Other)]);
             let (freed, left) = interrupted_by(stops, || how.free(fh, 0, half(range, 0)));
             assert_eq!(freed, 256);
