@@ -14,6 +14,7 @@ use freehold::{CpuId, Order, Pfn};
 use super::Run;
 use crate::bench::calls::{Calls, Machine, Refused};
 use crate::bench::figures::Figures;
+use crate::bench::loops::{alloc_all, free_all};
 use crate::bench::metric::{About, metric, ns};
 use crate::bench::threads;
 
@@ -36,6 +37,8 @@ const CHUNKS: [(usize, &str, &str); 2] = [
 /// What netperf's socket buffers are.
 const CHUNK: Order = Order::new(3).unwrap();
 pub const CHUNK_LOCKS: &str = "zone_lock_acquisitions_per_1000_frames_of_chunks";
+/// Single frames that one CPU has allocated and another one freed before: 1 GiB.
+const USED: usize = 1 << 18;
 /// Chunks handed out at each depth.
 const COUNTED: usize = 40_000;
 
@@ -94,6 +97,10 @@ pub fn measure<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refuse
 }
 
 pub fn count<M: Machine>(machine: &M) -> Result<Figures, Refused> {
+    // So that lists and blocks are those of a machine that has run for a while.
+    let mut frames = vec![Pfn::default(); USED];
+    alloc_all(&mut machine.cpu(CpuId::new(0))?, &mut frames)?;
+    free_all(&mut machine.cpu(CpuId::new(1))?, frames.iter())?;
     let (mut figures, mut locks) = (Figures::default(), Some(0));
     for (depth, distinct, most) in CHUNKS {
         machine.drain();
