@@ -8,6 +8,7 @@
 
 use std::mem::MaybeUninit;
 use std::ops::Deref;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use freehold::{
@@ -111,6 +112,21 @@ impl Core {
         if self.owed.load(Ordering::Relaxed) != 0 {
             // A block may have been freed into many times since.
             self.collect(self.owed.swap(0, Ordering::Relaxed).min(self.blocks));
+        }
+    }
+
+    /// Gives back what threads have that [ended](crate::ended) without a word.
+    pub(crate) fn collect_ended(self: &Arc<Self>) {
+        for (cpu, own) in self.slots.left_behind() {
+            // SAFETY: its thread boxed it, and is gone without having dropped it; the slots know of
+            // it once, and no more.
+            drop(unsafe { Box::from_raw(own.as_ptr()) });
+            if !self.is_closed() {
+                self.slots.give(&self.engine, cpu);
+            }
+            // SAFETY: the thread counted itself when it took the slot. The caller has a count of
+            // its own.
+            unsafe { Arc::decrement_strong_count(Arc::as_ptr(self)) };
         }
     }
 

@@ -6,10 +6,6 @@
 //! another thread has by now, of this program or another, is that of a living thread: its slot is
 //! found later.
 
-use std::sync::Arc;
-
-use crate::core::Core;
-
 /// The calling thread's number.
 pub(crate) fn current() -> i32 {
     rustix::thread::gettid().as_raw_nonzero().get()
@@ -20,19 +16,4 @@ pub(crate) fn is_gone(thread: i32) -> bool {
     // SAFETY: signal 0 is never sent.
     let there = unsafe { libc::syscall(libc::SYS_tkill, thread, 0) };
     there != 0 && crate::sys::last_errno() == rustix::io::Errno::SRCH
-}
-
-/// Gives back what threads have that ended without a word.
-pub(crate) fn collect(core: &Arc<Core>) {
-    for (cpu, own) in core.slots.left_behind() {
-        // SAFETY: its thread boxed it, and is gone without having dropped it; the slots know of it
-        // once, and no more.
-        drop(unsafe { Box::from_raw(own.as_ptr()) });
-        if !core.is_closed() {
-            core.slots.give(&core.engine, cpu);
-        }
-        // SAFETY: the thread counted itself when it took the slot. The caller has a count of its
-        // own.
-        unsafe { Arc::decrement_strong_count(Arc::as_ptr(core)) };
-    }
 }

@@ -33,10 +33,10 @@ use freehold::{
     Request,
 };
 
+use crate::Error;
 use crate::host::Host;
 use crate::inner::Inner;
 use crate::memory::Backing;
-use crate::{Error, ended};
 
 /// Which blocks a pass gives back.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -123,7 +123,7 @@ pub(crate) fn pass(inner: &Inner, which: Which) -> Result<Released, Error> {
     let (release, engine) = (&inner.release, &inner.core.engine);
     let _one = release.begin();
     if which == Which::Decayed {
-        ended::collect(&inner.core);
+        inner.core.collect_ended();
         // The periodic work of every thread's CPU, for those that are idle: what they freed goes
         // home.
         for cpu in (0..engine.cpu_count())

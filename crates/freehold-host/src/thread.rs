@@ -22,10 +22,10 @@ use std::sync::Arc;
 
 use freehold::CpuId;
 
+use crate::Error;
 use crate::core::{Core, Cpu};
 use crate::key::{Fast, Key, WAYS};
 use crate::own::Own;
-use crate::{Error, ended};
 
 /// No arena has this number; nor is it what a forked child reads.
 const NOBODY: u64 = u64::MAX;
@@ -90,7 +90,7 @@ impl Entry {
         let core = &self.core;
         let mut cpu = core.slots.take(&core.engine);
         if cpu.is_none() && core.slots.is_look_due() {
-            ended::collect(core);
+            core.collect_ended();
             cpu = core.slots.take(&core.engine);
         }
         let Some(cpu) = cpu else { return false };

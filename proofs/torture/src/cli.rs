@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{exact, mark, mt, nofalse, stand};
 
@@ -56,7 +56,7 @@ enum Case {
 pub(crate) fn run() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let found = match Cli::parse().case {
-        Case::Exact { first, seeds } => exact::run(first, seeds),
+        Case::Exact { first, seeds } => run_exact(first, seeds),
         Case::Mt(given) => mt::run(&given),
         Case::Nofalse(given) => nofalse::run(&given),
         Case::Stop { seconds, seed } => stand::run(seconds, seed),
@@ -65,6 +65,21 @@ pub(crate) fn run() -> ExitCode {
     let ok = found["troubles"].as_array().is_some_and(Vec::is_empty);
     println!("{:#}", json!({ "command": format!("torture {}", words.join(" ")), "found": found }));
     if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Plays the machines of these seeds; ends with the first that is wrong.
+fn run_exact(first: u64, seeds: u64) -> Value {
+    let mut counts = exact::case::Counts::default();
+    for seed in first..first + seeds {
+        match exact::of_seed(seed) {
+            Ok(made) => counts.add(&made),
+            Err(wrong) => return json!({ "troubles": [format!("seed {seed}: {wrong}")] }),
+        }
+    }
+    json!({
+        "troubles": [], "machines": seeds, "steps": counts.steps, "failures": counts.failures,
+        "searched": counts.searched,
+    })
 }
 
 /// Through which door the threads of a case call.

@@ -9,8 +9,8 @@ use freehold::{
 };
 use serde_json::{Value, json};
 
-use crate::platform::{Core, core};
-use crate::random::Random;
+use crate::exact::platform::{Core, core};
+use crate::exact::random::Random;
 
 #[derive(Args)]
 pub(crate) struct Arguments {

@@ -11,12 +11,10 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
-use crate::bounds::door;
-use crate::case::{Books, Case, Counts, Share};
-use crate::handle::Handle;
-use crate::ledger::Ledger;
-use crate::machine::{Machine, Zone};
-use crate::random::Random;
+use crate::exact::case::{Books, Case, Counts, Share};
+use crate::exact::ledger::Ledger;
+use crate::exact::machine::Machine;
+use crate::exact::random::Random;
 use crate::stops;
 
 /// Steps between two changes of the watermarks.
@@ -84,23 +82,9 @@ fn do_wrong(case: &mut Case, plant: Plant) -> bool {
     true
 }
 
-/// Marks of up to a 16th of a zone each, or none; at times some that do not rise.
-fn set_watermarks(case: &mut Case, zones: &[Zone]) -> Result<(), String> {
-    let zone = case.random.below(zones.len() as u64) as usize;
-    let most = zones[zone].frames() / 16 * u64::from(case.random.percent(60));
-    let [a, b, c] = [0; 3].map(|_: u64| case.random.below(most));
-    if case.fh.set_watermarks(zone, a + b + c + 1, a + b, a).is_ok() {
-        return Err("marks that do not rise were set".to_owned());
-    }
-    let fh = case.fh;
-    let set = |_: &Handle| fh.set_watermarks(zone, a, a + b, a + b + c);
-    case.call(door("set_watermarks", 0, 0), set)?.map_err(|error| error.to_string())
-}
-
 /// All that a thread does.
 fn live(
     case: &mut Case,
-    machine: &Machine,
     plugs: bool,
     mut plant: Option<Plant>,
     is_over: impl Fn() -> bool,
@@ -108,7 +92,7 @@ fn live(
     while !is_over() {
         case.step()?;
         if plugs && case.counts.steps.is_multiple_of(MARKS) {
-            set_watermarks(case, &machine.zones)?;
+            case.set_watermarks()?;
             // While others call only what a free cannot change is sure, so nothing is made of it.
             let _ = case.fh.validate();
         }
@@ -147,8 +131,7 @@ impl Storm {
             let mut case = Case::new(self.machine, Books::Share(self.share(number)), random);
             let is_over = || end.load(Ordering::Acquire) || self.ledger.is_trouble();
             let plant = plant.filter(|_| number == 1);
-            let lived =
-                stops::stoppable(|| live(&mut case, self.machine, number == 0, plant, is_over));
+            let lived = stops::stoppable(|| live(&mut case, number == 0, plant, is_over));
             lived.unwrap_or_else(|wrong| self.ledger.tell(wrong));
             case.counts
         })
@@ -179,7 +162,7 @@ impl Storm {
                 ));
             }
         }
-        match (fh.platform().late(), self.ledger.owned()) {
+        match (fh.totals().late_double_frees, self.ledger.owned()) {
             (0, 0) => Ok(()),
             (late, owned) => Err(format!(
                 "{late} right frees were told as double ones, {owned} frames are in use"

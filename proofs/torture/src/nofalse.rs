@@ -17,11 +17,11 @@ use freehold::{
 use serde_json::{Value, json};
 
 use crate::cli::By;
-use crate::handle::Handle;
-use crate::ledger::{Ledger, POOL};
-use crate::machine::range;
-use crate::platform::{Core, core};
-use crate::random::Random;
+use crate::exact::handle::Handle;
+use crate::exact::ledger::{Ledger, POOL};
+use crate::exact::machine::range;
+use crate::exact::platform::{Core, core};
+use crate::exact::random::Random;
 use crate::stops;
 
 #[derive(Args)]
@@ -263,7 +263,7 @@ pub(crate) fn run(given: &Arguments) -> Value {
     let stopped = stopper.map_or(0, |stopper| stopper.join().unwrap_or_default());
     let mut troubles = case.ledger.troubles();
     troubles.extend(case.fh.validate().err().map(|broken| broken.to_string()));
-    let late = case.fh.platform().late();
+    let late = case.fh.totals().late_double_frees;
     if late > 0 {
         troubles.push(format!("{late} right frees were told as double ones"));
     }

@@ -12,9 +12,9 @@ use freehold::{
 };
 use serde_json::{Value, json};
 
-use crate::machine::range;
-use crate::platform::{self, Core, core};
-use crate::random::Random;
+use crate::exact::machine::range;
+use crate::exact::platform::{self, Core, core};
+use crate::exact::random::Random;
 use crate::stops;
 
 /// What the thread that is stopped says of itself.

@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::random::Random;
+use crate::exact::random::Random;
 
 /// The longest sleep of a handler, in ns.
 static LONGEST: AtomicU64 = AtomicU64::new(0);

@@ -18,7 +18,7 @@ use crate::core::Core;
 use crate::inner::Inner;
 use crate::key::Key;
 use crate::pass::{Released, Which, pass};
-use crate::{Error, ended, thread};
+use crate::{Error, thread};
 
 /// An arena of real page frames. See the [crate's documentation](crate).
 ///
@@ -117,7 +117,7 @@ impl Drop for Arena {
             self.inner.memory.forked();
             return;
         }
-        ended::collect(core);
+        core.collect_ended();
         core.close();
         thread::forget(core);
     }

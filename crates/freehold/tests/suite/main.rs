@@ -5,15 +5,14 @@
 //! which took longer than the tests themselves. One file's tests:
 //! `cargo test -p freehold --test suite misuse::`.
 
-mod byte_history;
 mod common;
+mod exact;
 
 mod board;
 mod boot;
-mod byte_histories;
 mod each_call_alone;
+mod histories;
 mod histories_of_audits;
-mod how_many_histories;
 mod large_machines;
 #[allow(unreachable_pub)]
 mod length;

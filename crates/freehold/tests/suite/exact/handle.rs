@@ -2,13 +2,13 @@
 
 use std::ops::Deref;
 
-use freehold::{AllocError, CpuId, FrameRange, Frames, On, Owned};
+use freehold::{AllocError, CpuId, FrameRange, Frames, On, Owned, Platform};
 
-use crate::platform::Threads;
+type Host = &'static dyn Platform;
 
 pub(crate) enum Handle {
-    Owned(Owned<'static, 'static, Threads>),
-    On(On<'static, 'static, Threads>),
+    Owned(Owned<'static, 'static, Host>),
+    On(On<'static, 'static, Host>),
 }
 
 /// A call by either.
@@ -22,7 +22,7 @@ macro_rules! by {
 }
 
 impl Handle {
-    pub(crate) fn owned(&self) -> Option<&Owned<'static, 'static, Threads>> {
+    pub(crate) fn owned(&self) -> Option<&Owned<'static, 'static, Host>> {
         match self {
             Self::Owned(owned) => Some(owned),
             Self::On(_) => None,

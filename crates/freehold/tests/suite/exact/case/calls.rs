@@ -4,8 +4,8 @@ use freehold::{AllocError, AllocFlags, FrameRange, Migratetype, NodeId, Order, P
 
 use super::Case;
 use super::table::Wanted;
-use crate::bounds::{Most, door, free};
-use crate::machine::range;
+use crate::exact::bounds::{Most, door, free};
+use crate::exact::machine::range;
 
 /// Frames of the largest bulk call.
 pub(super) const BULK: usize = 300;
@@ -20,7 +20,7 @@ const ANY: Wanted = Wanted {
     align: Order::ZERO,
     within: FrameRange { start: Pfn::new(0), end: Pfn::new(u64::MAX) },
     cma: false,
-    reserve: false,
+    flags: AllocFlags::empty(),
 };
 
 impl Case {
@@ -42,7 +42,7 @@ impl Case {
         }
         let mut wanted = Wanted { order, ..ANY };
         let span = self.span;
-        let place = |random: &mut crate::random::Random| {
+        let place = |random: &mut crate::exact::random::Random| {
             Pfn::new(span.start.get() + random.below(span.len() + 600))
         };
         if random.percent(15) {
@@ -64,18 +64,19 @@ impl Case {
         (request, flags, wanted)
     }
 
-    /// What a request may cost. Before it fails it asks all CPUs twice.
+    /// What a request may cost. Near the mark it asks for allowances; before it fails it asks all CPUs
+    /// twice. Each time it is outside, and takes a barrier to get in again where it is not the owner.
     fn most(flags: AllocFlags, wanted: Wanted) -> Most {
         let is_limited = wanted.within != ANY.within;
         if flags.contains(AllocFlags::NO_LOCK) {
             free("alloc, NO_LOCK")
         } else if wanted.align > wanted.order {
-            // Within its limits once all that failed.
-            door("alloc, aligned further", 4, 11)
+            // Within its limits, without allowances, once all that failed.
+            door("alloc, aligned further", 5, 11)
         } else if is_limited || wanted.order > Order::PAGEBLOCK {
             door("alloc, within limits or above a block", 2, 5)
         } else {
-            door("alloc", 2, 6)
+            door("alloc", 3, 7)
         }
     }
 
@@ -92,10 +93,7 @@ impl Case {
                     if flags.contains(AllocFlags::NO_LOCK) {
                         return Ok(());
                     }
-                    // Above a pageblock CMA is not looked at.
-                    let cma = wanted.cma && wanted.order <= Order::PAGEBLOCK;
-                    let reserve = flags.contains(AllocFlags::HIGH_ATOMIC);
-                    return self.must_fail(error, Wanted { cma, reserve, ..wanted });
+                    return self.must_fail(error, Wanted { flags, ..wanted });
                 }
             }
         }
@@ -122,14 +120,46 @@ impl Case {
             return if is_right { Ok(()) } else { Err(format!("{wanted:?}: {error}")) };
         };
         self.counts.searched += 1;
-        let kept = |pfn| {
-            let block = self.fh.pageblock(Pfn::new(pfn));
-            block.is_some_and(|block| block.migratetype == Migratetype::HighAtomic)
+        let left: Vec<[Option<u64>; 2]> =
+            (0..self.spans.len()).map(|zone| self.left_by(zone, wanted)).collect();
+        let type_of = |pfn| self.fh.pageblock(Pfn::new(pfn)).map(|block| block.migratetype);
+        let kept = |start: u64| match (type_of(start), table.zone_of(start)) {
+            (Some(Migratetype::HighAtomic), _) => !wanted.flags.contains(AllocFlags::HIGH_ATOMIC),
+            (Some(kind), Some(zone)) => {
+                let is_cma = kind == Migratetype::Cma;
+                // Of more than a block all are CMA, or none.
+                let mut more = (start + 512..start + wanted.order.frames()).step_by(512);
+                left[zone][usize::from(is_cma)].is_none()
+                    || more.any(|pfn| {
+                        let kind = type_of(pfn);
+                        kind == Some(Migratetype::HighAtomic)
+                            || (kind == Some(Migratetype::Cma)) != is_cma
+                    })
+            }
+            _ => true,
         };
         match table.chunk(wanted, kept) {
             None => Ok(()),
             Some(start) => Err(format!("{error}, and {start:#x} is free, for {wanted:?}")),
         }
+    }
+
+    /// What a request would leave a zone beside its min mark, of ordinary frames and with CMA:
+    /// `None` where it may not take that much. All free frames count, in whichever hand they are,
+    /// but for those of blocks that are kept for atomic requests.
+    fn left_by(&self, zone: usize, wanted: Wanted) -> [Option<u64>; 2] {
+        let min = self.fh.zone_stats(zone).map_or(0, |stats| stats.watermarks[0]);
+        let parts =
+            [(AllocFlags::MIN_RESERVE, 2), (AllocFlags::NON_BLOCK, 4), (AllocFlags::OOM, 2)];
+        let asked = parts.iter().filter(|(flag, _)| wanted.flags.contains(*flag));
+        let mark = asked.fold(min, |mark, (_, part)| mark - mark / part);
+        let mark = if wanted.flags.contains(AllocFlags::NO_WATERMARKS) { 0 } else { mark };
+        [false, wanted.cma].map(|cma| {
+            let counts = |kind| Migratetype::PCP.contains(&kind) || kind == Migratetype::Cma && cma;
+            let blocks = self.fh.pageblocks(zone).filter(|block| counts(block.migratetype));
+            let free: u64 = blocks.map(|block| u64::from(block.free)).sum();
+            free.checked_sub(wanted.order.frames() + mark)
+        })
     }
 
     pub(super) fn alloc_bulk(&mut self) -> Result<(), String> {
@@ -138,7 +168,7 @@ impl Case {
         let request = Request::new(Order::ZERO, self.random.pick(&Migratetype::PCP));
         let n = count as u64;
         // Each frame may be one that takes all that a failing call takes.
-        let most = door("alloc_bulk", 2 * n, 1 + 4 * n);
+        let most = door("alloc_bulk", 3 * n, 1 + 6 * n);
         match self.call(most, |cpu| cpu.alloc_bulk(request, &mut out[..count]))? {
             Ok(got) => {
                 for pfn in &out[..got] {

@@ -5,8 +5,8 @@ use std::sync::{Mutex, PoisonError};
 use freehold::FrameRange;
 
 use super::table::{State, Table};
-use crate::ledger::{Ledger, POOL};
-use crate::machine::Machine;
+use crate::exact::ledger::{Ledger, POOL};
+use crate::exact::machine::Machine;
 
 /// What a thread beside others knows.
 pub(crate) struct Share {

@@ -1,6 +1,6 @@
 //! The truth about a machine: a state for each frame, kept beside the allocator.
 
-use freehold::{FrameRange, Order, Pfn};
+use freehold::{AllocFlags, FrameRange, FreeError, Order, Pfn};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
@@ -16,6 +16,8 @@ struct Block {
     cma: bool,
     isolated: bool,
     zone: Option<usize>,
+    /// Some of it was handed out since it is memory.
+    used: bool,
 }
 
 /// What a request may have.
@@ -25,8 +27,7 @@ pub(super) struct Wanted {
     pub(super) align: Order,
     pub(super) within: FrameRange,
     pub(super) cma: bool,
-    /// Blocks that are kept for atomic requests.
-    pub(super) reserve: bool,
+    pub(super) flags: AllocFlags,
 }
 
 pub(crate) struct Table {
@@ -75,6 +76,14 @@ impl Table {
     pub(super) fn set(&mut self, range: FrameRange, state: State) {
         let (start, end) = (self.index(range.start.get()), self.index(range.end.get()));
         self.frames[start..end].fill(state);
+        for block in self.blocks_of(range) {
+            self.blocks[block].used = match state {
+                // Whole blocks come and go, and no frame is absent otherwise.
+                State::Absent => false,
+                State::Used => true,
+                State::Free => self.blocks[block].used,
+            };
+        }
     }
 
     /// Whether all frames of a range are in that state.
@@ -96,8 +105,48 @@ impl Table {
         self.all(FrameRange { start: Pfn::new(pfn), end: Pfn::new(pfn + 1) }, State::Free)
     }
 
-    pub(super) fn free(&self) -> u64 {
-        self.frames.iter().filter(|&&state| state == State::Free).count() as u64
+    /// How many frames of the block that starts there are there, and how many of them are free.
+    pub(super) fn count(&self, start: u64) -> (u64, u64) {
+        let frames = &self.frames[self.index(start)..self.index(start) + 512];
+        frames.iter().fold((0, 0), |(there, free), &state| {
+            (there + u64::from(state != State::Absent), free + u64::from(state == State::Free))
+        })
+    }
+
+    /// The zone of a frame's block.
+    pub(super) fn zone_of(&self, pfn: u64) -> Option<usize> {
+        self.blocks.get(pfn.checked_sub(self.base)? as usize / 512)?.zone
+    }
+
+    /// Whether a free of these frames, which is wrong, may be refused for that reason.
+    pub(super) fn explains(&self, error: FreeError, part: FrameRange) -> bool {
+        let is_inside = |pfn: Pfn| part.start <= pfn && pfn < part.end;
+        let is_there = |pfn: Pfn| self.zone_of(pfn.get()).is_some();
+        let state = |pfn: Pfn| self.frames[self.index(pfn.get())];
+        // Where the last of the zones that touch one another from there on ends.
+        let mut end = part.start.get();
+        while end < part.end.get() && is_there(Pfn::new(end)) {
+            end = (end / 512 + 1) * 512;
+        }
+        if is_there(part.start) && end < part.end.get() {
+            return error == FreeError::PastEnd { pfn: Pfn::new(end) };
+        }
+        match error {
+            FreeError::OutOfZone { pfn } => is_inside(pfn) && !is_there(pfn),
+            FreeError::Hole { pfn } => {
+                is_inside(pfn) && is_there(pfn) && state(pfn) == State::Absent
+            }
+            FreeError::DoubleFree { pfn } => {
+                is_inside(pfn) && is_there(pfn) && state(pfn) == State::Free
+            }
+            FreeError::NeverAllocated { pfn } => {
+                is_inside(pfn)
+                    && is_there(pfn)
+                    && state(pfn) == State::Free
+                    && !self.blocks[self.index(pfn.get()) / 512].used
+            }
+            _ => false,
+        }
     }
 
     /// Whether any block that the range touches is isolated.
@@ -141,15 +190,15 @@ impl Table {
         })
     }
 
-    /// Where a chunk is free that such a request may have; `kept` says of a frame whether its block is
-    /// kept for atomic requests.
+    /// Where a chunk is free that such a request may have; `kept` says of a frame whether its block
+    /// is kept for atomic requests, or by its zone's mark.
     pub(super) fn chunk(&self, wanted: Wanted, kept: impl Fn(u64) -> bool) -> Option<u64> {
         let (count, step) =
             (wanted.order.frames(), wanted.order.frames().max(wanted.align.frames()));
         let end = (self.base + self.frames.len() as u64).min(wanted.within.end.get());
         let mut start = self.base.max(wanted.within.start.get()).next_multiple_of(step);
         while start + count <= end {
-            if self.is_run(start, count, wanted.cma) && (wanted.reserve || !kept(start)) {
+            if self.is_run(start, count, wanted.cma) && !kept(start) {
                 return Some(start);
             }
             start += step;

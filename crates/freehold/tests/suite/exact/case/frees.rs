@@ -5,8 +5,8 @@ use freehold::{FrameRange, FreeError, Order, Pfn};
 use super::calls::BULK;
 use super::table::State;
 use super::{Books, Case};
-use crate::bounds::free;
-use crate::machine::range;
+use crate::exact::bounds::free;
+use crate::exact::machine::range;
 
 impl Case {
     fn draw(&mut self) -> Option<FrameRange> {
@@ -51,7 +51,16 @@ impl Case {
             Some(order) => self.call(free("free"), |cpu| cpu.free(part.start, order))?,
             None => self.call(free("free_range"), |cpu| cpu.free_range(part))?,
         };
-        self.freed(result, part)
+        let is_done = result.is_ok();
+        self.freed(result, part)?;
+        // The second free sees the first, wherever the frames went.
+        if is_done && self.books.table_ref().is_some() && self.random.percent(5) {
+            self.change_handle()?;
+            if !self.may_be_offline() {
+                return self.refused(part);
+            }
+        }
+        Ok(())
     }
 
     /// What could not be freed since the CPU was offline stays.
@@ -89,11 +98,20 @@ impl Case {
             Books::Table(table) => table,
             Books::Share(_) => return self.share(),
         };
-        let is_right = table.all(part, State::Used);
-        if !is_right && !self.may_be_offline() && self.handle.free_range(part).is_ok() {
-            return Err(format!("a wrong free of {part} was accepted"));
+        if table.all(part, State::Used) || self.may_be_offline() {
+            return Ok(());
         }
-        Ok(())
+        self.refused(part)
+    }
+
+    /// Makes a wrong free, which must be refused for a reason that is so.
+    fn refused(&self, part: FrameRange) -> Result<(), String> {
+        let Books::Table(table) = &self.books else { return Ok(()) };
+        match self.handle.free_range(part) {
+            Ok(()) => Err(format!("a wrong free of {part} was accepted")),
+            Err(error) if table.explains(error, part) => Ok(()),
+            Err(error) => Err(format!("a wrong free of {part}: {error}, which is not so")),
+        }
     }
 
     /// Leaves something for another thread to free, or frees what was left.

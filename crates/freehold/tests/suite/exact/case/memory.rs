@@ -4,9 +4,9 @@ use freehold::{AllocError, AllocFlags, CpuId, FrameRange, HotplugError, Order, P
 
 use super::table::State;
 use super::{Books, Case};
-use crate::bounds::{blocks, door, free};
-use crate::handle::Handle;
-use crate::machine::range;
+use crate::exact::bounds::{blocks, door, free};
+use crate::exact::handle::Handle;
+use crate::exact::machine::range;
 
 impl Case {
     /// Some blocks of a zone.
@@ -43,12 +43,12 @@ impl Case {
     /// free it meanwhile. Not a turn for each run: of 1,500 frames there are 750, five times.
     fn waits(&mut self) -> impl FnMut(FrameRange) -> bool + use<> {
         let is_patient = self.books.table_ref().is_none() && self.random.percent(50);
-        let mut asked = 0_u32;
+        let mut turn = 0_u32;
         move |_| {
-            if is_patient && asked.is_multiple_of(256) {
+            turn = (turn + 1) % 256;
+            if is_patient && turn == 1 {
                 std::thread::yield_now();
             }
-            asked += 1;
             is_patient
         }
     }
@@ -168,6 +168,20 @@ impl Case {
         }
     }
 
+    /// Marks of up to a 16th of a zone each, or none; at times some that do not rise.
+    pub(crate) fn set_watermarks(&mut self) -> Result<(), String> {
+        let zone = self.random.below(self.spans.len() as u64) as usize;
+        let frames = self.fh.zone_stats(zone).map_or(0, |stats| stats.managed);
+        let most = frames / 16 * u64::from(self.random.percent(60));
+        let [a, b, c] = [0; 3].map(|_: u64| self.random.below(most));
+        let fh = self.fh;
+        if fh.set_watermarks(zone, a + b + c + 1, a + b, a).is_ok() {
+            return Err("marks that do not rise were set".to_owned());
+        }
+        let set = |_: &Handle| fh.set_watermarks(zone, a, a + b, a + b + c);
+        self.call(door("set_watermarks", 0, 0), set)?.map_err(|error| error.to_string())
+    }
+
     fn remove(&mut self, part: FrameRange) -> Result<Result<(), HotplugError>, String> {
         let fh = self.fh;
         self.call(blocks("remove_memory", 3), |_| fh.remove_memory(part))
@@ -176,8 +190,9 @@ impl Case {
     /// Memory comes back free, or in use.
     fn add(&mut self, part: FrameRange) -> Result<(), String> {
         let (fh, in_use) = (self.fh, self.random.percent(50));
-        if in_use && let Books::Share(share) = &self.books {
-            share.ledger.take(part, share.who);
+        match &self.books {
+            Books::Share(share) if in_use => share.ledger.take(part, share.who),
+            _ => {}
         }
         let added = loop {
             let added = self.call(door("add_memory", 0, 0), |_| match in_use {

@@ -2,8 +2,8 @@
 
 use freehold::{Config, FrameRange, NodeId, Pfn, Watermarks, ZoneConfig};
 
-use crate::platform::{Core, core};
-use crate::random::Random;
+use crate::exact::platform::{self, Core, Leaked};
+use crate::exact::random::Random;
 
 /// So many frames from `start` on.
 pub(crate) fn range(start: u64, frames: u64) -> FrameRange {
@@ -77,12 +77,22 @@ fn zones(random: &mut Random, blocks: &[u64]) -> Vec<Zone> {
 }
 
 impl Machine {
-    /// A machine of so many CPUs, whose zones have so many blocks, without watermarks.
+    /// A machine of so many CPUs, whose zones have so many blocks, without watermarks. It lives as
+    /// long as the program.
     ///
     /// # Errors
     ///
     /// There is no such machine.
     pub(crate) fn new(random: &mut Random, cpus: u16, blocks: &[u64]) -> Result<Self, String> {
+        Ok(Self::leaked(random, cpus, blocks)?.0)
+    }
+
+    /// As [`new`](Self::new), for a machine that ends before the program does.
+    pub(crate) fn leaked(
+        random: &mut Random,
+        cpus: u16,
+        blocks: &[u64],
+    ) -> Result<(Self, Leaked), String> {
         let zones = zones(random, blocks);
         let node = |random: &mut Random| NodeId::new(random.below(2) as u8);
         let nodes: Vec<NodeId> = (0..cpus).map(|_| node(random)).collect();
@@ -98,8 +108,9 @@ impl Machine {
             })
             .collect();
         let config = Config { cpu_nodes: &nodes, extra_ranges: 20, ..Config::new(cpus, &configs) };
-        let fh = core(&config, random.percent(50)).map_err(|error| error.to_string())?;
-        Ok(Self { fh, zones })
+        let (fh, leaked) =
+            platform::leaked(&config, random.percent(50)).map_err(|error| error.to_string())?;
+        Ok((Self { fh, zones }, leaked))
     }
 
     /// From its first frame to its last, holes included.

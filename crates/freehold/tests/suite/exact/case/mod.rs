@@ -19,12 +19,15 @@ mod table;
 
 use freehold::{AllocError, CpuId, FrameRange, Migratetype};
 
-use crate::bounds::{Caller, Most, door};
-use crate::handle::Handle;
-use crate::machine::Machine;
-use crate::platform::{self, Core};
-use crate::random::Random;
-pub(crate) use books::{Books, Share};
+use crate::exact::bounds::{Caller, Most, door};
+use crate::exact::handle::Handle;
+use crate::exact::machine::Machine;
+use crate::exact::platform::{self, Core};
+use crate::exact::random::Random;
+pub(crate) use books::Books;
+// Of `torture`, which has several threads.
+#[allow(unused_imports)]
+pub(crate) use books::Share;
 
 /// What was done.
 #[derive(Default)]
@@ -161,6 +164,9 @@ impl Case {
             40..43 => self.alloc_in_hand(),
             43 => self.look(),
             _ => {
+                if self.books.table_ref().is_some() && self.random.percent(20) {
+                    self.set_watermarks()?;
+                }
                 if self.random.percent(20) {
                     let fh = self.fh;
                     self.call(door("drain_all", 1, 1), |_| fh.drain_all())?;
@@ -184,17 +190,30 @@ impl Case {
         }
     }
 
-    /// The allocator's invariants, and its count of free frames, where the table knows that.
+    /// The allocator's invariants, and what it says of zones and blocks, where the table knows that.
     pub(crate) fn compare(&self) -> Result<(), String> {
         self.fh.validate().map_err(|broken| broken.to_string())?;
-        let stats = (0..self.spans.len()).filter_map(|zone| self.fh.zone_stats(zone));
-        let said = stats.map(|zone| zone.free).sum::<u64>();
-        match self.books.table_ref().map(table::Table::free) {
-            Some(truth) if said != truth => {
-                Err(format!("{said} frames are free, {truth} in truth"))
+        let Some(table) = self.books.table_ref() else { return Ok(()) };
+        for zone in 0..self.spans.len() {
+            let stats = self.fh.zone_stats(zone).ok_or("no statistics of a zone")?;
+            let blocks = self.fh.zone_blocks(zone).ok_or("no statistics of a zone's blocks")?;
+            let (mut sum, mut by_type) = ((0, 0), [0; 6]);
+            for block in self.fh.pageblocks(zone) {
+                let said = (u64::from(block.frames), u64::from(block.free));
+                let truth = table.count(block.start.get());
+                if said != truth {
+                    return Err(format!("{block:?}, and in truth {truth:?} frames and free"));
+                }
+                sum = (sum.0 + said.0, sum.1 + said.1);
+                by_type[block.migratetype.index()] += 1;
             }
-            _ => Ok(()),
+            let chunks = blocks.free_chunks.iter().enumerate().map(|(order, n)| n << order);
+            let said = (stats.managed, stats.free, blocks.blocks_by_type, chunks.sum::<u64>());
+            if said != (sum.0, sum.1, by_type, sum.1) {
+                return Err(format!("zone {zone} is said to be {said:?}, its blocks {sum:?}"));
+            }
         }
+        Ok(())
     }
 
     /// Ends what lasts, and frees everything on a CPU that stays.
@@ -204,7 +223,7 @@ impl Case {
         for range in std::mem::take(&mut self.held) {
             self.books.give(range);
             let freed =
-                self.call(crate::bounds::free("free_range"), |cpu| cpu.free_range(range))?;
+                self.call(crate::exact::bounds::free("free_range"), |cpu| cpu.free_range(range))?;
             freed.map_err(|error| format!("a right free of {range}: {error}"))?;
         }
         Ok(())

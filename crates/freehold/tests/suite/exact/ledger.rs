@@ -104,7 +104,7 @@ fn name(owner: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::range;
+    use crate::exact::machine::range;
 
     #[test]
     fn a_frame_in_two_hands_or_freed_by_another_is_told() {
