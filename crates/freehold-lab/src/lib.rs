@@ -47,4 +47,4 @@ pub mod tables;
 pub mod trials;
 pub mod zone_lock;
 
-pub use commands::{command, main};
+pub use commands::{called, command, main, status};

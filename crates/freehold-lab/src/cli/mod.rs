@@ -16,8 +16,6 @@ pub mod size;
 pub mod stop;
 pub mod target;
 
-use std::process::ExitCode;
-
 use error::CliError;
 
 /// What came of a command that did its work.
@@ -38,18 +36,18 @@ pub enum Outcome {
 /// The exit code of a command, its error said: 0 fine; 1 an engine lost frames or failed its
 /// checks, `compare --worse` found something worse, or a threshold of `look --fail-if` holds; 2
 /// wrong usage or input that cannot be read; 130 stopped by the user.
-pub fn exit_code(done: Result<Outcome, CliError>) -> ExitCode {
+pub fn exit_status(done: Result<Outcome, CliError>) -> u8 {
     match done {
-        Ok(Outcome::Fine) => ExitCode::SUCCESS,
-        Ok(Outcome::NotWhole | Outcome::Worse) => ExitCode::from(1),
-        Ok(Outcome::Unreadable) => ExitCode::from(2),
+        Ok(Outcome::Fine) => 0,
+        Ok(Outcome::NotWhole | Outcome::Worse) => 1,
+        Ok(Outcome::Unreadable) => 2,
         // What a shell reports of a program that Ctrl-C has ended.
-        Ok(Outcome::Interrupted) => ExitCode::from(130),
+        Ok(Outcome::Interrupted) => 130,
         // The reader of our output has seen enough: `freehold | head` is no error.
-        Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
+        Err(error) if error.is_broken_pipe() => 0,
         Err(error) => {
             output::error(error);
-            ExitCode::from(2)
+            2
         }
     }
 }

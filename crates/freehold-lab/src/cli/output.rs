@@ -1,6 +1,7 @@
 //! Standard output and standard error: never a panic when the other end is closed, colours only for
 //! people.
 
+use std::cell::RefCell;
 use std::fmt::Display;
 use std::io::{self, BufWriter, IsTerminal, Write};
 
@@ -19,8 +20,42 @@ const WIDTHS: std::ops::RangeInclusive<u16> = 60..=160;
 /// What a mail has room for.
 const MAIL: u16 = 72;
 
+/// A command that another program calls as a function.
+#[derive(Default)]
+pub struct Caught {
+    words: Vec<String>,
+    /// What would have gone to standard output.
+    pub output: Vec<u8>,
+    /// What would have gone to standard error.
+    pub said: String,
+}
+
+thread_local! {
+    static CAUGHT: RefCell<Option<Caught>> = const { RefCell::new(None) };
+}
+
+/// Runs a command of these words, and keeps what it prints in this thread.
+pub fn caught<T>(words: Vec<String>, run: impl FnOnce() -> T) -> (T, Caught) {
+    CAUGHT.set(Some(Caught { words, ..Caught::default() }));
+    let done = run();
+    (done, CAUGHT.take().unwrap_or_default())
+}
+
+/// The words of a command that is called as a function.
+pub fn words() -> Option<Vec<String>> {
+    CAUGHT.with_borrow(|caught| caught.as_ref().map(|caught| caught.words.clone()))
+}
+
+/// Keeps what is printed, where the command is called as a function.
+fn keep(put: impl FnOnce(&mut Caught)) -> bool {
+    CAUGHT.with_borrow_mut(|caught| caught.as_mut().map(put).is_some())
+}
+
 /// Writes to standard output.
 pub fn print(text: &str) -> Result<(), CliError> {
+    if keep(|caught| caught.output.extend_from_slice(text.as_bytes())) {
+        return Ok(());
+    }
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())
         .and_then(|()| out.flush())
@@ -31,6 +66,12 @@ pub fn print(text: &str) -> Result<(), CliError> {
 pub fn stream<T>(
     write: impl FnOnce(&mut (dyn Write + Send)) -> Result<T, CliError>,
 ) -> Result<T, CliError> {
+    if words().is_some() {
+        let mut all = Vec::new();
+        let done = write(&mut all)?;
+        keep(|caught| caught.output.append(&mut all));
+        return Ok(done);
+    }
     let mut out = BufWriter::new(io::stdout());
     let done = write(&mut out)?;
     out.flush().map_err(|error| CliError::of_output(&error))?;
@@ -61,7 +102,9 @@ pub fn result(
 
 /// Writes a line to standard error; nobody can be told where that fails.
 pub fn complain(text: &str) {
-    let _ = writeln!(io::stderr().lock(), "freehold: {text}");
+    if !keep(|caught| caught.said += &format!("freehold: {text}\n")) {
+        let _ = writeln!(io::stderr().lock(), "freehold: {text}");
+    }
 }
 
 /// Writes an error to standard error.

@@ -5,6 +5,8 @@ use std::io::{self, Read};
 
 use serde::Serialize;
 
+use super::output;
+
 /// The program's name and version, and the commit that it was built from where that is known. A
 /// `+` behind it: files of the sources had been changed.
 pub const PROGRAM: &str =
@@ -26,9 +28,9 @@ pub struct About {
     pub host: Option<String>,
 }
 
-/// The command line of this process, as a shell would take it.
+/// The command line, as a shell would take it: of this process, or of a command that it calls.
 pub fn command_line() -> String {
-    let mut words: Vec<String> = std::env::args().collect();
+    let mut words = output::words().unwrap_or_else(|| std::env::args().collect());
     if let Some(first) = words.first_mut() {
         "freehold".clone_into(first);
     }

@@ -35,7 +35,8 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::cli::exit_code;
+use crate::cli::exit_status;
+use crate::cli::output::{self, Caught};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -120,8 +121,28 @@ pub fn command() -> clap::Command {
 /// Runs the command with these arguments, the first of which is its name.
 #[must_use]
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let cli = Cli::parse_from(with_replay(arguments.into_iter().collect()));
-    exit_code(match &cli.command {
+    ExitCode::from(status(arguments))
+}
+
+/// As [`main`]: the exit code as a number.
+#[must_use]
+pub fn status(arguments: impl IntoIterator<Item = OsString>) -> u8 {
+    run(&Cli::parse_from(with_replay(arguments.into_iter().collect())))
+}
+
+/// The command as a function of another program: its exit code, and what it printed.
+///
+/// # Errors
+///
+/// Where the arguments are wrong.
+pub fn called(arguments: Vec<OsString>) -> Result<(u8, Caught), clap::Error> {
+    let words = arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let cli = Cli::try_parse_from(with_replay(arguments))?;
+    Ok(output::caught(words, || run(&cli)))
+}
+
+fn run(cli: &Cli) -> u8 {
+    exit_status(match &cli.command {
         None => replay::run(&replay_args::ReplayArgs::default()),
         Some(Command::Replay(args)) => match &args.mode {
             Some(Mode::Fidelity(args)) => built::fidelity(args),

@@ -14,14 +14,7 @@ const POLICY: &str =
 
 /// The report as text.
 pub(super) fn render(documents: &[Document], title: &str) -> String {
-    let mut html = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"color-scheme\" content=\"light dark\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n\
-         <title>{0}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<h1>{0}</h1>\n",
-        embed::text(title)
-    );
+    let mut html = String::new();
     if documents.len() > 1 {
         html.push_str("<nav><ul>\n");
         for (at, document) in documents.iter().enumerate() {
@@ -38,11 +31,21 @@ pub(super) fn render(documents: &[Document], title: &str) -> String {
         let _ = writeln!(html, "<p>From {}.</p>\n</section>", embed::text(&document.source));
     }
     let data = embed::json(&documents);
-    let _ = write!(
-        html,
-        "</main>\n<script id=\"data\" type=\"application/json\">{data}</script>\n</body>\n</html>\n"
-    );
-    html
+    let _ =
+        write!(html, "</main>\n<script id=\"data\" type=\"application/json\">{data}</script>\n");
+    framed(title, &html)
+}
+
+/// A page around what is in it.
+pub(super) fn framed(title: &str, body: &str) -> String {
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n\
+         <title>{0}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<h1>{0}</h1>\n{body}</body>\n</html>\n",
+        embed::text(title)
+    )
 }
 
 #[cfg(test)]

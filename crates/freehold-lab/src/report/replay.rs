@@ -21,8 +21,8 @@ pub(super) fn section(data: &Value) -> String {
     let none = Vec::new();
     let engines = data["engines"].as_array().unwrap_or(&none);
     html.push_str(&verdict(data));
-    html.push_str(&picture(engines));
     html.push_str(&about(data));
+    html.push_str(&picture(engines));
     html.push_str(&figures(engines));
     html.push_str(&sentences(data));
     html.push_str(&over_time(engines));
@@ -78,7 +78,16 @@ fn picture(engines: &[Value]) -> String {
 fn about(data: &Value) -> String {
     let (trace, machine, about) = (&data["trace"], &data["machine"], &data["about"]);
     let memory = machine["memory_frames"].as_u64().unwrap_or(0) as f64 / f64::from(1 << 18);
-    let mut rows = vec![
+    let named = [
+        ("command", "command"),
+        ("program", "program"),
+        ("trace", "path"),
+        ("sha256 of the trace", "sha256"),
+        ("host", "host"),
+    ];
+    let named = named.into_iter().filter_map(|(name, field)| Some((name, about[field].as_str()?)));
+    let mut rows: Vec<(&str, String)> = named.map(|(name, said)| (name, said.to_owned())).collect();
+    rows.extend([
         ("recorded by", trace["kernel"].as_str().unwrap_or("a kernel that is not known").into()),
         (
             "replayed on",
@@ -90,14 +99,7 @@ fn about(data: &Value) -> String {
             ),
         ),
         ("rows", decimal(trace["events"].as_f64().unwrap_or(0.0))),
-    ];
-    for (name, field) in
-        [("command", "command"), ("program", "program"), ("sha256 of the trace", "sha256")]
-    {
-        if let Some(value) = about[field].as_str() {
-            rows.push((name, value.to_owned()));
-        }
-    }
+    ]);
     let guessed = machine["guessed"].as_array().into_iter().flatten().filter_map(Value::as_str);
     rows.extend(guessed.map(|guess| ("guessed, for no file says it", guess.to_owned())));
     let row = |(name, value): &(&str, String)| format!("<dt>{name}</dt><dd>{}</dd>", text(value));

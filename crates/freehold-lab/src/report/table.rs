@@ -33,8 +33,13 @@ pub(super) fn cells(figures: &[Option<f64>], better: Better) -> Vec<String> {
     figures.iter().map(cell).collect()
 }
 
+/// A figure that is compared with none.
+pub(super) fn plain(value: f64) -> String {
+    format!("<td><data value=\"{value}\">{}</data></td>", read(value))
+}
+
 /// A count has no decimals.
-fn read(value: f64) -> String {
+pub(super) fn read(value: f64) -> String {
     let is_count = value.fract() == 0.0 && (0.0..1e15).contains(&value);
     if is_count { thousands(value as u64) } else { decimal(value) }
 }
@@ -45,8 +50,11 @@ pub(super) struct Table(String);
 impl Table {
     /// With these headings; the first is of the names.
     pub(super) fn new(caption: &str, headings: &[&str]) -> Self {
-        let mut html =
-            format!("<div class=\"wide\"><table><caption>{}</caption><thead><tr>", text(caption));
+        let mut html = "<div class=\"wide\"><table>".to_owned();
+        if !caption.is_empty() {
+            let _ = write!(html, "<caption>{}</caption>", text(caption));
+        }
+        html.push_str("<thead><tr>");
         for heading in headings {
             let _ = write!(html, "<th scope=\"col\">{}</th>", text(heading));
         }
@@ -56,8 +64,12 @@ impl Table {
 
     /// A row: its name, and cells as [`cells`] makes them.
     pub(super) fn row(&mut self, name: &str, cells: &[String]) {
-        let _ =
-            writeln!(self.0, "<tr><th scope=\"row\">{}</th>{}</tr>", text(name), cells.concat());
+        self.linked_row(&text(name), cells);
+    }
+
+    /// A row whose name is HTML.
+    pub(super) fn linked_row(&mut self, name: &str, cells: &[String]) {
+        let _ = writeln!(self.0, "<tr><th scope=\"row\">{name}</th>{}</tr>", cells.concat());
     }
 
     pub(super) fn finished(self) -> String {

@@ -30,7 +30,8 @@ pub(crate) fn read(path: &Path) -> Result<Vec<Source>, CliError> {
     documents(path, &shown, &bytes)
 }
 
-fn bytes(path: &Path) -> Result<(String, Vec<u8>), CliError> {
+/// What to call a file, and all of it.
+pub(crate) fn bytes(path: &Path) -> Result<(String, Vec<u8>), CliError> {
     let shown =
         if is_dash(path) { "standard input".to_owned() } else { path.display().to_string() };
     let read = if is_dash(path) {
@@ -48,7 +49,8 @@ fn bytes(path: &Path) -> Result<(String, Vec<u8>), CliError> {
     Ok((shown, bytes))
 }
 
-fn documents(path: &Path, shown: &str, bytes: &[u8]) -> Result<Vec<Source>, CliError> {
+/// The documents in what [`bytes`] read.
+pub(crate) fn documents(path: &Path, shown: &str, bytes: &[u8]) -> Result<Vec<Source>, CliError> {
     // A byte-order mark, as some editors and shells put before text.
     let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let name = shown_name(path);
@@ -65,7 +67,12 @@ fn documents(path: &Path, shown: &str, bytes: &[u8]) -> Result<Vec<Source>, CliE
         .collect())
 }
 
-fn not_json(path: &Path, shown: &str, text: &[u8], error: &serde_json::Error) -> CliError {
+pub(super) fn not_json(
+    path: &Path,
+    shown: &str,
+    text: &[u8],
+    error: &serde_json::Error,
+) -> CliError {
     let problem = CliError::new(format!("{shown} is not JSON: {error}"));
     let is_html = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("html"));
     if text.starts_with(b"PAR1") {

@@ -3,5 +3,6 @@
 mod command;
 mod commands;
 mod compare;
+mod fleet;
 mod page;
 mod valid;

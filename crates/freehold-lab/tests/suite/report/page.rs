@@ -31,12 +31,14 @@ fn at(html: &str, text: &str) -> usize {
 }
 
 #[test]
-fn the_verdict_comes_first_then_one_picture_then_the_table() {
+fn the_verdict_comes_first_then_where_it_is_from_then_one_picture_then_the_table() {
     let html = report(&[replay().clone()]);
     let verdict = at(&html, "<p class=\"verdict\">");
     let (picture, table) = (at(&html, "<figure><svg"), at(&html, "<table>"));
-    assert!(verdict < picture && picture < table);
-    let said = &html[verdict..picture];
+    let from = ["command", "program", "sha256 of the trace", "replayed on"];
+    let from = from.map(|name| at(&html, &format!("<dt>{name}</dt>")));
+    assert!(verdict < from[0] && from.is_sorted() && from[3] < picture && picture < table);
+    let said = &html[verdict..at(&html, "<dl>")];
     assert!(said.contains("Is the zone lock a problem on this machine of 2 CPUs? No"), "{said}");
     assert!(said.contains("Most wholly free blocks at the end: freehold"), "{said}");
     let words = said.split_whitespace().count();
