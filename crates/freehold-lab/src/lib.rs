@@ -30,7 +30,6 @@ pub mod engine;
 pub mod engines;
 #[cfg(feature = "fidelity")]
 mod fidelity;
-#[cfg(feature = "look")]
 mod look;
 pub mod model;
 pub mod nearest;

@@ -67,16 +67,18 @@ pub(crate) const FUNCTION: &str = "vmstat_update";
 pub(crate) fn in_text(mut text: impl BufRead) -> std::io::Result<Vec<Tick>> {
     let (mut ticks, mut line) = (Vec::new(), Vec::new());
     while text.read_until(b'\n', &mut line)? > 0 {
-        if let Some(at) = line.windows(EVENT.len()).position(|window| window == EVENT) {
-            ticks.extend(
-                std::str::from_utf8(&line[..at]).ok().filter(|_| names_it(&line)).and_then(tick),
-            );
-        }
+        ticks.extend(in_line(&line));
         line.clear();
     }
     // Lines of several CPUs may be out of order by what their clocks differ.
     ticks.sort_by_key(|tick: &Tick| tick.ts_ns);
     Ok(ticks)
+}
+
+/// The tick that a line of such a text is.
+pub(crate) fn in_line(line: &[u8]) -> Option<Tick> {
+    let at = line.windows(EVENT.len()).position(|window| window == EVENT)?;
+    std::str::from_utf8(&line[..at]).ok().filter(|_| names_it(line)).and_then(tick)
 }
 
 fn names_it(line: &[u8]) -> bool {

@@ -182,6 +182,11 @@ impl<W: Write + Send> TraceWriter<W> {
         self.meta.lost_events = Some(lost);
     }
 
+    /// What the file will say about itself, to be completed: it is written last.
+    pub(crate) fn meta_mut(&mut self) -> &mut TraceMeta {
+        &mut self.meta
+    }
+
     /// Writes what is left and the index.
     ///
     /// # Errors

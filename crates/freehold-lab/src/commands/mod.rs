@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  replay ── replay_args, chosen, machine, passes, zones, notes, rows, sample: traces through engines
-//!  record    a trace of the running kernel
+//!  record    a trace of the running kernel; flight: its last seconds, when something asks for them
 //!  pack      a trace and what lies beside it as one file
 //!  engines   the names of designs and switches
 //!  built     the commands of other modules, where their features are built in
@@ -18,6 +18,7 @@ pub mod chosen;
 #[cfg(feature = "completions")]
 mod completions;
 mod engines;
+mod flight;
 pub mod machine;
 mod notes;
 mod pack;

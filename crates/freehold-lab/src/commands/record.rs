@@ -12,6 +12,7 @@ use freehold_trace::record::{
 use freehold_trace::{Packed, Source};
 use serde_json::json;
 
+use super::flight::{self, FlightArgs};
 use crate::cli::error::CliError;
 use crate::cli::given::Shown;
 use crate::cli::progress::Progress;
@@ -38,11 +39,18 @@ lost, and a trace with holes is not written unless --allow-lost says so.
 extfrag, zone_locked, \
 \"lost_events\", \"seconds\", \"bytes\", \"beside\": [files]}.
 
+With --last it is a flight recorder: the kernel's buffers hold the last seconds, the oldest event is \
+overwritten, and files are written into a folder when something asks for them, each a recording of \
+its own. It begins at a known state of memory, one of which is taken every eighth of --last; what is \
+missing behind it counts as lost, in the file, too. --json prints a line for each file, with \
+\"trigger\", \"unix_time\", \"buffers_too_small\", \"paused_seconds\" and \"removed\" besides. docs/recording.md says more.
+
 Examples:
   freehold record -o make.parquet -- make -j2          while a command runs
   freehold record -o idle.parquet --duration 10s       for a time
   freehold record -o big.parquet --buffer 512M -- ./workload
   freehold record --drain -o make.parquet -- make -j2  from empty lists: nothing is to be guessed
+  freehold record --last 60s --memory 256M -o flight --on 'compact_fail>0' --on 'allocstall>0'
   freehold replay make.parquet && freehold replay fidelity make.parquet
 
 Exit codes: 0 written; 2 nothing written; 130 stopped by Ctrl-C, SIGTERM or SIGHUP, with what \
@@ -54,13 +62,15 @@ was written. The command's own exit code is told on standard error, and changes 
 #[command(
     after_help = EXAMPLES,
     override_usage = "freehold record [OPTIONS] --output <FILE> -- <COMMAND>...\n       \
-                      freehold record [OPTIONS] --output <FILE> --duration <TIME>"
+                      freehold record [OPTIONS] --output <FILE> --duration <TIME>\n       \
+                      freehold record [OPTIONS] --output <FOLDER> --last <TIME>"
 )]
-#[command(group = clap::ArgGroup::new("what").args(["duration", "command"]).required(true).multiple(true))]
+#[command(group = clap::ArgGroup::new("what").args(["duration", "command", "last"]).required(true).multiple(true))]
 pub(super) struct RecordArgs {
     /// The trace to write (Parquet); '-' is standard output, where nothing else is printed then.
+    /// With --last the folder for files.
     #[arg(short, long, value_name = "FILE")]
-    output: PathBuf,
+    pub(super) output: PathBuf,
 
     /// How long: a number with ms, s or m, 1ms to a day (1440m).
     #[arg(short, long, value_name = "TIME", value_parser = parse_time)]
@@ -89,11 +99,14 @@ pub(super) struct RecordArgs {
     tracefs: Option<PathBuf>,
 
     #[command(flatten)]
-    shown: Shown,
+    pub(super) flight: FlightArgs,
+
+    #[command(flatten)]
+    pub(super) shown: Shown,
 
     /// The command to record, and its arguments. Recording ends with it, or after --duration.
     #[arg(last = true, value_name = "COMMAND")]
-    command: Vec<String>,
+    pub(super) command: Vec<String>,
 }
 
 /// How long to watch the machine for the estimate.
@@ -102,30 +115,20 @@ const SAMPLE: Duration = Duration::from_millis(300);
 const TURN: Duration = Duration::from_millis(20);
 
 pub(super) fn run(args: &RecordArgs) -> Result<Outcome, CliError> {
+    if let Some(last) = args.flight.last {
+        return flight::run(args, &find(args)?, last);
+    }
     if args.output.is_file() && !args.force {
         return Err(
             CliError::new(format!("{} exists", args.output.display())).hint("--force replaces it")
         );
     }
     Target::TRACE.check(Some(&args.output))?;
-    let tracefs = Tracefs::find(args.tracefs.as_deref()).map_err(cli_error)?;
-    for instance in tracefs.left_behind() {
-        let path = instance.display();
-        output::complain(&format!(
-            "warning: a recorder that was killed left {path} behind, with its events on; rmdir \
-             {path} removes it"
-        ));
-    }
+    let tracefs = find(args)?;
     // Before there is anything to leave behind.
     let stop = stop::on_signals(false);
     let instance = tracefs.instance(args.buffer.div_ceil(1024)).map_err(cli_error)?;
-    if !instance.records_ticks() {
-        output::complain(
-            "warning: this kernel cannot say when the once-a-second work on the CPUs' lists runs \
-             (Linux 6.6 \
-             can): a replay will take it to run once a second on every CPU",
-        );
-    }
+    say_of_ticks(&instance);
     announce(args, &instance)?;
     if args.drain {
         drain()?;
@@ -139,8 +142,32 @@ pub(super) fn run(args: &RecordArgs) -> Result<Outcome, CliError> {
     instance.start().map_err(cli_error)?;
     record::describe_memory(&mut files, "before");
     say_what_is_missing(&files);
-    let ended = wait(args, &stop);
+    let ended = wait(args, &stop, &mut || Ok(()));
     finish(args, &instance, begun, ended, files)
+}
+
+/// The kernel's tracing, and what is left behind in it.
+fn find(args: &RecordArgs) -> Result<Tracefs, CliError> {
+    let tracefs = Tracefs::find(args.tracefs.as_deref()).map_err(cli_error)?;
+    for instance in tracefs.left_behind() {
+        let path = instance.display();
+        output::complain(&format!(
+            "warning: a recorder that was killed left {path} behind, with its events on; rmdir \
+             {path} removes it"
+        ));
+    }
+    Ok(tracefs)
+}
+
+/// Says where the kernel cannot tell when the periodic work runs.
+pub(super) fn say_of_ticks(instance: &Instance) {
+    if !instance.records_ticks() {
+        output::complain(
+            "warning: this kernel cannot say when the once-a-second work on the CPUs' lists runs \
+             (Linux 6.6 \
+             can): a replay will take it to run once a second on every CPU",
+        );
+    }
 }
 
 /// Stops, and writes what was recorded. `files` describe memory before it.
@@ -179,6 +206,7 @@ fn finish(
         command_line: command_line(),
         program: PROGRAM.to_owned(),
         files,
+        trigger: None,
     };
     let progress = Progress::new(
         "writing",
@@ -227,7 +255,7 @@ fn drain() -> Result<(), CliError> {
     Ok(())
 }
 
-fn cli_error(error: RecordError) -> CliError {
+pub(super) fn cli_error(error: RecordError) -> CliError {
     let hint = error.hint();
     CliError::from(error).hint_if(hint)
 }
@@ -271,13 +299,17 @@ fn announce(args: &RecordArgs, instance: &Instance) -> Result<(), CliError> {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Ended {
+pub(super) enum Ended {
     Itself,
     Stopped,
 }
 
-/// Runs the command, if there is one, and waits for the end.
-fn wait(args: &RecordArgs, stop: &AtomicBool) -> Result<Ended, CliError> {
+/// Runs the command, if there is one, and waits for the end; meanwhile does `each_turn`.
+pub(super) fn wait(
+    args: &RecordArgs,
+    stop: &AtomicBool,
+    each_turn: &mut dyn FnMut() -> Result<(), CliError>,
+) -> Result<Ended, CliError> {
     let mut child: Option<Child> = match args.command.split_first() {
         None => None,
         Some((program, rest)) => {
@@ -317,6 +349,7 @@ fn wait(args: &RecordArgs, stop: &AtomicBool) -> Result<Ended, CliError> {
             say_if_running(&mut child, args);
             return Ok(Ended::Itself);
         }
+        each_turn()?;
         std::thread::sleep(TURN);
     }
 }
@@ -364,12 +397,12 @@ fn report(
 }
 
 /// Bytes of a file as an amount of memory, a KiB at least.
-fn size(bytes: f64) -> String {
+pub(super) fn size(bytes: f64) -> String {
     memory_of((bytes / 1024.0).ceil() as u64, 1024)
 }
 
 /// `500ms`, `10s`, `2m`.
-fn parse_time(text: &str) -> Result<Duration, String> {
+pub(super) fn parse_time(text: &str) -> Result<Duration, String> {
     const FORM: &str = "write a number with ms, s or m, for example 10s";
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
@@ -388,7 +421,7 @@ fn parse_time(text: &str) -> Result<Duration, String> {
 }
 
 /// `64M`: bytes.
-fn parse_buffer(text: &str) -> Result<u64, String> {
+pub(super) fn parse_buffer(text: &str) -> Result<u64, String> {
     let bytes = Some(parse_bytes(text)?).filter(|bytes| (16 << 10..=16 << 30).contains(bytes));
     bytes.ok_or_else(|| format!("{text} is out of range: 16K to 16G"))
 }

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::thread::sleep;
@@ -262,29 +261,7 @@ fn look(path: &Path, page_size: Option<u64>) -> Result<Named, CliError> {
 }
 
 fn read(files: &Files, page_size: Option<u64>) -> Result<Machine, StateError> {
-    let parts = match packed(&files.states)? {
-        Some(parts) => parts,
-        None => Parts::read(files)?,
-    };
+    let parts = Parts::read(files)?;
     parts.notes.iter().for_each(|note| output::complain(&format!("note: {note}")));
     Machine::new(parts, page_size)
-}
-
-/// The machine in a packed recording, where that is what is looked at.
-fn packed(states: &[PathBuf]) -> Result<Option<Parts>, StateError> {
-    let [path] = states else { return Ok(None) };
-    let mut magic = [0; 4];
-    let opened = fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic));
-    if opened.is_err() || &magic != b"PAR1" {
-        return Ok(None);
-    }
-    let wrong = |what: String| StateError::Contradiction { what };
-    let source = freehold_trace::Source::Path(path.clone());
-    let files = freehold_trace::packed_files(&source).map_err(|error| wrong(error.to_string()))?;
-    let texts = ["zoneinfo", "buddyinfo", "pagetypeinfo"];
-    let texts: String = texts.iter().filter_map(|kind| Some(files.get(kind)?.1)).collect();
-    if texts.is_empty() {
-        return Err(wrong(format!("{}: no file of a machine is packed into it", path.display())));
-    }
-    Parts::of_text(&path.display().to_string(), &texts).map(Some)
 }

@@ -1,5 +1,7 @@
 //! `freehold look`: how fragmented a machine's memory is, for people, programs and monitoring.
 //!
+//! Thresholds and pressure are in every build: `freehold record` uses them as well.
+//!
 //! The figures are `freehold_trace::machine::Look`; here is how they are shown.
 //!
 //! | room | what |
@@ -11,16 +13,21 @@
 //! | `prometheus` | Prometheus's text format |
 //! | `threshold` | `--fail-if` |
 
+#[cfg(feature = "look")]
 mod command;
+#[cfg(feature = "look")]
 mod page;
+#[cfg(feature = "look")]
 mod pages;
-mod pressure;
+pub(crate) mod pressure;
+#[cfg(feature = "look")]
 mod prometheus;
-mod threshold;
+pub(crate) mod threshold;
 
 use freehold_trace::machine::Look;
 use serde::Serialize;
 
+#[cfg(feature = "look")]
 pub(crate) use command::{LookArgs, run};
 
 /// A machine's figures and what to call it.
@@ -48,6 +55,7 @@ impl Named {
 }
 
 /// What `--json` prints.
+#[cfg(feature = "look")]
 #[derive(Serialize)]
 #[serde(untagged)]
 pub(crate) enum Document<'a> {
@@ -56,6 +64,7 @@ pub(crate) enum Document<'a> {
 }
 
 /// A share of 0 to 1 as a bar of `width` characters; anything above nothing shows.
+#[cfg(feature = "look")]
 pub(crate) fn bar(share: f64, width: usize) -> String {
     let share = if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 };
     let full = ((share * width as f64).round() as usize).max(usize::from(share > 0.0)).min(width);
@@ -68,6 +77,7 @@ pub(crate) fn share(part: u64, whole: u64) -> f64 {
 }
 
 /// Which watermarks free memory is above.
+#[cfg(feature = "look")]
 pub(crate) const ABOVE: [&str; 4] =
     ["below min: only reserves are left", "above min", "above low", "above high"];
 

@@ -9,7 +9,7 @@ use std::time::Instant;
 pub(crate) type Pressure = BTreeMap<&'static str, f64>;
 
 /// What is summed up: the name of a rate, and how counters of it begin.
-const RATES: [(&str, &str); 8] = [
+pub(super) const RATES: [(&str, &str); 8] = [
     ("allocstall", "allocstall"),
     ("compact_stall", "compact_stall"),
     ("compact_fail", "compact_fail"),

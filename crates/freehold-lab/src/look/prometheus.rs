@@ -153,4 +153,29 @@ mod tests {
         odd.look.zones[0].zone = "a\"b\\".to_owned();
         assert!(render(&odd).contains("zone=\"a\\\"b\\\\\""));
     }
+
+    /// An alert or a panel of a figure that nothing writes would stay silent.
+    #[test]
+    fn alerts_and_the_dashboard_are_of_figures_that_are_written() {
+        let mut all = machine();
+        all.look.zones[0].mixed_blocks = Some(1);
+        let rates = crate::look::pressure::RATES.map(|(name, _)| (name, 1.0));
+        all.pressure = Some([("memory_some", 1.0), ("memory_full", 1.0)].into());
+        all.pressure.iter_mut().for_each(|pressure| pressure.extend(rates));
+        let written = render(&all);
+        let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+        for (name, least) in [("alerts.yml", 5), ("alerts.test.yml", 5), ("dashboard.json", 20)] {
+            let text = std::fs::read_to_string(docs.join(name)).unwrap();
+            let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+            let mut figures: Vec<&str> =
+                words.filter(|word| word.starts_with("freehold_")).collect();
+            figures.sort_unstable();
+            figures.dedup();
+            for figure in &figures {
+                let is_written = written.contains(&format!("# TYPE {figure} gauge\n"));
+                assert!(is_written, "{name}: {figure} is not written:\n{written}");
+            }
+            assert!(figures.len() >= least, "{name}: {figures:?}");
+        }
+    }
 }

@@ -57,6 +57,17 @@ impl fmt::Display for Threshold {
 }
 
 impl Threshold {
+    /// Whether it asks of zones, and not of the machine's pressure.
+    pub(crate) fn is_of_zones(&self) -> bool {
+        let of_zones = FIGURES.split("(of a zone)").next().unwrap_or_default();
+        of_zones.split([' ', ',', '[']).any(|name| name == self.figure)
+    }
+
+    /// Whether it asks what pageblocks hold, which pagetypeinfo says.
+    pub(crate) fn is_of_types(&self) -> bool {
+        ["whole", "mixed"].contains(&&*self.figure)
+    }
+
     fn holds(&self, value: f64) -> bool {
         let is_beyond = if self.is_above { value > self.bound } else { value < self.bound };
         is_beyond || self.or_equal && value == self.bound

@@ -4,11 +4,14 @@
 //! commands before, between and behind. Which lines are whose is told by how they begin; each kind's
 //! lines go to its own parser at their own line numbers, so that what is damaged is still an error.
 
+use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::super::buddyinfo::{PageTypeInfo, ZoneFree, parse_buddyinfo, parse_pagetypeinfo};
-use super::super::error::StateError;
+use super::super::error::{StateError, TraceError};
+use super::super::reader::packed_files;
+use super::super::source::Source;
 use super::super::zoneinfo::{self, Zone, zone_header};
 use super::mem_info;
 use super::page_size::{PageSize, Told};
@@ -124,15 +127,20 @@ impl Parts {
     }
 }
 
-/// A file's text.
+/// A file's text; of a recording, that of the machine's files in it.
 fn read(path: &Path) -> Result<String, StateError> {
     let fail = |source| StateError::Io { path: path.to_owned(), source };
-    let mut bytes = Vec::new();
-    if path.as_os_str() == "-" {
-        std::io::stdin().read_to_end(&mut bytes).map_err(fail)?;
-    } else {
-        bytes = std::fs::read(path).map_err(fail)?;
+    let source = Source::from_arg(path).reopenable().map_err(state_error)?;
+    let at = match &source {
+        Source::Spooled(copy) => copy.path(),
+        _ => path,
+    };
+    let (mut file, mut bytes) = (File::open(at).map_err(fail)?, Vec::new());
+    file.by_ref().take(4).read_to_end(&mut bytes).map_err(fail)?;
+    if bytes == b"PAR1" {
+        return packed(&source);
     }
+    file.read_to_end(&mut bytes).map_err(fail)?;
     let plain = match &bytes[..] {
         [0x1f, 0x8b, ..] => {
             let mut plain = Vec::new();
@@ -143,6 +151,25 @@ fn read(path: &Path) -> Result<String, StateError> {
         _ => bytes,
     };
     Ok(String::from_utf8_lossy(&plain).into_owned())
+}
+
+/// What is packed into a recording.
+fn packed(source: &Source) -> Result<String, StateError> {
+    let files = packed_files(source).map_err(state_error)?;
+    let texts: String = KINDS.iter().filter_map(|kind| Some(files.get(kind)?.1)).collect();
+    if texts.is_empty() {
+        let what =
+            source.shown().display().to_string() + ": no file of a machine is packed into it";
+        return Err(StateError::Contradiction { what });
+    }
+    Ok(texts)
+}
+
+fn state_error(error: TraceError) -> StateError {
+    match error {
+        TraceError::Io { path, source } => StateError::Io { path, source },
+        error => StateError::Contradiction { what: error.to_string() },
+    }
 }
 
 /// The lines of each kind at their own line numbers; `None` where there are none. `is_log`: there

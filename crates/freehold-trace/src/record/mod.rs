@@ -10,11 +10,14 @@
 //! lost, oldest first, and the kernel counts it. A trace with holes is of little use (a free
 //! without its allocation, a frame allocated twice), so it is not kept unless asked for.
 //!
+//! That is for workloads with an end. [`Window`] keeps the last seconds of a machine instead.
+//!
 //! An instance has its own buffers, events and clock: whatever else is traced on the machine goes
 //! on undisturbed, and removing the instance's directory leaves nothing behind.
 
 mod drain;
 mod tracefs;
+mod window;
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, Write};
@@ -29,6 +32,7 @@ use crate::{
 
 pub use drain::{Drained, drain_lists};
 pub use tracefs::{Instance, RecordError, Tracefs};
+pub use window::{Dumped, Window};
 
 /// The events that `freehold replay` and `freehold replay fidelity` need, in group `kmem`.
 pub const EVENTS: [&str; 6] = [
@@ -90,6 +94,11 @@ pub struct Tally {
     pub bytes: u64,
     /// Events overwritten or dropped because a buffer was full.
     pub lost: u64,
+    /// Those of them that were overwritten, the oldest first.
+    pub overwritten: u64,
+    /// Since when every CPU's buffer has all of its events, on the trace's clock; 0 where nothing
+    /// was overwritten.
+    pub whole_from_ns: u64,
 }
 
 /// What to write with the events.
@@ -109,6 +118,8 @@ pub struct About {
     pub program: String,
     /// The machine's files: [`describe_memory`] before and after.
     pub files: Packed,
+    /// What made a flight recorder write it.
+    pub trigger: Option<String>,
 }
 
 /// What was written.
@@ -201,13 +212,28 @@ fn convert(
     (output, path): (impl Write + Send, &Path),
     progress: &mut impl FnMut(u64),
 ) -> Result<Written, TraceError> {
-    let kernel = tracefs::kernel();
-    let options =
-        OpenOptions { kernel: kernel.as_deref().and_then(Kernel::parse), ..OpenOptions::default() };
+    let kernel = tracefs::kernel().as_deref().and_then(Kernel::parse);
+    let options = OpenOptions { kernel, ..OpenOptions::default() };
     let mut reader = TraceReader::open(&Source::Path(text.to_owned()), options)?;
+    let meta = meta(about, reader.info().cpus, lost, files.clone());
+    let mut writer = TraceWriter::new(output, path, meta, 9)?;
+    let (mut events, mut done) = (Vec::new(), 0);
+    while reader.next_batch(&mut events)? {
+        writer.write(&events)?;
+        done += events.len() as u64;
+        progress(done);
+    }
+    writer.finish()
+}
+
+/// What a recording says about itself.
+fn meta(about: &About, cpus: Option<u16>, lost: u64, files: Packed) -> TraceMeta {
     let mut extra = serde_json::Map::new();
     if let Some(command) = &about.command {
         extra.insert("command".into(), command.clone().into());
+    }
+    if let Some(trigger) = &about.trigger {
+        extra.insert("trigger".into(), trigger.clone().into());
     }
     extra.insert("recorded_seconds".into(), about.seconds.into());
     extra.insert("page_size".into(), about.page_size.into());
@@ -218,22 +244,14 @@ fn convert(
     }
     let settings = SETTINGS.iter().filter_map(|path| Some((*path, line_of(path)?)));
     extra.insert("settings".into(), settings.collect());
-    let meta = TraceMeta {
+    TraceMeta {
         name: about.name.clone(),
-        kernel,
-        cpus: reader.info().cpus,
+        kernel: tracefs::kernel(),
+        cpus,
         lost_events: Some(lost),
-        files: files.clone(),
+        files,
         extra,
-    };
-    let mut writer = TraceWriter::new(output, path, meta, 9)?;
-    let (mut events, mut done) = (Vec::new(), 0);
-    while reader.next_batch(&mut events)? {
-        writer.write(&events)?;
-        done += events.len() as u64;
-        progress(done);
     }
-    writer.finish()
 }
 
 #[cfg(test)]
@@ -246,7 +264,7 @@ mod tests {
 ";
 
     /// A directory as an instance of a kernel that can pick events out by function, or cannot.
-    fn instance(picks_out: bool) -> (tempfile::TempDir, Instance) {
+    pub(super) fn instance(picks_out: bool) -> (tempfile::TempDir, Instance) {
         let folder = tempfile::tempdir().unwrap();
         for event in EVENTS {
             fs::create_dir_all(folder.path().join("events/kmem").join(event)).unwrap();
@@ -263,12 +281,8 @@ mod tests {
         (folder, instance)
     }
 
-    /// An empty list of times would say that the periodic work never ran.
-    #[test]
-    fn times_of_the_periodic_work_that_cannot_be_recorded_are_not_written() {
-        let out = tempfile::tempdir().unwrap();
-        let path = out.path().join("t.parquet");
-        let mut about = About {
+    pub(super) fn about() -> About {
+        About {
             name: "t".into(),
             command: None,
             seconds: 1.0,
@@ -276,7 +290,16 @@ mod tests {
             command_line: "freehold record -o t.parquet".into(),
             program: "freehold 1".into(),
             files: Packed::default(),
-        };
+            trigger: Some("a test".into()),
+        }
+    }
+
+    /// An empty list of times would say that the periodic work never ran.
+    #[test]
+    fn times_of_the_periodic_work_that_cannot_be_recorded_are_not_written() {
+        let out = tempfile::tempdir().unwrap();
+        let path = out.path().join("t.parquet");
+        let mut about = about();
         about.files.insert("zoneinfo.before.txt", "Node 0, zone Normal");
         for picks_out in [true, false] {
             let (_folder, instance) = instance(picks_out);
@@ -300,9 +323,9 @@ mod tests {
     #[test]
     fn few_events_tell_their_rate_but_not_their_size() {
         let second = Duration::from_secs(1);
-        let few = Rate::of(Tally { entries: 5, bytes: 5000, lost: 0 }, second);
+        let few = Rate::of(Tally { entries: 5, bytes: 5000, ..Tally::default() }, second);
         assert_eq!((few.events_per_second, few.bytes_per_event), (5.0, BYTES_PER_EVENT));
-        let many = Rate::of(Tally { entries: 1000, bytes: 40_000, lost: 0 }, second / 2);
+        let many = Rate::of(Tally { entries: 1000, bytes: 40_000, ..Tally::default() }, second / 2);
         assert_eq!((many.events_per_second, many.bytes_per_event), (2000.0, 40.0));
         assert_eq!(many.capacity(4096), 102);
     }

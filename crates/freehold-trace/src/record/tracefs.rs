@@ -4,6 +4,7 @@
 use std::fmt;
 use std::fs;
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use super::{EVENTS, Tally};
@@ -11,6 +12,9 @@ use crate::{TraceError, ticks};
 
 /// Where tracefs is usually mounted.
 const MOUNTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
+
+/// An instance's file of [`Instance::pipe`].
+pub(super) const PIPE: &str = "trace_pipe";
 
 /// An instance's name begins with this; the number of its process follows.
 const INSTANCE: &str = "freehold-";
@@ -36,6 +40,17 @@ pub enum RecordError {
         /// Why.
         source: io::Error,
     },
+    /// The memory for buffers is too little for that many CPUs.
+    TooLittle {
+        /// Bytes, over all CPUs.
+        memory: u64,
+        /// CPUs.
+        cpus: usize,
+        /// Bytes that would be enough.
+        least: u64,
+    },
+    /// A flight recorder that was not started has nothing to write.
+    NotStarted,
     /// There is no room for a temporary copy.
     Temporary {
         /// Why.
@@ -82,6 +97,13 @@ impl fmt::Display for RecordError {
             Self::Kernel { path, source } => {
                 write!(f, "{}: {source}", path.display())
             }
+            Self::TooLittle { memory, cpus, least } => write!(
+                f,
+                "{} KiB are too little for the buffers of {cpus} CPUs: {} KiB are enough",
+                memory / 1024,
+                least / 1024
+            ),
+            Self::NotStarted => f.write_str("nothing is recorded yet"),
             Self::Temporary { source } => write!(f, "no room for a temporary copy: {source}"),
             Self::Trace(error) => error.fmt(f),
         }
@@ -182,7 +204,7 @@ impl Instance {
     /// Sets the buffers and switches of one that has just been made.
     pub(super) fn prepare(&mut self, buffer_kib: u64) -> Result<(), RecordError> {
         self.set("tracing_on", "0")?;
-        self.set("buffer_size_kb", &buffer_kib.to_string())?;
+        self.resize(buffer_kib)?;
         self.set("trace_clock", "mono")?;
         // Newer than some kernels; without it the trace has a few events more.
         let _ = self.set("set_event_notrace_pid", &std::process::id().to_string());
@@ -206,7 +228,35 @@ impl Instance {
         self.records_ticks
     }
 
-    fn set(&self, file: &str, value: &str) -> Result<(), RecordError> {
+    /// Gives each CPU's buffer that many KiB; what no longer fits, the oldest, is lost.
+    pub(super) fn resize(&self, buffer_kib: u64) -> Result<(), RecordError> {
+        self.set("buffer_size_kb", &buffer_kib.to_string())
+    }
+
+    /// KiB that all buffers take, also those of CPUs that have gone.
+    pub(super) fn total_kib(&self) -> Result<u64, RecordError> {
+        let file = "buffer_total_size_kb";
+        let text = fs::read_to_string(self.path.join(file));
+        let text = text.map_err(|source| self.failed(file, source))?;
+        // `2820 (expanded: ...)` before the first use.
+        Ok(text.split_whitespace().next().and_then(|kib| kib.parse().ok()).unwrap_or(0))
+    }
+
+    /// What is full overwrites its oldest events, whatever the machine's own tracing is set to.
+    pub(super) fn overwrite(&self) -> Result<(), RecordError> {
+        self.set("options/overwrite", "1")
+    }
+
+    /// The file that takes events out as it is read, in the order of time, while recording goes on.
+    /// Where there are none, reading it fails at once with [`io::ErrorKind::WouldBlock`].
+    pub(super) fn pipe(&self) -> Result<fs::File, RecordError> {
+        let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+        let opened =
+            fs::OpenOptions::new().read(true).custom_flags(flags).open(self.path.join(PIPE));
+        opened.map_err(|source| self.failed(PIPE, source))
+    }
+
+    pub(super) fn set(&self, file: &str, value: &str) -> Result<(), RecordError> {
         fs::write(self.path.join(file), value).map_err(|source| self.failed(file, source))
     }
 
@@ -227,6 +277,11 @@ impl Instance {
     pub fn start(&self) -> Result<(), RecordError> {
         // Writing anything to this file empties the buffers.
         self.set("trace", "")?;
+        self.resume()
+    }
+
+    /// Goes on recording, with what was recorded before.
+    pub(super) fn resume(&self) -> Result<(), RecordError> {
         self.set("tracing_on", "1")
     }
 
@@ -256,6 +311,8 @@ impl Instance {
             all.entries += one.entries;
             all.bytes += one.bytes;
             all.lost += one.lost;
+            all.overwritten += one.overwritten;
+            all.whole_from_ns = all.whole_from_ns.max(one.whole_from_ns);
         }
         Ok(all)
     }
@@ -276,11 +333,23 @@ fn parse_stats(text: &str) -> Tally {
         let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
         value.and_then(|value| value.trim().parse().ok()).unwrap_or(0)
     };
+    let overwritten = number("overrun");
+    let oldest = || text.lines().find_map(|line| seconds(line.strip_prefix("oldest event ts:")?));
     Tally {
         entries: number("entries"),
         bytes: number("bytes"),
-        lost: number("overrun") + number("commit overrun") + number("dropped events"),
+        lost: overwritten + number("commit overrun") + number("dropped events"),
+        overwritten,
+        whole_from_ns: if overwritten > 0 { oldest().unwrap_or(0) } else { 0 },
     }
+}
+
+/// `5172.912345` in nanoseconds, rounded up to the next microsecond.
+fn seconds(text: &str) -> Option<u64> {
+    let (seconds, micros) = text.trim().split_once('.')?;
+    let micros = micros.parse::<u64>().ok().filter(|_| micros.len() == 6)?;
+    let all = seconds.parse::<u64>().ok()?.checked_mul(1_000_000)?.checked_add(micros + 1)?;
+    all.checked_mul(1000)
 }
 
 /// The kernel that runs, as `uname -srv` prints it.
@@ -308,9 +377,13 @@ mod tests {
 
     #[test]
     fn statistics_are_read_by_name() {
-        let text = "entries: 129\noverrun: 7\ncommit overrun: 2\nbytes: 6012\noldest event ts:  5172.9\n\
+        let text = "entries: 129\noverrun: 7\ncommit overrun: 2\nbytes: 6012\noldest event ts:  5172.900001\n\
                     now ts:  5173.1\ndropped events: 4\nread events: 1\n";
-        assert_eq!(parse_stats(text), Tally { entries: 129, bytes: 6012, lost: 13 });
+        let (lost, overwritten, whole_from_ns) = (13, 7, 5_172_900_002_000);
+        let tally = Tally { entries: 129, bytes: 6012, lost, overwritten, whole_from_ns };
+        assert_eq!(parse_stats(text), tally);
+        let whole = parse_stats(&text.replace("overrun: 7", "overrun: 0"));
+        assert_eq!(whole.whole_from_ns, 0, "from the start");
         assert_eq!(parse_stats("something else"), Tally::default());
     }
 }

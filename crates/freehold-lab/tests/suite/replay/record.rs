@@ -2,7 +2,7 @@
 //! there and may be used.
 
 use std::fs;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 
 use predicates::prelude::*;
@@ -49,6 +49,10 @@ fn wrong_usage_says_what_to_do() {
         (&["-d", "1s", "-b", "1K"], &["16K"]),
         (&["-d", "1s", "--tracefs", &empty], &["no tracefs", "mount -t tracefs"]),
         (&["-d", "1s", "--tracefs", &here], &["kmem:mm_page_free"]),
+        (&["-d", "1s", "--memory", "1M"], &["--last"]),
+        (&["--last", "1s", "-b", "1M"], &["cannot be used with"]),
+        (&["--last", "1s", "--on", "speed>1"], &["unusable[ORDER]"]),
+        (&["--last", "1s", "--tracefs", &empty], &["no tracefs"]),
     ] {
         let mut done =
             freehold().args(["record", "-o"]).arg(&trace).args(arguments).assert().code(2);
@@ -129,6 +133,86 @@ fn a_recording_that_is_ended_is_written_and_leaves_nothing_behind() {
 fn a_recording_that_is_ended_by_other_signals_is_written_as_well() {
     let test = "a_recording_that_is_ended_by_other_signals_is_written_as_well";
     end_a_recording(test, &["TERM", "HUP"]);
+}
+
+#[test]
+fn the_last_seconds_are_written_at_each_signal_and_every_file_stands_alone() {
+    if !can_record("the_last_seconds_are_written_at_each_signal_and_every_file_stands_alone") {
+        return;
+    }
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("flight");
+    let mut recorder = std::process::Command::new(env!("CARGO_BIN_EXE_freehold"))
+        .args(["record", "--last", "2s", "--memory", "4M", "--keep", "2", "--json", "-o"])
+        .arg(&folder)
+        .args(["--on", "free>0"])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(recorder.stderr.take().unwrap()).lines();
+    assert!(said.next().unwrap().unwrap().contains("free>0: "), "held before: no file");
+    while !said.next().unwrap().unwrap().contains("kill -USR1") {}
+    let instance = format!("/sys/kernel/tracing/instances/freehold-{}", recorder.id());
+    let total = fs::read_to_string(Path::new(&instance).join("buffer_total_size_kb")).unwrap();
+    assert!(total.trim().parse::<u64>().unwrap() <= 4096, "{total}");
+    let pid = recorder.id().to_string();
+    let signal = |signal| {
+        let sent = std::process::Command::new("kill").args(["-s", signal, &pid]).status();
+        assert!(sent.unwrap().success());
+    };
+    let mut lines = BufReader::new(recorder.stdout.take().unwrap()).lines();
+    let mut files = Vec::new();
+    for _ in 0..3 {
+        // The test harness allocates, too, but not always.
+        fs::write(root.path().join("some"), vec![1; 1 << 20]).unwrap();
+        signal("USR1");
+        let line = lines.next().unwrap().unwrap();
+        let said: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert!(said["trigger"] == "SIGUSR1" && said["events"].as_u64() > Some(0), "{line}");
+        files.push(said["trace"].as_str().unwrap().to_owned());
+        assert_eq!(said["removed"].as_array().unwrap().len(), usize::from(files.len() == 3));
+    }
+    signal("INT");
+    assert_eq!(recorder.wait().unwrap().code(), Some(130));
+    assert!(!Path::new(&instance).exists(), "{instance} was left behind");
+    assert!(!Path::new(&files[0]).exists(), "two are kept");
+    for file in &files[1..] {
+        let alone = root.path().join("alone.parquet");
+        fs::copy(file, &alone).unwrap();
+        let replay = freehold().args(["replay", "--json", "-e", "freehold"]).arg(&alone).output();
+        let replay = replay.unwrap();
+        assert!(replay.status.success(), "{}", String::from_utf8_lossy(&replay.stderr));
+        let packed = freehold_trace::packed_files(&freehold_trace::Source::Path(alone)).unwrap();
+        let names: Vec<&str> = packed.names().collect();
+        assert!(names.contains(&"zoneinfo.before.txt"), "{names:?}");
+        assert!(names.contains(&"buddyinfo.after.txt"), "{names:?}");
+    }
+}
+
+/// What the file, the terminal and the JSON say is one number.
+#[test]
+fn buffers_that_are_too_small_are_said() {
+    if !can_record("buffers_that_are_too_small_are_said") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let flight = folder.path().join("flight");
+    let memory = format!("{}K", 32 * std::thread::available_parallelism().unwrap().get());
+    let output = freehold()
+        .args(["record", "--last", "60s", "--memory", &memory, "--json", "-o"])
+        .arg(&flight)
+        .args(["--", "dd", "if=/dev/zero", "bs=4K", "count=16384", "status=none"])
+        .arg(format!("of={}", folder.path().join("zeroes").display()))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&said["trigger"], &said["buffers_too_small"]), (&"the end".into(), &true.into()));
+    let file = said["trace"].as_str().unwrap();
+    let source = freehold_trace::Source::Path(file.into());
+    let reader = freehold_trace::TraceReader::open(&source, Default::default()).unwrap();
+    assert_eq!(reader.info().lost_events, said["lost_events"].as_u64());
 }
 
 fn end_a_recording(test: &str, signals: &[&str]) {
