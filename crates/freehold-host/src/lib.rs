@@ -68,8 +68,9 @@
 //!
 //! # What it does not do
 //!
-//! - It does not move frames. In a block with frames in use, free runs of less than 8 frames are
-//!   not given back.
+//! - It moves no frames by itself: a program that can move its own has
+//!   [`evacuate`](Arena::evacuate). In a block with frames in use, free runs of less than 8 frames
+//!   are not given back.
 //! - It cannot keep the kernel from overcommitting: memory that was not
 //!   [populated](Arena::populate) may be missing when it is touched, which is a signal.
 //!   [`Builder::populate`] and [`Backing::Hugetlb`] avoid that.
@@ -153,7 +154,7 @@ mod vm;
 mod watch;
 
 #[cfg(target_os = "linux")]
-pub use arena::{Arena, Handle};
+pub use arena::{Arena, Evacuated, Handle};
 #[cfg(target_os = "linux")]
 pub use builder::{Builder, Lock};
 #[cfg(target_os = "linux")]

@@ -1,5 +1,6 @@
 //! The arena: frames by number. See [`Frames`](crate::Frames) for frames that free themselves.
 
+mod evacuate;
 mod handle;
 mod look;
 mod memory;
@@ -13,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use freehold::Pfn;
 
+pub use self::evacuate::Evacuated;
 pub use self::handle::Handle;
 use crate::core::Core;
 use crate::inner::Inner;

@@ -3,6 +3,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod evacuate;
 mod examples;
 mod extend;
 mod guarded;
