@@ -197,9 +197,9 @@ fn holes(line: &str, fill: impl Fn(&str) -> Result<String, String>) -> Result<St
 fn value<'v>(item: &'v Value, path: &str) -> Option<&'v Value> {
     let (first, rest) = path.split_once('/').unwrap_or((path, ""));
     let at = |value: &'v Value, path: &str| {
-        path.split('/')
-            .filter(|part| !part.is_empty())
-            .try_fold(value, |value, part| value.get(part))
+        path.split('/').filter(|part| !part.is_empty()).try_fold(value, |value, part| {
+            value.get(part).or_else(|| value.get(part.parse::<usize>().ok()?))
+        })
     };
     if let Some(found) = item.get(first).and_then(|value| at(value, rest)) {
         return Some(found);
@@ -315,6 +315,8 @@ mod tests {
         let sentence = |template: &str| said(&both, template);
         assert_eq!(sentence("{a/n ÷ b/n} times, {b/n}").unwrap(), "1.6 to 9,000 times, 1,000");
         assert!(sentence("{c/n}").is_err());
+        let cells = json!({"cells": [{"n": 7}, {"n": 1_234}]});
+        assert_eq!(said(&cells, "{cells/1/n}").unwrap(), "1,234", "a place in a list");
     }
 
     #[test]

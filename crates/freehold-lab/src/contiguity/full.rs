@@ -450,17 +450,24 @@ impl Full<'_, '_> {
         }
     }
 
-    /// What can be moved: page cache, and what processes have.
-    fn movable(&mut self) -> impl Iterator<Item = &mut Chunk> {
-        let processes = self.processes.iter_mut();
-        self.cache.iter_mut().chain(processes.flat_map(|process| process.chunks.iter_mut()))
-    }
-
-    /// Blocks are emptied, while the load stands still.
+    /// Blocks are emptied of what can be moved: page cache, and what processes have.
     fn movement(&mut self) -> Movements {
-        let mut chunks = Chunks::new(self.movable().map(|chunk| *chunk));
+        let processes = self.processes.iter().flat_map(|process| &process.chunks);
+        let mut chunks = Chunks::new(self.cache.iter().chain(processes).copied());
         let movement = moving::run(self.books, &mut chunks);
-        self.movable().zip(chunks.now()).for_each(|(held, now)| *held = now);
+        let mut now = chunks.now().into_iter().peekable();
+        let mut numbers = 0..;
+        let mut parts_of = |_: Chunk| -> Vec<Chunk> {
+            let number = numbers.next();
+            std::iter::from_fn(|| now.next_if(|part| Some(part.0) == number))
+                .map(|of| of.1)
+                .collect()
+        };
+        self.cache = std::mem::take(&mut self.cache).into_iter().flat_map(&mut parts_of).collect();
+        for process in &mut self.processes {
+            let held = std::mem::take(&mut process.chunks);
+            process.chunks = held.into_iter().flat_map(&mut parts_of).collect();
+        }
         movement
     }
 

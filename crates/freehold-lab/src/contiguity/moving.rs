@@ -9,11 +9,12 @@
 //! ```
 //!
 //! A moved chunk goes where an ordinary movable request of its order goes. If that would break a
-//! whole block, there is no room left elsewhere, and movement ends.
+//! whole block, it is split into frames, as the kernel does with a folio (`migrate_pages()`). If a
+//! frame would break one too, there is no room left elsewhere, and movement ends.
 
 use std::collections::{HashMap, HashSet};
 
-use freehold::{FrameRange, Migratetype, PAGEBLOCK_FRAMES, Pfn};
+use freehold::{FrameRange, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn};
 use serde::Serialize;
 
 use super::books::{Books, Chunk};
@@ -62,31 +63,43 @@ pub(super) type Movements = (Movement, Option<[Layout; 3]>);
 
 /// Chunks that can be moved, and where each is.
 pub(super) struct Chunks {
-    all: Vec<Chunk>,
+    /// Each with the number of the one that it was at first, or was a part of.
+    all: Vec<(usize, Chunk)>,
     places: HashMap<Pfn, usize>,
 }
 
 impl Chunks {
     pub(super) fn new(all: impl Iterator<Item = Chunk>) -> Self {
-        let all: Vec<Chunk> = all.collect();
-        let places = all.iter().enumerate().map(|(n, chunk)| (chunk.0, n)).collect();
+        let all: Vec<_> = all.enumerate().collect();
+        let places = all.iter().enumerate().map(|(n, (_, chunk))| (chunk.0, n)).collect();
         Self { all, places }
     }
 
     /// The chunk that starts at a frame.
     pub(super) fn at(&self, pfn: Pfn) -> Option<Chunk> {
-        self.places.get(&pfn).map(|&n| self.all[n])
+        self.places.get(&pfn).map(|&n| self.all[n].1)
     }
 
-    /// Where they are, in the order in which they came.
-    pub(super) fn now(self) -> Vec<Chunk> {
+    /// Where they are, in the order in which they came; parts have the number of the whole.
+    pub(super) fn now(mut self) -> Vec<(usize, Chunk)> {
+        self.all.sort_by_key(|&(number, _)| number);
         self.all
     }
 
     fn moved(&mut self, from: Pfn, to: Pfn) {
         if let Some(n) = self.places.remove(&from) {
             self.places.insert(to, n);
-            self.all[n].0 = to;
+            self.all[n].1.0 = to;
+        }
+    }
+
+    fn split(&mut self, (start, order): Chunk) {
+        let Some(&n) = self.places.get(&start) else { return };
+        self.all[n].1.1 = Order::ZERO;
+        for frame in start.get() + 1..start.get() + order.frames() {
+            let frame = Pfn::new(frame);
+            self.places.insert(frame, self.all.len());
+            self.all.push((self.all[n].0, (frame, Order::ZERO)));
         }
     }
 }
@@ -191,15 +204,27 @@ fn move_run(books: &mut Books<'_>, chunks: &mut Chunks, run: FrameRange, frames:
     let mut at = run.start;
     while at < run.end {
         let Some((old, order)) = chunks.at(at) else { return false };
-        let Some(new) = books.attempt(CPU, order, Migratetype::Movable) else { return false };
-        if books.used_in_block(new.0) == order.frames() {
-            books.free(CPU, new);
-            return false;
-        }
+        let Some(new) = place_for(books, order) else {
+            if order == Order::ZERO {
+                return false;
+            }
+            chunks.split((old, order));
+            continue;
+        };
         books.free(CPU, (old, order));
-        chunks.moved(old, new.0);
+        chunks.moved(old, new);
         *frames += order.frames();
         at = Pfn::new(at.get() + order.frames());
     }
     true
+}
+
+/// A chunk of a block that was not whole.
+fn place_for(books: &mut Books<'_>, order: Order) -> Option<Pfn> {
+    let new = books.attempt(CPU, order, Migratetype::Movable)?;
+    if books.used_in_block(new.0) > order.frames() {
+        return Some(new.0);
+    }
+    books.free(CPU, new);
+    None
 }

@@ -9,8 +9,10 @@
 //! The migrate scanner goes through every block from the lowest on and moves each chunk that can
 //! move, whether its block becomes whole by that or not. Huge pages stay. The free scanner takes
 //! the free chunks of blocks from the highest down, but of no whole block and of none that holds
-//! what cannot move. Free chunks that it has and does not need yet wait in lists by order. The end
-//! is the target, which is looked for after each block, or where the scanners meet.
+//! what cannot move. Free chunks that it has and does not need yet wait in lists by order. Where
+//! none of them has room for a chunk, and the next block has not either, the chunk is split into
+//! frames (`compaction_alloc()`, `migrate_pages()`). The end is the target, which is looked for
+//! after each block, or where the scanners meet.
 //!
 //! Left out: skip hints and the fast search by free lists, which change how many frames are looked
 //! at; deferral and the wake-ups of kcompactd, which say when to begin; the score at which its
@@ -74,14 +76,19 @@ impl Scan {
                 continue;
             }
             let order = chunks.at(Pfn::new(start + at as u64)).map_or(Order::ZERO, |of| of.1);
-            let len = order.frames() as usize;
+            let whole = order.frames() as usize;
             if order < Order::PAGEBLOCK {
-                let to = self.place(order, block)?;
-                self.frames[to..to + len].fill(MOVABLE);
-                self.frames[at..at + len].fill(0);
-                moved += order.frames();
+                let place = self.place(order, block);
+                let order = if place.is_some() { order } else { Order::ZERO };
+                let len = order.frames() as usize;
+                for part in (at..at + whole).step_by(len) {
+                    let to = place.or_else(|| self.place(order, block))?;
+                    self.frames[to..to + len].fill(MOVABLE);
+                    self.frames[part..part + len].fill(0);
+                    moved += order.frames();
+                }
             }
-            at += len;
+            at += whole;
         }
         Some(moved)
     }
@@ -97,8 +104,10 @@ impl Scan {
         (0..=u32::from(Order::PAGEBLOCK.get())).rev().find(fits).unwrap_or(0)
     }
 
-    /// Where a chunk goes: out of the smallest free one that waits and has room.
+    /// Where a chunk goes: out of the smallest free one that waits and has room. For one of several
+    /// frames the free scanner goes one block further.
     fn place(&mut self, order: Order, migrating: usize) -> Option<usize> {
+        let mut blocks = 0;
         loop {
             let fits = (order.index()..self.lists.len()).find(|&k| !self.lists[k].is_empty());
             if let Some(from) = fits {
@@ -107,12 +116,15 @@ impl Scan {
                 (order.index()..from).for_each(|k| self.lists[k].push(at + (1 << k)));
                 return Some(at);
             }
-            self.isolate_free(migrating)?;
+            if blocks > 0 && order > Order::ZERO {
+                return None;
+            }
+            blocks += usize::from(self.isolate_free(migrating)?);
         }
     }
 
-    /// The free scanner's next block.
-    fn isolate_free(&mut self, migrating: usize) -> Option<()> {
+    /// The free scanner's next block; whether it has free frames.
+    fn isolate_free(&mut self, migrating: usize) -> Option<bool> {
         let block = self.free_end - 1;
         if block <= migrating {
             return None;
@@ -121,19 +133,20 @@ impl Scan {
         self.steps += 1;
         let movable = self.of(block).iter().all(|&frame| frame == 0 || frame == MOVABLE);
         if !movable || self.is_whole(block) {
-            return Some(());
+            return Some(false);
         }
-        let mut at = block * BLOCK;
+        let (mut at, mut some) = (block * BLOCK, false);
         while at < (block + 1) * BLOCK {
             self.steps += 1;
             let order = if self.frames[at] == 0 { self.free_order(at) } else { 0 };
             if self.frames[at] == 0 {
                 self.frames[at..at + (1 << order)].fill(ISOLATED);
                 self.lists[order as usize].push(at);
+                some = true;
             }
             at += 1 << order;
         }
-        Some(())
+        Some(some)
     }
 }
 
@@ -162,5 +175,19 @@ mod tests {
         // Two runs and a chunk of the first block, 505 frames of the third.
         assert!((500..520).contains(&scan.steps), "{}", scan.steps);
         assert_eq!(scan.migrate(2, &chunks, 1000), None, "the scanners have met");
+    }
+
+    /// The only block with room has none for eight frames in a row.
+    #[test]
+    fn a_chunk_that_fits_nowhere_is_split() {
+        let mut frames = vec![0; 2 * BLOCK];
+        frames[0..8].fill(MOVABLE);
+        frames[BLOCK..].fill(MOVABLE);
+        (0..16).for_each(|n| frames[BLOCK + 8 * n] = 0);
+        let chunks = Chunks::new(std::iter::once((Pfn::new(0), Order::new(3).unwrap())));
+        let mut scan = Scan { frames, lists: Default::default(), free_end: 2, steps: 0 };
+        assert_eq!(scan.migrate(0, &chunks, 0), Some(8));
+        assert!(scan.is_whole(0));
+        assert_eq!(scan.lists[0].len(), 8);
     }
 }
