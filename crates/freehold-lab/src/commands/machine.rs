@@ -56,11 +56,9 @@ pub struct Recorded {
 impl Recorded {
     /// Reads the descriptions beside a trace; `None` without a zoneinfo.
     pub fn beside(args: &Common, trace: &TraceFile) -> Result<Option<Self>, CliError> {
-        let found = match &args.zoneinfo {
-            Some(path) => Some((path.display().to_string(), zoneinfo::read(path)?)),
-            None => trace.state("zoneinfo", zoneinfo::parse)?,
+        let Some((shown, zones)) = trace.state("zoneinfo", zoneinfo::parse)? else {
+            return Ok(None);
         };
-        let Some((shown, zones)) = found else { return Ok(None) };
         let buddies = trace.state("buddyinfo", parse_buddyinfo)?.map(|(_, zones)| zones);
         let types = trace.state("pagetypeinfo", parse_pagetypeinfo)?.map(|(_, types)| types);
         let mut parts = Parts { zones: Some(zones), buddies, types, ..Parts::default() };
@@ -255,10 +253,8 @@ pub fn choose(
 }
 
 pub fn no_zoneinfo(trace: &TraceFile) -> CliError {
-    CliError::new(format!("{}: there is no zoneinfo beside it", trace.shown())).hint(
-        "copy /proc/zoneinfo to NAME.zoneinfo.before.txt when recording, or name one with \
-               --zoneinfo FILE",
-    )
+    CliError::new(format!("{}: there is no zoneinfo beside it", trace.shown()))
+        .hint("copy /proc/zoneinfo to NAME.zoneinfo.before.txt beside it when recording")
 }
 
 impl Choice {
@@ -301,7 +297,7 @@ impl Choice {
                 None => format!("{trace}: its frames lie in no zone of {shown}"),
             };
             return Err(CliError::new(what).hint(
-                "name the zoneinfo of the machine that recorded it with --zoneinfo, or a --machine \
+                "put the zoneinfo of the machine that recorded it beside it, or name a --machine \
                  SIZE",
             ));
         }

@@ -57,11 +57,6 @@ pub(super) struct ReplayArgs {
     /// Engines to run at the same time. Default: as many as there are cores.
     #[arg(short, long, value_name = "N", value_parser = whole(1..=u16::MAX))]
     pub(super) jobs: Option<u16>,
-
-    /// A file of constants for what the zone lock costs, as `simulate --json` prints them under
-    /// "model". Default: those built in, of a machine that the answer names.
-    #[arg(long, value_name = "FILE")]
-    pub(super) model: Option<PathBuf>,
 }
 
 /// A zone of a recorded machine: `DMA32`, or `1:Normal` on a node.
@@ -117,10 +112,6 @@ pub struct Common {
     /// Leave malformed lines and rows out, and count them, instead of stopping.
     #[arg(long)]
     pub skip_bad: bool,
-
-    /// The zoneinfo to use. Default: the one beside the trace.
-    #[arg(long, value_name = "FILE")]
-    pub zoneinfo: Option<PathBuf>,
 
     #[command(flatten)]
     pub shown: Shown,

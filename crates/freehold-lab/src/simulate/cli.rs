@@ -12,9 +12,9 @@ use crate::cli::{Outcome, given, output, stop};
 use crate::engines::EngineSpec;
 use crate::simulate::many::{Simulated, simulate_all};
 use crate::simulate::output::{Document, table};
-use crate::simulate::run::{NODES_MAX, Scenario, SimulateError};
+use crate::simulate::run::{Scenario, SimulateError};
 use crate::simulate::workloads::About;
-use crate::simulate::{Kind, Model, model_file, plot};
+use crate::simulate::{Kind, Model, plot};
 use crate::tables::table::rendered;
 use crate::tables::{thousands, unique};
 use crate::trials::amounts::parse_cpus;
@@ -33,11 +33,12 @@ Examples:
   freehold simulate -w many-alloc-few-free --cpus 2,16,128,1024
   freehold simulate -w exit-avalanche --cpus 256 -e vanilla -e pcp-buddy,-merge --memory 256G --json
   freehold simulate -w kernel-build-like --cpus 1,4,16,64,256,1024 --picture build.svg
-  freehold simulate -w kernel-build-like --cpus 1024 --nodes 8 --memory 128G
+  freehold simulate -w kernel-build-like --cpus 128 --memory 16G
+                                                one node of 1,024 CPUs on eight
 
---json prints {\"command\": \"simulate\", \"seed\", \"verdict\", \"model\", \"rows\": \
+--json prints {\"command\": \"simulate\", \"seed\", \"model\", \"rows\": \
 [{\"engine\", \"workload\", \"cpus\", \
-\"nodes\", \"memory_bytes\", \"frames_per_second\", \"zone_lock_wait_share\", \"pcp_lock_wait_share\", \"fallbacks\", \
+\"memory_bytes\", \"frames_per_second\", \"zone_lock_wait_share\", \"pcp_lock_wait_share\", \"fallbacks\", \
 \"unusable_index\", ...}]}.
 
 Ctrl-C ends after the simulations under way and prints what is done (exit code 130).";
@@ -78,18 +79,6 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_name = "N", value_parser = whole(1..=u64::MAX))]
     frames: Option<u64>,
 
-    /// Memory nodes, 1 to 64. Each has a zone, with a lock of its own, of an even share of the
-    /// memory; the CPUs are spread over them evenly, neighbours together. A CPU's requests go to
-    /// its own node and, where that has no memory, to the next nodes in turn. Memory of another
-    /// node is as near as one's own. Default: 1.
-    #[arg(long, value_name = "N[,N]...", value_delimiter = ',', value_parser = whole(1..=NODES_MAX))]
-    nodes: Vec<u16>,
-
-    /// A file of constants, as --json prints them under "model". Default: those built in, of a
-    /// machine that the output names.
-    #[arg(long, value_name = "FILE")]
-    model: Option<PathBuf>,
-
     /// Draw throughput, lock waits and fragmentation against CPUs (or memory, where only that
     /// varies) as SVG.
     #[arg(long, value_name = "FILE")]
@@ -111,14 +100,10 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<Outcome, CliError> {
     if args.list {
         return list(&args.shown.printed);
     }
-    let model = model_file::read(args.model.as_deref())?;
+    let model = Model::standard();
     let engines = given::engines(&args.engines, &DEFAULT)?;
     // Fail before the work, not after it.
     args.picture.as_deref().map_or(Ok(()), svg)?;
-    if args.picture.is_some() && unique(args.nodes.iter().copied()).len() > 1 {
-        return Err(CliError::new("--picture draws machines of one number of nodes")
-            .hint("one --nodes N for each picture"));
-    }
     Target::PICTURE.check(args.picture.as_ref())?;
     let scenarios = scenarios(args, &engines)?;
     let done = simulated(args, &scenarios, &model)?;
@@ -167,9 +152,6 @@ fn simulated(
 /// An error of a simulation as the user sees it.
 fn refused(error: SimulateError) -> CliError {
     let hint = match &error {
-        SimulateError::TooManyNodes { .. } => {
-            Some("give it fewer: --nodes 1, for example".to_owned())
-        }
         SimulateError::TooFewCpus { fewest, .. } => Some(format!("give it more: --cpus {fewest}")),
         _ => None,
     };
@@ -222,12 +204,9 @@ fn scenarios(args: &SimulateArgs, engines: &[EngineSpec]) -> Result<Vec<Scenario
     } else {
         unique(args.memory.iter().map(|memory| memory.frames))
     };
-    let nodes = if args.nodes.is_empty() { vec![1] } else { unique(args.nodes.iter().copied()) };
-    let sizes: Vec<(u64, u16)> =
-        memory.iter().flat_map(|&frames| nodes.iter().map(move |&n| (frames, n))).collect();
     let mut all = Vec::new();
     for &workload in &workloads {
-        for &(frames, nodes) in &sizes {
+        for &frames in &memory {
             for &cpus in cpus.iter().filter(|&&cpus| fits(workload, cpus)) {
                 for seed in seeds(args) {
                     for engine in engines {
@@ -236,7 +215,6 @@ fn scenarios(args: &SimulateArgs, engines: &[EngineSpec]) -> Result<Vec<Scenario
                             workload,
                             cpus,
                             frames,
-                            nodes,
                             seed,
                             think_ns: None,
                             measured: args.frames,

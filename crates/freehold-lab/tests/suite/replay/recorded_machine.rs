@@ -2,7 +2,7 @@
 //! it was.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::common::length::length;
 use freehold::{CpuId, Migratetype, Order, Pfn};
@@ -17,7 +17,7 @@ use freehold_trace::{Event, EventKind};
 use predicates::prelude::PredicateBooleanExt;
 use serde_json::Value;
 
-use crate::replay::command::freehold;
+use crate::common::{data, freehold};
 
 fn replay(arguments: &[&str]) -> Value {
     let output = freehold()
@@ -29,10 +29,6 @@ fn replay(arguments: &[&str]) -> Value {
         .stdout
         .clone();
     serde_json::from_slice(&output).unwrap()
-}
-
-fn data(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data").join(name)
 }
 
 /// What the lists of two CPUs hold: single frames, some larger chunks, huge pages.
