@@ -134,13 +134,13 @@ pub struct Common {
 #[derive(Args, Clone, PartialEq, Debug, Default)]
 pub struct MachineArgs {
     /// The machine: `recorded` (zone, marks, CPU settings and what was free and in use, from the
-    /// copies of /proc/zoneinfo, buddyinfo and pagetypeinfo beside the trace), `pristine` (the
-    /// same, all memory free), an amount of memory (K, M, G or T, rounded up to whole 4 MiB, all
-    /// free), or what `freehold look` reads: a directory with copies of those files, one of them, or
-    /// a kernel log with a Mem-Info report. What such files do not say is guessed, and said.
-    /// Default: recorded; without a zoneinfo beside the trace a machine sized by the trace's peak,
-    /// all memory free.
-    #[arg(short, long, visible_alias = "memory", value_name = "recorded|pristine|SIZE|FILE", value_parser = parse_machine)]
+    /// copies of /proc/zoneinfo, buddyinfo and pagetypeinfo beside the trace), an amount of memory
+    /// (K, M, G or T, rounded up to whole 4 MiB, all free), or what `freehold look` reads: a
+    /// directory with copies of those files, one of them, or a kernel log with a Mem-Info report.
+    /// What such files do not say is guessed, and said. Default: recorded; without a zoneinfo beside
+    /// the trace a machine sized by the trace's peak, all memory free.
+    #[arg(short, long, visible_alias = "memory", value_name = "recorded|SIZE|FILE",
+          value_parser = parse_machine)]
     pub machine: Option<Machine>,
 
     /// Make this share of the machine's memory CMA, which serves movable requests only, for every
@@ -161,25 +161,21 @@ pub struct MachineArgs {
 pub enum Machine {
     /// As recorded.
     Recorded,
-    /// As recorded, all memory free.
-    Pristine,
     /// Of that size, all memory free.
     Memory(Memory),
     /// As files describe it, which need not be of the machine that recorded the trace.
     Described(PathBuf),
 }
 
-/// Parses `recorded`, `pristine`, an amount of memory or what names files.
+/// Parses `recorded`, an amount of memory or what names files.
 pub fn parse_machine(text: &str) -> Result<Machine, String> {
     match text {
         "recorded" => Ok(Machine::Recorded),
-        "pristine" => Ok(Machine::Pristine),
         other => match parse_memory(other) {
             Ok(memory) => Ok(Machine::Memory(memory)),
             Err(_) if Path::new(other).exists() => Ok(Machine::Described(other.into())),
             Err(error) => Err(format!(
-                "{error}, or an existing file or directory; 'recorded' and 'pristine' are machines, \
-                 too"
+                "{error}, or an existing file or directory; 'recorded' is a machine, too"
             )),
         },
     }

@@ -50,7 +50,7 @@ fn mean(cells: &[&Cell], figure: &Figure) -> Option<f64> {
 /// the seeds.
 pub fn table(cells: &[Cell], style: Style) -> String {
     let mut text =
-        Comparison::of(cells).map_or_else(String::new, |of| tallied(&of, |_| true) + "\n");
+        Comparison::of(cells).map_or_else(String::new, |of| tallied(&of, style, |_| true) + "\n");
     for workload in Workload::ALL {
         let of: Vec<&Cell> = cells.iter().filter(|cell| cell.workload == workload.name()).collect();
         if of.is_empty() {
@@ -156,19 +156,20 @@ fn beside_first(comparison: &Comparison, engine: &str, style: Style) -> String {
     if let Some(worst) = rows.first().filter(|row| is_below(row.worst())) {
         let _ = writeln!(text, "To run the worst cell again: freehold contiguity {worst}\n");
     }
-    text + &tallied(comparison, |of| of == engine)
+    text + &tallied(comparison, style, |of| of == engine)
 }
 
 /// In how many cells these engines are not below the first, a line for each order.
-fn tallied(comparison: &Comparison, is_told: impl Fn(&str) -> bool) -> String {
+fn tallied(comparison: &Comparison, style: Style, is_told: impl Fn(&str) -> bool) -> String {
     let Comparison { baseline, tallies, tolerance, .. } = comparison;
     let line = |tally: &Tally| {
         let Tally { engine, order, not_below, cells } = tally;
         let tolerance = pointed(*tolerance);
-        format!(
+        let line = format!(
             "order {order}: {engine} is above {baseline}, or within {tolerance} of it, in \
-             {not_below} of {cells} cells\n"
-        )
+             {not_below} of {cells} cells"
+        );
+        wrap(&line, style, "  ") + "\n"
     };
     tallies.iter().filter(|tally| is_told(&tally.engine)).map(line).collect()
 }

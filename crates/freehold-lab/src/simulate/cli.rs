@@ -1,20 +1,17 @@
 //! `freehold simulate`: engines on machines that are not at hand.
 
-use std::path::{Path, PathBuf};
-
 use clap::Args;
 
 use crate::cli::error::CliError;
 use crate::cli::given::{Printed, Shown};
 use crate::cli::size::{Memory, parse_memory, whole};
-use crate::cli::target::Target;
 use crate::cli::{Outcome, given, output, stop};
 use crate::engines::EngineSpec;
 use crate::simulate::many::{Simulated, simulate_all};
 use crate::simulate::output::{Document, table};
 use crate::simulate::run::{Scenario, SimulateError};
 use crate::simulate::workloads::About;
-use crate::simulate::{Kind, Model, plot};
+use crate::simulate::{Kind, Model};
 use crate::tables::table::rendered;
 use crate::tables::{thousands, unique};
 use crate::trials::amounts::parse_cpus;
@@ -32,7 +29,7 @@ output, byte for byte, on any machine.
 Examples:
   freehold simulate -w many-alloc-few-free --cpus 2,16,128,1024
   freehold simulate -w exit-avalanche --cpus 256 -e vanilla -e pcp-buddy,-merge --memory 256G --json
-  freehold simulate -w kernel-build-like --cpus 1,4,16,64,256,1024 --picture build.svg
+  freehold simulate -w kernel-build-like --cpus 1,4,16,64,256,1024 --format csv
   freehold simulate -w kernel-build-like --cpus 128 --memory 16G
                                                 one node of 1,024 CPUs on eight
 
@@ -79,11 +76,6 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_name = "N", value_parser = whole(1..=u64::MAX))]
     frames: Option<u64>,
 
-    /// Draw throughput, lock waits and fragmentation against CPUs (or memory, where only that
-    /// varies) as SVG.
-    #[arg(long, value_name = "FILE")]
-    picture: Option<PathBuf>,
-
     /// Simulations at the same time. Default: as many as there are CPUs here.
     #[arg(short, long, value_name = "N", value_parser = whole(1..=u16::MAX))]
     jobs: Option<u16>,
@@ -102,9 +94,6 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<Outcome, CliError> {
     }
     let model = Model::standard();
     let engines = given::engines(&args.engines, &DEFAULT)?;
-    // Fail before the work, not after it.
-    args.picture.as_deref().map_or(Ok(()), svg)?;
-    Target::PICTURE.check(args.picture.as_ref())?;
     let scenarios = scenarios(args, &engines)?;
     let done = simulated(args, &scenarios, &model)?;
     let rows = &done.rows;
@@ -114,9 +103,6 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<Outcome, CliError> {
             rows.len(),
             scenarios.len()
         ));
-    }
-    if let Some(path) = args.picture.as_ref().filter(|_| !rows.is_empty()) {
-        Target::PICTURE.replace(path, &plot::render(rows, &model))?;
     }
     let document = Document::new(seeds(args)[0], &model, rows);
     output::result(&args.shown.printed, &document, |style| {
@@ -156,17 +142,6 @@ fn refused(error: SimulateError) -> CliError {
         _ => None,
     };
     CliError::new(error.to_string()).hint_if(hint)
-}
-
-/// That a picture has the name of an SVG file, or none of another kind.
-fn svg(path: &Path) -> Result<(), CliError> {
-    let Some(ending) = path.extension().filter(|ending| !ending.eq_ignore_ascii_case("svg")) else {
-        return Ok(());
-    };
-    let (ending, named) = (ending.to_string_lossy(), path.with_extension("svg"));
-    Err(CliError::new(format!("--picture writes SVG, not {ending}: {}", path.display())).hint(
-        format!("name it {}; rsvg-convert or a browser makes other formats of it", named.display()),
-    ))
 }
 
 fn list(printed: &Printed) -> Result<Outcome, CliError> {

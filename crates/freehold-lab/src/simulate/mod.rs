@@ -5,7 +5,7 @@
 //!  run, row    one simulation, start to end    lock       waits for locks
 //!  queue       which CPU is next; ticks        lines      which CPU wrote a cache line last
 //!  time        picoseconds                     many       several, on threads
-//!  tally       counts of the measured stretch  output     table and JSON; plot: pictures
+//!  tally       counts of the measured stretch  output     table and JSON
 //! ```
 //!
 //! # What is real and what is modelled
@@ -30,7 +30,6 @@ pub mod lock;
 pub mod machine;
 pub mod many;
 pub mod output;
-pub mod plot;
 pub mod queue;
 pub mod row;
 pub mod run;

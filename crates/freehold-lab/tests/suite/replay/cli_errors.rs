@@ -70,7 +70,7 @@ fn wrong_usage_says_what_is_wrong() {
         (&["replay", "--memory", "1M"], &["1M", "too little"]),
         (&["replay", "--memory", "99T"], &["99T", "too much"]),
         (&["replay", "--machine", "8G", "--memory", "8G"], &["--machine"]),
-        (&["replay", "--machine", "recordd"], &["'recorded' and 'pristine' are machines, too"]),
+        (&["replay", "--machine", "recordd"], &["'recorded' is a machine, too"]),
         (&["replay", "--cma", "10"], &["for example 25%"]),
         (&["replay", "--interrupts", "0.1"], &["unexpected argument '--interrupts'"]),
         (&["relpay"], &["relpay", "replay"]),

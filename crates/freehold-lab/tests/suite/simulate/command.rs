@@ -79,31 +79,16 @@ fn the_table_names_the_machine_whose_constants_are_used() {
 
 #[test]
 fn mistakes_are_named_with_what_to_do() {
-    let cases: [(&[&str], &str); 6] = [
+    let cases: [(&[&str], &str); 5] = [
         (&["-w", "kernel-build"], "did you mean 'kernel-build-like'"),
         (&["--cpus", "0"], "0 is out of range: 1 to 1,024"),
         (&["--cpus", "1025"], "1,025 is out of range: 1 to 1,024"),
         (&["-e", "vanila"], "did you mean 'vanilla'"),
         (&["-w", "exit-avalanche", "--cpus", "1"], "give it more: --cpus 2"),
-        (&["--picture", "/nowhere/x.svg"], "there is no folder /nowhere"),
     ];
     for (args, message) in cases {
         simulate(args).assert().code(2).stderr(contains(message));
     }
-    simulate(&["--picture", "x.png"]).assert().code(2).stderr(contains("x.svg"));
-}
-
-#[test]
-fn a_picture_is_drawn() {
-    let folder = tempfile::tempdir().unwrap();
-    let picture = folder.path().join("results.svg");
-    simulate(&["-w", "pair", "--cpus", "1,2", "--memory", "1G"])
-        .arg("--picture")
-        .arg(&picture)
-        .assert()
-        .success();
-    let svg = std::fs::read_to_string(&picture).unwrap();
-    assert!(svg.starts_with("<svg") && svg.contains("freehold") && svg.contains("vanilla"));
 }
 
 #[test]
