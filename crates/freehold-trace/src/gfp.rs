@@ -3,8 +3,8 @@
 //! A trace carries them as a number (Parquet, bpftrace) or as names (tracefs, perf). Names mean the
 //! same in every kernel, numbers do not: bits have been renumbered several times.
 //! [`Event`](super::Event) holds numbers of Linux 6.18, so names are looked up in that kernel's
-//! table, and numbers of another kernel are translated: with the table in a Parquet file's own
-//! description, or with [`bits_of`] the kernel that recorded them. Without either they are refused.
+//! table, and numbers of another kernel are translated with [`bits_of`] the kernel that recorded them.
+//! Where that is not known they are refused.
 //!
 //! ```text
 //!  bit  0..3   zone: DMA, HIGHMEM, DMA32, MOVABLE
@@ -303,37 +303,6 @@ impl Translation {
         own.all(|(own, bits)| named(own).map(u64::from) == Some(bits))
     }
 
-    /// The translation by a kernel's own table of names, and names of single bits that are not
-    /// known here. Bits without a name are those of `era`, and nothing where that is not known
-    /// either.
-    pub(super) fn from_table(table: &[(String, u64)], era: Option<GfpEra>) -> (Self, Vec<&str>) {
-        let mut translation = era.map_or(Self { bits: [0; 32], unless: None }, bits_of);
-        let usual: Vec<&str> = era.into_iter().flat_map(names_of).collect();
-        let mut unknown = Vec::new();
-        for (name, there) in table {
-            let Some(bit) = u32::try_from(*there).ok().filter(|there| there.is_power_of_two())
-            else {
-                continue;
-            };
-            // Kernels before 4.6 leave the underscores of single bits away; of others these are
-            // combinations of bits, one of them perhaps.
-            let own = match name.strip_prefix("__GFP_") {
-                Some(own) => own,
-                None if NAMES.iter().chain(ELSEWHERE).any(|(known, _)| known == name) => continue,
-                None => name.strip_prefix("GFP_").unwrap_or(name),
-            };
-            let bit = bit.trailing_zeros() as usize;
-            if usual.get(bit) == Some(&own) {
-                continue;
-            }
-            translation.bits[bit] = named(own).unwrap_or_else(|| {
-                unknown.push(name.as_str());
-                0
-            });
-        }
-        (translation, unknown)
-    }
-
     /// What a number of the other kernel is here.
     #[must_use]
     pub fn apply(&self, gfp: u32) -> u32 {
@@ -462,23 +431,11 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_another_kernel_are_translated_by_name() {
-        // Linux 5.10: __GFP_ATOMIC was bit 9 and __GFP_ZERO bit 8; here __GFP_COMP is moved for the
-        // test.
+    fn a_table_of_names_needs_no_translation_where_all_bits_are_where_they_are_here() {
         let table = |names: &[(&str, u64)]| -> Vec<(String, u64)> {
             names.iter().map(|&(name, bits)| (name.to_owned(), bits)).collect()
         };
-        let there = table(&[
-            ("__GFP_COMP", 1 << 20),
-            ("__GFP_HARDWALL", 1 << 18),
-            ("__GFP_ATOMIC", 1 << 9),
-            ("__GFP_FROBNICATE", 1 << 17),
-        ]);
-        assert!(!Translation::is_needless(&there));
-        let (translation, unknown) = Translation::from_table(&there, Some(GfpEra::Zero));
-        assert_eq!(unknown, ["__GFP_FROBNICATE"]);
-        assert_eq!(translation.apply(1 << 20 | 1 << 17 | 1 << 9 | 0xcc0), GFP_COMP | 0xcc0);
-        assert_eq!(translation.apply(1 << 18), 1 << 20);
+        assert!(!Translation::is_needless(&table(&[("__GFP_COMP", 1 << 20)])));
         let same: Vec<_> = NAMES.iter().map(|&(name, bits)| (name, u64::from(bits))).collect();
         assert!(Translation::is_needless(&table(&same)));
         // One that is not known here is no reason to read its bit as another.

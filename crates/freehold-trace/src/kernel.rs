@@ -70,13 +70,6 @@ impl Kernel {
         (self.major, self.minor) < (major, minor)
     }
 
-    /// Whether its tracing can pick out events by the name of a function, and so when the periodic
-    /// work of the CPUs' lists ran: since 6.6.
-    #[must_use]
-    pub fn filters_by_function(self) -> bool {
-        !self.before(6, 6)
-    }
-
     /// Which numbering of [`gfp`](super::gfp) flags it has.
     #[must_use]
     pub fn gfp_era(self) -> GfpEra {

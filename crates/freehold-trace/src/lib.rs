@@ -24,7 +24,6 @@ mod error;
 mod event;
 mod foreign;
 pub mod gfp;
-mod gfp_names;
 mod info;
 mod input;
 mod integrity;

@@ -24,7 +24,6 @@ mod token;
 use freehold::{Migratetype, Order};
 
 use super::error::Bad;
-use super::gfp_names::is_format_line;
 use super::meaning::{Flags, Meaning};
 use super::{Event, EventKind, gfp};
 use fields::{Fields, named_type, required, truth};
@@ -222,8 +221,6 @@ fn no_event(trimmed: &[u8]) -> Option<Line> {
             let empty = trimmed.starts_with(b"CPU ") && trimmed.ends_with(b"is empty");
             lost(trimmed).map(Line::Lost).or(empty.then_some(Line::Note)).or_else(|| stat(trimmed))
         }
-        // The format of an event, with the names of its flags.
-        Some(b'n' | b'I' | b'f' | b'p') if is_format_line(trimmed) => Some(Line::Note),
         Some(b'e' | b'o' | b'b' | b'n' | b'd' | b'r') => stat(trimmed),
         Some(b'A') => is_bpftrace_start(trimmed).then_some(Line::Note),
         // bpftrace's maps, and what it warns of.

@@ -8,7 +8,6 @@
 use freehold::Migratetype;
 
 use super::gfp::{self, Translation};
-use super::gfp_names::FlagNames;
 use super::kernel::{GfpEra, Kernel, TypeNumbers};
 
 /// What numbers mean.
@@ -63,25 +62,6 @@ impl Meaning {
     pub(super) fn of(kernel: Option<Kernel>, types: Option<TypeNumbers>) -> Self {
         let numbers = kernel.map_or(TypeNumbers::OWN, Kernel::numbers);
         Self { numbers: types.unwrap_or(numbers), flags: Flags::of(kernel), is_told: false }
-    }
-
-    /// Takes the kernel's own names of its flags, in a text's header or a Parquet file's
-    /// description; what to say of them.
-    pub(super) fn name_flags(&mut self, table: &FlagNames, era: Option<GfpEra>) -> Option<String> {
-        if table.unread > 0 || table.names.is_empty() {
-            let unread = table.unread;
-            return Some(format!(
-                "{unread} of the names of flags in its header cannot be read: they are not used"
-            ));
-        }
-        let (translation, unknown) = Translation::from_table(&table.names, era);
-        self.flags = Flags::Other(Box::new(translation));
-        let unknown = unknown.join(", ");
-        (!unknown.is_empty()).then(|| {
-            format!(
-                "flags that its kernel names and that are not known here are left out: {unknown}"
-            )
-        })
     }
 
     /// Takes the numbering that requests show, if they all show one; what to say of it.

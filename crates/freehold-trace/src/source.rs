@@ -519,7 +519,7 @@ const TABLE: &str = "make Parquet of it; with pyarrow: \
 
 /// What to do with a description of a machine's memory.
 const DESCRIPTION: &str = "freehold look shows such a machine; a replay reads the files beside a trace by their names, or \
-                           --zoneinfo FILE";
+                           --machine FILE";
 
 /// A zip archive, whose files may lie in it as they are.
 const ZIP: &[u8] = b"PK\x03\x04";

@@ -11,7 +11,6 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 
 use super::error::{Bad, TraceError, snippet};
-use super::gfp_names;
 use super::info::{Compression, Format, TraceInfo};
 use super::kernel::Kernel;
 use super::line::{self, Line, LineParser};
@@ -321,9 +320,6 @@ pub(super) fn meaning(info: &mut TraceInfo, head: &[u8], options: OpenOptions) -
     let kernel = options.kernel.or_else(|| Kernel::parse(info.kernel.as_deref()?));
     let mut meaning = Meaning::of(kernel, options.types);
     let known = kernel.is_some() || options.types.is_some();
-    if let Some(table) = gfp_names::read(head) {
-        info.notes.extend(meaning.name_flags(&table, kernel.map(Kernel::gfp_era)));
-    }
     let flags = meaning.flags.clone();
     let requests =
         head.split(|&b| b == b'\n').filter_map(|line| line::request_numbers(line, &flags));

@@ -370,7 +370,7 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("freehold-drawing-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let of = |words: &mut [String]| Drawing::of(words, &folder).unwrap();
-        let mut words: Vec<String> = ["simulate", "--picture", "a.svg"].map(str::to_owned).into();
+        let mut words: Vec<String> = ["contiguity", "--picture", "a.svg"].map(str::to_owned).into();
         let drawing = of(&mut words).expect("a picture");
         assert_eq!(words[2], drawing.drawn.display().to_string());
         assert_ne!(drawing.drawn, drawing.of_document);
@@ -388,7 +388,7 @@ mod tests {
         fs::remove_dir_all(&folder).unwrap();
         fs::remove_file(&drawing.drawn).unwrap();
         assert_eq!(found, "<svg>new</svg>");
-        assert!(of(&mut ["simulate".to_owned()]).is_none());
+        assert!(of(&mut ["contiguity".to_owned()]).is_none());
     }
 
     #[test]

@@ -99,7 +99,7 @@ fn items(document: &Value) -> Vec<Value> {
     }
     let mut items: Vec<Value> = Vec::new();
     for row in rows {
-        let machine = ["workload", "cpus", "nodes"];
+        let machine = ["workload", "cpus"];
         if items.last().is_none_or(|item| machine.iter().any(|&key| item[key] != row[key])) {
             let mut item: Map<String, Value> =
                 machine.iter().map(|&key| (key.into(), row[key].clone())).collect();

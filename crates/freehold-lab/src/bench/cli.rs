@@ -22,10 +22,9 @@ read-modify-write (RMW) is \
 measured in the same run: compare machines by it, not by nanoseconds. The reuse of \
 chunks is counted exactly, once, on one thread that plays all CPUs.
 
-The first engine is the baseline. A star stands beside a difference that is significant at 5 % by \
-the two-sided \
-Mann-Whitney U test of the runs; 3 runs of each cannot be, 4 can. One comparison of equals in \
-twenty gets a star.
+The first engine is the baseline. A star stands where all runs lie above all of the first's, or \
+all below: of 4 runs \
+at least. One comparison of equals in thirty gets one.
 
 Examples:
   freehold bench                                everything, the default engines
@@ -40,13 +39,13 @@ Examples:
   freehold contiguity --help                    counts of contiguity on machines of 2 to 1,024 CPUs
   freehold bench --json | jq '.rows[] | select(.benchmark == \"pair\")'
 
---json prints {\"yardstick\": {\"rmw_ns\"}, \"test\": {\"name\", \"level\"}, \
+--json prints {\"yardstick\": {\"rmw_ns\"}, \
 \"cpus\", \"pinned\", \"barrier\", \"interrupted\", \"left_out\": what was, and why, \"rows\": \
 [{\"benchmark\", \"engine\", \"metric\", \"unit\", \"median\", \
 \"min\", \"max\", \"values\": each run, \"runs\", \"exact\": counted on one thread, \
 \"better\": \"less\", \"more\" or \"neither\"}]}; rows of engines but the first also have \
-\"baseline\", \"percent\" (how much more than the baseline, negative for less), \"p\" \
-and \"significant\".
+\"baseline\", \"percent\" (how much more than the baseline, negative for less) and \
+\"clear\": their runs do not overlap.
 
 Ctrl-C ends after the engine under way and prints what there is (exit code 130).";
 
@@ -54,7 +53,7 @@ Ctrl-C ends after the engine under way and prints what there is (exit code 130).
 const DEFAULT: [&str; 4] = ["freehold", "vanilla", "pcp-buddy-fixed", "buddy_system_allocator"];
 /// Runs unless told otherwise.
 const RUNS: usize = 7;
-/// With --quick: the fewest that can be significant.
+/// With --quick: the fewest that can differ clearly.
 const QUICK_RUNS: usize = 4;
 
 #[derive(Args, Clone, PartialEq, Eq, Debug)]

@@ -24,8 +24,7 @@
 //! * No timed loop touches the memory of a frame, but in [`memory`].
 //! * Counts (of `producer-consumer`: zone-lock acquisitions, different chunks) come from one thread:
 //!   exact, and equal in every run.
-//! * A statistical test decides whether an engine differs from the first
-//!   ([`crate::trials::significance`]).
+//! * An engine clearly differs from the first where their runs do not overlap, of four at least.
 //! * Each run also measures an atomic read-modify-write ([`yardstick`]), as a unit for comparing
 //!   machines.
 

@@ -6,7 +6,6 @@ use super::kind::Kind;
 use super::metric::Metric;
 use crate::one_line::one_line;
 use crate::tables::better::Better;
-use crate::trials::significance;
 
 /// Figures of the runs so far, of one thing, rising.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -69,8 +68,7 @@ pub struct Row {
     pub median: f64,
     pub min: f64,
     pub max: f64,
-    /// Each of them, rising: what a comparison with another result is tested by. Nothing where
-    /// there is one.
+    /// Each of them, rising. Nothing where there is one.
     #[serde(skip_serializing_if = "<[f64]>::is_empty", serialize_with = "one_line")]
     pub values: Vec<f64>,
     /// 1 of what is counted once because each run would count the same.
@@ -111,6 +109,10 @@ impl Row {
     }
 }
 
+/// Runs of each of two engines without which no difference is clear: of so many of one engine all
+/// lie on one side by chance in 3 of 100 cases.
+pub const CLEAR_RUNS: usize = 4;
+
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Comparison {
     pub baseline: String,
@@ -119,37 +121,19 @@ pub struct Comparison {
     pub base: f64,
     /// How much more than its median, in percent; negative for less. Nothing where that is 0.
     pub percent: Option<f64>,
-    /// Probability of a difference as clear as this one between runs of the same engine.
-    pub p: f64,
-    /// Whether `p` is below [`significance::LEVEL`].
-    pub significant: bool,
+    /// Whether all runs lie above all of the first engine's, or all below: [`CLEAR_RUNS`] of each
+    /// at least.
+    pub clear: bool,
 }
 
 impl Comparison {
     /// Of one engine's runs with the first's.
     pub fn of(spread: &Spread, baseline: &str, base: &Spread) -> Option<Self> {
-        let p = significance::p_value(base.sorted(), spread.sorted())?;
         let (from, to) = (base.median()?, spread.median()?);
         let percent = (from != 0.0).then(|| (to - from) / from * 100.0);
-        Some(Self {
-            baseline: baseline.to_owned(),
-            base: from,
-            percent,
-            p,
-            significant: p < significance::LEVEL,
-        })
-    }
-}
-
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
-pub struct Test {
-    pub name: &'static str,
-    pub level: f64,
-}
-
-impl Default for Test {
-    fn default() -> Self {
-        Self { name: significance::NAME, level: significance::LEVEL }
+        let apart = spread.min()? > base.max()? || spread.max()? < base.min()?;
+        let clear = apart && spread.runs().min(base.runs()) >= CLEAR_RUNS;
+        Some(Self { baseline: baseline.to_owned(), base: from, percent, clear })
     }
 }
 
@@ -158,8 +142,6 @@ impl Default for Test {
 pub struct Report {
     /// In what to read the rows.
     pub yardstick: Yardstick,
-    /// How differences were told from chance.
-    pub test: Test,
     /// The CPUs that the threads stayed on, as the system numbers them.
     #[serde(serialize_with = "one_line")]
     pub cpus: Vec<usize>,

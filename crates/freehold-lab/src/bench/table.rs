@@ -1,6 +1,5 @@
 //! The table: metrics as rows, engines as columns. The first engine is the baseline; beside every
-//! other figure stands how much more or less it is, with a star where the difference is
-//! significant.
+//! other figure stands how much more or less it is, with a star where the runs do not overlap.
 //!
 //! ```text
 //!                        freehold         vanilla
@@ -30,8 +29,8 @@ pub fn render(report: &Report, style: Style) -> String {
 }
 
 const LEGEND: &str = "Figures are medians, in ns or as named; ± is how far the farthest run is \
-                      from it. Counted, not timed: zone locks, distinct and most_reused. Changes are against a table's first engine; * marks one \
-                      that is significant, which takes 4 runs at least.";
+                      from it. Counted, not timed: zone locks, distinct and most_reused. Changes are against a table's first engine; * marks those whose runs do not \
+                      overlap, of 4 runs at least.";
 
 fn header(report: &Report) -> String {
     let cpus: Vec<String> = report.cpus.iter().map(usize::to_string).collect();
@@ -69,7 +68,7 @@ fn table(report: &Report, kinds: &[Kind]) -> Option<Table> {
     (!engines.is_empty()).then(|| grouped(head, 1, groups))
 }
 
-/// Median, spread, change; green is better, red worse, where that is significant.
+/// Median, spread, change; green is better, red worse, where their runs do not overlap.
 fn cell(row: &Row) -> Cell {
     let mut text = figure(row.median);
     let farthest = (row.max - row.median).max(row.median - row.min) / row.median.abs() * 100.0;
@@ -80,11 +79,11 @@ fn cell(row: &Row) -> Cell {
     let Some(comparison) = row.comparison.as_ref().filter(|_| has_better) else {
         return right(text);
     };
-    let star = if comparison.significant { "*" } else { "" };
+    let star = if comparison.clear { "*" } else { "" };
     if let Some(change) = percent(comparison.base, row.median) {
         let _ = write!(text, " {change}{star}");
     }
-    let color = row.better.color(row.median < comparison.base).filter(|_| comparison.significant);
+    let color = row.better.color(row.median < comparison.base).filter(|_| comparison.clear);
     color.into_iter().fold(right(text), Cell::fg)
 }
 

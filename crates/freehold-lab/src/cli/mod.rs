@@ -7,7 +7,6 @@
 pub mod error;
 pub mod given;
 pub mod input;
-pub mod model_file;
 pub mod output;
 pub mod progress;
 pub mod provenance;

@@ -2,7 +2,6 @@
 
 use freehold::{FrameRange, Migratetype, Order};
 use freehold_trace::buddyinfo::{BlockType, parse_buddyinfo, parse_pagetypeinfo};
-use freehold_trace::kernel::Kernel;
 use freehold_trace::machine::{
     Files, Machine as Described, PageSize, Pages, Parts, Told, ZoneState,
 };
@@ -24,21 +23,6 @@ use crate::replay::of_zone::{RowsOf, rows_of};
 use crate::replay::{Beginning, Origin, Survey, sizing};
 use crate::tables::thousands;
 
-/// When the periodic work ran, if that was recorded. A recorder of before wrote a file without
-/// times also where the kernel could not say.
-fn recorded_ticks(trace: &TraceFile) -> Result<Option<Vec<Tick>>, CliError> {
-    let Some((shown, ticks)) = trace.state(ticks::KIND, ticks::parse)? else { return Ok(None) };
-    if !ticks.is_empty() || trace.kernel().is_some_and(Kernel::filters_by_function) {
-        return Ok(Some(ticks));
-    }
-    output::complain(&format!(
-        "warning: {shown} has no times, and its kernel could not say any (Linux 6.6 can; --kernel \
-         names \
-         it): the once-a-second work on the CPUs' lists is taken to run once a second on every CPU"
-    ));
-    Ok(None)
-}
-
 /// The zones of the machine that a trace was recorded on, and what was in them.
 pub struct Recorded {
     pub zones: Vec<RecordedZone>,
@@ -56,11 +40,9 @@ pub struct Recorded {
 impl Recorded {
     /// Reads the descriptions beside a trace; `None` without a zoneinfo.
     pub fn beside(args: &Common, trace: &TraceFile) -> Result<Option<Self>, CliError> {
-        let found = match &args.zoneinfo {
-            Some(path) => Some((path.display().to_string(), zoneinfo::read(path)?)),
-            None => trace.state("zoneinfo", zoneinfo::parse)?,
+        let Some((shown, zones)) = trace.state("zoneinfo", zoneinfo::parse)? else {
+            return Ok(None);
         };
-        let Some((shown, zones)) = found else { return Ok(None) };
         let buddies = trace.state("buddyinfo", parse_buddyinfo)?.map(|(_, zones)| zones);
         let types = trace.state("pagetypeinfo", parse_pagetypeinfo)?.map(|(_, types)| types);
         let mut parts = Parts { zones: Some(zones), buddies, types, ..Parts::default() };
@@ -77,7 +59,8 @@ impl Recorded {
             .map_err(|error| CliError::new(format!("{shown}: {error}")).hint(COPY))?;
         let pages = trace.state("pages", Pages::parse)?.map(|(_, pages)| pages);
         let recorded = Self::of(&described, pages.as_ref(), shown);
-        Ok(Some(Self { ticks: recorded_ticks(trace)?, ..recorded }))
+        let ticks = trace.state(ticks::KIND, ticks::parse)?.map(|(_, ticks)| ticks);
+        Ok(Some(Self { ticks, ..recorded }))
     }
 
     /// What files describe, as `look` reads them.
@@ -149,9 +132,8 @@ impl Recorded {
                                    {worst}"
         ))
         .hint(
-            "compare buddyinfo and pagetypeinfo beside the trace with its zoneinfo; --machine \
-             pristine \
-             replays on that zone with all of it free, --machine SIZE on a machine of that size",
+            "compare buddyinfo and pagetypeinfo beside the trace with its zoneinfo; --machine SIZE \
+             replays on a machine of that size, all of it free",
         ))
     }
 
@@ -176,11 +158,11 @@ impl Recorded {
     }
 
     /// Makes that share of a zone's memory CMA, whatever it had.
-    fn set_cma(&mut self, index: usize, share: f64, origin: Origin) -> Result<(), CliError> {
+    fn set_cma(&mut self, index: usize, share: f64) -> Result<(), CliError> {
         let (zone, contents) = (&mut self.zones[index], &mut self.contents[index]);
         let managed = zone.info.managed;
         let (frames, most) = (sizing::cma_frames(managed, share), contents.most_cma(managed));
-        if frames > most && origin != Origin::Pristine {
+        if frames > most {
             let percent = most * 100 / managed.max(1);
             let others = "pageblocks of other types are as recorded";
             let wanted = share * 100.0;
@@ -188,9 +170,7 @@ impl Recorded {
                 "{wanted} % of zone {} cannot be CMA: {others}",
                 zone.info.name
             ))
-            .hint(format!(
-                "up to {percent} % can; with --machine pristine or --machine SIZE up to 90 %"
-            )));
+            .hint(format!("up to {percent} % can; with --machine SIZE up to 90 %")));
         }
         zone.info.cma = frames;
         contents.set_cma(cma_of(zone), managed);
@@ -208,8 +188,8 @@ impl Recorded {
 
     /// What was free and in use of one zone, in a machine of that zone alone.
     fn beginning(&self, zone: usize, origin: Origin, survey: &Survey, cpus: u16) -> Beginning {
-        let beside = || Beside::new(assumed_lists(&self.zones[zone], cpus), &survey.warm);
-        let layout = (origin != Origin::Pristine).then(|| self.layout(zone, &beside()));
+        let beside = Beside::new(assumed_lists(&self.zones[zone], cpus), &survey.warm);
+        let layout = Some(self.layout(zone, &beside));
         let account = Some(self.accounts[zone].clone());
         Beginning { origin, layout, account, ticks: self.ticks.clone(), ..Beginning::default() }
     }
@@ -244,7 +224,6 @@ pub fn choose(
         Some(Machine::Described(path)) => {
             return Ok(Choice::Recorded(Recorded::described(common, path)?, Origin::Described));
         }
-        Some(Machine::Pristine) => Origin::Pristine,
         Some(Machine::Recorded) | None => Origin::Recorded,
     };
     match Recorded::beside(common, trace)? {
@@ -255,17 +234,15 @@ pub fn choose(
 }
 
 pub fn no_zoneinfo(trace: &TraceFile) -> CliError {
-    CliError::new(format!("{}: there is no zoneinfo beside it", trace.shown())).hint(
-        "copy /proc/zoneinfo to NAME.zoneinfo.before.txt when recording, or name one with \
-               --zoneinfo FILE",
-    )
+    CliError::new(format!("{}: there is no zoneinfo beside it", trace.shown()))
+        .hint("copy /proc/zoneinfo to NAME.zoneinfo.before.txt beside it when recording")
 }
 
 impl Choice {
     /// Whether frames that the trace frees without having allocated them are there from the
     /// beginning.
     pub fn is_filled(&self) -> bool {
-        matches!(self, Self::Recorded(_, origin) if *origin != Origin::Pristine)
+        matches!(self, Self::Recorded(..))
     }
 
     /// The zones of a recorded machine that are replayed, with the rows of each, and where the rows
@@ -301,7 +278,7 @@ impl Choice {
                 None => format!("{trace}: its frames lie in no zone of {shown}"),
             };
             return Err(CliError::new(what).hint(
-                "name the zoneinfo of the machine that recorded it with --zoneinfo, or a --machine \
+                "put the zoneinfo of the machine that recorded it beside it, or name a --machine \
                  SIZE",
             ));
         }
@@ -329,7 +306,7 @@ impl Choice {
         match self {
             Self::Recorded(recorded, origin) => {
                 let (zone, origin) = (zone.unwrap_or(0), *origin);
-                wanted.cma.map_or(Ok(()), |share| recorded.set_cma(zone, share, origin))?;
+                wanted.cma.map_or(Ok(()), |share| recorded.set_cma(zone, share))?;
                 let cpus = passes::cpus_of(common, &recorded.zones[zone], cpus);
                 let machine = MachineConfig::of_zone(&recorded.zones[zone], cpus);
                 let cma = machine.cma();
@@ -510,26 +487,4 @@ fn folded(chunks: &[u64]) -> [u64; Order::LINUX_MAX.index() + 1] {
         folded[at] += n.saturating_mul(1 << (order - at));
     }
     folded
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_file_without_times_is_none_of_a_kernel_that_could_not_say_them() {
-        let folder = tempfile::tempdir().unwrap();
-        let trace = folder.path().join("t.parquet");
-        let recorded = "../../data/recorded/ticks/sort.parquet";
-        std::fs::copy(Path::new(env!("CARGO_MANIFEST_DIR")).join(recorded), &trace).unwrap();
-        let ticks = |text: &str, kernel: &str| {
-            std::fs::write(folder.path().join("t.ticks.txt"), text).unwrap();
-            let trace = TraceFile::named(&trace, false, Kernel::parse(kernel)).unwrap();
-            recorded_ticks(&trace).unwrap().map(|ticks| ticks.len())
-        };
-        let head = freehold_trace::ticks::written(&[]);
-        assert_eq!(ticks(&head, "6.1"), None);
-        assert_eq!(ticks(&head, "6.6"), Some(0), "it could, and there was none");
-        assert_eq!(ticks(&format!("{head}5 0\n"), "6.1"), Some(1));
-    }
 }

@@ -10,8 +10,9 @@ use crate::cli::given::Form;
 use crate::cli::input::TraceFile;
 use crate::cli::provenance::About;
 use crate::cli::target::Target;
-use crate::cli::{Outcome, given, model_file, output};
+use crate::cli::{Outcome, given, output};
 use crate::engines;
+use crate::model::Model;
 use crate::replay::of_zone::{OfZone, RowsOf};
 use crate::replay::{Replay, Trace};
 use crate::tables::answer::{self, Answer};
@@ -55,7 +56,7 @@ pub(super) struct Answered {
 
 pub(super) fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
     let ReplayArgs { common, machine: wanted, .. } = args;
-    let model = model_file::read(args.model.as_deref())?;
+    let model = Model::standard();
     let jobs = given::jobs(args.jobs);
     let replayed = |trace: &TraceFile| {
         let chosen = engines_of(common, trace, &engines::COMPARED)?;

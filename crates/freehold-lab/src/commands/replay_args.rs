@@ -57,11 +57,6 @@ pub(super) struct ReplayArgs {
     /// Engines to run at the same time. Default: as many as there are cores.
     #[arg(short, long, value_name = "N", value_parser = whole(1..=u16::MAX))]
     pub(super) jobs: Option<u16>,
-
-    /// A file of constants for what the zone lock costs, as `simulate --json` prints them under
-    /// "model". Default: those built in, of a machine that the answer names.
-    #[arg(long, value_name = "FILE")]
-    pub(super) model: Option<PathBuf>,
 }
 
 /// A zone of a recorded machine: `DMA32`, or `1:Normal` on a node.
@@ -118,10 +113,6 @@ pub struct Common {
     #[arg(long)]
     pub skip_bad: bool,
 
-    /// The zoneinfo to use. Default: the one beside the trace.
-    #[arg(long, value_name = "FILE")]
-    pub zoneinfo: Option<PathBuf>,
-
     #[command(flatten)]
     pub shown: Shown,
 
@@ -143,13 +134,13 @@ pub struct Common {
 #[derive(Args, Clone, PartialEq, Debug, Default)]
 pub struct MachineArgs {
     /// The machine: `recorded` (zone, marks, CPU settings and what was free and in use, from the
-    /// copies of /proc/zoneinfo, buddyinfo and pagetypeinfo beside the trace), `pristine` (the
-    /// same, all memory free), an amount of memory (K, M, G or T, rounded up to whole 4 MiB, all
-    /// free), or what `freehold look` reads: a directory with copies of those files, one of them, or
-    /// a kernel log with a Mem-Info report. What such files do not say is guessed, and said.
-    /// Default: recorded; without a zoneinfo beside the trace a machine sized by the trace's peak,
-    /// all memory free.
-    #[arg(short, long, visible_alias = "memory", value_name = "recorded|pristine|SIZE|FILE", value_parser = parse_machine)]
+    /// copies of /proc/zoneinfo, buddyinfo and pagetypeinfo beside the trace), an amount of memory
+    /// (K, M, G or T, rounded up to whole 4 MiB, all free), or what `freehold look` reads: a
+    /// directory with copies of those files, one of them, or a kernel log with a Mem-Info report.
+    /// What such files do not say is guessed, and said. Default: recorded; without a zoneinfo beside
+    /// the trace a machine sized by the trace's peak, all memory free.
+    #[arg(short, long, visible_alias = "memory", value_name = "recorded|SIZE|FILE",
+          value_parser = parse_machine)]
     pub machine: Option<Machine>,
 
     /// Make this share of the machine's memory CMA, which serves movable requests only, for every
@@ -170,25 +161,21 @@ pub struct MachineArgs {
 pub enum Machine {
     /// As recorded.
     Recorded,
-    /// As recorded, all memory free.
-    Pristine,
     /// Of that size, all memory free.
     Memory(Memory),
     /// As files describe it, which need not be of the machine that recorded the trace.
     Described(PathBuf),
 }
 
-/// Parses `recorded`, `pristine`, an amount of memory or what names files.
+/// Parses `recorded`, an amount of memory or what names files.
 pub fn parse_machine(text: &str) -> Result<Machine, String> {
     match text {
         "recorded" => Ok(Machine::Recorded),
-        "pristine" => Ok(Machine::Pristine),
         other => match parse_memory(other) {
             Ok(memory) => Ok(Machine::Memory(memory)),
             Err(_) if Path::new(other).exists() => Ok(Machine::Described(other.into())),
             Err(error) => Err(format!(
-                "{error}, or an existing file or directory; 'recorded' and 'pristine' are machines, \
-                 too"
+                "{error}, or an existing file or directory; 'recorded' is a machine, too"
             )),
         },
     }

@@ -19,21 +19,16 @@ Examples:
                                                 exit code 1 for anything worse by more than 2 %
   freehold compare --json main.json now.json | jq '.figures[] | select(.verdict == \"worse\")'
 
-Compared is what both results have: the same trace on the same machine, benchmark, or simulated \
-machine, by the same \
-engine, with the same seed. Counts are exact, and the same on every machine. Benchmarks that were \
-run several times differ \
-where the two-sided Mann-Whitney U test finds it significant at 5 %, which takes 4 runs on each \
-side; a difference that is not \
-significant is called unclear, never worse. The time of an event in a replay is noisy and not \
-judged. Of several seeds the mean \
-is shown.
+Compared is what both results have: the same trace on the same machine, or the same simulated \
+machine, by the same engine, with the same seed. Counts are exact, and the same on every machine. \
+The time of an event in a replay is noisy and not judged. Of several seeds the mean is shown. \
+What bench prints is not compared: name both engines in one run of it.
 
 --json prints \
 {\"command\": \"compare\", \"before\", \"after\", \"tolerance_percent\", \"worse\", \"better\", \"summary\", \
 \"figures\": [{\"command\", \"what\", \"engine\", \"metric\", \"better\": \"less\", \"more\" \
 or \"neither\", \"before\", \
-\"after\", \"percent\", \"seeds\", \"p\", \"verdict\": \"worse\", \"better\", \"same\", \"unclear\" or \"neither\"}], \
+\"after\", \"percent\", \"seeds\", \"verdict\": \"worse\", \"better\", \"same\" or \"neither\"}], \
 \"only_before\", \"only_after\"}.
 
 Exit codes: 0 fine; 1 with --worse, something is worse; 2 wrong usage, or results that cannot be \
@@ -42,8 +37,8 @@ compared.";
 #[derive(Args, Clone, PartialEq, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CompareArgs {
-    /// The older result: what `freehold replay`, `bench`, `contiguity` or `simulate`
-    /// printed with --json; '-' is standard input.
+    /// The older result: what `freehold replay`, `contiguity` or `simulate` printed with --json; '-'
+    /// is standard input.
     #[arg(value_name = "BEFORE")]
     before: PathBuf,
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{Incomparable, incomparable};
-use crate::results::fields::{CONTIGUITY, FILL, Field, REPLAY, SIMULATE};
+use crate::results::fields::{CONTIGUITY, Field, REPLAY, SIMULATE};
 use crate::results::{Document, Kind, Source, split};
 use crate::tables::better::Better;
 use crate::tables::decimal;
@@ -18,7 +18,7 @@ use crate::trials::defaults::ALLOCATIONS;
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize)]
 pub struct Place {
     pub command: &'static str,
-    /// The trace and its machine, the benchmark, the simulated machine.
+    /// The trace and its machine, or the simulated machine.
     pub what: String,
     pub engine: String,
     /// The metric, by its name in the JSON.
@@ -38,11 +38,7 @@ pub(super) struct Figure {
     /// What random numbers were drawn from, where they were.
     pub(super) seed: Option<u64>,
     pub(super) better: Better,
-    /// Where the result says it.
-    pub(super) unit: Option<String>,
     pub(super) value: f64,
-    /// The runs behind it; nothing where it was counted, and so is exact.
-    pub(super) runs: Option<Vec<f64>>,
 }
 
 /// All of a result.
@@ -52,8 +48,6 @@ pub(super) struct Found {
     pub(super) figures: Vec<Figure>,
     /// The constants of simulations.
     pub(super) model: Option<Value>,
-    /// The time of an atomic operation where benchmarks ran.
-    pub(super) rmw_ns: Option<f64>,
 }
 
 impl Found {
@@ -69,6 +63,12 @@ impl Found {
                 if !found.kinds.contains(&kind) {
                     found.kinds.push(kind);
                 }
+                if kind == Kind::Bench {
+                    return incomparable(
+                        format!("{} is what freehold bench printed", source.name),
+                        "times are compared within one run: freehold bench -e ONE -e OTHER",
+                    );
+                }
                 found.add(kind, &data);
             }
         }
@@ -78,7 +78,7 @@ impl Found {
                 let Place { metric, engine, what, .. } = &one.place;
                 return incomparable(
                     format!("{name} has {metric} of {engine} twice: {what}"),
-                    "give a file in which each trace, benchmark and machine is once",
+                    "give a file in which each trace and machine is once",
                 );
             }
         }
@@ -94,10 +94,7 @@ impl Found {
     fn add(&mut self, kind: Kind, data: &Value) {
         match kind {
             Kind::Replay => self.replay(data),
-            Kind::Bench => {
-                self.rmw_ns = data["yardstick"]["rmw_ns"].as_f64().or(self.rmw_ns);
-                self.figures.extend(list(data, "rows").iter().filter_map(bench));
-            }
+            Kind::Bench => {}
             Kind::Simulate => {
                 self.model = data.get("model").cloned().or_else(|| self.model.take());
                 for row in list(data, "rows") {
@@ -107,10 +104,6 @@ impl Found {
             Kind::Contiguity => {
                 for cell in list(data, "cells") {
                     self.counted(kind, of_cell(cell), cell, &CONTIGUITY);
-                    if !cell["order"].is_null() {
-                        // Of `fill` this is a result: how full memory was at the first failure.
-                        self.counted(kind, of_cell(cell), cell, &FILL);
-                    }
                 }
             }
         }
@@ -134,7 +127,7 @@ impl Found {
                 metric: metric.to_owned(),
             };
             let seed = object["seed"].as_u64();
-            self.figures.push(Figure { place, seed, better, unit: None, value, runs: None });
+            self.figures.push(Figure { place, seed, better, value });
         }
     }
 }
@@ -180,9 +173,6 @@ fn on_machine(row: &Value, frames: u64) -> String {
 fn simulated(row: &Value) -> String {
     let bytes = row["memory_bytes"].as_u64().unwrap_or_default();
     let mut what = on_machine(row, bytes >> 12);
-    if let Some(nodes) = row["nodes"].as_u64().filter(|&nodes| nodes > 1) {
-        what = format!("{what} on {nodes} nodes");
-    }
     if let Some(think) = row["think_ns"].as_f64().filter(|&think| think > 0.0) {
         what = format!("{what}, {} ns of other work between allocations", decimal(think));
     }
@@ -198,29 +188,8 @@ fn of_cell(cell: &Value) -> String {
     {
         place = format!("{place}, {}", counted(allocations, "allocation"));
     }
-    match (cell["order"].as_u64(), cell["used_percent"].as_f64()) {
-        (Some(order), _) => format!("{place}, order {order}"),
-        (None, Some(used)) => format!("{place}, {used} % in use"),
-        (None, None) => place,
+    match cell["used_percent"].as_f64() {
+        Some(used) => format!("{place}, {used} % in use"),
+        None => place,
     }
-}
-
-fn bench(row: &Value) -> Option<Figure> {
-    let better = Better::named(row["better"].as_str());
-    let place = Place {
-        command: Kind::Bench.command(),
-        what: text(row, "benchmark"),
-        engine: text(row, "engine"),
-        metric: text(row, "metric"),
-    };
-    let runs = || list(row, "values").iter().filter_map(Value::as_f64).collect();
-    let runs = (row["exact"] != true).then(runs);
-    Some(Figure {
-        place,
-        seed: None,
-        better,
-        unit: Some(text(row, "unit")),
-        value: row["median"].as_f64()?,
-        runs,
-    })
 }

@@ -8,10 +8,9 @@
 //!                       output   table and JSON
 //! ```
 //!
-//! Only the same is compared with the same: a trace on a machine, a benchmark, a simulated machine.
-//! What only one of the results has is named and left out. Counts are exact, so that any difference
-//! of theirs is one; of benchmarks that were run several times a difference counts where it is
-//! significant ([`crate::trials::significance`]).
+//! Only the same is compared with the same: a trace on a machine, a simulated machine. What only one
+//! of the results has is named and left out. All of it was counted, so that any difference is one.
+//! Times of two runs of benchmarks are not compared: engines are measured side by side in one run.
 
 mod command;
 mod figures;
@@ -38,8 +37,6 @@ pub struct Comparison {
     pub figures: Vec<Compared>,
     pub only_before: Vec<Place>,
     pub only_after: Vec<Place>,
-    /// What a reader should know before the figures.
-    pub notes: Vec<String>,
 }
 
 /// Why two results cannot be compared, and what to do about it.
@@ -72,10 +69,9 @@ pub fn compare(
     {
         return incomparable(
             format!("{before} and {after} were simulated with different constants"),
-            "simulate both with the same --model",
+            "simulate both with one program",
         );
     }
-    let notes = machines_differ(older.rmw_ns, newer.rmw_ns).into_iter().collect();
     let (figures, only_before, only_after) =
         verdict::pair(&older.figures, &newer.figures, tolerance_percent);
     if figures.is_empty() {
@@ -89,23 +85,7 @@ pub fn compare(
         );
     }
     let (before, after) = (before.to_owned(), after.to_owned());
-    Ok(Comparison { before, after, tolerance_percent, figures, only_before, only_after, notes })
-}
-
-/// A difference of an atomic operation's time by more than this factor makes two machines of two
-/// runs.
-const OTHER_MACHINE: f64 = 1.2;
-
-fn machines_differ(before: Option<f64>, after: Option<f64>) -> Option<String> {
-    let (a, b) = before.zip(after)?;
-    let factor = if a > b { a / b } else { b / a };
-    (factor > OTHER_MACHINE).then(|| {
-        format!(
-            "an uncontended atomic operation took {a:.1} ns and {b:.1} ns: the results are of two \
-             machines, or of one that was busy, so times \
-             say little about the engines"
-        )
-    })
+    Ok(Comparison { before, after, tolerance_percent, figures, only_before, only_after })
 }
 
 fn names(kinds: &[Kind]) -> String {

@@ -46,11 +46,6 @@ pub fn summary(comparison: &Comparison) -> String {
         if comparison.count(Verdict::Worse) == 1 { "is" } else { "are" },
         comparison.count(Verdict::Better),
     );
-    let unclear = comparison.count(Verdict::Unclear);
-    if unclear > 0 {
-        let _ =
-            write!(text, "; {unclear} unclear: they differ no more than runs of one program do");
-    }
     text.push('.');
     if let Some(worst) = worst(comparison) {
         let Place { what, engine, metric, .. } = &worst.place;
@@ -71,9 +66,6 @@ fn worst(comparison: &Comparison) -> Option<&Compared> {
 /// The table: what differs, or all of it.
 pub fn table(comparison: &Comparison, all: bool, style: Style) -> String {
     let mut text = String::new();
-    for note in &comparison.notes {
-        let _ = writeln!(text, "{}", wrap(&format!("Note: {note}."), style, "  "));
-    }
     let is_shown = |figure: &&Compared| all || figure.before != figure.after;
     let shown: Vec<&Compared> = comparison.figures.iter().filter(is_shown).collect();
     if !shown.is_empty() {
@@ -120,18 +112,15 @@ fn few(names: &[String]) -> String {
 }
 
 fn rows(comparison: &Comparison, shown: &[&Compared], style: Style) -> String {
-    // Counts have no probability.
-    let tested = shown.iter().any(|figure| figure.p.is_some());
     let columns = [
-        Some(("metric", Room::Always)),
-        Some(("engine", Room::Always)),
-        Some((&*comparison.before, Room::Wraps)),
-        Some((&*comparison.after, Room::Wraps)),
-        Some(("change", Room::GivesWay(0))),
-        tested.then_some(("p", Room::GivesWay(1))),
-        Some(("verdict", Room::Always)),
+        ("metric", Room::Always),
+        ("engine", Room::Always),
+        (&*comparison.before, Room::Wraps),
+        (&*comparison.after, Room::Wraps),
+        ("change", Room::GivesWay(0)),
+        ("verdict", Room::Always),
     ];
-    let mut table = Table::new(columns.into_iter().flatten());
+    let mut table = Table::new(columns);
     let mut place = "";
     for figure in shown {
         if figure.place.what != place {
@@ -144,17 +133,14 @@ fn rows(comparison: &Comparison, shown: &[&Compared], style: Style) -> String {
             Verdict::Better => verdict.fg(Color::Green),
             _ => verdict,
         };
-        let p = right(figure.p.map(|p| format!("{p:.3}")).unwrap_or_default());
-        let cells = [
-            Some(Cell::new(format!("  {}", figure.place.metric))),
-            Some(Cell::new(&figure.place.engine)),
-            Some(right(number(figure.before))),
-            Some(right(number(figure.after))),
-            Some(right(percent(figure.before, figure.after).unwrap_or_default())),
-            tested.then_some(p),
-            Some(verdict),
-        ];
-        table.row(cells.into_iter().flatten());
+        table.row([
+            Cell::new(format!("  {}", figure.place.metric)),
+            Cell::new(&figure.place.engine),
+            right(number(figure.before)),
+            right(number(figure.after)),
+            right(percent(figure.before, figure.after).unwrap_or_default()),
+            verdict,
+        ]);
     }
     table.render(style)
 }

@@ -6,7 +6,6 @@ use serde::Serialize;
 
 use super::figures::{Figure, Place};
 use crate::tables::better::Better;
-use crate::trials::significance::{self, LEVEL};
 
 /// What became of a figure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -18,8 +17,6 @@ pub enum Verdict {
     Better,
     /// It differs by no more than that.
     Same,
-    /// It differs by more, but no more than runs of one thing differ from each other.
-    Unclear,
     /// More of it is neither better nor worse, or it is too noisy to judge.
     Neither,
 }
@@ -31,7 +28,6 @@ impl Verdict {
             Self::Worse => "worse",
             Self::Better => "better",
             Self::Same => "same",
-            Self::Unclear => "unclear",
             Self::Neither => "not judged",
         }
     }
@@ -42,8 +38,6 @@ impl Verdict {
 pub struct Compared {
     #[serde(flatten)]
     pub place: Place,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub unit: Option<String>,
     pub better: Better,
     /// The mean of the seeds where there are several.
     pub before: f64,
@@ -52,9 +46,6 @@ pub struct Compared {
     pub percent: Option<f64>,
     /// Seeds that it is the mean of; 0 where there are none.
     pub seeds: usize,
-    /// Probability of a difference as clear as this one between runs of the same thing; nothing of
-    /// counts, and of single runs.
-    pub p: Option<f64>,
     pub verdict: Verdict,
 }
 
@@ -93,10 +84,8 @@ fn judge(seeds: &[(&Figure, &Figure)], tolerance_percent: f64) -> Compared {
         seeds.iter().map(value).sum::<f64>() / seeds.len() as f64
     };
     let (before, after) = (mean(|pair| pair.0.value), mean(|pair| pair.1.value));
-    let (older, newer) = seeds[0];
+    let newer = seeds[0].1;
     let percent = (before != 0.0).then(|| (after - before) / before.abs() * 100.0);
-    let runs = older.runs.as_ref().zip(newer.runs.as_ref());
-    let p = runs.and_then(|(a, b)| significance::p_value(a, b));
     let differs = match percent {
         Some(percent) => percent.abs() > tolerance_percent,
         // Something where there was nothing is more than any share of it.
@@ -105,20 +94,17 @@ fn judge(seeds: &[(&Figure, &Figure)], tolerance_percent: f64) -> Compared {
     let verdict = match (newer.better, differs) {
         (Better::Neither, _) => Verdict::Neither,
         (_, false) => Verdict::Same,
-        _ if runs.is_some() && p.is_none_or(|p| p >= LEVEL) => Verdict::Unclear,
         (Better::Less, true) if after < before => Verdict::Better,
         (Better::More, true) if after > before => Verdict::Better,
         _ => Verdict::Worse,
     };
     Compared {
         place: newer.place.clone(),
-        unit: newer.unit.clone(),
         better: newer.better,
         before,
         after,
         percent,
         seeds: if newer.seed.is_some() { seeds.len() } else { 0 },
-        p,
         verdict,
     }
 }
@@ -127,14 +113,14 @@ fn judge(seeds: &[(&Figure, &Figure)], tolerance_percent: f64) -> Compared {
 mod tests {
     use super::*;
 
-    fn figure(better: Better, seed: Option<u64>, value: f64, runs: Option<&[f64]>) -> Figure {
+    fn figure(better: Better, seed: Option<u64>, value: f64) -> Figure {
         let place = Place {
-            command: "bench",
-            what: "pair".into(),
+            command: "replay",
+            what: "make".into(),
             engine: "x".into(),
             metric: "ns".into(),
         };
-        Figure { place, seed, better, unit: None, value, runs: runs.map(<[f64]>::to_vec) }
+        Figure { place, seed, better, value }
     }
 
     fn verdict(before: Figure, after: Figure, tolerance: f64) -> Verdict {
@@ -143,7 +129,7 @@ mod tests {
 
     #[test]
     fn a_count_is_worse_by_more_than_is_tolerated_and_in_its_own_direction() {
-        let one = |better, value| figure(better, None, value, None);
+        let one = |better, value| figure(better, None, value);
         for (better, after, tolerance, expected) in [
             (Better::Less, 105.0, 4.0, Verdict::Worse),
             (Better::Less, 105.0, 5.0, Verdict::Same),
@@ -168,30 +154,8 @@ mod tests {
     }
 
     #[test]
-    fn of_runs_only_a_significant_difference_counts() {
-        let low = [1.0, 2.0, 3.0, 4.0];
-        let high = [5.0, 6.0, 7.0, 8.0];
-        let mixed = [3.5, 6.0, 7.0, 8.0];
-        let timed = |value, values: &[f64]| figure(Better::Less, None, value, Some(values));
-        assert_eq!(verdict(timed(2.5, &low), timed(6.5, &high), 10.0), Verdict::Worse);
-        assert_eq!(verdict(timed(6.5, &high), timed(2.5, &low), 10.0), Verdict::Better);
-        assert_eq!(
-            verdict(timed(2.5, &low), timed(6.5, &mixed), 10.0),
-            Verdict::Unclear,
-            "p is 0.057"
-        );
-        assert_eq!(
-            verdict(timed(2.5, &low[..3]), timed(6.5, &high[..3]), 10.0),
-            Verdict::Unclear,
-            "3 runs of each"
-        );
-        let single = |value| figure(Better::Less, None, value, Some(&[value]));
-        assert_eq!(verdict(single(1.0), single(50.0), 10.0), Verdict::Unclear, "one run of each");
-    }
-
-    #[test]
     fn seeds_are_compared_each_with_itself_and_shown_as_their_mean() {
-        let cell = |seed, value| figure(Better::Less, Some(seed), value, None);
+        let cell = |seed, value| figure(Better::Less, Some(seed), value);
         let (found, only_before, only_after) = pair(
             &[cell(1, 10.0), cell(2, 20.0), cell(3, 90.0)],
             &[cell(2, 22.0), cell(1, 14.0), cell(4, 0.0)],

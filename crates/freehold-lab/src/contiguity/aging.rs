@@ -32,9 +32,7 @@ pub(super) const ABOUT: About = About {
            random and long-lived; a third of the CPUs is active at a time, one third after \
            another.",
     levels: &[Some(50), Some(60), Some(70)],
-    orders: &[None],
     figures: &[ORDER9, UNUSABLE3, UNUSABLE4, LOCKS, SHARED_WRITES, FAILURES9, MIXED],
-    best: "Most free memory that can serve order 9",
 };
 
 /// Times that the active third goes round all CPUs, and that each CPU ticks.

@@ -211,10 +211,6 @@ impl<'e> Books<'e> {
         if self.random.scaled(5) == 0 { self.any_cpu() } else { owner }
     }
 
-    pub(super) fn drain_all(&mut self) {
-        self.engine.drain_all();
-    }
-
     /// Begins the stretch that is measured.
     pub(super) fn begin(&mut self) {
         self.failed = [0; ORDERS];
@@ -260,7 +256,6 @@ impl<'e> Books<'e> {
             idle_share: None,
             free_blocks: Some(memory.free_blocks),
             failures: Some(self.failed.iter().sum()),
-            false_failures: None,
             heavy_barriers: Some(self.engine.heavy_barriers() - barriers),
         }
     }

@@ -1,13 +1,13 @@
 //! One workload on one machine by one engine.
 
-use freehold::{FRAME_SIZE, Order};
+use freehold::FRAME_SIZE;
 
 use super::books::Books;
 use super::engine::GridEngine;
 use super::figure::{About, Cell, Figures, Moment};
 use super::full::{self, Load};
 use super::moving::Movements;
-use super::{aging, fill, idle, kernel_build, two_cpu_mix};
+use super::{aging, idle, kernel_build, two_cpu_mix};
 use crate::engines::MachineConfig;
 use crate::trials::kinds::kinds;
 use crate::trials::simulated::Simulated;
@@ -18,7 +18,6 @@ kinds! {
     KernelBuildLike: kernel_build::ABOUT,
     Aging: aging::ABOUT,
     Idle: idle::ABOUT,
-    Fill: fill::ABOUT,
     TwoCpuMix: two_cpu_mix::ABOUT,
     Cache: full::CACHE,
     Slab: full::SLAB,
@@ -57,8 +56,6 @@ pub struct Scenario {
     pub frames: u64,
     /// The percentage of memory in use, where the workload is given one.
     pub used_percent: Option<u8>,
-    /// The order, where the workload is given one.
-    pub order: Option<u8>,
     /// What random numbers are drawn from.
     pub seed: u64,
     pub engine: GridEngine,
@@ -90,7 +87,6 @@ impl Scenario {
         engine.start();
         let mut books = Books::new(engine, config, self.seed);
         let (figures, moments, movement) = self.work(&mut books);
-        let found = (self.workload == Workload::Fill).then(|| books.used_percent());
         books.close(self.frames <= VALIDATED).map_err(|reason| {
             let Self { workload, cpus, seed, .. } = self;
             let (engine, mib) = (self.engine.name(), self.memory_mib());
@@ -103,8 +99,7 @@ impl Scenario {
             workload: self.workload.name(),
             cpus: self.cpus,
             memory_mib: self.memory_mib(),
-            used_percent: found.or(self.used_percent.map(f64::from)),
-            order: self.order,
+            used_percent: self.used_percent.map(f64::from),
             allocations: (self.workload.fills_memory()
                 || matches!(self.workload, Workload::Aging | Workload::TwoCpuMix))
             .then_some(self.allocations),
@@ -125,9 +120,6 @@ impl Scenario {
         let figures = match self.workload {
             Workload::Aging => aging::run(books, used, self.allocations),
             Workload::Idle => idle::run(books, used),
-            Workload::Fill => {
-                fill::run(books, self.order.and_then(Order::new).unwrap_or(Order::ZERO))
-            }
             Workload::TwoCpuMix => two_cpu_mix::run(books, used, self.allocations / 10),
             _ => kernel_build::run(books, self.seed),
         };

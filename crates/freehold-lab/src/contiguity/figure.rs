@@ -4,7 +4,6 @@ use freehold::Order;
 use serde::Serialize;
 
 use super::moving::{Layout, Moved, Movement};
-use crate::tables::better::Better;
 use crate::tables::{thousands, unique};
 
 /// A figure at three orders.
@@ -91,8 +90,6 @@ pub struct Figures {
     pub free_blocks: Option<u64>,
     /// Of all orders.
     pub failures: Option<u64>,
-    /// Of these, such as succeed once all CPUs have given back what they hold.
-    pub false_failures: Option<u64>,
     pub heavy_barriers: Option<u64>,
 }
 
@@ -149,11 +146,9 @@ pub struct Cell {
     pub workload: &'static str,
     pub cpus: u16,
     pub memory_mib: u64,
-    /// The percentage of memory in use; with `fill`, when the first allocation failed; with a load
-    /// that fills memory, from where on page cache is reclaimed.
+    /// The percentage of memory in use; with a load that fills memory, from where on page cache is
+    /// reclaimed.
     pub used_percent: Option<f64>,
-    /// Of `fill`.
-    pub order: Option<u8>,
     /// How many chunks were to be allocated, where that is given: `aging`, `two-cpu-mix`, which
     /// takes a tenth, and the loads that fill memory.
     pub allocations: Option<u64>,
@@ -172,11 +167,10 @@ pub struct Cell {
     pub layouts: Option<[Layout; 3]>,
 }
 
-/// Cells of one workload, machine, level and order: what is compared.
+/// Cells of one workload, machine and level: what is compared.
 pub(super) fn same_place(a: &Cell, b: &Cell) -> bool {
-    let level = |cell: &Cell| cell.order.is_none().then_some(cell.used_percent);
-    (a.workload, a.cpus, a.memory_mib, a.order) == (b.workload, b.cpus, b.memory_mib, b.order)
-        && level(a) == level(b)
+    (a.workload, a.cpus, a.memory_mib, a.used_percent)
+        == (b.workload, b.cpus, b.memory_mib, b.used_percent)
 }
 
 /// Engines in the order in which they come.
@@ -190,23 +184,16 @@ pub struct About {
     pub what: &'static str,
     /// The percentages of memory in use that it is run at; one `None` where it finds its own.
     pub levels: &'static [Option<u8>],
-    /// The orders that it is run with, one after the other; one `None` where it has orders of its
-    /// own.
-    pub orders: &'static [Option<u8>],
-    /// What is shown of it; the first is what its picture shows.
+    /// What is shown of it, the most important first.
     pub figures: &'static [Figure],
-    /// What is said of the engine that is best by the first.
-    pub best: &'static str,
 }
 
-/// A figure of a cell: what it is called, what it is, and how it is written. More of it is worse
-/// unless said otherwise.
+/// A figure of a cell: what it is called, what it is, and how it is written.
 #[derive(Clone, Copy)]
 pub struct Figure {
     pub name: &'static str,
     pub value: fn(&Cell) -> Option<f64>,
     pub text: fn(f64) -> String,
-    pub better: Better,
 }
 
 fn share(value: f64) -> String {
@@ -230,11 +217,7 @@ const fn figure(
     value: fn(&Cell) -> Option<f64>,
     text: fn(f64) -> String,
 ) -> Figure {
-    Figure { name, value, text, better: Better::Less }
-}
-
-const fn better(figure: Figure) -> Figure {
-    Figure { better: Better::More, ..figure }
+    Figure { name, value, text }
 }
 
 pub(super) const UNUSABLE3: Figure =
@@ -247,40 +230,35 @@ pub(super) const LOCKS: Figure =
     figure("zone locks / 1,000 frames", |c| c.figures.zone_locks_per_1000, rate);
 pub(super) const SHARED_WRITES: Figure =
     figure("shared writes / 1,000 frames", |c| c.figures.shared_writes_per_1000, rate);
-pub(super) const ORDER9: Figure =
-    better(figure("free as order 9", |c| c.figures.order9_share, share));
+pub(super) const ORDER9: Figure = figure("free as order 9", |c| c.figures.order9_share, share);
 pub(super) const FAILURES9: Figure =
     figure("order-9 failures", |c| number(c.figures.order9_failures), count);
 pub(super) const MIXED: Figure = figure("mixed blocks", |c| number(c.figures.mixed_blocks), count);
 pub(super) const IDLE: Figure = figure("held by idle CPUs", |c| c.figures.idle_share, share);
-pub(super) const FREE: Figure =
-    better(figure("free blocks", |c| number(c.figures.free_blocks), count));
-pub(super) const FULL: Figure = better(figure("full at, %", |c| c.used_percent, rate));
-pub(super) const DROPPED9: Figure = better(figure(
+pub(super) const FREE: Figure = figure("free blocks", |c| number(c.figures.free_blocks), count);
+pub(super) const DROPPED9: Figure = figure(
     "order 9, cache dropped",
     |c| moment(c, DROPPED).map(|moment| moment.contiguity.order9),
     share,
-));
-pub(super) const MOVABLE: Figure = better(figure(
+);
+pub(super) const MOVABLE: Figure = figure(
     "free beside movable only",
     |c| Moment::under_pressure(&c.moments, |moment| moment.movable_share),
     share,
-));
-pub(super) const FALSE: Figure =
-    figure("false failures", |c| number(c.figures.false_failures), count);
+);
 
 /// Shown of loads after which blocks are emptied.
 pub(super) const MOVED: [Figure; 11] = [
-    better(figure("order 9 before", |c| Some(c.movement?.order9_before), share)),
-    better(figure("order 9 after", |c| Some(moved(c)?.order9), share)),
+    figure("order 9 before", |c| Some(c.movement?.order9_before), share),
+    figure("order 9 after", |c| Some(moved(c)?.order9), share),
     figure("frames moved", |c| number(Some(moved(c)?.frames)), count),
     figure("ideal", |c| number(Some(c.movement?.ideal_frames)), count),
     figure("by address", |c| number(Some(c.movement?.address_frames)), count),
-    better(figure("huge pages", |c| number(Some(moved(c)?.huge_pages)), count)),
+    figure("huge pages", |c| number(Some(moved(c)?.huge_pages)), count),
     figure("steps", |c| number(Some(moved(c)?.steps)), count),
-    better(figure("scanners: order 9", |c| Some(c.movement?.scanners.order9), share)),
+    figure("scanners: order 9", |c| Some(c.movement?.scanners.order9), share),
     figure("scanners: frames", |c| number(Some(c.movement?.scanners.frames)), count),
-    better(figure("scanners: huge", |c| number(Some(c.movement?.scanners.huge_pages)), count)),
+    figure("scanners: huge", |c| number(Some(c.movement?.scanners.huge_pages)), count),
     figure("scanners: steps", |c| number(Some(c.movement?.scanners.steps)), count),
 ];
 

@@ -33,7 +33,6 @@ const fn about(name: &'static str, what: &'static str) -> About {
         name,
         what,
         levels: &[Some(97)],
-        orders: &[None],
         figures: &[
             ORDER9,
             UNUSABLE3,
@@ -44,7 +43,6 @@ const fn about(name: &'static str, what: &'static str) -> About {
             SHARED_WRITES,
             FAILURES9,
         ],
-        best: "Most free memory that can serve order 9 under pressure",
     }
 }
 

@@ -38,20 +38,19 @@ pub struct Outcome {
 }
 
 impl Grid {
-    /// Every cell: by workload, CPUs, memory, level, order, seed, engine. Machines that are the
+    /// Every cell: by workload, CPUs, memory, level, seed, engine. Machines that are the
     /// same are one.
     pub fn scenarios(&self) -> Vec<Scenario> {
         let mut all: Vec<Scenario> = Vec::new();
         for &workload in &self.workloads {
             for (cpus, frames) in self.machines(workload) {
-                for (used_percent, order) in self.levels(workload) {
+                for used_percent in self.levels(workload) {
                     for &seed in &self.seeds {
                         all.extend(self.engines.iter().map(|engine| Scenario {
                             workload,
                             cpus,
                             frames,
                             used_percent,
-                            order,
                             seed,
                             engine: engine.clone(),
                             allocations: self.allocations,
@@ -86,12 +85,10 @@ impl Grid {
         machines
     }
 
-    fn levels(&self, workload: Workload) -> Vec<(Option<u8>, Option<u8>)> {
+    fn levels(&self, workload: Workload) -> Vec<Option<u8>> {
         let own = workload.about().levels;
         let given: Vec<Option<u8>> = self.used_percent.iter().copied().map(Some).collect();
-        let levels = if given.is_empty() || own == [None] { own } else { &given };
-        let orders = workload.about().orders.iter();
-        levels.iter().flat_map(|&level| orders.clone().map(move |&order| (level, order))).collect()
+        if given.is_empty() || own == [None] { own.to_vec() } else { given }
     }
 }
 

@@ -12,9 +12,7 @@ pub(super) const ABOUT: About = About {
            what \
            the CPUs still hold is counted.",
     levels: &[Some(50)],
-    orders: &[None],
     figures: &[IDLE, UNUSABLE9, LOCKS, SHARED_WRITES],
-    best: "Least memory held by idle CPUs",
 };
 
 /// Of memory, in use at the end: thousandths.

@@ -20,9 +20,7 @@ pub(super) const ABOUT: About = About {
            process \
            in four exits on another CPU: the workload of 'freehold simulate', by turns.",
     levels: &[None],
-    orders: &[None],
     figures: &[UNUSABLE9, UNUSABLE3, UNUSABLE4, LOCKS, SHARED_WRITES, MIXED],
-    best: "Least free memory unusable at order 9",
 };
 
 /// After so many rounds in which no CPU got anything memory counts as full for good; the longest

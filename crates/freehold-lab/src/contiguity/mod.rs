@@ -4,7 +4,7 @@
 //!  cell      one workload, machine, seed and engine  books   every frame in use, and its type
 //!  grid      which cells, on how many threads        output  tables and JSON
 //!  random    cells that nobody chose                 beside  engines beside the first, worst first
-//!  kernel_build, aging, idle, fill, two_cpu_mix      the workloads; full: those that fill memory
+//!  kernel_build, aging, idle, two_cpu_mix            the workloads; full: those that fill memory
 //!  engine    what can be named; bound: best fit      moment  memory as such a load goes on; runs:
 //!                                                            of a block
 //!  moving    blocks emptied afterwards                scanners  the kernel's compaction
@@ -27,7 +27,6 @@ mod cell;
 pub mod cli;
 mod engine;
 mod figure;
-mod fill;
 mod full;
 mod grid;
 mod idle;

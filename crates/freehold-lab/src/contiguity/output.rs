@@ -4,20 +4,16 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::beside::{Comparison, Row, is_below};
+use super::beside::{Comparison, Row, Tally, is_below};
 use super::cell::Workload;
-use super::figure::{About, ByOrder, Cell, Figure, MOVED, engines, same_place};
+use super::figure::{ByOrder, Cell, Figure, MOVED, engines, same_place};
 use crate::tables::number::counted;
 use crate::tables::table::{Cell as TableCell, Color, Room, Style, Table, rendered, right, wrap};
 use crate::tables::{thousands, unique};
-use crate::trials::verdict::{Question, sentence};
 
 /// What `--json` prints.
 #[derive(Serialize)]
 pub struct Document<'a> {
-    /// Which engine does best: see [`verdict`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub verdict: Option<String>,
     /// What the cells were drawn from, where they were.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub random: Option<Random>,
@@ -41,7 +37,7 @@ impl<'a> Document<'a> {
         random: Option<Random>,
         comparison: Option<&'a Comparison>,
     ) -> Self {
-        Self { verdict: verdict(cells), random, comparison, cells }
+        Self { random, comparison, cells }
     }
 }
 
@@ -50,32 +46,11 @@ fn mean(cells: &[&Cell], figure: &Figure) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// Which engine does best, by the first figure of each workload, on each machine at each level: a
-/// sentence a workload, the mean of the seeds. `None` for one engine.
-pub fn verdict(cells: &[Cell]) -> Option<String> {
-    let engines = engines(cells);
-    let cases: Vec<_> = cells
-        .chunk_by(same_place)
-        .filter_map(|place| {
-            let workload: Workload = place[0].workload.parse().ok()?;
-            let About { figures, best, .. } = workload.about();
-            let figure = figures.first()?;
-            let of = |engine: &&str| {
-                mean(
-                    &place.iter().filter(|cell| cell.engine == **engine).collect::<Vec<_>>(),
-                    figure,
-                )
-            };
-            Some((Question { best, better: figure.better }, engines.iter().map(of).collect()))
-        })
-        .collect();
-    sentence(&engines, &cases)
-}
-
-/// The verdict, and a table for each workload; the mean of the seeds.
+/// In how many cells engines are not below the first, and a table for each workload; the mean of
+/// the seeds.
 pub fn table(cells: &[Cell], style: Style) -> String {
-    let mut text = verdict(cells)
-        .map_or_else(String::new, |verdict| format!("{}\n\n", wrap(&verdict, style, "")));
+    let mut text =
+        Comparison::of(cells).map_or_else(String::new, |of| tallied(&of, style, |_| true) + "\n");
     for workload in Workload::ALL {
         let of: Vec<&Cell> = cells.iter().filter(|cell| cell.workload == workload.name()).collect();
         if of.is_empty() {
@@ -136,13 +111,9 @@ fn one(workload: Workload, cells: &[&Cell], engines: &[&str], style: Style) -> S
     table.render(style)
 }
 
-/// CPUs, memory, and the level or the order.
+/// CPUs, memory, and the level.
 fn place_name(cell: &Cell) -> [String; 3] {
-    let level = match (cell.order, cell.used_percent) {
-        (Some(order), _) => format!("order {order}"),
-        (None, Some(percent)) => format!("{percent:.0} %"),
-        (None, None) => String::new(),
-    };
+    let level = cell.used_percent.map_or_else(String::new, |percent| format!("{percent:.0} %"));
     [thousands(u64::from(cell.cpus)), memory(cell.memory_mib), level]
 }
 
@@ -168,7 +139,7 @@ pub fn beside(comparison: &Comparison, style: Style) -> String {
 
 /// One engine beside the first.
 fn beside_first(comparison: &Comparison, engine: &str, style: Style) -> String {
-    let Comparison { baseline, rows, tallies, tolerance } = comparison;
+    let Comparison { baseline, rows, .. } = comparison;
     let rows: Vec<&Row> = rows.iter().filter(|row| row.engine == engine).collect();
     let wide = style.width >= DIFFERENCES_FROM;
     let about = format!(
@@ -185,17 +156,22 @@ fn beside_first(comparison: &Comparison, engine: &str, style: Style) -> String {
     if let Some(worst) = rows.first().filter(|row| is_below(row.worst())) {
         let _ = writeln!(text, "To run the worst cell again: freehold contiguity {worst}\n");
     }
-    for tally in tallies.iter().filter(|tally| tally.engine == engine) {
-        let _ = writeln!(
-            text,
-            "order {}: {engine} is above {baseline}, or within {} of it, in {} of {} cells",
-            tally.order,
-            pointed(*tolerance),
-            tally.not_below,
-            tally.cells
+    text + &tallied(comparison, style, |of| of == engine)
+}
+
+/// In how many cells these engines are not below the first, a line for each order.
+fn tallied(comparison: &Comparison, style: Style, is_told: impl Fn(&str) -> bool) -> String {
+    let Comparison { baseline, tallies, tolerance, .. } = comparison;
+    let line = |tally: &Tally| {
+        let Tally { engine, order, not_below, cells } = tally;
+        let tolerance = pointed(*tolerance);
+        let line = format!(
+            "order {order}: {engine} is above {baseline}, or within {tolerance} of it, in \
+             {not_below} of {cells} cells"
         );
-    }
-    text
+        wrap(&line, style, "  ") + "\n"
+    };
+    tallies.iter().filter(|tally| is_told(&tally.engine)).map(line).collect()
 }
 
 fn beside_row(row: &Row, wide: bool) -> Vec<TableCell> {

@@ -98,7 +98,6 @@ impl Draw {
             cpus: place.cpus,
             frames: place.frames,
             used_percent: place.used_percent,
-            order: None,
             seed,
             engine: engine.clone(),
             // Memory is to be full, and in use for a while.

@@ -12,9 +12,7 @@ pub(super) const ABOUT: About = About {
            of \
            memory; one free in five is by another CPU. Wholly free blocks at the end.",
     levels: &[Some(10), Some(20), Some(30), Some(40), Some(50), Some(60), Some(70), Some(80)],
-    orders: &[None],
     figures: &[FREE, ORDER9, LOCKS, SHARED_WRITES, MIXED],
-    best: "Most wholly free blocks",
 };
 
 pub(super) fn run(books: &mut Books<'_>, used_percent: u8, steps: u64) -> Figures {

@@ -1,4 +1,4 @@
-//! The one drawer of SVG: of the simulator, of reports and of the repository's documents.
+//! The one drawer of SVG: of contiguity, of reports and of the repository's documents.
 //!
 //! ```text
 //!  digits   numbers with commas
@@ -10,11 +10,13 @@
 //!
 //! `xtask` includes all but `curves` as files, so these depend on nothing else here.
 
-#[cfg(feature = "simulate")]
+#[cfg(feature = "report")]
 pub(crate) mod curves;
 pub(crate) mod digits;
 #[cfg(feature = "report")]
 pub(crate) mod panels;
 pub(crate) mod series;
-#[cfg(feature = "simulate")]
+#[cfg(any(feature = "contiguity", feature = "report"))]
+// Each draws with a part of it.
+#[cfg_attr(not(all(feature = "contiguity", feature = "report")), allow(dead_code))]
 pub(crate) mod svg;

@@ -1,12 +1,12 @@
 //! The kernel's own designs as engines: [`freehold_classic`] behind [`Engine`].
 
-use freehold::{AllocError, CpuId, FrameRange, FreeError, Order, Pfn};
+use freehold::{AllocError, CpuId, FreeError, Order, Pfn};
 use freehold_classic::{
     Classic, Config, Design, Kernel, PageblockState, Proposal, Switch, Switches, Tuning,
     Watermarks, ZoneConfig, presets,
 };
 
-use super::{Catalogue, Entry, MachineConfig, RecordedZone, ZonePlace};
+use super::{Catalogue, Entry, MachineConfig, RecordedZone, ZONE};
 use crate::engine::Listed;
 use crate::engine::{Block, Counters, Engine, ListFlow, Memory, Request};
 
@@ -66,27 +66,19 @@ pub fn config(text: &str, machine: &MachineConfig) -> Result<Config, String> {
     let recorded = machine.zone.as_ref().map(|zone| &zone.info);
     let name = recorded.map_or("Normal", |zone| zone.name.as_str());
     let marks = recorded.map(|zone| Watermarks { min: zone.min, low: zone.low, high: zone.high });
-    let zone = |(node, place): (usize, ZonePlace)| ZoneConfig {
-        node: node as u8,
-        range: place.range,
-        cma: place.cma.into_iter().collect(),
+    let range = machine.range()?;
+    let zone = ZoneConfig {
+        cma: machine.cma(),
         watermarks: marks,
-        ..ZoneConfig::new(name, place.range.start, place.range.len())
+        ..ZoneConfig::new(name, range.start, range.len())
     };
-    FrameRange::new(machine.start_pfn, machine.memory_frames).ok_or("the zone is too large")?;
-    let zones = machine.zones().into_iter().enumerate().map(zone).collect();
-    let cpu_nodes = (0..machine.cpus).map(|cpu| machine.zone_of_cpu(cpu) as u8).collect();
-    Ok(Config {
-        zones,
-        cpu_nodes,
-        ..Config::single_zone(design, machine.cpus, machine.memory_frames)
-    })
+    let config = Config::single_zone(design, machine.cpus, machine.memory_frames);
+    Ok(Config { zones: vec![zone], ..config })
 }
 
 /// A design, and the state to start from where one was recorded.
 pub struct ClassicEngine {
     classic: Classic,
-    zones: usize,
     recorded: Option<RecordedZone>,
 }
 
@@ -98,7 +90,7 @@ impl ClassicEngine {
     /// In words, where its switches do not go together or the machine does not suit it.
     pub fn new(text: &str, machine: &MachineConfig) -> Result<Self, String> {
         let classic = Classic::new(config(text, machine)?).map_err(|error| error.to_string())?;
-        Ok(Self { classic, zones: machine.zones().len(), recorded: machine.zone.clone() })
+        Ok(Self { classic, recorded: machine.zone.clone() })
     }
 
     /// Frees a chunk onto its CPU's list, which gives nothing back meanwhile. What a design keeps
@@ -153,9 +145,6 @@ impl ClassicEngine {
         &self.classic
     }
 }
-
-/// A recorded machine has one zone.
-const ZONE: usize = 0;
 
 impl Engine for ClassicEngine {
     fn start(&self) {
@@ -261,8 +250,9 @@ impl Engine for ClassicEngine {
     }
 
     fn blocks(&self) -> Vec<Block> {
-        let states = (0..self.zones).flat_map(|zone| self.classic.pageblocks(zone));
-        states
+        self.classic
+            .pageblocks(ZONE)
+            .into_iter()
             .map(|PageblockState { start, owner: holder, migratetype, frames, free, .. }| Block {
                 start,
                 holder,

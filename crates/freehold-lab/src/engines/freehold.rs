@@ -7,12 +7,11 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use freehold::{
-    AllocError, Config, CpuId, FrameRange, FreeError, Freehold, Order, Owned, PageblockState, Pfn,
-    Platform, Watermarks, ZoneConfig, ZoneStats,
+    AllocError, Config, CpuId, FreeError, Freehold, Order, Owned, PageblockState, Pfn, Platform,
+    Watermarks, ZoneConfig, ZoneStats,
 };
 
-use super::sums::{added, added_blocks, free_chunks};
-use super::{Barriers, Counting, Entry, MachineConfig};
+use super::{Barriers, Counting, Entry, MachineConfig, ZONE};
 use crate::engine::Listed;
 use crate::engine::{Block, Count, Counters, Engine, Memory, Request};
 
@@ -62,26 +61,14 @@ pub fn with_config<R>(
     machine: &MachineConfig,
     make: impl FnOnce(&Config<'_>) -> Result<R, String>,
 ) -> Result<R, String> {
-    FrameRange::new(machine.start_pfn, machine.memory_frames).ok_or("the zone is too large")?;
-    let places: Vec<_> =
-        machine.zones().into_iter().map(|place| (place.node, [place.range], place.cma)).collect();
+    let (memory, cma) = ([machine.range()?], machine.cma());
     let watermarks = machine.zone.as_ref().map_or(Watermarks::Kernel, |zone| Watermarks::Frames {
         min: zone.info.min,
         low: zone.info.low,
         high: zone.info.high,
     });
-    let zones: Vec<_> = places
-        .iter()
-        .map(|(node, memory, cma)| ZoneConfig {
-            node: *node,
-            watermarks,
-            cma: cma.as_slice(),
-            ..ZoneConfig::new(memory)
-        })
-        .collect();
-    let nodes: Vec<_> = (0..machine.cpus).map(|cpu| places[machine.zone_of_cpu(cpu)].0).collect();
-    let config = Config { cpu_nodes: &nodes, ..Config::new(machine.cpus, &zones) };
-    make(&config)
+    let zones = [ZoneConfig { watermarks, cma: &cma, ..ZoneConfig::new(&memory) }];
+    make(&Config::new(machine.cpus, &zones))
 }
 
 /// Freehold as an engine.
@@ -113,17 +100,14 @@ impl<'a, 'm, P: Barriers> FreeholdEngine<'a, 'm, P> {
             .map(|handle| handle.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// All zones as one.
-    fn zones(&self) -> ZoneStats {
-        let all =
-            (0..self.allocator.zone_count()).filter_map(|zone| self.allocator.zone_stats(zone));
-        all.reduce(added).unwrap_or_default()
+    fn zone(&self) -> ZoneStats {
+        self.allocator.zone_stats(ZONE).unwrap_or_default()
     }
 
     /// What has been counted, and the calls that needed more than what their CPU had in hand.
     fn counted(&self) -> (Counters, u64) {
         let totals = self.allocator.totals();
-        let zone = self.zones();
+        let zone = self.zone();
         let cpus = &totals.cpus;
         let [partly, whole, other_type] = cpus.refills_by_phase;
         let counters = Counters {
@@ -210,10 +194,8 @@ impl<P: Barriers> Engine for FreeholdEngine<'_, '_, P> {
     }
 
     fn memory(&self) -> Memory {
-        let zone = self.zones();
-        let walks =
-            (0..self.allocator.zone_count()).filter_map(|zone| self.allocator.zone_blocks(zone));
-        let blocks = walks.reduce(added_blocks).unwrap_or_default();
+        let zone = self.zone();
+        let blocks = self.allocator.zone_blocks(ZONE).unwrap_or_default();
         let largest = Order::LINUX_MAX.index();
         // Larger chunks than the kernel has count as so many of its largest.
         let runs = std::array::from_fn(|order| {
@@ -238,9 +220,8 @@ impl<P: Barriers> Engine for FreeholdEngine<'_, '_, P> {
     }
 
     fn blocks(&self) -> Vec<Block> {
-        let states =
-            (0..self.allocator.zone_count()).flat_map(|zone| self.allocator.pageblocks(zone));
-        states
+        self.allocator
+            .pageblocks(ZONE)
             .map(|PageblockState { start, holder, migratetype, frames, free, .. }| Block {
                 start,
                 holder,
@@ -254,4 +235,29 @@ impl<P: Barriers> Engine for FreeholdEngine<'_, '_, P> {
     fn validate(&self) -> Result<(), String> {
         self.allocator.validate().map_err(|violation| violation.to_string())
     }
+}
+
+/// Frees chunks where single frames have a call for many: those 64 at a time, larger ones each by
+/// itself.
+#[inline(always)]
+fn free_chunks<T, E>(
+    to: &mut T,
+    chunks: &[(Pfn, Order)],
+    one: impl Fn(&mut T, Pfn, Order) -> Result<(), E>,
+    bulk: impl Fn(&mut T, &[Pfn]) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut frames = [Pfn::new(0); 64];
+    for part in chunks.chunks(frames.len()) {
+        let mut singles = 0;
+        for &(pfn, order) in part {
+            if order == Order::ZERO {
+                frames[singles] = pfn;
+                singles += 1;
+            } else {
+                one(to, pfn, order)?;
+            }
+        }
+        bulk(to, &frames[..singles])?;
+    }
+    Ok(())
 }

@@ -7,7 +7,6 @@ mod classic;
 mod freehold;
 mod machine;
 mod platform;
-mod sums;
 
 pub use self::classic::{ClassicEngine, config as classic_config};
 pub use self::freehold::{
@@ -15,7 +14,7 @@ pub use self::freehold::{
     with_config as with_freehold_config,
 };
 pub use self::platform::{Barriers, Counting};
-pub use machine::{ListFill, MachineConfig, RecordedZone, ZonePlace};
+pub use machine::{ListFill, MachineConfig, RecordedZone, ZONE};
 
 use std::fmt;
 use std::str::FromStr;

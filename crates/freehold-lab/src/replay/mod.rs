@@ -85,8 +85,8 @@ pub struct Replay {
 pub struct Machine {
     pub memory_frames: u64,
     pub cpus: u16,
-    /// Where it comes from: "recorded", "described" (by files of any machine), "pristine" (recorded,
-    /// all memory free), "assumed" (sized by the trace's needs) or "given".
+    /// Where it comes from: "recorded", "described" (by files of any machine), "assumed" (sized
+    /// by the trace's needs) or "given".
     pub origin: Origin,
     /// The zone of the recorded machine that was replayed, and its node.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -159,8 +159,6 @@ pub enum Origin {
     Recorded,
     /// As files say, which need not be of the machine that recorded the trace.
     Described,
-    /// As recorded, but all memory free.
-    Pristine,
     /// Sized by the trace's needs, all memory free: nothing was recorded beside it.
     #[default]
     Assumed,

@@ -76,7 +76,7 @@ pub(crate) const SIMULATE: [Field; 15] = [
 ];
 
 /// Of a machine of contiguity.
-pub(crate) const CONTIGUITY: [Field; 13] = [
+pub(crate) const CONTIGUITY: [Field; 12] = [
     less("unusable.3"),
     less("unusable.4"),
     less("unusable.9"),
@@ -88,9 +88,5 @@ pub(crate) const CONTIGUITY: [Field; 13] = [
     less("idle_share"),
     more("free_blocks"),
     less("failures"),
-    less("false_failures"),
     less("heavy_barriers"),
 ];
-
-/// Of a machine that is filled until an allocation fails: how full it was.
-pub(crate) const FILL: [Field; 1] = [more("used_percent")];

@@ -1,20 +1,17 @@
 //! `freehold simulate`: engines on machines that are not at hand.
 
-use std::path::{Path, PathBuf};
-
 use clap::Args;
 
 use crate::cli::error::CliError;
 use crate::cli::given::{Printed, Shown};
 use crate::cli::size::{Memory, parse_memory, whole};
-use crate::cli::target::Target;
 use crate::cli::{Outcome, given, output, stop};
 use crate::engines::EngineSpec;
 use crate::simulate::many::{Simulated, simulate_all};
 use crate::simulate::output::{Document, table};
-use crate::simulate::run::{NODES_MAX, Scenario, SimulateError};
+use crate::simulate::run::{Scenario, SimulateError};
 use crate::simulate::workloads::About;
-use crate::simulate::{Kind, Model, model_file, plot};
+use crate::simulate::{Kind, Model};
 use crate::tables::table::rendered;
 use crate::tables::{thousands, unique};
 use crate::trials::amounts::parse_cpus;
@@ -32,12 +29,13 @@ output, byte for byte, on any machine.
 Examples:
   freehold simulate -w many-alloc-few-free --cpus 2,16,128,1024
   freehold simulate -w exit-avalanche --cpus 256 -e vanilla -e pcp-buddy,-merge --memory 256G --json
-  freehold simulate -w kernel-build-like --cpus 1,4,16,64,256,1024 --picture build.svg
-  freehold simulate -w kernel-build-like --cpus 1024 --nodes 8 --memory 128G
+  freehold simulate -w kernel-build-like --cpus 1,4,16,64,256,1024 --format csv
+  freehold simulate -w kernel-build-like --cpus 128 --memory 16G
+                                                one node of 1,024 CPUs on eight
 
---json prints {\"command\": \"simulate\", \"seed\", \"verdict\", \"model\", \"rows\": \
+--json prints {\"command\": \"simulate\", \"seed\", \"model\", \"rows\": \
 [{\"engine\", \"workload\", \"cpus\", \
-\"nodes\", \"memory_bytes\", \"frames_per_second\", \"zone_lock_wait_share\", \"pcp_lock_wait_share\", \"fallbacks\", \
+\"memory_bytes\", \"frames_per_second\", \"zone_lock_wait_share\", \"pcp_lock_wait_share\", \"fallbacks\", \
 \"unusable_index\", ...}]}.
 
 Ctrl-C ends after the simulations under way and prints what is done (exit code 130).";
@@ -78,23 +76,6 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_name = "N", value_parser = whole(1..=u64::MAX))]
     frames: Option<u64>,
 
-    /// Memory nodes, 1 to 64. Each has a zone, with a lock of its own, of an even share of the
-    /// memory; the CPUs are spread over them evenly, neighbours together. A CPU's requests go to
-    /// its own node and, where that has no memory, to the next nodes in turn. Memory of another
-    /// node is as near as one's own. Default: 1.
-    #[arg(long, value_name = "N[,N]...", value_delimiter = ',', value_parser = whole(1..=NODES_MAX))]
-    nodes: Vec<u16>,
-
-    /// A file of constants, as --json prints them under "model". Default: those built in, of a
-    /// machine that the output names.
-    #[arg(long, value_name = "FILE")]
-    model: Option<PathBuf>,
-
-    /// Draw throughput, lock waits and fragmentation against CPUs (or memory, where only that
-    /// varies) as SVG.
-    #[arg(long, value_name = "FILE")]
-    picture: Option<PathBuf>,
-
     /// Simulations at the same time. Default: as many as there are CPUs here.
     #[arg(short, long, value_name = "N", value_parser = whole(1..=u16::MAX))]
     jobs: Option<u16>,
@@ -111,15 +92,8 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<Outcome, CliError> {
     if args.list {
         return list(&args.shown.printed);
     }
-    let model = model_file::read(args.model.as_deref())?;
+    let model = Model::standard();
     let engines = given::engines(&args.engines, &DEFAULT)?;
-    // Fail before the work, not after it.
-    args.picture.as_deref().map_or(Ok(()), svg)?;
-    if args.picture.is_some() && unique(args.nodes.iter().copied()).len() > 1 {
-        return Err(CliError::new("--picture draws machines of one number of nodes")
-            .hint("one --nodes N for each picture"));
-    }
-    Target::PICTURE.check(args.picture.as_ref())?;
     let scenarios = scenarios(args, &engines)?;
     let done = simulated(args, &scenarios, &model)?;
     let rows = &done.rows;
@@ -129,9 +103,6 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<Outcome, CliError> {
             rows.len(),
             scenarios.len()
         ));
-    }
-    if let Some(path) = args.picture.as_ref().filter(|_| !rows.is_empty()) {
-        Target::PICTURE.replace(path, &plot::render(rows, &model))?;
     }
     let document = Document::new(seeds(args)[0], &model, rows);
     output::result(&args.shown.printed, &document, |style| {
@@ -167,24 +138,10 @@ fn simulated(
 /// An error of a simulation as the user sees it.
 fn refused(error: SimulateError) -> CliError {
     let hint = match &error {
-        SimulateError::TooManyNodes { .. } => {
-            Some("give it fewer: --nodes 1, for example".to_owned())
-        }
         SimulateError::TooFewCpus { fewest, .. } => Some(format!("give it more: --cpus {fewest}")),
         _ => None,
     };
     CliError::new(error.to_string()).hint_if(hint)
-}
-
-/// That a picture has the name of an SVG file, or none of another kind.
-fn svg(path: &Path) -> Result<(), CliError> {
-    let Some(ending) = path.extension().filter(|ending| !ending.eq_ignore_ascii_case("svg")) else {
-        return Ok(());
-    };
-    let (ending, named) = (ending.to_string_lossy(), path.with_extension("svg"));
-    Err(CliError::new(format!("--picture writes SVG, not {ending}: {}", path.display())).hint(
-        format!("name it {}; rsvg-convert or a browser makes other formats of it", named.display()),
-    ))
 }
 
 fn list(printed: &Printed) -> Result<Outcome, CliError> {
@@ -222,12 +179,9 @@ fn scenarios(args: &SimulateArgs, engines: &[EngineSpec]) -> Result<Vec<Scenario
     } else {
         unique(args.memory.iter().map(|memory| memory.frames))
     };
-    let nodes = if args.nodes.is_empty() { vec![1] } else { unique(args.nodes.iter().copied()) };
-    let sizes: Vec<(u64, u16)> =
-        memory.iter().flat_map(|&frames| nodes.iter().map(move |&n| (frames, n))).collect();
     let mut all = Vec::new();
     for &workload in &workloads {
-        for &(frames, nodes) in &sizes {
+        for &frames in &memory {
             for &cpus in cpus.iter().filter(|&&cpus| fits(workload, cpus)) {
                 for seed in seeds(args) {
                     for engine in engines {
@@ -236,7 +190,6 @@ fn scenarios(args: &SimulateArgs, engines: &[EngineSpec]) -> Result<Vec<Scenario
                             workload,
                             cpus,
                             frames,
-                            nodes,
                             seed,
                             think_ns: None,
                             measured: args.frames,

@@ -60,24 +60,18 @@ pub struct Machine<'a> {
     model: &'a Model,
     costs: Costs,
     start: u64,
-    /// The zone of each CPU's node.
-    home: Vec<usize>,
-    /// Where each zone but the first begins.
-    borders: Vec<u64>,
-    /// By zone: a node each.
-    zones: Vec<Lock>,
-    /// By zone and CPU.
+    zone: Lock,
+    /// By CPU.
     pcps: Vec<Lock>,
-    /// By zone: what had been done before a call, and what it did.
-    before: Vec<Marks>,
-    done: Vec<Marks>,
+    /// What had been done before a call.
+    before: Marks,
     /// Nobody will begin anything before this.
     now: Time,
     /// Records of frames (kernel's designs).
     records: Lines,
     /// For each word of 64 frames who changed it last: a CPU leases words (freehold).
     words: Lines,
-    /// For each zone and CPU the head of its list of remote frees.
+    /// For each CPU the head of its list of remote frees.
     inboxes: Lines,
     /// For each CPU the share of frames whose record was last written elsewhere, by its last
     /// allocations.
@@ -91,7 +85,7 @@ impl<'a> Machine<'a> {
     ///
     /// # Panics
     ///
-    /// Where the model lacks the engine's family, which [`Model::parse`] refuses.
+    /// Where the model lacks the engine's family.
     pub fn new(engine: &'a dyn Simulated, model: &'a Model, config: &MachineConfig) -> Self {
         let frames = config.memory_frames;
         let family = engine.family();
@@ -117,34 +111,29 @@ impl<'a> Machine<'a> {
         let freehold = family == Family::Freehold;
         let blocks = if freehold { frames.div_ceil(PAGEBLOCK_FRAMES) } else { 0 };
         let records = if freehold { 0 } else { (frames * RECORD).div_ceil(LINE) };
-        let zones = config.zones();
         let cpus = usize::from(config.cpus);
-        let locks = cpus * zones.len();
         Self {
             engine,
             family,
             model,
             costs,
             start: config.start_pfn.get(),
-            home: (0..config.cpus).map(|cpu| config.zone_of_cpu(cpu)).collect(),
-            borders: zones[1..].iter().map(|zone| zone.range.start.get()).collect(),
-            zones: vec![Lock::default(); zones.len()],
-            pcps: vec![Lock::default(); locks],
-            before: vec![Marks::default(); zones.len()],
-            done: vec![Marks::default(); zones.len()],
+            zone: Lock::default(),
+            pcps: vec![Lock::default(); cpus],
+            before: Marks::default(),
             now: Time::ZERO,
             records: Lines::new(records),
             words: Lines::new(blocks * 8),
-            inboxes: Lines::new(locks as u64),
+            inboxes: Lines::new(config.cpus.into()),
             foreign: vec![0; cpus],
             watched: vec![false; cpus],
-            tally: Tally::new(zones.len()),
+            tally: Tally::default(),
         }
     }
 
     /// Forgets what was counted, not where lines are: the measured stretch begins.
     pub fn begin_measuring(&mut self) {
-        self.tally = Tally::new(self.zones.len());
+        self.tally = Tally::default();
     }
 
     pub fn watch(&mut self, cpu: u16) {
@@ -156,31 +145,14 @@ impl<'a> Machine<'a> {
         self.now = now;
     }
 
-    /// The zone that a frame lies in.
-    fn zone_of(&self, pfn: Pfn) -> usize {
-        self.borders.partition_point(|&border| border <= pfn.get())
-    }
-
-    /// The place of a CPU's lock for a zone: each node has lists for every CPU.
-    fn place(&self, zone: usize, cpu: u16) -> usize {
-        zone * self.home.len() + usize::from(cpu)
-    }
-
-    /// Notes what `cpu` has done, zone by zone: a call follows.
+    /// Notes what `cpu` has done: a call follows.
     fn mark(&mut self, cpu: CpuId) {
-        for (zone, before) in self.before.iter_mut().enumerate() {
-            *before = self.engine.marks(zone, cpu);
-        }
+        self.before = self.engine.marks(cpu);
     }
 
-    /// What it has done since, in all; `done` has it zone by zone.
-    fn marked(&mut self, cpu: CpuId) -> Marks {
-        let mut all = Marks::default();
-        for (zone, (before, done)) in self.before.iter().zip(&mut self.done).enumerate() {
-            *done = self.engine.marks(zone, cpu).since(before);
-            all.add(done);
-        }
-        all
+    /// What it has done since.
+    fn marked(&self, cpu: CpuId) -> Marks {
+        self.engine.marks(cpu).since(&self.before)
     }
 
     /// What one step of a workload costs by itself.
@@ -192,10 +164,7 @@ impl<'a> Machine<'a> {
     pub fn alloc(&mut self, cpu: u16, now: Time, request: Request) -> (Time, Option<Pfn>) {
         let id = CpuId::new(cpu);
         let lock = self.family == Family::Owners;
-        // The lists of its own node: an allocation that has to go to another one's is taken to find
-        // those free.
-        let zone = self.home[usize::from(cpu)];
-        let own = self.place(zone, cpu);
+        let own = usize::from(cpu);
         self.pcps[own].forget_before(now);
         let busy = lock && self.pcps[own].is_held(now);
         self.mark(id);
@@ -216,11 +185,10 @@ impl<'a> Machine<'a> {
         // records' lines.
         let foreign = if self.family == Family::Lists { self.foreign[usize::from(cpu)] } else { 0 };
         let step = self.costs.refill_step;
-        at = self.zone_work(cpu, at, step, foreign);
+        at = self.zone_work(cpu, at, done, step, foreign);
         if let Ok(pfn) = got {
             at = self.take_lines(cpu, at, pfn);
             self.tally.frames += request.order.frames();
-            self.tally.off_node += u64::from(self.zone_of(pfn) != zone);
         } else {
             self.tally.failed += 1;
         }
@@ -241,12 +209,10 @@ impl<'a> Machine<'a> {
         let mut at = now;
         let mut rest = chunks;
         while !rest.is_empty() {
-            let (home, zone) = (self.engine.home(rest[0].0), self.zone_of(rest[0].0));
+            let home = self.engine.home(rest[0].0);
             // Under the owners' locks a batch is a call for each run of one owner; elsewhere it is
             // one.
-            let same = |chunk: &&(Pfn, Order)| {
-                self.engine.home(chunk.0) == home && self.zone_of(chunk.0) == zone
-            };
+            let same = |chunk: &&(Pfn, Order)| self.engine.home(chunk.0) == home;
             let run = if self.family == Family::Owners {
                 rest.iter().take_while(same).count()
             } else {
@@ -271,7 +237,7 @@ impl<'a> Machine<'a> {
         let id = CpuId::new(cpu);
         let owner = home.map_or(cpu, CpuId::get);
         let whose = if self.family == Family::Owners { owner } else { cpu };
-        let place = self.place(self.zone_of(part[0].0), whose);
+        let place = usize::from(whose);
         let mut at = now;
         if self.family == Family::Owners {
             let lock = &mut self.pcps[place];
@@ -297,7 +263,7 @@ impl<'a> Machine<'a> {
         }
         at = self.pcp_work(at, done);
         let step = self.costs.drain_step;
-        at = self.zone_work(cpu, at, step, 0);
+        at = self.zone_work(cpu, at, done, step, 0);
         if self.family == Family::Owners {
             self.pcps[place].hold_until(cpu, begun, at);
         }
@@ -313,7 +279,7 @@ impl<'a> Machine<'a> {
         let done = self.marked(id);
         self.tally.ticks += 1;
         let at = self.pcp_work(now, done);
-        self.zone_work(cpu, at, self.costs.drain_step, 0)
+        self.zone_work(cpu, at, done, self.costs.drain_step, 0)
     }
 
     /// A call is over.
@@ -340,22 +306,14 @@ impl<'a> Machine<'a> {
         from + work + self.costs.transfer
     }
 
-    /// The holds of zone locks of one call, one after the other, those of the CPU's own node first;
-    /// when the last is over.
-    fn zone_work(&mut self, cpu: u16, from: Time, step: Time, foreign: u32) -> Time {
-        let (home, zones) = (self.home[usize::from(cpu)], self.zones.len());
-        (0..zones).fold(from, |at, n| self.holds_of((home + n) % zones, cpu, at, step, foreign))
-    }
-
-    /// Those of one zone.
-    fn holds_of(&mut self, zone: usize, cpu: u16, from: Time, step: Time, foreign: u32) -> Time {
-        let done = self.done[zone];
+    /// The holds of the zone lock of one call, one after the other; when the last is over.
+    fn zone_work(&mut self, cpu: u16, from: Time, done: Marks, step: Time, foreign: u32) -> Time {
         let mut at = from;
-        self.zones[zone].forget_before(self.now);
+        self.zone.forget_before(self.now);
         for n in 0..done.holds {
             let steps = done.steps / done.holds + u64::from(n < done.steps % done.holds);
             let mut hold = self.costs.hold + step * steps;
-            if let Some(last) = self.zones[zone].last_other(cpu) {
+            if let Some(last) = self.zone.last_other(cpu) {
                 self.tally.transfers += 1;
                 hold += self.far(cpu, last, self.costs.bounce);
             }
@@ -365,9 +323,9 @@ impl<'a> Machine<'a> {
                 self.tally.transfers += lines;
                 hold += self.costs.chain * lines;
             }
-            let grant = self.zones[zone].acquire(cpu, at, hold);
+            let grant = self.zone.acquire(cpu, at, hold);
             self.tally.zone_wait += grant.waited;
-            self.tally.zones_held[zone] += hold;
+            self.tally.zone_held += hold;
             self.tally.zone_holds += 1;
             self.tally.longest_hold = self.tally.longest_hold.max(hold);
             at = grant.end;
@@ -417,8 +375,7 @@ impl<'a> Machine<'a> {
             at += if home == cpu { local } else { self.costs.remote_free };
             at = self.fetch(Which::Records, frame * RECORD / LINE, cpu, at, self.costs.line);
             if self.family == Family::OwnersRemoteList && home != cpu {
-                let inbox = self.place(self.zone_of(pfn), home) as u64;
-                at = self.fetch(Which::Inboxes, inbox, cpu, at, self.costs.transfer);
+                at = self.fetch(Which::Inboxes, home.into(), cpu, at, self.costs.transfer);
             }
         }
         at

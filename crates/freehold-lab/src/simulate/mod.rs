@@ -4,9 +4,8 @@
 //!  workloads/  what each CPU does              machine    makes the engine's calls, adds up time
 //!  run, row    one simulation, start to end    lock       waits for locks
 //!  queue       which CPU is next; ticks        lines      which CPU wrote a cache line last
-//!  time        picoseconds                     validation simulated beside measured
-//!  many        several, on threads             output     table and JSON; plot: pictures
-//!  tally       counts of the measured stretch
+//!  time        picoseconds                     many       several, on threads
+//!  tally       counts of the measured stretch  output     table and JSON
 //! ```
 //!
 //! # What is real and what is modelled
@@ -23,7 +22,7 @@
 //!
 //! Not modelled: the interconnect's bandwidth and topology beyond two distances, caches that
 //! overflow, interrupts (those of heavy barriers too) and scheduling, reclaim and compaction.
-//! Memory of another node (`--nodes`) is as near as one's own.
+//! A machine has one zone; of one with several nodes, simulate a node.
 
 mod cli;
 pub mod lines;
@@ -31,7 +30,6 @@ pub mod lock;
 pub mod machine;
 pub mod many;
 pub mod output;
-pub mod plot;
 pub mod queue;
 pub mod row;
 pub mod run;
@@ -40,7 +38,6 @@ mod ticks;
 pub mod time;
 pub mod workloads;
 
-pub use crate::cli::model_file;
 pub use crate::model;
 pub(crate) use cli::{SimulateArgs, run};
 pub use model::Model;

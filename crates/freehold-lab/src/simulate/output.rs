@@ -5,10 +5,9 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::model::Model;
-use super::row::{Bound, Row, rate};
-use crate::tables::number::counted;
+use super::row::{Row, rate};
 use crate::tables::table::{Cell, Room, Style, Table, right, wrap};
-use crate::tables::{are_equal, thousands, unique};
+use crate::tables::thousands;
 
 /// What `--json` prints.
 #[derive(Serialize)]
@@ -17,16 +16,13 @@ pub struct Document<'a> {
     pub command: &'static str,
     /// The seed, or the first of them.
     pub seed: u64,
-    /// Which engine does best: see [`verdict`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub verdict: Option<String>,
     pub model: &'a Model,
     pub rows: &'a [Row],
 }
 
 impl<'a> Document<'a> {
     pub fn new(seed: u64, model: &'a Model, rows: &'a [Row]) -> Self {
-        Self { command: "simulate", seed, verdict: verdict(rows), model, rows }
+        Self { command: "simulate", seed, model, rows }
     }
 }
 
@@ -62,79 +58,13 @@ pub fn memory(bytes: u64) -> String {
 
 /// Rows of one workload, machine and seed: what one table shows.
 fn groups(rows: &[Row]) -> impl Iterator<Item = &[Row]> {
-    let group = |row: &Row| (row.workload.clone(), row.memory_bytes, row.seed, row.nodes);
+    let group = |row: &Row| (row.workload.clone(), row.memory_bytes, row.seed);
     rows.chunk_by(move |a, b| group(a) == group(b))
 }
 
-/// Of so many workloads and machines each has a sentence; more are for the tables alone.
-const TOLD: usize = 4;
-
-/// Which engine allocates most with the most CPUs: a sentence for each workload and machine. `None`
-/// for one engine, and of more than [`TOLD`].
-pub fn verdict(rows: &[Row]) -> Option<String> {
-    let engines = unique(rows.iter().map(|row| row.engine.as_str()));
-    if engines.len() < 2 || groups(rows).count() > TOLD {
-        return None;
-    }
-    let several = |of: fn(&Row) -> String| unique(rows.iter().map(of)).len() > 1;
-    let (workloads, machines) =
-        (several(|row| row.workload.clone()), several(|row| row.memory_bytes.to_string()));
-    let said = groups(rows).filter_map(|group| {
-        let first = &group[0];
-        let named = [
-            workloads.then(|| first.workload.clone()),
-            machines.then(|| memory(first.memory_bytes)),
-        ];
-        let named: Vec<String> = named.into_iter().flatten().collect();
-        let named =
-            if named.is_empty() { String::new() } else { format!("{}: ", named.join(", ")) };
-        Some(format!("{named}{}", of_group(&engines, group)?))
-    });
-    let said: Vec<String> = said.collect();
-    (!said.is_empty()).then(|| said.join(" "))
-}
-
-/// The rows of a group with its most CPUs, in the order of the engines.
-fn with_most_cpus<'r>(engines: &[&str], group: &'r [Row]) -> Vec<Option<&'r Row>> {
-    let most = group.iter().map(|row| row.cpus).max();
-    let of =
-        |engine: &&str| group.iter().find(|row| Some(row.cpus) == most && row.engine == **engine);
-    engines.iter().map(of).collect()
-}
-
-/// Of one workload on one machine: who allocates most, what limits it, and the first beside it.
-fn of_group(engines: &[&str], group: &[Row]) -> Option<String> {
-    let rows: Vec<&Row> = with_most_cpus(engines, group).into_iter().flatten().collect();
-    let most = |a: &&&Row, b: &&&Row| a.frames_per_second.total_cmp(&b.frames_per_second);
-    // Of equal ones the first.
-    let best = rows.iter().rev().max_by(most)?;
-    let least = rows.iter().map(|row| row.frames_per_second).fold(f64::INFINITY, f64::min);
-    let cpus = counted(u64::from(best.cpus), "CPU");
-    if rows.len() < 2 || are_equal(least, best.frames_per_second) {
-        return Some(format!("With {cpus} the engines' frames/s do not differ."));
-    }
-    let limit = if best.bound == Bound::Think {
-        ", and the workload, not the allocator, is the limit"
-    } else {
-        ""
-    };
-    let wait = |row: &Row| {
-        format!("{} of CPU time waiting for the zone lock", percent(row.zone_lock_wait_share))
-    };
-    let first = rows[0];
-    let beside = if first.engine == best.engine {
-        format!("{}.", wait(first))
-    } else {
-        format!("{} {}, {}.", first.engine, rate(first.frames_per_second), wait(first))
-    };
-    let rate = rate(best.frames_per_second);
-    Some(format!("With {cpus} {} allocates most: {rate} frames/s{limit}; {beside}", best.engine))
-}
-
-/// The verdict, and a table for each workload and size of memory.
+/// A table for each workload and size of memory.
 pub fn table(rows: &[Row], model: &Model, style: Style) -> String {
-    let mut text = verdict(rows)
-        .map_or_else(String::new, |verdict| format!("{}\n\n", wrap(&verdict, style, "")));
+    let mut text = String::new();
     for part in groups(rows) {
         let first = &part[0];
         let think = if first.think_ns > 0.0 {
@@ -143,10 +73,7 @@ pub fn table(rows: &[Row], model: &Model, style: Style) -> String {
             String::new()
         };
         let memory = memory(first.memory_bytes);
-        let nodes =
-            if first.nodes > 1 { format!(" on {} nodes", first.nodes) } else { String::new() };
-        let title =
-            format!("{}, {memory} of memory{nodes}, seed {}{think}", first.workload, first.seed);
+        let title = format!("{}, {memory} of memory, seed {}{think}", first.workload, first.seed);
         let _ = writeln!(text, "{}", wrap(&title, style, ""));
         let _ = writeln!(text, "{}\n", group_table(part, style));
     }

@@ -1,17 +1,15 @@
 //! A row of the output: what came of one simulation, and what bounds it.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::tables::thousands;
 
 /// What came of it: a row of the output.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Row {
     pub engine: String,
     pub workload: String,
     pub cpus: u16,
-    /// Memory nodes, each with a zone.
-    pub nodes: u16,
     pub memory_bytes: u64,
     pub seed: u64,
     /// Nanoseconds of other work per allocation.
@@ -38,22 +36,18 @@ pub struct Row {
     /// What bounds the throughput: where most of all CPUs' time goes, or the lock that is held
     /// practically all the time.
     pub bound: Bound,
-    /// Share of the time that the busiest zone's lock was held.
+    /// Share of the time that the zone lock was held.
     pub zone_lock_busy_share: f64,
     /// Holds of zone locks.
     pub zone_lock_acquisitions: u64,
     pub longest_hold_ns: u64,
     /// Allocations that found their CPU's lock held by a free from elsewhere and went to the zone.
     pub pcp_busy: u64,
-    /// Holds of CPUs' locks in the measured stretch, where the design has such locks; 0 in rows
-    /// that were kept before they said it, as are the next two.
-    #[serde(default)]
+    /// Holds of CPUs' locks in the measured stretch, where the design has such locks.
     pub pcp_lock_acquisitions: u64,
     /// Steps done in them, without those under the zone lock.
-    #[serde(default)]
     pub pcp_lock_work: u64,
     /// Calls that waited for a CPU's lock.
-    #[serde(default)]
     pub pcp_lock_waits: u64,
     /// Cache lines brought over from another CPU.
     pub line_transfers: u64,
@@ -66,8 +60,6 @@ pub struct Row {
     /// Allocations that took memory of another migratetype, from the start on.
     pub fallbacks: u64,
     pub failed: u64,
-    /// Chunks that came from another node than their CPU's.
-    pub off_node: u64,
     /// Frames freed to another CPU's lists or blocks, from the start on.
     pub remote_frees: u64,
     /// Pairs of buddies merged under the zone lock, from the start on.
@@ -93,7 +85,7 @@ pub struct Row {
 
 /// What bounds a row's throughput. Where it is [`Bound::Think`] the frames per second say how much
 /// else the CPUs had to do, and hardly anything of the engine.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bound {
     /// Work between calls.

@@ -26,19 +26,12 @@ use crate::engines::{EngineError, EngineSpec, MachineConfig};
 use crate::trials::defaults::TICK_MS;
 use crate::trials::simulated::{Simulated, accounted, with_simulated};
 
-/// The most nodes: as many zones as freehold has.
-pub const NODES_MAX: u16 = 64;
-/// The least memory of a node.
-const NODE_MIB: u64 = 64;
-
 #[derive(Clone, Debug)]
 pub struct Scenario {
     pub engine: EngineSpec,
     pub workload: Kind,
     pub cpus: u16,
     pub frames: u64,
-    /// Memory nodes: each has a zone with its share of memory, and its share of the CPUs.
-    pub nodes: u16,
     pub seed: u64,
     /// Nanoseconds of other work per allocation; `None`: the workload's own.
     pub think_ns: Option<f64>,
@@ -58,11 +51,6 @@ pub enum SimulateError {
          were given"
     )]
     TooFewCpus { workload: Kind, fewest: u16, cpus: u16 },
-    /// More nodes than CPUs, or nodes without memory.
-    #[error(
-        "{nodes} nodes of {cpus} CPUs and {memory_mib} MiB: each needs a CPU and {NODE_MIB} MiB"
-    )]
-    TooManyNodes { nodes: u16, cpus: u16, memory_mib: u64 },
     /// A defect of an engine, found at the end.
     #[error(
         "engine {engine} lost frames or failed its checks after {workload} on {cpus} CPUs: {reason}"
@@ -71,20 +59,10 @@ pub enum SimulateError {
 }
 
 impl Scenario {
-    /// Of one node, with the seed 1 and what the workload has of its own.
+    /// With the seed 1 and what the workload has of its own.
     pub fn new(engine: EngineSpec, workload: Kind, cpus: u16, frames: u64) -> Self {
         let (think_ns, measured) = (None, None);
-        Self {
-            engine,
-            workload,
-            cpus,
-            frames,
-            nodes: 1,
-            seed: 1,
-            think_ns,
-            measured,
-            tick_ms: TICK_MS,
-        }
+        Self { engine, workload, cpus, frames, seed: 1, think_ns, measured, tick_ms: TICK_MS }
     }
 
     /// Whether it can be simulated at all.
@@ -97,16 +75,11 @@ impl Scenario {
                 cpus: self.cpus,
             });
         }
-        let mib = |frames: u64| (frames * FRAME_SIZE).div_ceil(1 << 20);
-        let Self { nodes, cpus, frames, .. } = *self;
-        if nodes > 1 && (nodes > cpus || mib(frames) / u64::from(nodes) < NODE_MIB) {
-            return Err(SimulateError::TooManyNodes { nodes, cpus, memory_mib: mib(frames) });
-        }
         Ok(())
     }
 
     pub fn machine(&self) -> MachineConfig {
-        MachineConfig { nodes: self.nodes.max(1), ..MachineConfig::new(self.frames, self.cpus) }
+        MachineConfig::new(self.frames, self.cpus)
     }
 
     /// Nanoseconds of other work per allocation.
@@ -168,13 +141,11 @@ fn row(
     let (tally, elapsed) = (&run.machine.tally, run.now - run.begun);
     let (all, time) = (elapsed.seconds() * f64::from(cpus), elapsed.seconds());
     let share = |time: Time, of: f64| if of > 0.0 { time.seconds() / of } else { 0.0 };
-    let busiest = |held: &[Time]| share(held.iter().copied().max().unwrap_or(Time::ZERO), time);
     let used_blocks = (memory.managed_frames / PAGEBLOCK_FRAMES).saturating_sub(memory.free_blocks);
     let row = Row {
         engine: scenario.engine.name().to_owned(),
         workload: scenario.workload.name().to_owned(),
         cpus,
-        nodes: config.nodes,
         memory_bytes: config.memory_frames * FRAME_SIZE,
         seed,
         think_ns: scenario.think(),
@@ -192,7 +163,7 @@ fn row(
         line_wait_share: share(tally.line_wait, all),
         think_share: share(tally.between, all),
         bound: Bound::default(),
-        zone_lock_busy_share: busiest(&tally.zones_held),
+        zone_lock_busy_share: share(tally.zone_held, time),
         zone_lock_acquisitions: tally.zone_holds,
         longest_hold_ns: tally.longest_hold.whole_ns(),
         pcp_busy: tally.pcp_busy,
@@ -206,7 +177,6 @@ fn row(
             .then(|| tally.watched.0.value_at_quantile(0.999)),
         fallbacks: counters.fallbacks,
         failed: tally.failed,
-        off_node: tally.off_node,
         remote_frees: counters.remote_frees,
         merges_zone: counters.merges_zone,
         merges_pcp: counters.merges_pcp,

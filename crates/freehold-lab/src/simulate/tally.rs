@@ -36,11 +36,9 @@ pub struct Tally {
     pub between: Time,
     /// Allocations that found their CPU's lock held and went to the zone.
     pub pcp_busy: u64,
-    /// Chunks allocated from another node than the CPU's.
-    pub off_node: u64,
-    /// Each zone lock's busy time.
-    pub zones_held: Vec<Time>,
-    /// Holds of zone locks.
+    /// The zone lock's busy time.
+    pub zone_held: Time,
+    /// Its holds.
     pub zone_holds: u64,
     pub longest_hold: Time,
     /// Lines that had to be brought over from another CPU.
@@ -48,10 +46,4 @@ pub struct Tally {
     pub latency: Latency,
     /// Latency of the CPUs that are watched (bystanders).
     pub watched: Latency,
-}
-
-impl Tally {
-    pub(super) fn new(zones: usize) -> Self {
-        Self { zones_held: vec![Time::ZERO; zones], ..Self::default() }
-    }
 }

@@ -95,7 +95,7 @@ pub struct Wait {
 ///
 /// # Panics
 ///
-/// Where the model lacks the kernel's family, which [`Model::parse`] refuses.
+/// Where the model lacks the kernel's family.
 pub fn of(replay: &Replay, model: &Model) -> Answer {
     let mut warnings = failures(replay);
     let is_void = !warnings.is_empty();
@@ -400,9 +400,7 @@ pub fn render(answer: &Answer, style: Style) -> String {
          share of their time that so \
          many CPUs would spend waiting for it. Both are the model's, not measured, and the wait is \
          a floor: requests are \
-         taken to come evenly. Shared writes cost nothing in it. Its constants are of: {} (--model \
-         FILE takes another \
-         machine's).",
+         taken to come evenly. Shared writes cost nothing in it. Its constants are of: {}.",
         lock.model
     );
     // --wide is for the table of figures: the few columns of this one always fit.

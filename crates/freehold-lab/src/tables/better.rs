@@ -17,16 +17,6 @@ pub enum Better {
 }
 
 impl Better {
-    /// As JSON names it; what is no such name is neither.
-    #[cfg(feature = "report")]
-    pub(crate) fn named(name: Option<&str>) -> Self {
-        match name {
-            Some("less") => Self::Less,
-            Some("more") => Self::More,
-            _ => Self::Neither,
-        }
-    }
-
     /// Which way is better, in a word; empty where neither is.
     pub const fn word(self) -> &'static str {
         match self {

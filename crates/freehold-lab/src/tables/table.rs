@@ -268,17 +268,12 @@ fn machine_line(replay: &Replay) -> String {
                 account_lines(replay, layout)
             )
         }
-        (Origin::Pristine | Origin::Recorded | Origin::Described, None) => {
-            "\n  the recorded machine, but all of its memory free".to_owned()
-        }
-        (Origin::Assumed, None) => {
-            "\n  an assumed machine, all of its memory free: no zoneinfo is in the trace or \
-             beside it"
-                .to_owned()
-        }
         (Origin::Given, None) => {
             "\n  a machine of the size asked for, all of its memory free".to_owned()
         }
+        (_, None) => "\n  an assumed machine, all of its memory free: no zoneinfo is in the trace \
+                      or beside it"
+            .to_owned(),
     }
 }
 

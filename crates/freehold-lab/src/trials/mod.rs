@@ -10,8 +10,6 @@
 //! | [`pool`] | many pieces of work on several threads |
 //! | [`progress`] | how far a known number of steps is |
 //! | [`amounts`] | a simulated machine's CPUs and memory, as options |
-//! | [`significance`] | whether two engines' figures differ by more than chance |
-//! | [`verdict`] | which engine does best, in a sentence |
 //! | [`defaults`] | what a comparison must know of another command's options |
 
 pub mod amounts;
@@ -21,7 +19,5 @@ pub mod kinds;
 pub mod pool;
 pub mod progress;
 pub mod random;
-pub mod significance;
 pub mod simulated;
 pub mod threads;
-pub mod verdict;

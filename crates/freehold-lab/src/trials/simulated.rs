@@ -8,7 +8,7 @@ use crate::engine::count;
 use crate::engine::{Engine, Request};
 use crate::engines::{
     Barriers, ClassicEngine, Counting, EngineError, EngineSpec, FREEHOLD, FreeholdEngine,
-    MachineConfig, own_all, with_freehold_config,
+    MachineConfig, ZONE, own_all, with_freehold_config,
 };
 use crate::model::Family;
 use freehold::{AllocError, CpuId, FrameRange, Freehold, Pfn};
@@ -38,9 +38,9 @@ pub trait Simulated: Engine {
     /// How it shares its lists.
     fn family(&self) -> Family;
 
-    /// What has been done so far: under a zone's lock, and under `cpu`'s for that zone. Zones are
-    /// numbered by rising address. Constant time. Nothing, of an engine that shares no lists.
-    fn marks(&self, _zone: usize, _cpu: CpuId) -> Marks {
+    /// What has been done so far: under the zone's lock, and under `cpu`'s. Constant time. Nothing,
+    /// of an engine that shares no lists.
+    fn marks(&self, _cpu: CpuId) -> Marks {
         Marks::default()
     }
 
@@ -93,8 +93,8 @@ impl Simulated for ClassicEngine {
         }
     }
 
-    fn marks(&self, zone: usize, cpu: CpuId) -> Marks {
-        let work = self.classic().work(zone, cpu).unwrap_or_default();
+    fn marks(&self, cpu: CpuId) -> Marks {
+        let work = self.classic().work(ZONE, cpu).unwrap_or_default();
         Marks {
             holds: work.zone_holds,
             steps: work.zone_steps,
@@ -119,11 +119,9 @@ impl<P: Barriers> Simulated for FreeholdEngine<'_, '_, P> {
         Family::Freehold
     }
 
-    fn marks(&self, zone: usize, cpu: CpuId) -> Marks {
-        // Of no zone, or of whichever: in the first one's.
-        let first = |count| if zone == 0 { count } else { 0 };
-        let changes = first(self.allocator().on(cpu).stats().map_or(0, |stats| stats.refills));
-        Marks { changes, barriers: first(self.heavy_barriers()), ..Marks::default() }
+    fn marks(&self, cpu: CpuId) -> Marks {
+        let changes = self.allocator().on(cpu).stats().map_or(0, |stats| stats.refills);
+        Marks { changes, barriers: self.heavy_barriers(), ..Marks::default() }
     }
 
     fn heavy_barriers(&self) -> u64 {
@@ -135,13 +133,9 @@ impl<P: Barriers> Simulated for FreeholdEngine<'_, '_, P> {
         most: usize,
         wanted: &mut dyn FnMut(Pfn) -> bool,
     ) -> Option<(Vec<Pfn>, u64)> {
-        let (mut blocks, mut looks) = (Vec::new(), 0);
-        for zone in 0..self.allocator().zone_count() {
-            let mut found = self.allocator().emptiest(zone, u32::MAX, &mut *wanted);
-            blocks.extend(found.by_ref().take(most - blocks.len()).map(|block| block.start));
-            looks += u64::from(u32::MAX - found.looks_left());
-        }
-        Some((blocks, looks))
+        let mut found = self.allocator().emptiest(ZONE, u32::MAX, wanted);
+        let blocks = found.by_ref().take(most).map(|block| block.start).collect();
+        Some((blocks, u64::from(u32::MAX - found.looks_left())))
     }
 
     fn evacuate(&self, block: Pfn, mover: &mut dyn FnMut(FrameRange) -> bool) -> Option<bool> {

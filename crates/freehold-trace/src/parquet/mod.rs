@@ -34,7 +34,6 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 
 use super::error::TraceError;
 use super::gfp::Translation;
-use super::gfp_names::FlagNames;
 use super::info::{Compression, Format, TraceInfo};
 use super::input::{Input, guarded};
 use super::integrity::{CHECK_KEY, Checksums, Integrity};
@@ -271,7 +270,7 @@ pub(super) fn packed(path: &Path, input: &Input) -> Result<Packed, TraceError> {
 
 /// What the file's numbers mean, the kernel that recorded it, and what to say of it. A file whose
 /// names of its flags' bits are those of 6.18, as every file that is written here, has its types as
-/// 6.18 has them, too; any other names are taken as those in a text are.
+/// 6.18 has them, too.
 fn meaning(
     file: &SerializedFileReader<Input>,
     options: OpenOptions,
@@ -287,10 +286,9 @@ fn meaning(
     if Translation::is_needless(&names) {
         return (Meaning { is_told: true, ..Meaning::default() }, shown, None);
     }
-    let mut meaning = Meaning { is_told: true, ..Meaning::of(known, options.types) };
-    let table = FlagNames { unread: bits.len() - names.len(), names };
-    let note = meaning.name_flags(&table, known.map(Kernel::gfp_era));
-    (meaning, shown, note)
+    let note = "its names of flags are not those of Linux 6.18: its numbers are read as its kernel \
+                has them";
+    (Meaning::of(known, options.types), shown, Some(note.to_owned()))
 }
 
 fn corrupt(path: &std::path::Path, place: &str, why: &dyn std::fmt::Display) -> TraceError {

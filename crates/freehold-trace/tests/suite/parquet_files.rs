@@ -512,49 +512,23 @@ fn times_dates_and_decimals_are_no_plain_numbers_however_they_are_marked() {
     assert_eq!(read_all(&path, STRICT).unwrap().0.len(), 1);
 }
 
-/// A vendor's kernel, whose flags have other bits, and one that nobody else has.
+/// What stands in other places than here is read as the kernel has it.
 #[test]
-fn a_table_of_flags_is_read_as_that_of_a_text_is() {
-    const NO_WATERMARKS: u32 = 1 << 17;
-    let gfp = [0xcc0 | 1 << 17, 0xcc0 | 1 << 24];
-    let columns = || {
-        let mut all =
-            plain(&[1, 2], &[0, 0], &[0, 0], &[1, 2], &[0, 0]).into_iter().collect::<Vec<_>>();
-        all.push(Made::I32(&gfp));
-        all.push(Made::I32(&[0, 3]));
-        all
+fn flags_that_a_file_names_otherwise_are_those_of_its_kernel() {
+    let mut columns = Vec::from(plain(&[1], &[0], &[0], &[1], &[0]));
+    columns.push(Made::I32(&[0x6200ca]));
+    let schema = format!("{PLAIN} required int32 gfp_flags;");
+    let read = |bits: serde_json::Value, kernel| {
+        let described = serde_json::json!({ "gfp_bits": bits });
+        let (_dir, path) = make_described(&schema, &columns, 1, Some(described));
+        let (events, reader) = read_all(&path, OpenOptions { kernel, ..STRICT })?;
+        let EventKind::Alloc { gfp_flags, .. } = events[0].kind else { panic!("{events:?}") };
+        Ok::<_, TraceError>((gfp_flags, reader.info().notes.len()))
     };
-    let schema = format!("{PLAIN} required int32 gfp_flags; required int32 migratetype;");
-    let read = |mut names: serde_json::Value, kernel: Option<Kernel>| {
-        let common = serde_json::json!({
-            "__GFP_IO": 1 << 6, "__GFP_FS": 1 << 7, "__GFP_DIRECT_RECLAIM": 1 << 10,
-            "__GFP_KSWAPD_RECLAIM": 1 << 11,
-        });
-        names.as_object_mut().unwrap().extend(common.as_object().unwrap().clone());
-        let described = serde_json::json!({ "gfp_bits": names });
-        let (_dir, path) = make_described(&schema, &columns(), 1, Some(described));
-        let (events, reader) =
-            read_all(&path, OpenOptions { kernel, skip_bad: true, ..STRICT }).unwrap();
-        let flags = events.iter().map(|event| match event.kind {
-            EventKind::Alloc { migratetype, gfp_flags, .. } => (migratetype, gfp_flags),
-            _ => panic!("{event:?}"),
-        });
-        (flags.collect::<Vec<_>>(), reader.info().notes.clone(), reader.skipped())
-    };
-    let vendors = serde_json::json!({ "__GFP_FOO": 1 << 17, "__GFP_MEMALLOC": 1 << 24 });
-    let android: Kernel = "5.10.107-android13".parse().unwrap();
-    let (flags, notes, skipped) = read(vendors, Some(android));
-    assert_eq!(
-        flags,
-        [(0, 0xcc0), (1, 0xcc0 | NO_WATERMARKS)],
-        "by name, and types as --kernel has them"
-    );
-    assert_eq!(skipped, 0);
-    assert!(notes.len() == 1 && notes[0].contains("left out: __GFP_FOO"), "{notes:?}");
-    // Names that all stand where they are here, as in every file that this program writes: its
-    // types are those of here, too, whichever kernel was recorded.
-    let own = serde_json::json!({ "__GFP_MEMALLOC": 1 << 17, "__GFP_NO_OBJ_EXT": 1 << 24 });
-    let (flags, notes, skipped) = read(own, Some(android));
-    assert_eq!((flags, skipped), (vec![(0, gfp[0] as u32)], 1));
-    assert_eq!(notes, Vec::<String>::new());
+    let other = serde_json::json!({ "__GFP_ZERO": 1 << 15 });
+    let own = serde_json::json!({ "__GFP_ZERO": 1 << 8 });
+    let kernel = Kernel::parse("4.18");
+    assert_eq!(read(other.clone(), kernel).unwrap(), (0x10_0cca, 1));
+    assert_eq!(read(own, kernel).unwrap(), (0x6200ca, 0));
+    assert!(read(other, None).unwrap_err().to_string().contains("--kernel VERSION"));
 }

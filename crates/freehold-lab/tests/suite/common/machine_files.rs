@@ -24,6 +24,13 @@ impl Folder {
         self.0.path()
     }
 
+    /// Writes a file; where it is.
+    pub fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path().join(name);
+        fs::write(&path, content).expect("a file in a temporary folder");
+        path
+    }
+
     /// Writes a machine's files; where its trace is.
     pub fn write(&self, files: &Files) -> PathBuf {
         let write = |kind: &str, text: &Option<String>| {

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use assert_cmd::Command;
+
 /// The widths of terminals that every table is looked at in.
 pub const WIDTHS: [u16; 5] = [60, 80, 100, 120, 160];
 
@@ -26,4 +28,20 @@ pub fn assert_whole(text: &str, wide: &str, width: u16) {
         }
         note &= !line.ends_with("some.");
     }
+}
+
+/// Asserts that of what a command prints in each terminal, and without one in 120 columns.
+pub fn assert_printed(command: impl Fn() -> Command) {
+    let printed = |wide: bool, columns: Option<u16>| {
+        let mut command = command();
+        command.args(wide.then_some("--wide")).env_remove("COLUMNS");
+        command.envs(columns.map(|columns| ("COLUMNS", columns.to_string())));
+        let done = command.assert().success();
+        String::from_utf8(done.get_output().stdout.clone()).expect("UTF-8")
+    };
+    let wide = printed(true, None);
+    for width in WIDTHS {
+        assert_whole(&printed(false, Some(width)), &wide, width);
+    }
+    assert_whole(&printed(false, None), &wide, 120);
 }

@@ -105,7 +105,6 @@ fn cell(cpus: u16, engine: &str, seed: u64, contiguity: [f64; 3]) -> Cell {
         cpus,
         memory_mib: 64,
         used_percent: Some(70.0),
-        order: None,
         allocations: Some(1000),
         seed,
         engine: engine.to_owned(),
@@ -289,7 +288,7 @@ fn a_grid_is_compared_in_the_same_way() {
 #[test]
 fn mistakes_are_named() {
     for (args, message) in [
-        (&["--random", "1", "-w", "fill"][..], "--random does not draw fill"),
+        (&["--random", "1", "-w", "idle"][..], "--random does not draw idle"),
         (&["--random", "1", "--cpus", "2"], "--cpus"),
     ] {
         command(args).assert().code(2).stdout("").stderr(contains(message));

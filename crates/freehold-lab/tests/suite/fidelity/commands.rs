@@ -1,25 +1,14 @@
 //! What `freehold replay fidelity` prints and refuses.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
 use crate::common::machine_files::{
     FLAGS, Files, Folder, NONE, Types, buddyinfo, pagetypeinfo, trace_of, zone,
 };
+use crate::common::tables::assert_printed;
+use crate::common::{data, json};
 use predicates::prelude::*;
 use predicates::str::contains;
-use serde_json::Value;
 
 use crate::fidelity::fidelity;
-
-fn data(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data").join(name)
-}
-
-fn json(command: &mut assert_cmd::Command) -> Value {
-    let done = command.assert().code(0).stderr("");
-    serde_json::from_slice(&done.get_output().stdout).expect("valid JSON and nothing else")
-}
 
 #[test]
 fn wrong_usage_says_what_is_wrong() {
@@ -53,28 +42,15 @@ fn against_the_kernel_prints_both_sides() {
 #[test]
 fn against_the_kernel_without_a_zoneinfo() {
     let folder = Folder::new();
-    let path = folder.path().join("good.txt");
-    fs::write(&path, trace_of(65536, 0, 1, FLAGS)).unwrap();
+    let path = folder.file("good.txt", trace_of(65536, 0, 1, FLAGS));
     fidelity()
         .arg(&path)
         .assert()
         .code(2)
         .stdout("")
-        .stderr(contains("no zoneinfo").and(contains("--zoneinfo")));
-    fidelity()
-        .args(["--zoneinfo", "no-such-zoneinfo"])
-        .arg(&path)
-        .assert()
-        .code(2)
-        .stderr(contains("no-such-zoneinfo"));
-    let broken = folder.path().join("zoneinfo");
-    fs::write(&broken, "these are not the zones you are looking for\n").unwrap();
-    fidelity()
-        .args(["--zoneinfo"])
-        .args([&broken, &path])
-        .assert()
-        .code(2)
-        .stderr(contains("line 1"));
+        .stderr(contains("no zoneinfo").and(contains("NAME.zoneinfo.before.txt")));
+    folder.file("good.zoneinfo.before.txt", "these are not the zones you are looking for\n");
+    fidelity().arg(&path).assert().code(2).stderr(contains("line 1"));
 }
 
 /// What no engine has the lists of cannot be compared.
@@ -94,4 +70,15 @@ fn a_kernel_with_other_pageblocks_is_refused() {
         trace: trace_of(65536, 0, 1, FLAGS) + refill,
     });
     fidelity().arg(trace).assert().code(2).stderr(contains("pageblocks of order 10"));
+}
+
+#[test]
+#[ignore = "long: cargo test -p freehold-lab --test suite fidelity:: -- --ignored"]
+fn tables_fit_the_terminal() {
+    assert_printed(|| {
+        let mut command = fidelity();
+        command.args(["--no-progress", "-e", "6.18,-free-high-half"]);
+        command.arg(data("recorded/ticks/sort.parquet"));
+        command
+    });
 }

@@ -2,12 +2,10 @@
 
 mod commands;
 mod recordings;
-mod tables;
 
 /// The command, whatever the terminal that tests run in.
 fn fidelity() -> assert_cmd::Command {
-    let mut command = assert_cmd::Command::new(env!("CARGO_BIN_EXE_freehold"));
+    let mut command = crate::common::freehold();
     command.args(["replay", "fidelity"]);
-    command.env_remove("COLUMNS").env_remove("NO_COLOR");
     command
 }

@@ -2,17 +2,13 @@
 //! the line that says what is wrong, and what to do about it.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use crate::common::machine_files::Folder;
 use crate::common::replays::assert_set_up_failed;
+use crate::common::{data, freehold};
 use predicates::prelude::*;
 use predicates::str::contains;
-
-use crate::replay::command::freehold;
-
-fn sample() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/page-cache-churn.parquet")
-}
 
 /// Text as tracefs prints it: three allocations, two frees.
 const TEXT: &str = "\
@@ -27,20 +23,6 @@ migratetype=1 gfp_flags=GFP_HIGHUSER_MOVABLE
 migratetype=0 gfp_flags=GFP_KERNEL
             make-101     [000] .....   100.000005: mm_page_free: page=0x3 pfn=0x2000 order=3
 ";
-
-struct Folder(tempfile::TempDir);
-
-impl Folder {
-    fn new() -> Self {
-        Self(tempfile::tempdir().expect("a temporary folder"))
-    }
-
-    fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
-        let path = self.0.path().join(name);
-        fs::write(&path, content).expect("a file in a temporary folder");
-        path
-    }
-}
 
 /// Runs `replay` on a file that cannot be read; one engine is enough.
 fn refused(path: &Path) -> assert_cmd::assert::Assert {
@@ -58,10 +40,11 @@ fn refused(path: &Path) -> assert_cmd::assert::Assert {
 fn files_that_cannot_be_read() {
     let folder = Folder::new();
     refused(Path::new("no-such-trace.parquet")).stderr(contains("No such file"));
-    refused(folder.0.path()).stderr(contains("directory"));
+    refused(folder.path()).stderr(contains("directory"));
     refused(&folder.file("recipe.txt", "Take two eggs.\nBeat them.\n"))
         .stderr(contains("not a page-allocator trace").and(contains("hint:")));
-    let whole = fs::read(sample()).expect("the sample is part of the repository");
+    let whole =
+        fs::read(data("page-cache-churn.parquet")).expect("the sample is part of the repository");
     refused(&folder.file("cut.parquet", &whole[..whole.len() / 2])).stderr(contains("truncated"));
     let bad = TEXT.replace("pfn=0x2000 order=3 mig", "pfn=banana order=3 mig");
     refused(&folder.file("bad.txt", bad))
@@ -87,8 +70,7 @@ fn wrong_usage_says_what_is_wrong() {
         (&["replay", "--memory", "1M"], &["1M", "too little"]),
         (&["replay", "--memory", "99T"], &["99T", "too much"]),
         (&["replay", "--machine", "8G", "--memory", "8G"], &["--machine"]),
-        (&["replay", "--machine", "recordd"], &["'recorded' and 'pristine' are machines, too"]),
-        (&["replay", "--zoneinfo", "no-such-file"], &["no-such-file"]),
+        (&["replay", "--machine", "recordd"], &["'recorded' is a machine, too"]),
         (&["replay", "--cma", "10"], &["for example 25%"]),
         (&["replay", "--interrupts", "0.1"], &["unexpected argument '--interrupts'"]),
         (&["relpay"], &["relpay", "replay"]),

@@ -1,23 +1,12 @@
 //! What the commands print: the table, its JSON, the timeline, and that the JSON is what the
 //! documentation promises.
 
-use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use assert_cmd::Command;
 use predicates::prelude::*;
 use predicates::str::contains;
 
-use crate::replay::command::freehold;
-
-fn data(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data").join(name)
-}
-
-fn json(command: &mut Command) -> serde_json::Value {
-    let done = command.assert().code(0).stderr("");
-    serde_json::from_slice(&done.get_output().stdout).expect("valid JSON and nothing else")
-}
+use crate::common::{data, freehold, json};
 
 /// The sample through the engines that are compared by default takes two seconds: what is printed
 /// of it is looked at by several tests.

@@ -3,19 +3,12 @@
 use std::path::Path;
 use std::process::Output;
 
+use crate::common::freehold;
 use crate::common::machine_files::{Files, Folder};
-use assert_cmd::Command;
 use serde_json::Value;
 
-/// The command, whatever the terminal that tests run in.
-pub(crate) fn freehold() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_freehold"));
-    command.env_remove("COLUMNS").env_remove("NO_COLOR");
-    command
-}
-
 pub(crate) fn run(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_freehold")).args(arguments).output().unwrap()
+    freehold().args(arguments).output().unwrap()
 }
 
 pub(crate) fn replay(trace: &Path, more: &[&str]) -> Output {

@@ -6,8 +6,9 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::common::freehold;
 use crate::common::machine_files::{Folder, plain};
-use crate::replay::command::{freehold, replay};
+use crate::replay::command::replay;
 
 fn json(output: &std::process::Output) -> Value {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -8,7 +8,7 @@ use std::path::Path;
 use predicates::prelude::*;
 use predicates::str::contains;
 
-use crate::replay::command::freehold;
+use crate::common::freehold;
 
 /// Whether this process may make an instance of the kernel's tracing; says so where it may not.
 fn can_record(test: &str) -> bool {

@@ -9,8 +9,8 @@ use predicates::prelude::*;
 use predicates::str::contains;
 use serde_json::{Map, Value};
 
+use crate::common::freehold;
 use crate::common::machine_files::{Folder, plain};
-use crate::replay::command::freehold;
 
 /// Columns that were there once: programs ask for them by these names.
 const NAMES: &str = "\

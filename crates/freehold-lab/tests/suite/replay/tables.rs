@@ -2,8 +2,7 @@
 //! name and no number is broken.
 
 use crate::common::replays::{alloc, free};
-use crate::common::tables::{WIDTHS, assert_whole};
-use assert_cmd::Command;
+use crate::common::tables::{WIDTHS, assert_printed, assert_whole};
 use freehold_lab::engines::{self, MachineConfig};
 use freehold_lab::replay::{
     Beginning, NamedEngine, Recorded, Replay, ReplayOptions, replay, survey,
@@ -52,27 +51,11 @@ fn a_replay() {
     assert_table(|style| table::render(&serial, style));
 }
 
-/// What a command prints, at most so wide.
-fn printed(arguments: &[&str], columns: Option<u16>) -> String {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_freehold"));
-    command.args(arguments).env_remove("COLUMNS").env_remove("NO_COLOR");
-    if let Some(columns) = columns {
-        command.env("COLUMNS", columns.to_string());
-    }
-    let done = command.assert().success();
-    String::from_utf8(done.get_output().stdout.clone()).expect("UTF-8")
-}
-
-fn assert_printed(command: &[&str]) {
-    let wide = printed(&[command, &["--wide"]].concat(), None);
-    for width in WIDTHS {
-        assert_whole(&printed(command, Some(width)), &wide, width);
-    }
-    // Without a terminal.
-    assert_whole(&printed(command, None), &wide, 120);
-}
-
 #[test]
 fn engines_are_listed() {
-    assert_printed(&["engines"]);
+    assert_printed(|| {
+        let mut command = crate::common::freehold();
+        command.arg("engines");
+        command
+    });
 }

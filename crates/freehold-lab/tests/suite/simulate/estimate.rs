@@ -13,7 +13,6 @@ fn row(cpus: u16, model: &Model) -> Row {
         workload: Kind::KernelBuildLike,
         cpus,
         frames: 1 << 20,
-        nodes: 1,
         seed: 1,
         think_ns: None,
         measured: Some(100_000),

@@ -26,7 +26,6 @@ fn scenario(engine: &str, workload: Kind, cpus: u16) -> Scenario {
         workload,
         cpus,
         frames: FRAMES,
-        nodes: 1,
         seed: 1,
         think_ns: None,
         // Quick also without optimisation.
@@ -108,88 +107,6 @@ fn three_calls_of_order_4_queue_for_the_zone_lock() {
         assert!((2308..=2312).contains(&latency.max()), "{latency:?}");
     })
     .unwrap();
-}
-
-#[test]
-fn three_calls_on_three_nodes_wait_for_nobody() {
-    let model = round_model();
-    let config = MachineConfig { nodes: 3, ..MachineConfig::new(3 * FRAMES, 3) };
-    with_simulated(&spec("vanilla"), &config, |engine| {
-        engine.start();
-        let mut machine = Machine::new(engine, &model, &config);
-        let request = Request { order: Order::new(4).unwrap(), ..MOVABLE };
-        let ends: Vec<u64> = (0..3u16)
-            .map(|cpu| machine.alloc(cpu, Time::from_ns(f64::from(cpu)), request).0.whole_ns())
-            .collect();
-        // A lock each, and a line each: 10 ns of the call and 100 of the hold.
-        assert_eq!(ends, [110, 111, 112]);
-        assert_eq!((machine.tally.zone_wait, machine.tally.zone_holds), (Time::ZERO, 3));
-    })
-    .unwrap();
-}
-
-#[test]
-fn a_cpu_whose_node_is_exhausted_goes_to_the_next() {
-    // Two nodes of 64 MiB: CPU 1 takes whole blocks of its own first, then CPU 0's; blocks go
-    // straight to the caller.
-    let config = MachineConfig { nodes: 2, ..MachineConfig::new(1 << 15, 2) };
-    let border = config.zones()[1].range.start;
-    for name in ["vanilla", "pcp-buddy", "pcp-buddy-fixed", "freehold"] {
-        with_simulated(&spec(name), &config, |engine| {
-            engine.start();
-            let model = Model::standard();
-            let mut machine = Machine::new(engine, &model, &config);
-            let request = Request { order: Order::PAGEBLOCK, ..MOVABLE };
-            let (mut at, mut taken) = (Time::ZERO, Vec::new());
-            loop {
-                let (end, pfn) = machine.alloc(1, at, request);
-                at = end;
-                let Some(pfn) = pfn else { break };
-                taken.push(pfn);
-            }
-            let off = machine.tally.off_node as usize;
-            // Watermarks keep a little of each.
-            assert!(
-                (24..=32).contains(&off) && taken.len() - off <= 32,
-                "{name}: {off} of {}",
-                taken.len()
-            );
-            let first = taken.iter().position(|&pfn| pfn < border).expect("some of the other node");
-            assert!(first >= 24, "{name}: block {first} was another node's already");
-            assert_eq!(taken.iter().filter(|&&pfn| pfn < border).count(), off, "{name}");
-            for pfn in taken {
-                at = machine.free(0, at, &[(pfn, Order::PAGEBLOCK)]);
-            }
-            engine.drain_all();
-            assert_eq!(engine.memory().free_frames, 1 << 15, "{name}");
-            engine.validate().unwrap_or_else(|error| panic!("{name}: {error}"));
-        })
-        .unwrap();
-    }
-}
-
-#[test]
-fn a_thousand_cpus_wait_less_the_more_nodes_there_are() {
-    let of = |nodes| {
-        let scenario = scenario("vanilla", Kind::KernelBuildLike, 1024);
-        run(&Scenario { nodes, frames: 32 * FRAMES, measured: Some(200_000), ..scenario })
-    };
-    let [one, four, sixteen] = [1, 4, 16].map(of);
-    assert_eq!((one.nodes, sixteen.nodes), (1, 16));
-    let waits = [&one, &four, &sixteen].map(|row| row.zone_lock_wait_share);
-    assert!(waits[0] > 0.5 && waits[1] < 0.9 * waits[0] && waits[2] < 0.6 * waits[0], "{waits:?}");
-    assert!(sixteen.frames_per_second > 2.0 * one.frames_per_second);
-}
-
-#[test]
-fn every_engine_is_whole_on_several_nodes() {
-    for engine in ["vanilla", "pcp-buddy", "pcp-buddy-fixed", "freehold"] {
-        let few = scenario(engine, Kind::KernelBuildLike, 6);
-        let more = Scenario { nodes: 3, frames: 4 * FRAMES, ..few };
-        let row = run(&more);
-        assert_eq!(row, run(&more), "{engine}");
-        assert_eq!(row.failed, 0, "{engine}");
-    }
 }
 
 #[test]
