@@ -7,7 +7,7 @@
 //! | step | frames come from | not where |
 //! |---|---|---|
 //! | leases | another word that this CPU leases; a whole block that it keeps | |
-//! | recent | a chunk that this CPU has freed, in its word still | the zone is near its min mark |
+//! | recent | a chunk that this CPU has freed, in its word still | |
 //! | broken | a larger run in hand | the board has a smaller one: that lease ends |
 //! | kept | a HIGHATOMIC block, for a request that asks for one; or what *mark* has | the request does not ask |
 //! | in use | the block that this CPU took its last words of | the board may know a better one |

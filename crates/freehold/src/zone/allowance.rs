@@ -573,6 +573,30 @@ mod tests {
         }
     }
 
+    /// A run that this CPU has freed serves its next request: the board is asked now and then.
+    #[test]
+    fn runs_near_the_mark_are_taken_again_without_the_board() {
+        for order in [3, 6] {
+            let (fh, request) = (
+                machine(2, 1 << 16),
+                Request::new(Order::new(order).unwrap(), Migratetype::Movable),
+            );
+            fh.set_watermarks(0, MIN, MIN, MIN).unwrap();
+            let cpu = fh.on(CpuId::new(0));
+            let fill = || (fh.zones[0].free(&fh).all > MIN + 300).then(|| cpu.alloc(request).ok());
+            let mut runs: Vec<Pfn> = core::iter::from_fn(|| fill().flatten()).collect();
+            assert!(fh.zones[0].is_tight());
+            let refills = || fh.cpus[0].counters.refills.get();
+            let (before, steps) = (refills(), runs.len() as u64);
+            for step in 0..runs.len() {
+                cpu.free(runs.swap_remove(step * 7919 % runs.len()), request.order()).unwrap();
+                runs.push(cpu.alloc(request).unwrap());
+            }
+            let asked = refills() - before;
+            assert!(asked * 2 < steps, "order {order}: {asked} in {steps} steps");
+        }
+    }
+
     /// What other CPUs have freed and keep to themselves is asked for, and what they have in hand
     /// stays there. (With `debug-poison` a CPU's first frame leaves it none.)
     #[test]
