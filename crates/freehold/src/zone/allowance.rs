@@ -165,16 +165,11 @@ impl<'m> Zone<'m> {
     fn grant_by_sum(&self, by: By<'_, 'm, impl Platform>, ask: Ask, own: u64) -> bool {
         let needed = ask.mark.saturating_add(own);
         let usable = |free: Free| free.usable(ask.reserves, ask.kind == CMA_KIND);
-        if self.found(by).is_some_and(|free| usable(free) < needed.saturating_add(ask.frames)) {
-            return false;
-        }
         // Before the sum: of two one sees what the other takes.
         self.sub_free(ask.kind, ask.frames);
-        let free = self.free(by.fh);
-        let enough = usable(free) >= needed;
+        let enough = usable(self.free(by.fh)) >= needed;
         if !enough {
             self.add_free(ask.kind, ask.frames);
-            self.note_found(by, Free { all: free.all + ask.frames, ..free });
         }
         enough
     }
