@@ -29,7 +29,6 @@ use crate::block::words::EMPTY;
 use crate::block::{Block, FRAMES, WORDS, bits, pieces};
 use crate::cpu::lease::SLOTS;
 use crate::cpu::recall::Recall;
-use crate::memory::contig::zone_of_range;
 use crate::zone::Zone;
 use crate::{AllocError, FrameRange, Freehold, Pfn, Platform};
 
@@ -263,6 +262,27 @@ impl<P: Platform> Drop for Isolated<'_, '_, P> {
         if !self.range.is_empty() {
             blocks_of(self.range).for_each(|number| Self::restore(self.fh, number));
         }
+    }
+}
+
+/// The zone that a range lies in, all of it existing memory.
+pub(crate) fn zone_of_range<P>(
+    fh: &Freehold<'_, P>,
+    range: FrameRange,
+) -> Result<usize, AllocError> {
+    if range.is_empty() {
+        return Err(AllocError::ZeroLength);
+    }
+    let Some(z) = fh.zones.iter().position(|z| z.span.contains(range.start)) else {
+        return Err(AllocError::BadRange { pfn: range.start });
+    };
+    let span = fh.zones[z].span;
+    if range.end > span.end {
+        return Err(AllocError::BadRange { pfn: span.end });
+    }
+    match fh.map.first_absent(range) {
+        None => Ok(z),
+        Some(pfn) => Err(AllocError::BadRange { pfn }),
     }
 }
 

@@ -225,6 +225,14 @@ impl<'m> Zone<'m> {
     }
 }
 
+impl Tag {
+    /// The zone that it names; of a block that is none yet, any.
+    #[inline(always)]
+    pub(crate) fn zone_of<'z, 'm>(self, zones: &'z [Zone<'m>]) -> &'z Zone<'m> {
+        zones.get(self.zone()).unwrap_or(&zones[0])
+    }
+}
+
 /// The first bit of a zone's bitmap: 1 GiB-aligned, so that runs of any order are aligned in the
 /// bitmap too.
 pub(crate) fn first_block(span: FrameRange) -> u64 {
