@@ -668,28 +668,4 @@ mod tests {
             fh.validate().unwrap();
         }
     }
-
-    /// A run that is not to be had costs no allowance, and no mark.
-    #[test]
-    fn requests_that_find_no_run_leave_the_counts_as_they_were() {
-        let (fh, frames) = nearly_full(2, 0);
-        for &frame in frames.iter().step_by(2).take(2000) {
-            fh.on(CpuId::new(0)).free(frame, Order::ZERO).unwrap();
-        }
-        fh.drain_all();
-        let free = fh.zones[0].free(&fh).all;
-        for order in 3..9 {
-            for flags in [AllocFlags::empty(), AllocFlags::NO_LOCK, AllocFlags::OOM] {
-                let request = Request::new(Order::new(order).unwrap(), Migratetype::Movable);
-                let take = || fh.on(CpuId::new(0)).alloc(request.flags(flags)).ok();
-                let all: Vec<Pfn> = core::iter::from_fn(take).collect();
-                for pfn in all {
-                    fh.on(CpuId::new(0)).free(pfn, request.order()).unwrap();
-                }
-            }
-        }
-        fh.drain_all();
-        assert_eq!(fh.zones[0].free(&fh).all, free);
-        fh.validate().unwrap();
-    }
 }
