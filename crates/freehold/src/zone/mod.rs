@@ -68,8 +68,6 @@ pub(crate) struct Zone<'m> {
     pub(crate) fold: AtomicU64,
     /// Into so many allowances what is left above the mark is divided.
     pub(crate) shares: AtomicU64,
-    /// By how much the zone's own count may be too low: all CPUs' allowances.
-    pub(crate) untold: AtomicU64,
     /// Its own count when it was last summed up for the host.
     pub(crate) summed_at: AtomicU64,
     /// Frames there are; changes at hotplug.
@@ -122,7 +120,6 @@ impl<'m> Zone<'m> {
             words: SharedWords::new(),
             fold: zero(),
             shares: zero(),
-            untold: zero(),
             summed_at: zero(),
             managed: zero(),
             cma_blocks: zero(),
