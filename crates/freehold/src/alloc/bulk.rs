@@ -82,21 +82,21 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         }
         if let (0, Some(error)) = (done, failure) {
             self.cpu.counters.failed.add(1);
-            self.leave(request, &[], true);
+            self.leave(request, &[]);
             return Err(error);
         }
         for pfn in &out[..done] {
             self.fh.platform.handed_out(*pfn, Order::ZERO);
         }
-        self.leave(request, &out[..done], false);
+        self.leave(request, &out[..done]);
         Ok(done)
     }
 
     /// Leaves the CPU with these frames, none where the request has failed, and tells the host.
-    fn leave(self, request: &Request, frames: &[Pfn], failed: bool) {
+    fn leave(self, request: &Request, frames: &[Pfn]) {
         let fh = self.fh;
         let back = OnPanic(|| _ = Freeing::of(fh, None).frames(frames));
-        self.leave_and_tell(request, failed);
+        self.leave_and_tell(request);
         core::mem::forget(back);
     }
 

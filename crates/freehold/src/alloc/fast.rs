@@ -31,7 +31,7 @@ use crate::cpu::lease::{Lease, Purpose};
 use crate::cpu::state::CpuState;
 use crate::platform::PlatformExt;
 use crate::primitive::{Count, Relaxed};
-use crate::zone::{Zone, mode};
+use crate::zone::Zone;
 use crate::{AllocError, AllocFlags, Freehold, Migratetype, Order, Pfn, Platform, Request};
 
 /// Blocks with no larger class than this one may lose a run to a hint that fits exactly: half of a
@@ -321,14 +321,13 @@ impl<'m> CpuState<'m> {
     }
 
     /// The largest class of a block that may lose a run of that order to a hint: where it has a
-    /// larger run it may become whole, and another block fits better. None near the zone's mark.
+    /// larger run it may become whole, and another block fits better.
     #[inline(always)]
     fn most_class(&self, fh: &Freehold<'m, impl Platform>, order: u32) -> u8 {
-        match fh.zones[self.home_zone.get() as usize].mode.get() {
-            mode::ROOMY => u8::MAX,
-            // Near the mark the best fit counts for more than a search.
-            mode::TIGHT => 0,
-            _ => HINT_CLASS.max(order as u8 + 1),
+        if fh.zones[self.home_zone.get() as usize].is_roomy() {
+            u8::MAX
+        } else {
+            HINT_CLASS.max(order as u8 + 1)
         }
     }
 
@@ -416,11 +415,7 @@ impl Zone<'_> {
     #[inline(always)]
     fn words_fit<const LEN: usize>(&self, migratetype: usize, class: u8) -> bool {
         let wanted = 7 + LEN.ilog2() as u8;
-        match self.mode.get() {
-            mode::ROOMY => true,
-            mode::TIGHT => false,
-            _ if class <= wanted => true,
-            _ => self.board.smallest(migratetype, wanted).is_some_and(|least| class <= least),
-        }
+        let least = || self.board.smallest(migratetype, wanted);
+        self.is_roomy() || class <= wanted || least().is_some_and(|least| class <= least)
     }
 }

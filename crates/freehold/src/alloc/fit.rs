@@ -106,7 +106,6 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         if !self.cpu.online.get() {
             return Err(AllocError::CpuOffline { cpu: self.id });
         }
-        self.cpu.begin_look();
         let Some(run) =
             self.look_for_run(count).and_then(|start| FrameRange::new(Pfn::new(start), count))
         else {

@@ -7,7 +7,7 @@
 //! | step | frames come from | not where |
 //! |---|---|---|
 //! | leases | another word that this CPU leases; a whole block that it keeps | |
-//! | recent | a chunk that this CPU has freed, in its word still | the zone is near its min mark |
+//! | recent | a chunk that this CPU has freed, in its word still | |
 //! | broken | a larger run in hand | the board has a smaller one: that lease ends |
 //! | kept | a HIGHATOMIC block, for a request that asks for one; or what *mark* has | the request does not ask |
 //! | in use | the block that this CPU took its last words of | the board may know a better one |
@@ -157,7 +157,6 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
             fh.platform.handed_out(pfn, order);
             return Ok(pfn);
         }
-        self.cpu.begin_look();
         self.ask_for_allowances(&request);
         if !self.cpu.online.get() {
             return self.alloc_from(&request, BOARD);
@@ -205,7 +204,7 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
         let fh = self.fh;
         let back =
             OnPanic(|| _ = result.map(|pfn| Freeing::of(fh, None).chunk(pfn, request.order)));
-        self.leave_and_tell(request, result.is_err());
+        self.leave_and_tell(request);
         core::mem::forget(back);
         if let Ok(pfn) = result {
             fh.platform.handed_out(pfn, request.order);
@@ -215,23 +214,17 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
 
     /// Leaves the CPU after a request, and tells the host about changed pressure. A request that
     /// may not wait may not run what the host does about it: the next one tells.
-    pub(crate) fn leave_and_tell(self, request: &Request, failed: bool) {
-        let (fh, tell) = (self.fh, !request.flags.contains(AllocFlags::NO_LOCK));
-        if tell {
-            (if failed { self.by() } else { fh.outside() }).update_levels();
-        }
+    pub(crate) fn leave_and_tell(self, request: &Request) {
+        let fh = self.fh;
         drop(self);
-        if tell {
-            fh.outside().tell_levels();
+        if !request.flags.contains(AllocFlags::NO_LOCK) {
+            fh.outside().tell_pressure();
         }
     }
 
     /// A chunk for a request that has come to that step: by the ladder, or by a search where only
     /// some places will do.
     pub(crate) fn find(&self, request: &Request, from: usize) -> Result<Pfn, AllocError> {
-        if from <= BOARD {
-            self.cpu.begin_look();
-        }
         if !Migratetype::PCP.contains(&request.migratetype) {
             return Err(AllocError::BadMigratetype { migratetype: request.migratetype });
         }
@@ -313,10 +306,7 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
                 // It went offline meanwhile: it may not lease anything.
                 return Err(AllocError::CpuOffline { cpu: self.id });
             }
-            let look = || {
-                self.cpu.begin_look();
-                self.climb(request, BOARD..TOP)
-            };
+            let look = || self.climb(request, BOARD..TOP);
             if let Some(pfn) = Movers(self.fh).look_beside(look) {
                 return Ok(pfn);
             }
@@ -361,7 +351,7 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
     #[cold]
     #[inline(never)]
     fn ask_for_allowances_of(&self, home: &Zone<'m>, request: &Request) {
-        if self.leaves_mark(home, request) || !home.has_for(self.by(), request) {
+        if self.leaves_mark(home, request) || !home.has_for(self.fh, request) {
             return;
         }
         self.cpu.tell_all(self.fh);

@@ -122,10 +122,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// A chunk that only some places will do for: at first; and after what CPUs have in hand has
     /// come back, which goes no further than it has to.
     pub(crate) fn alloc_placed(&self, request: &Request) -> Result<Pfn, AllocError> {
-        let look = || {
-            self.cpu.begin_look();
-            self.by().find_placed(self.id.index(), request)
-        };
+        let look = || self.by().find_placed(self.id.index(), request);
         if let Some(pfn) = look() {
             return Ok(pfn);
         }

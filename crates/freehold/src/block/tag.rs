@@ -24,7 +24,6 @@
 //! the tag says; or with who is a few steps from setting the bit or from using the block.
 
 use crate::primitive::{AtomicU32, Ordering};
-use crate::zone::Zone;
 
 /// There is no memory.
 pub(crate) const ABSENT: u32 = 0;
@@ -64,11 +63,6 @@ pub(crate) struct Tag(u32);
 impl Tag {
     pub(crate) const fn new(state: u32, migratetype: usize, zone: u8) -> Self {
         Self(state | (migratetype as u32) << TYPE_SHIFT | (zone as u32) << ZONE_SHIFT)
-    }
-    /// The zone that it names; of a block that is none yet, any.
-    #[inline(always)]
-    pub(crate) fn zone_of<'z, 'm>(self, zones: &'z [Zone<'m>]) -> &'z Zone<'m> {
-        zones.get(self.zone()).unwrap_or(&zones[0])
     }
     #[inline(always)]
     pub(crate) const fn state(self) -> u32 {

@@ -10,7 +10,7 @@
 //! memory of `freehold-vm`, hosts and tests ask for. It can be made into an object: `&dyn Frames`
 //! is `Frames` too.
 
-use super::handle::{Door, Handle};
+use super::handle::{Door, Handle, one_by_one};
 use crate::{
     AllocError, BulkFreeError, FrameRange, FreeError, Freehold, Order, Pfn, Platform, Request,
 };
@@ -65,25 +65,6 @@ pub trait Frames {
         }
         Ok(())
     }
-}
-
-/// Single frames, one after the other.
-pub(crate) fn one_by_one(
-    request: Request,
-    out: &mut [Pfn],
-    alloc: impl Fn(Request) -> Result<Pfn, AllocError>,
-) -> Result<usize, AllocError> {
-    if request.order != Order::ZERO {
-        return Err(AllocError::OrderTooLarge { order: request.order, max: Order::ZERO });
-    }
-    for (done, frame) in out.iter_mut().enumerate() {
-        *frame = match alloc(request) {
-            Ok(pfn) => pfn,
-            Err(error) if done == 0 => return Err(error),
-            Err(_) => return Ok(done),
-        };
-    }
-    Ok(out.len())
 }
 
 // Always inlined, as what they call: a request is known at compile time then, and a pair of calls

@@ -29,14 +29,13 @@
 use core::cell::Cell;
 use core::marker::PhantomData;
 
-use super::frames::one_by_one;
 use crate::cpu::inside::Inside;
 use crate::cpu::state::CpuState;
 use crate::free::word::Freeing;
 use crate::primitive::Relaxed;
 use crate::{
-    AllocError, AllocFlags, BulkFreeError, CpuId, FrameRange, FreeError, Freehold, Pfn, Platform,
-    Request,
+    AllocError, AllocFlags, BulkFreeError, CpuId, FrameRange, FreeError, Freehold, Order, Pfn,
+    Platform, Request,
 };
 
 /// The calls of one CPU, through a [`Door`]: see [`On`] and [`Owned`] for the two there are.
@@ -53,6 +52,25 @@ pub type On<'a, 'm, P> = Handle<'a, 'm, P, Anybody>;
 /// A CPU that the holder of this handle has for itself: until it is dropped nobody else can own it.
 /// Made by [`Freehold::own`]. May be sent to another thread but not used by two at once.
 pub type Owned<'a, 'm, P> = Handle<'a, 'm, P, Owner<'a, 'm, P>>;
+
+/// Single frames, one after the other.
+pub(crate) fn one_by_one(
+    request: Request,
+    out: &mut [Pfn],
+    alloc: impl Fn(Request) -> Result<Pfn, AllocError>,
+) -> Result<usize, AllocError> {
+    if request.order != Order::ZERO {
+        return Err(AllocError::OrderTooLarge { order: request.order, max: Order::ZERO });
+    }
+    for (done, frame) in out.iter_mut().enumerate() {
+        *frame = match alloc(request) {
+            Ok(pfn) => pfn,
+            Err(error) if done == 0 => return Err(error),
+            Err(_) => return Ok(done),
+        };
+    }
+    Ok(out.len())
+}
 
 impl<'m, P: Platform> Freehold<'m, P> {
     /// Calls made on that CPU, by any thread. Whether it is online is checked by

@@ -35,17 +35,7 @@ impl<P: Platform> By<'_, '_, P> {
 impl<'m, P: Platform> By<'_, 'm, P> {
     /// Tells the host about changed pressure. Called at the edge of the API.
     pub(crate) fn tell_pressure(self) {
-        self.update_levels();
-        self.tell_levels();
-    }
-
-    /// See [`update_level`](Zone::update_level).
-    pub(crate) fn update_levels(self) {
-        self.fh.zones.iter().for_each(|zone| zone.update_level(self));
-    }
-
-    /// Tells the host about levels that have changed.
-    pub(crate) fn tell_levels(self) {
+        self.fh.zones.iter().for_each(|zone| zone.update_level(self.fh));
         for (z, zone) in self.fh.zones.iter().enumerate() {
             // Acquire: pairs with `update_level`; the level that made the change is seen.
             while zone.level_changed.get() && zone.level_changed.swap(false, Ordering::Acquire) {

@@ -30,9 +30,6 @@ impl<P: Platform> Inside<'_, '_, P> {
             }
         }
         self.cpu.tell_all(self.fh);
-        if self.cpu.holds.get() {
-            self.cpu.begin_look();
-        }
         self.cpu.holds_nothing(self.fh);
     }
 

@@ -15,7 +15,6 @@ use crate::block::Block;
 use crate::block::layout::{Blocks, Place};
 use crate::block::tag::{TYPES, Tag};
 use crate::primitive::{AtomicBool, AtomicU32, AtomicU64};
-use crate::zone::counters::Found;
 use crate::{Freehold, Platform};
 
 /// Whole blocks that a CPU keeps, so that an order-9 pair writes to nothing that others share.
@@ -56,8 +55,6 @@ pub(crate) struct CpuState<'m> {
     pub(crate) futile_request: AtomicU64,
     /// A watermark was what it was short of.
     pub(crate) futile_for_mark: AtomicBool,
-    /// Looks of requests at all there is: what one of them has summed up says nothing in the next.
-    pub(crate) looks: AtomicU64,
     /// The block of the zone from which on the next gap for a run is looked for: see
     /// [`fit`](crate::alloc::fit).
     pub(crate) next_gap: AtomicU32,
@@ -89,8 +86,6 @@ impl<'m> CpuState<'m> {
             futile: AtomicU64::new(0),
             futile_request: AtomicU64::new(0),
             futile_for_mark: AtomicBool::new(false),
-            // Sums that nobody has made are of look 0.
-            looks: AtomicU64::new(1),
             next_gap: AtomicU32::new(0),
             allocs_at_tick: AtomicU64::new(0),
             next_asked: AtomicU32::new(0),
@@ -113,8 +108,6 @@ pub(crate) struct Cursors {
     cut: Place,
     /// As [`CpuState::allowance`].
     pub(crate) allowance: [AtomicU64; 8],
-    /// What a request of this CPU has found of the zone's free frames.
-    pub(crate) found: Found,
 }
 
 impl Cursors {
@@ -123,7 +116,6 @@ impl Cursors {
             blocks: core::array::from_fn(|_| core::array::from_fn(|_| Place::none())),
             cut: Place::none(),
             allowance: core::array::from_fn(|_| AtomicU64::new(0)),
-            found: Found::new(),
         }
     }
 

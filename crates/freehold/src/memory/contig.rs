@@ -8,7 +8,7 @@ use crate::block::tag::{ABSENT, CMA, HOLES, ISOLATED, WHOLE};
 use crate::block::{FRAMES, WORDS, bits};
 use crate::cpu::recall::Recall;
 use crate::free::word::Freeing;
-use crate::memory::isolate::{Isolated, blocks_of};
+use crate::memory::isolate::{Isolated, blocks_of, zone_of_range};
 use crate::platform::OnPanic;
 use crate::primitive::Relaxed;
 use crate::zone::moving::Movers;
@@ -98,27 +98,6 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let _failing = Failing::new(self);
         Recall::of_all(self).for_order(None);
         Search { fh: self, count, moving: false }.find(align, limits, |_| false)
-    }
-}
-
-/// The zone that a range lies in, all of it existing memory.
-pub(crate) fn zone_of_range<P>(
-    fh: &Freehold<'_, P>,
-    range: FrameRange,
-) -> Result<usize, AllocError> {
-    if range.is_empty() {
-        return Err(AllocError::ZeroLength);
-    }
-    let Some(z) = fh.zones.iter().position(|z| z.span.contains(range.start)) else {
-        return Err(AllocError::BadRange { pfn: range.start });
-    };
-    let span = fh.zones[z].span;
-    if range.end > span.end {
-        return Err(AllocError::BadRange { pfn: span.end });
-    }
-    match fh.map.first_absent(range) {
-        None => Ok(z),
-        Some(pfn) => Err(AllocError::BadRange { pfn }),
     }
 }
 

@@ -401,7 +401,7 @@ mod tests {
 
     /// So many CPUs on a machine of 32 GiB, of which `first` frames are there from the start and
     /// the others are added: all that follows from how much memory there is.
-    fn sizes(cpus: u16, first: u64) -> (Vec<u32>, [u64; 7], bool) {
+    fn sizes(cpus: u16, first: u64) -> (Vec<u32>, [u64; 6], bool) {
         let all = FrameRange::new(Pfn::new(0), 32_768 * MIB).unwrap();
         let memory = [FrameRange::new(Pfn::new(0), first).unwrap()];
         let zone = ZoneConfig { span: all, spare_sections: 256, ..ZoneConfig::new(&memory) };
@@ -416,7 +416,7 @@ mod tests {
         }
         let limits = fh.cpus.iter().map(|cpu| cpu.leases.limit()).collect();
         let zone = &fh.zones[0];
-        let counts = [&zone.managed, &zone.fold, &zone.untold, &zone.min, &zone.low, &zone.high];
+        let counts = [&zone.managed, &zone.fold, &zone.min, &zone.low, &zone.high];
         let counts = core::array::from_fn(|n| match counts.get(n) {
             Some(count) => count.get(),
             None => u64::from(zone.mode.get()),

@@ -29,7 +29,6 @@ use crate::block::words::EMPTY;
 use crate::block::{Block, FRAMES, WORDS, bits, pieces};
 use crate::cpu::lease::SLOTS;
 use crate::cpu::recall::Recall;
-use crate::memory::contig::zone_of_range;
 use crate::zone::Zone;
 use crate::{AllocError, FrameRange, Freehold, Pfn, Platform};
 
@@ -266,6 +265,27 @@ impl<P: Platform> Drop for Isolated<'_, '_, P> {
     }
 }
 
+/// The zone that a range lies in, all of it existing memory.
+pub(crate) fn zone_of_range<P>(
+    fh: &Freehold<'_, P>,
+    range: FrameRange,
+) -> Result<usize, AllocError> {
+    if range.is_empty() {
+        return Err(AllocError::ZeroLength);
+    }
+    let Some(z) = fh.zones.iter().position(|z| z.span.contains(range.start)) else {
+        return Err(AllocError::BadRange { pfn: range.start });
+    };
+    let span = fh.zones[z].span;
+    if range.end > span.end {
+        return Err(AllocError::BadRange { pfn: span.end });
+    }
+    match fh.map.first_absent(range) {
+        None => Ok(z),
+        Some(pfn) => Err(AllocError::BadRange { pfn }),
+    }
+}
+
 /// The numbers of the blocks that a range touches.
 pub(crate) fn blocks_of(range: FrameRange) -> core::ops::Range<u64> {
     range.start.get() >> 9..range.end.get().div_ceil(FRAMES as u64)
@@ -405,31 +425,6 @@ mod tests {
     }
 
     #[test]
-    fn what_is_free_is_taken_and_what_is_in_use_is_not() {
-        let (fh, used) = with_holes();
-        let first = used[0].get().next_multiple_of(512);
-        let before = fh.zone_stats(0).unwrap().free;
-        assert_eq!(
-            count(fh.take_free(range(first, first + 100))),
-            100 - used.iter().filter(|pfn| pfn.get() < first + 100).count() as u32
-        );
-        let rest = fh.take_free(range(first, first + 512)).unwrap();
-        assert!(used.iter().all(|pfn| {
-            let at = (pfn.get() - first) as usize;
-            rest[at / 64] >> (at % 64) & 1 == 0
-        }));
-        assert_eq!(fh.take_free(range(first, first + 512)), Ok([0; WORDS]));
-        assert_eq!(fh.zone_stats(0).unwrap().free, before - (512 - used.len() as u64));
-        fh.validate().unwrap();
-        // All of the block comes back, by a thread that had a frame of it.
-        let cpu = fh.on(CpuId::new(1));
-        (first..first + 512).for_each(|pfn| cpu.free(Pfn::new(pfn), Order::ZERO).unwrap());
-        fh.drain_all();
-        fh.validate().unwrap();
-        assert_eq!(fh.zone_blocks(0).unwrap().free_blocks, 8);
-    }
-
-    #[test]
     fn whole_blocks_and_what_is_in_hand_stay() {
         let fh = machine_with(&SingleCpu, 1, 4096, Watermarks::None);
         let cpu = fh.on(CpuId::new(0));
@@ -461,28 +456,6 @@ mod tests {
         fh.restore(range(0, 0));
         assert!(fh.isolate(block).is_err(), "nothing was to be restored");
         fh.restore(block);
-        fh.validate().unwrap();
-    }
-
-    #[test]
-    fn an_isolated_block_is_nobodys_until_it_is_restored() {
-        let (fh, used) = with_holes();
-        let (a, b) = (fh.on(CpuId::new(0)), fh.on(CpuId::new(1)));
-        let first = used[0].get() / 512 * 512;
-        let block = range(first, first + 512);
-        fh.isolate(block).unwrap();
-        assert_eq!(fh.isolate(block), Err(AllocError::Busy { pfn: block.start }));
-        let single = Request::new(Order::ZERO, Migratetype::Movable);
-        let others: Vec<Pfn> = core::iter::from_fn(|| a.alloc(single).ok()).collect();
-        assert_eq!(others.len(), 4096 - 512);
-        assert!(others.iter().all(|pfn| pfn.pageblock() != block.start));
-        used.iter().for_each(|&pfn| b.free(pfn, Order::ZERO).unwrap());
-        assert_eq!(count(fh.take_free(block)), 512);
-        (first..first + 512).for_each(|pfn| b.free(Pfn::new(pfn), Order::ZERO).unwrap());
-        a.alloc(single).unwrap_err();
-        fh.validate().unwrap();
-        fh.restore(block);
-        assert_eq!(core::iter::from_fn(|| a.alloc(single).ok()).count(), 512);
         fh.validate().unwrap();
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::alloc::watch::ANY;
 use crate::block::FRAMES;
-use crate::block::tag::{TYPES, Tag};
+use crate::block::tag::Tag;
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::SLOTS;
 use crate::cpu::state::CpuState;
@@ -76,10 +76,7 @@ impl<P: Platform> Hotplug<'_, '_, P> {
             let fold =
                 (zone.managed.get() / (64 * self.fh.cpus.len() as u64)).clamp(8, FRAMES as u64);
             zone.fold.set(fold);
-            let cpus = self.fh.cpus.len() as u64;
             zone.shares.set(2 * online);
-            // Each type's may be twice a grant; and of one a free has just come.
-            zone.untold.set((2 * fold * TYPES as u64 + FRAMES as u64) * cpus);
             zone.update_mode();
         }
     }

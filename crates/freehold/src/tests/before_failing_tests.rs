@@ -20,21 +20,6 @@ fn exhaust(fh: &Machine, request: Request) -> Vec<Pfn> {
     core::iter::from_fn(|| fh.on(CpuId::new(0)).alloc(request).ok()).collect()
 }
 
-/// The larger chunk that an aligned one comes from is in nobody's hand; a frame that starts where
-/// it has to is.
-#[test]
-fn an_aligned_frame_in_another_hand_is_found() {
-    let fh = machine(2, 512);
-    fh.set_watermarks(0, 0, 0, 0).unwrap();
-    let other = fh.on(CpuId::new(1));
-    let frames: Vec<Pfn> = (0..512).map(|_| other.alloc(movable(0)).unwrap()).collect();
-    let last = frames.iter().rev().find(|pfn| pfn.get() % 8 == 0).unwrap();
-    other.free(*last, Order::ZERO).unwrap();
-    let aligned = movable(0).align(Order::new(3).unwrap());
-    assert_eq!(fh.on(CpuId::new(0)).alloc(aligned), Ok(*last));
-    fh.validate().unwrap();
-}
-
 /// Eight frames of a word are free, and CPU 1 exchanges one of them before each step of the
 /// request: whatever it had in hand it would have again at once.
 #[test]
@@ -148,31 +133,6 @@ fn who_would_rather_not_mix_types_takes_no_block_over() {
     fh.drain_all();
     assert_eq!(exhaust(&fh, movable(0)).len(), 256 + 4 * 256);
     assert!(movable_blocks()[1] > 0, "nobody takes a block over");
-}
-
-/// A block of CMA is never whole: a thread that may go below the mark gets it past the leases.
-#[test]
-fn a_cma_block_is_had_down_to_the_mark_of_the_request() {
-    let memory = [FrameRange::new(Pfn::new(0), 2048).unwrap()];
-    let cma = [FrameRange::new(Pfn::new(512), 512).unwrap()];
-    let zones = [ZoneConfig { cma: &cma, ..ZoneConfig::new(&memory) }];
-    let fh = machine_of(&SingleCpu, &Config::new(1, &zones));
-    fh.set_watermarks(0, 0, 0, 0).unwrap();
-    let cpu = fh.on(CpuId::new(0));
-    // 1,024 frames are left, half of them of CMA.
-    (0..2).for_each(|_| {
-        _ = cpu.alloc(Request::new(Order::PAGEBLOCK, Migratetype::Unmovable)).unwrap()
-    });
-    let one = cpu.alloc(Request::new(Order::ZERO, Migratetype::Unmovable)).unwrap();
-    fh.drain_all();
-    fh.set_watermarks(0, 600, 700, 800).unwrap();
-    let request = movable(9).flags(AllocFlags::CMA);
-    cpu.alloc(request).unwrap_err();
-    let pfn =
-        cpu.alloc(request.flags(AllocFlags::CMA | AllocFlags::NON_BLOCK | AllocFlags::MIN_RESERVE));
-    assert_eq!(pfn, Ok(Pfn::new(512)));
-    cpu.free(one, Order::ZERO).unwrap();
-    fh.validate().unwrap();
 }
 
 /// A host that panics once it is armed.

@@ -1,6 +1,6 @@
 //! What a zone counts: statistics, each an atomic addition by a thread that did it.
 
-use crate::primitive::{AtomicU64, Relaxed};
+use crate::primitive::AtomicU64;
 
 /// See the module's documentation.
 pub(crate) struct ZoneCounters {
@@ -59,38 +59,6 @@ impl Free {
     pub(crate) fn usable(self, reserves: bool, cma: bool) -> u64 {
         let reserved = if reserves { 0 } else { self.high_atomic };
         self.all.saturating_sub(reserved + if cma { 0 } else { self.cma })
-    }
-}
-
-/// A sum of a zone's free frames that was too small for a request. Until that request begins its
-/// next look at all there is no smaller sum is made: there are as many counts as CPUs.
-pub(crate) struct Found {
-    /// The CPU's look in which it was made; 0 for none.
-    look: AtomicU64,
-    all: AtomicU64,
-    high_atomic: AtomicU64,
-    cma: AtomicU64,
-}
-
-impl Found {
-    pub(crate) fn new() -> Self {
-        let zero = || AtomicU64::new(0);
-        Self { look: zero(), all: zero(), high_atomic: zero(), cma: zero() }
-    }
-
-    pub(crate) fn set(&self, look: u64, free: Free) {
-        self.all.set(free.all);
-        self.high_atomic.set(free.high_atomic);
-        self.cma.set(free.cma);
-        self.look.set(look);
-    }
-
-    pub(crate) fn get(&self, look: u64) -> Option<Free> {
-        (self.look.get() == look).then(|| Free {
-            all: self.all.get(),
-            high_atomic: self.high_atomic.get(),
-            cma: self.cma.get(),
-        })
     }
 }
 

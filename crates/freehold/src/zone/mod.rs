@@ -68,8 +68,6 @@ pub(crate) struct Zone<'m> {
     pub(crate) fold: AtomicU64,
     /// Into so many allowances what is left above the mark is divided.
     pub(crate) shares: AtomicU64,
-    /// By how much the zone's own count may be too low: all CPUs' allowances.
-    pub(crate) untold: AtomicU64,
     /// Its own count when it was last summed up for the host.
     pub(crate) summed_at: AtomicU64,
     /// Frames there are; changes at hotplug.
@@ -122,7 +120,6 @@ impl<'m> Zone<'m> {
             words: SharedWords::new(),
             fold: zero(),
             shares: zero(),
-            untold: zero(),
             summed_at: zero(),
             managed: zero(),
             cma_blocks: zero(),
@@ -222,6 +219,14 @@ impl<'m> Zone<'m> {
     #[inline(always)]
     pub(crate) fn is_tight(&self) -> bool {
         self.mode.get() == mode::TIGHT
+    }
+}
+
+impl Tag {
+    /// The zone that it names; of a block that is none yet, any.
+    #[inline(always)]
+    pub(crate) fn zone_of<'z, 'm>(self, zones: &'z [Zone<'m>]) -> &'z Zone<'m> {
+        zones.get(self.zone()).unwrap_or(&zones[0])
     }
 }
 

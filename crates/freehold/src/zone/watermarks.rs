@@ -12,8 +12,7 @@ use super::{Zone, mode};
 use crate::block::FRAMES;
 use crate::block::tag::TYPES;
 use crate::cpu::by::By;
-use crate::cpu::state::CpuState;
-use crate::primitive::{AtomicU64, Count, Ordering, Relaxed};
+use crate::primitive::{AtomicU64, Ordering, Relaxed};
 use crate::{AllocFlags, Freehold, Platform, Request};
 
 /// The zone is near its mark where a CPU's allowance would be less than a word, and a block besides
@@ -44,6 +43,12 @@ impl Zone<'_> {
     fn roughly_free(&self) -> u64 {
         let all = self.free.iter().fold(0, |sum: u64, n| sum.wrapping_add(n.get()));
         (all as i64).max(0) as u64
+    }
+
+    /// By how much the zone's own count may be too low: each type's allowance may be twice a grant,
+    /// and of one a free has just come.
+    fn untold(&self, cpus: usize) -> u64 {
+        (2 * self.fold.get() * TYPES as u64 + FRAMES as u64) * cpus as u64
     }
 
     /// Whether over half of the free frames are CMA frames: such requests take those first.
@@ -86,19 +91,12 @@ impl Zone<'_> {
     }
 }
 
-impl<'m> CpuState<'m> {
-    /// A CPU's request looks at all there is from here on.
-    pub(crate) fn begin_look(&self) {
-        self.looks.add(1);
-    }
-}
-
 impl<'m> Zone<'m> {
     /// Free frames of a zone, all CPUs' allowances summed up: exact while nothing runs. Looks at a
     /// line or two of each CPU.
     pub(crate) fn free(&self, fh: &Freehold<'m, impl Platform>) -> Free {
         #[cfg(test)]
-        self.counters.sums.add(1);
+        crate::primitive::Count::add(&self.counters.sums, 1);
         let z = usize::from(self.id);
         let mut sums: [u64; KINDS] = core::array::from_fn(|kind| self.free[kind].get());
         let mut add = |counts: &[AtomicU64; 8]| {
@@ -122,30 +120,12 @@ impl<'m> Zone<'m> {
         }
     }
 
-    /// The sum that was too small in this look, if one was made.
-    pub(super) fn found(&self, by: By<'_, 'm, impl Platform>) -> Option<Free> {
-        let cpu = by.cpu?;
-        cpu.cursors(by.fh, usize::from(self.id)).found.get(cpu.looks.get())
-    }
-
     /// Whether a zone has what a request asks for above its mark, with all that CPUs may take.
     /// HIGHATOMIC frames count if the flags allow it.
-    pub(crate) fn has_for(&self, by: By<'_, 'm, impl Platform>, request: &Request) -> bool {
+    pub(crate) fn has_for(&self, fh: &Freehold<'m, impl Platform>, request: &Request) -> bool {
         let (flags, frames) = (request.flags, request.order.frames());
         let needed = self.min_mark(flags).saturating_add(frames);
-        let free = self.found(by).unwrap_or_else(|| self.free(by.fh));
-        let enough = free.usable(flags.may_use_reserve(), request.cma()) >= needed;
-        if !enough {
-            self.note_found(by, free);
-        }
-        enough
-    }
-
-    /// A sum was too small for a request.
-    pub(super) fn note_found(&self, by: By<'_, 'm, impl Platform>, free: Free) {
-        if let Some(cpu) = by.cpu {
-            cpu.cursors(by.fh, usize::from(self.id)).found.set(cpu.looks.get(), free);
-        }
+        self.free(fh).usable(flags.may_use_reserve(), request.cma()) >= needed
     }
 
     /// Whether a CPU may lease words of a zone: that keeps its mark, whatever lower one the request
@@ -165,8 +145,7 @@ impl<'m> Zone<'m> {
     }
 
     /// Compares the free frames with the marks; a change is told later, at the edge of the API.
-    /// `by` a CPU whose request has failed: what it has summed up will do.
-    pub(crate) fn update_level(&self, by: By<'_, 'm, impl Platform>) {
+    pub(crate) fn update_level(&self, fh: &Freehold<'m, impl Platform>) {
         // Mostly what is whole alone says that there is none, and none was told.
         if self.level.get() == 0 && self.wholes() * FRAMES as u64 > self.high.get() {
             return;
@@ -186,15 +165,14 @@ impl<'m> Zone<'m> {
         };
         let rough = self.roughly_free();
         let mut level = level_of(rough);
-        if level != level_of(rough + self.untold.get()) {
+        if level != level_of(rough + self.untold(fh.cpus.len())) {
             // As many lines are looked at as there are CPUs: once for some frames.
             let far = rough.abs_diff(self.summed_at.get()) >= self.shares.get() / 8;
-            if !far && self.found(by).is_none() {
+            if !far {
                 return;
             }
             self.summed_at.set(rough);
-            let free = self.found(by).unwrap_or_else(|| self.free(by.fh));
-            level = level_of(free.all);
+            level = level_of(self.free(fh).all);
         }
         if level != self.level.get() {
             self.level.set(level);
@@ -298,9 +276,10 @@ mod tests {
             }
             for zone in fh.zones {
                 let (rough, free) = (zone.roughly_free(), zone.free(&fh).all);
+                let untold = zone.untold(fh.cpus.len());
                 assert_eq!(free, 1 << 13);
-                assert!(rough <= free && free <= rough + zone.untold.get(), "{rough} of {free}");
-                assert!(zone.untold.get() < free, "the bound says nothing");
+                assert!(rough <= free && free <= rough + untold, "{rough} of {free}");
+                assert!(untold < free, "the bound says nothing");
             }
         }
     }

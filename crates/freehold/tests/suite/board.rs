@@ -135,54 +135,6 @@ fn who_may_not_wait_gets_what_it_has_in_hand_for_something_else() {
     }
 }
 
-/// However many ranges have been allocated from below, the next one is found above them.
-#[test]
-fn a_range_is_found_behind_any_number_of_others() {
-    let fh = one_zone(1, &[range(512, 256 * MIB)], &freehold::SingleCpu);
-    let everywhere = range(0, 1 << 40);
-    let ranges: Vec<_> = (0..100)
-        .map(|n| {
-            let found = fh.alloc_contig(600, Order::ZERO, everywhere, |_| false);
-            found.unwrap_or_else(|error| panic!("{n} ranges, then: {error}"))
-        })
-        .collect();
-    ranges.into_iter().for_each(|range| fh.here().free_range(range).unwrap());
-    assert_all_free(&fh);
-}
-
-/// A block that a CPU takes its next words from stays split while all of it is free: a request for
-/// whole blocks asks for it, no matter who has nothing in hand besides.
-#[test]
-fn a_free_block_in_use_is_asked_for_before_a_run_of_blocks_fails() {
-    let fh = one_zone(2, &[range(1024, 1024)], &freehold::SingleCpu);
-    let word = fh.on(cpu(0)).alloc(movable(6)).unwrap();
-    fh.on(cpu(0)).free(word, order(6)).unwrap();
-    assert_eq!(fh.on(cpu(0)).holdings().unwrap().0, 0, "its words are in nobody's hand");
-    let run = fh.on(cpu(1)).alloc(movable(10)).unwrap();
-    fh.on(cpu(1)).free(run, order(10)).unwrap();
-    assert_all_free(&fh);
-}
-
-/// What CPUs have in hand does not count for a zone's mark: where that is all that is missing they
-/// are asked for it, though none has the run that is wanted in hand.
-#[test]
-fn what_is_in_hand_counts_before_a_request_fails_for_the_mark() {
-    let memory = [range(512, 16 * MIB)];
-    let marks = Watermarks::Frames { min: 100, low: 100, high: 100 };
-    let zone = ZoneConfig { watermarks: marks, ..ZoneConfig::new(&memory) };
-    let fh = build(&Config::new(2, &[zone]), &freehold::SingleCpu);
-    let frames: Vec<Pfn> = (0..64).map(|_| fh.on(cpu(1)).alloc(movable(0)).unwrap()).collect();
-    let (kept, freed): (Vec<Pfn>, Vec<Pfn>) = frames.iter().partition(|pfn| pfn.get() % 2 == 0);
-    freed.iter().for_each(|&pfn| fh.on(cpu(1)).free(pfn, Order::ZERO).unwrap());
-    assert_eq!(fh.on(cpu(1)).holdings().unwrap().0, 32, "no two of them are neighbours");
-    let chunks: Vec<Pfn> = std::iter::from_fn(|| fh.on(cpu(0)).alloc(movable(3)).ok()).collect();
-    let free = fh.zone_stats(0).unwrap().free;
-    assert!((100..108).contains(&free), "refused with {free} frames free, mark 100");
-    chunks.into_iter().for_each(|pfn| fh.on(cpu(0)).free(pfn, order(3)).unwrap());
-    kept.into_iter().for_each(|pfn| fh.on(cpu(0)).free(pfn, Order::ZERO).unwrap());
-    assert_all_free(&fh);
-}
-
 /// A block that was a CMA block once, all of it free, says on the board that it has more than any
 /// ordinary split block. A CPU that goes on from it lets it become whole all the same.
 #[test]

@@ -7,21 +7,6 @@ use freehold::{
 };
 
 #[test]
-fn every_order_comes_aligned_and_goes_back_whole() {
-    let fh = machine(2, 2048 + 1024);
-    let on = fh.on(cpu(0));
-    for o in 0..=18u8 {
-        let pfn = on.alloc(movable(o)).unwrap();
-        assert!(pfn.is_aligned(order(o)), "{pfn} {o}");
-        fh.validate().unwrap();
-        on.free(pfn, order(o)).unwrap();
-        fh.validate().unwrap();
-    }
-    assert_all_free(&fh);
-    assert_eq!(fh.zone_blocks(0).unwrap().largest_free_order(), Some(Order::MAX));
-}
-
-#[test]
 fn each_wrong_free_has_its_own_error_and_changes_nothing() {
     let fh = one_zone(2, &[range(512, 3000), range(8192, 4096)], &SingleCpu);
     let on = fh.on(cpu(0));
@@ -74,38 +59,6 @@ fn each_wrong_free_has_its_own_error_and_changes_nothing() {
     on.free_range(range(pfn.get(), 2)).unwrap();
     on.free(Pfn::new(pfn.get() + 3), Order::ZERO).unwrap();
     assert_all_free(&fh);
-}
-
-#[test]
-fn a_double_free_is_seen_by_every_cpu_wherever_the_frame_is() {
-    let fh = machine(3, 64);
-    let refused = |pfn: Pfn, at: &str| {
-        for c in 0..3 {
-            let twice = fh.on(cpu(c)).free(pfn, Order::ZERO);
-            assert_eq!(twice, Err(FreeError::DoubleFree { pfn }), "CPU {c}, {at}");
-            let twice = fh.on(cpu(c)).free_bulk(&[pfn]);
-            assert_eq!(twice.unwrap_err().error, FreeError::DoubleFree { pfn }, "CPU {c}, {at}");
-        }
-    };
-    let frames: Vec<Pfn> = (0..8).map(|_| fh.on(cpu(0)).alloc(movable(0)).unwrap()).collect();
-    // In the word, freed by another CPU while CPU 0 leases it.
-    fh.on(cpu(1)).free(frames[0], Order::ZERO).unwrap();
-    refused(frames[0], "in a word that somebody leases");
-    // In the leaseholder's hand.
-    fh.on(cpu(0)).free(frames[1], Order::ZERO).unwrap();
-    refused(frames[1], "in a hand");
-    // In a lease that a second free has brought about.
-    fh.on(cpu(0)).flush().unwrap();
-    fh.on(cpu(2)).free(frames[2], Order::ZERO).unwrap();
-    fh.on(cpu(2)).free(frames[3], Order::ZERO).unwrap();
-    refused(frames[2], "in the hand of a CPU that only frees");
-    refused(frames[3], "in the hand of a CPU that only frees");
-    fh.on(cpu(2)).tick().unwrap();
-    frames[4..].iter().for_each(|&pfn| fh.on(cpu(1)).free(pfn, Order::ZERO).unwrap());
-    refused(frames[2], "after a tick");
-    assert_eq!(fh.totals().late_double_frees, 0);
-    assert_all_free(&fh);
-    refused(frames[0], "in a whole block");
 }
 
 #[test]

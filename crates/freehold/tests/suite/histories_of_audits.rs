@@ -112,40 +112,6 @@ fn an_allocation_whose_cpu_goes_offline_while_it_recalls_leaves_nothing_there() 
     assert_all_free(fh);
 }
 
-/// A free is visible where it is made: in whatever order two CPUs free frames of one word, the
-/// second free of one is seen by both, and no frame is handed out twice.
-#[test]
-fn a_frame_freed_by_another_cpu_is_not_freed_again() {
-    for before in 0..6u64 {
-        let (fh, _) = hooked(2, 16, |_| ());
-        let (a, b) = (fh.own(cpu(0)).unwrap(), fh.own(cpu(1)).unwrap());
-        let frames: Vec<Pfn> = (0..64).map(|_| a.alloc(movable(0)).unwrap()).collect();
-        // The leaseholder frees some of them, or none: its hand is full, empty, or the lease has
-        // ended.
-        (0..before).for_each(|n| a.free(frames[n as usize], Order::ZERO).unwrap());
-        for &pfn in &frames[10..14] {
-            b.free(pfn, Order::ZERO).unwrap();
-            let error = FreeError::DoubleFree { pfn };
-            let double = Err(error);
-            assert_eq!(a.free(pfn, Order::ZERO), double);
-            assert_eq!(b.free(pfn, Order::ZERO), double);
-            assert_eq!(fh.on(cpu(0)).free(pfn, Order::ZERO), double);
-            assert_eq!(a.free_bulk(&[pfn]).unwrap_err().error, error);
-            assert_eq!(b.free_range(range(pfn.get(), 1)), double);
-        }
-        let mut out: Vec<u64> = (0..1000).map(|_| a.alloc(movable(0)).unwrap().get()).collect();
-        out.extend((0..1000).map(|_| b.alloc(movable(0)).unwrap().get()));
-        let in_use = frames
-            .iter()
-            .enumerate()
-            .filter(|&(n, _)| n as u64 >= before && !(10..14).contains(&n));
-        out.extend(in_use.map(|(_, pfn)| pfn.get()));
-        out.sort_unstable();
-        assert!(out.windows(2).all(|pair| pair[0] != pair[1]), "a frame was handed out twice");
-        assert_eq!(fh.totals().late_double_frees, 0);
-    }
-}
-
 /// No bit of a frame's number is used for anything else. On 32-bit targets an index must not lose
 /// its upper half either.
 #[test]
@@ -247,25 +213,6 @@ fn a_host_that_panics_during_hotplug_leaves_the_next_one_a_way_in() {
     fh.on(cpu(1)).offline().unwrap();
     fh.on(cpu(1)).online().unwrap();
     std::mem::forget(owner);
-}
-
-#[test]
-fn whole_cma_blocks_serve_order_9_wherever_they_are() {
-    let memory = [range(0, 128 * MIB)];
-    let zone = ZoneConfig { cma: &memory, ..unmarked(&memory) };
-    for doors in 0..2 {
-        let fh = build(&Config::new(2, &[zone]), &SingleCpu);
-        let request = |o| movable(o).flags(AllocFlags::CMA);
-        for c in [0, doors] {
-            let pfn = fh.on(cpu(c)).alloc(request(0)).unwrap();
-            fh.on(cpu(0)).free(pfn, Order::ZERO).unwrap();
-        }
-        let blocks: Vec<Pfn> =
-            std::iter::from_fn(|| fh.on(cpu(0)).alloc(request(9)).ok()).collect();
-        assert_eq!(blocks.len(), 64);
-        blocks.into_iter().for_each(|pfn| fh.on(cpu(1)).free(pfn, Order::PAGEBLOCK).unwrap());
-        assert_all_free(&fh);
-    }
 }
 
 /// A section keeps its metadata when all of its memory goes, and has it still when that comes back.

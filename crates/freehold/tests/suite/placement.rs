@@ -2,7 +2,7 @@
 //! blocks, of those alike the lowest, and partly free blocks before whole ones.
 
 use crate::common::*;
-use freehold::{Fit, FrameRange, Migratetype, Order, Pfn};
+use freehold::{FrameRange, Migratetype, Order, Pfn};
 
 /// Allocates every frame, by CPU 0.
 fn fill(fh: &Alloc<'_>) {
@@ -315,6 +315,8 @@ fn what_a_cpu_keeps_comes_before_a_block_of_another_type() {
 #[test]
 #[cfg(not(feature = "debug-poison"))]
 fn a_run_is_had_again_where_it_was_freed() {
+    use freehold::Fit;
+
     let fh = machine(2, 64);
     let owned = fh.own(cpu(0)).unwrap();
     let left = || fh.zone_stats(0).unwrap().free;

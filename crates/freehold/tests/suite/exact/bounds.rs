@@ -69,26 +69,3 @@ impl Most {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_more_than_a_bound_is_told() {
-        let by = |owns, is_alone| Caller { owns, is_alone, halved: false };
-        let alloc = door("alloc", 2, 5);
-        assert_eq!(alloc.check(by(true, false), (99, 2)), Ok(()));
-        assert!(alloc.check(by(true, false), (99, 3)).unwrap_err().contains("(owner): 3 heavy"));
-        assert_eq!(alloc.check(by(false, false), (0, 5)), Ok(()));
-        assert!(alloc.check(by(false, false), (0, 6)).is_err());
-        assert!(alloc.check(by(false, true), (1, 0)).unwrap_err().contains("1 turns of waits"));
-        assert!(alloc.check(Caller { halved: true, ..by(true, false) }, (0, 2)).is_err());
-        assert_eq!(free("free").check(by(false, false), (0, 0)), Ok(()));
-        assert!(free("free").check(by(false, false), (1, 0)).is_err());
-        assert!(free("free").check(by(true, false), (0, 1)).is_err());
-        assert_eq!(blocks("isolate", 2).check(by(false, false), (9, 9)), Ok(()));
-        assert_eq!(blocks("isolate", 2).check(by(false, true), (9, 2)), Ok(()));
-        assert!(blocks("isolate", 2).check(by(false, true), (0, 3)).is_err());
-    }
-}

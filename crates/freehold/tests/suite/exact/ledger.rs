@@ -100,28 +100,3 @@ fn name(owner: u32) -> String {
         n => format!("thread {}", n - 1),
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::exact::machine::range;
-
-    #[test]
-    fn a_frame_in_two_hands_or_freed_by_another_is_told() {
-        let ledger = Ledger::new(512, 1536);
-        let chunk = range(600, 8);
-        ledger.take(chunk, 1);
-        ledger.pass(chunk, 1, 2);
-        assert!(!ledger.is_trouble() && ledger.owned() == 8);
-        ledger.take(range(607, 2), 3);
-        assert_eq!(ledger.troubles().len(), 1);
-        assert!(
-            ledger.troubles()[0].contains("0x25f")
-                && ledger.troubles()[0].contains("thread 1 has it")
-        );
-        ledger.give(range(600, 1), 1);
-        assert_eq!(ledger.troubles().len(), 2);
-        ledger.give(range(2000, 1), 1);
-        assert!(ledger.troubles()[2].contains("no memory"));
-    }
-}

@@ -119,30 +119,3 @@ impl Machine {
         FrameRange { start: self.zones[0].span.start, end: last }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn random_zones_have_holes_in_blocks_and_share_sections() {
-        let (mut torn, mut shared, mut cma) = (false, false, false);
-        for seed in 0..50 {
-            let zones = zones(&mut Random::new(seed), &[6, 12, 30, 64, 90]);
-            for zone in &zones {
-                let within = |piece: &FrameRange| {
-                    zone.span.start <= piece.start && piece.end <= zone.span.end
-                };
-                assert!(zone.frames() > 0 && zone.pieces.iter().all(within), "seed {seed}");
-                torn |= zone.pieces.iter().any(|piece| piece.end.get() % 512 != 0);
-                cma |= !zone.cma.is_empty();
-            }
-            for two in zones.windows(2) {
-                let (end, start) = (two[0].span.end.get(), two[1].span.start.get());
-                assert!(end <= start, "seed {seed}");
-                shared |= (end - 1) >> 15 == start >> 15;
-            }
-        }
-        assert!(torn && shared && cma);
-    }
-}

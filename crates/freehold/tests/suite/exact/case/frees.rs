@@ -3,9 +3,10 @@
 use freehold::{FrameRange, FreeError, Order, Pfn};
 
 use super::calls::BULK;
-use super::table::State;
+use super::table::{State, Table};
 use super::{Books, Case};
 use crate::exact::bounds::free;
+use crate::exact::handle::Handle;
 use crate::exact::machine::range;
 
 impl Case {
@@ -34,10 +35,15 @@ impl Case {
         Ok(())
     }
 
+    /// The order of a range that is a chunk.
+    fn chunk(part: FrameRange) -> Option<Order> {
+        Order::fitting(part.len())
+            .filter(|order| order.frames() == part.len() && part.start.is_aligned(*order))
+    }
+
     /// Frees a range in a way that suits it.
     pub(super) fn free(&mut self, part: FrameRange) -> Result<(), String> {
-        let chunk = Order::fitting(part.len())
-            .filter(|order| order.frames() == part.len() && part.start.is_aligned(*order));
+        let chunk = Self::chunk(part);
         self.books.give(part);
         if let Some(order) = chunk.filter(|_| self.random.percent(30)) {
             let in_hand = self.call(free("free_in_hand"), |cpu| {
@@ -90,10 +96,14 @@ impl Case {
         left.into_iter().try_for_each(|frame| self.freed(Err(refused.error), frame))
     }
 
-    /// A range that is not all in use; beside others, what another thread has allocated.
+    /// A range that is not all in use, a chunk every other time; beside others, what another thread
+    /// has allocated. Half of them are near something in use: there hands have frames.
     pub(super) fn free_wrongly(&mut self) -> Result<(), String> {
-        let start = self.span.start.get() + self.random.below(self.span.len() + 100);
-        let part = range(start, self.random.pick(&[1, 1, 8, 64, 512, 700]));
+        let at = self.random.below(self.span.len() + 100);
+        let len = self.random.pick(&[1, 1, 8, 64, 128, 256, 512, 700]);
+        let near = self.held.get(at as usize % self.held.len().max(1)).filter(|_| at % 4 < 2);
+        let start = near.map_or(self.span.start.get() + at, |near| near.start.get() ^ (at % 256));
+        let part = range(if at % 2 == 0 { start } else { start & !(len - 1) }, len);
         let table = match &self.books {
             Books::Table(table) => table,
             Books::Share(_) => return self.share(),
@@ -104,14 +114,32 @@ impl Case {
         self.refused(part)
     }
 
-    /// Makes a wrong free, which must be refused for a reason that is so.
+    /// Makes a wrong free, as anybody and as the CPU's owner.
     fn refused(&self, part: FrameRange) -> Result<(), String> {
         let Books::Table(table) = &self.books else { return Ok(()) };
-        match self.handle.free_range(part) {
-            Ok(()) => Err(format!("a wrong free of {part} was accepted")),
-            Err(error) if table.explains(error, part) => Ok(()),
-            Err(error) => Err(format!("a wrong free of {part}: {error}, which is not so")),
+        Self::refused_by(&self.handle, table, part)?;
+        match self.fh.own(self.handle.cpu()) {
+            Ok(owned) => Self::refused_by(&Handle::Owned(owned), table, part),
+            Err(_) => Ok(()),
         }
+    }
+
+    /// Each call that suits these frames must refuse them, for a reason that is so.
+    fn refused_by(door: &Handle, table: &Table, part: FrameRange) -> Result<(), String> {
+        let right = |error: Option<FreeError>| match error {
+            Some(error) if table.explains(error, part) => Ok(()),
+            Some(error) => Err(format!("a wrong free of {part}: {error}, which is not so")),
+            None => Err(format!("a wrong free of {part} was accepted")),
+        };
+        // The call that a CPU makes most comes first: it goes another way after a free into its word.
+        if let Some(order) = Self::chunk(part) {
+            let in_hand = door.owned().is_some_and(|cpu| cpu.free_in_hand(part.start, order));
+            right(door.free(part.start, order).err().filter(|_| !in_hand))?;
+        }
+        if part.len() == 1 {
+            right(door.free_bulk(&[part.start]).err().map(|refused| refused.error))?;
+        }
+        right(door.free_range(part).err())
     }
 
     /// Leaves something for another thread to free, or frees what was left.
