@@ -68,7 +68,8 @@ class Fleet(unittest.TestCase):
         """The tables that are there, with what says whether they were made again."""
         where = pyarrow.fs.FileSelector(rows, allow_not_found=True)
         files = self.there.get_file_info(where)
-        return {one.path: one.mtime for one in files if not one.base_name.startswith("_")}
+        whole = re.compile("[^_].*[.]parquet")
+        return {one.path: one.mtime for one in files if whole.fullmatch(one.base_name)}
 
     def job(self, command, rows):
         """Kills the job when the third table is there, and lets it end the second time."""
