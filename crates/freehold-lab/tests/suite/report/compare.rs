@@ -74,13 +74,17 @@ fn a_replay_beside_itself_is_the_same_and_a_worse_one_is_found() {
     assert_eq!((code, &found["worse"], &found["better"]), (0, &json!(0), &json!(0)));
     let figures = found["figures"].as_array().unwrap();
     assert!(figures.len() >= 2 * 17, "{} figures", figures.len());
-    let whats = figures.iter().map(|one| one["what"].as_str().unwrap());
-    assert!(whats.into_iter().all(|what| what.starts_with("page-cache-churn")));
+    assert!(
+        figures.iter().all(|one| one["what"].as_str().unwrap().starts_with("page-cache-churn"))
+    );
     for engine in before["engines"].as_array().unwrap() {
-        let mut own = figures.iter().filter(|one| one["engine"] == engine["engine"]);
-        let one = own.find(|one| one["metric"] == "shared_writes").expect("its shared writes");
-        assert_eq!(one["before"].as_f64(), engine["shared_writes"].as_f64());
-        assert_eq!(one["percent"], 0.0);
+        let of =
+            |one: &&Value| one["engine"] == engine["engine"] && one["metric"] == "shared_writes";
+        let one = figures.iter().find(of).expect("its writes to what CPUs share");
+        assert_eq!(
+            (&one["before"], &one["percent"]),
+            (&json!(engine["shared_writes"].as_f64()), &json!(0.0))
+        );
     }
 
     let mut after = before.clone();
@@ -95,8 +99,11 @@ fn a_replay_beside_itself_is_the_same_and_a_worse_one_is_found() {
 
     after["engines"][1]["ns_per_event"] = json!(1e6);
     after["engines"][1]["shared_writes"] = json!(writes);
-    let (code, _) = compare(&before, &after, &["--worse", "0"]);
-    assert_eq!(code, 0, "a replay's time is noisy and not judged");
+    assert_eq!(
+        compare(&before, &after, &["--worse", "0"]).0,
+        0,
+        "a replay's time is noisy and not judged"
+    );
 }
 
 #[test]
@@ -116,11 +123,15 @@ fn what_bench_prints_has_its_runs() {
     let now = result(&["bench", "--quick", "--runs", "4", "--json", "-e", "freehold", "pair"]);
     for row in now["rows"].as_array().unwrap() {
         let runs = row["runs"].as_u64().unwrap();
-        let values = row["values"].as_array().into_iter().flatten();
-        let values: Vec<f64> = values.map(|one| one.as_f64().unwrap()).collect();
+        let values: Vec<f64> = row["values"]
+            .as_array()
+            .map_or(Vec::new(), |all| all.iter().map(|one| one.as_f64().unwrap()).collect());
         assert_eq!(values.len() as u64, if runs > 1 { runs } else { 0 }, "{row}");
-        let ends = [row["min"].as_f64(), row["max"].as_f64()];
-        assert!(values.is_empty() || [values.first().copied(), values.last().copied()] == ends);
+        assert!(
+            values.is_empty()
+                || (values.first(), values.last())
+                    == (row["min"].as_f64().as_ref(), row["max"].as_f64().as_ref())
+        );
         assert!(values.is_sorted());
         // Counted on one thread before the runs, or a time.
         assert_eq!(row["exact"], row["unit"] != "ns", "{row}");
@@ -146,9 +157,10 @@ fn cells_and_simulations_are_matched_by_machine_and_seed() {
     assert_eq!((code, &found["worse"]), (1, &json!(1)), "{found}");
     let (_, found) = compare(&before, &grid("2,3"), &[]);
     assert!(found["figures"].as_array().unwrap().iter().all(|one| one["seeds"] == 1));
-    for side in ["only_before", "only_after"] {
-        assert!(!found[side].as_array().unwrap().is_empty(), "{side}");
-    }
+    assert!(
+        !found["only_before"].as_array().unwrap().is_empty()
+            && !found["only_after"].as_array().unwrap().is_empty()
+    );
 
     let simulate = |cpus: &str| {
         let engines =
@@ -158,8 +170,13 @@ fn cells_and_simulations_are_matched_by_machine_and_seed() {
     let (two, four) = (simulate("2"), simulate("2,4"));
     let (code, found) = compare(&two, &four, &["--worse", "0"]);
     assert_eq!((code, found["only_before"].as_array().unwrap().len()), (0, 0));
-    let only = found["only_after"].as_array().unwrap();
-    assert!(only.iter().all(|one| one["what"].as_str().unwrap().contains("4 CPUs")));
+    assert!(
+        found["only_after"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|one| one["what"].as_str().unwrap().contains("4 CPUs"))
+    );
     let mut slower = two.clone();
     slower["rows"][1]["frames_per_second"] = json!(1.0);
     let (code, found) = compare(&two, &slower, &["--worse", "50"]);
@@ -167,8 +184,12 @@ fn cells_and_simulations_are_matched_by_machine_and_seed() {
     slower["model"]["rmw_ns"] = json!(1234.5);
     let folder = Folder::new();
     let files = [folder.json("a.json", &two), folder.json("b.json", &slower)];
-    let refused = freehold().arg("compare").args(files).assert().code(2);
-    refused.stderr(contains("different constants").and(contains("hint")));
+    freehold()
+        .arg("compare")
+        .args(files)
+        .assert()
+        .code(2)
+        .stderr(contains("different constants").and(contains("hint")));
 }
 
 #[test]
@@ -179,10 +200,20 @@ fn the_table_says_it_in_words() {
     after["yardstick"]["rmw_ns"] = json!(9.0);
     let after = folder.json("after.json", &after);
     let done = freehold().arg("compare").args([&before, &after]).assert().success();
-    let said = String::from_utf8_lossy(&done.get_output().stdout).into_owned();
-    let table = "before.json after.json ns_per_pair_order0 +87.0% 0.029 worse Worst: machines";
-    for expected in table.split(' ') {
-        assert!(said.contains(expected), "{expected}: {said}");
+    for expected in [
+        "before.json",
+        "after.json",
+        "ns_per_pair_order0",
+        "+87.0%",
+        "0.029",
+        "worse",
+        "Worst:",
+        "two machines",
+    ] {
+        assert!(
+            String::from_utf8_lossy(&done.get_output().stdout).contains(expected),
+            "{expected}"
+        );
     }
     let same = freehold().arg("compare").args([&before, &before]).assert().success();
     same.stdout(contains("0 are worse").and(contains("are not shown")));
@@ -250,15 +281,21 @@ fn what_cannot_be_compared_is_said_with_what_to_do() {
     let row = twice["rows"][0].clone();
     twice["rows"].as_array_mut().unwrap().push(row);
     let twice = folder.json("twice.json", &twice);
-    let cell = json!({"workload": "aging", "engine": "x", "failures": 1});
-    let cells = folder.json("cells.json", &json!({"cells": [cell]}));
+    let cells = folder.json(
+        "cells.json",
+        &json!({"cells": [{"workload": "aging", "engine": "x", "failures": 1}]}),
+    );
     let empty = folder.json("empty.json", &json!({"yardstick": {}, "rows": []}));
     let unknown = folder.json("unknown.json", &json!({"a": 1}));
     let page = folder.0.path().join("page.html");
     fs::write(&page, "<!DOCTYPE html><p>hello").unwrap();
     for (files, more, expected) in [
         ([&pair, &cells], &[][..], "a result of bench, cells.json of contiguity"),
-        ([&pair, &other], &[], "the first has engine x on pair, the second engine y on pair"),
+        (
+            [&pair, &other],
+            &[],
+            "no figure in common: the first has engine x on pair, the second engine y on pair",
+        ),
         ([&pair, &twice], &[], "twice.json has ns_per_pair_order0 of x twice"),
         ([&pair, &empty], &[], "no figure in empty.json"),
         ([&unknown, &pair], &[], "unknown.json: this is not an output of"),
@@ -267,8 +304,10 @@ fn what_cannot_be_compared_is_said_with_what_to_do() {
         ([&pair, &folder.0.path().join("missing.json")], &[], "cannot read"),
     ] {
         let done = freehold().arg("compare").args(files).args(more).assert().code(2).stdout("");
-        let help = contains("hint").or(contains("--help")).or(contains("No such file"));
-        done.stderr(contains(expected).and(help));
+        done.stderr(
+            contains(expected)
+                .and(contains("hint").or(contains("--help")).or(contains("No such file"))),
+        );
     }
     freehold().args(["compare", "-", "-"]).assert().code(2).stderr(contains("only once"));
 }
@@ -284,9 +323,13 @@ fn what_is_not_exact_is_unclear_until_runs_agree() {
         json!({"yardstick": {}, "rows": [row]})
     };
     for (exact, code, verdict) in [(true, 1, "worse"), (false, 0, "unclear")] {
-        let found = compare(&count(exact, 10.0), &count(exact, 20.0), &["--worse", "1"]);
-        let found = (found.0, &found.1["figures"][0]["verdict"]);
-        assert_eq!(found, (code, &json!(verdict)), "{exact}");
+        let (found_code, found) =
+            compare(&count(exact, 10.0), &count(exact, 20.0), &["--worse", "1"]);
+        assert_eq!(
+            (found_code, &found["figures"][0]["verdict"]),
+            (code, &json!(verdict)),
+            "{exact}"
+        );
     }
 }
 
@@ -296,18 +339,47 @@ fn other_machines_are_other_places() {
         let (_, found) = compare(document, document, &[]);
         found["figures"][0]["what"].as_str().expect("a place").to_owned()
     };
-    let of = |words: String| place(&result(&words.split_whitespace().collect::<Vec<_>>()));
-    let simulate = |more| {
-        of(format!("simulate -e vanilla --no-progress --json -w pair --cpus 2 --memory 1G {more}"))
+    let simulate = |more: &[&str]| {
+        let plain = [
+            "simulate",
+            "-e",
+            "vanilla",
+            "--no-progress",
+            "--json",
+            "-w",
+            "pair",
+            "--cpus",
+            "2",
+            "--memory",
+            "1G",
+        ];
+        place(&result(&[&plain[..], more].concat()))
     };
-    let plain = simulate("");
-    for (more, says) in [("--nodes 2", "on 2 nodes"), ("--frames 5000", "5,000 frames measured")] {
+    let plain = simulate(&[]);
+    for (more, says) in
+        [(&["--nodes", "2"][..], "on 2 nodes"), (&["--frames", "5000"], "5,000 frames measured")]
+    {
         let other = simulate(more);
         assert!(other != plain && other.contains(says), "{plain}; {other}");
     }
-    let aging = "contiguity -w aging --cpus 2 --memory 16M --used 50 --json --engines vanilla \
-                 --no-progress --seeds 1 --allocations 2000";
-    assert!(of(aging.to_owned()).contains("2,000 allocations"));
+    let aging = |allocations: &str| {
+        let cell = [
+            "contiguity",
+            "-w",
+            "aging",
+            "--cpus",
+            "2",
+            "--memory",
+            "16M",
+            "--used",
+            "50",
+            "--json",
+        ];
+        let more =
+            ["--engines", "vanilla", "--no-progress", "--seeds", "1", "--allocations", allocations];
+        place(&result(&[&cell[..], &more].concat()))
+    };
+    assert!(aging("2000").contains("2,000 allocations"));
     let mut replay = replay_of(0);
     replay["machine"]["cma_frames"] = json!(1 << 16);
     assert!(place(&replay).contains("256.0 MiB of it CMA"));
