@@ -4,6 +4,8 @@ The package brings the command `freehold` as well. Memory is in proportion to th
 machine's frames, not to the recording's length; other threads of Python go on meanwhile.
 """
 
+from __future__ import annotations
+
 import contextlib
 import io
 import json
@@ -12,9 +14,15 @@ import shutil
 import signal
 import sys
 import tempfile
+from typing import TYPE_CHECKING, BinaryIO, Iterable, Union
 from urllib.parse import quote
 
 from . import _native
+
+if TYPE_CHECKING:
+    import pyarrow
+
+Recording = Union[str, os.PathLike, bytes, bytearray, memoryview, BinaryIO]
 
 
 class FreeholdError(ValueError):
@@ -49,13 +57,24 @@ def _file(recording, name):
         yield path
 
 
-def replay(recording, *, engines=(), options=(), name="-", errors="raise"):
+def replay(
+    recording: Recording,
+    *,
+    engines: Iterable[str] = (),
+    options: Iterable[str] = (),
+    name: str = "-",
+    errors: str = "raise",
+) -> pyarrow.Table:
     """The rows that `freehold replay --format parquet` writes: one for each zone and engine.
 
     recording: a path, bytes, or what has `read`; rows call the latter `name`. engines: as
     `--engine` names them; options: any other words of the command line. errors: "raise" raises
     FreeholdError where the recording cannot be read, in the words of the command; "row" has its
     row of status `unreadable`.
+
+    >>> rows = replay(recording, engines=["6.18", "freehold"])
+    >>> rows.select(["engine", "failed"]).to_pylist()
+    [{'engine': '6.18', 'failed': 0}, {'engine': 'freehold', 'failed': 0}]
     """
     import pyarrow.compute
     import pyarrow.parquet
@@ -76,10 +95,14 @@ def replay(recording, *, engines=(), options=(), name="-", errors="raise"):
     return rows
 
 
-def read(recording):
+def read(recording: Recording) -> pyarrow.Table:
     """The events of a recording in any format that the command reads, as `freehold pack` has them.
 
     The machine's files are in the schema's metadata. All of it is in memory.
+
+    >>> events = read(recording)
+    >>> events.num_rows, "pfn" in events.column_names
+    (230000, True)
     """
     import pyarrow.parquet
 
@@ -87,17 +110,24 @@ def read(recording):
         return pyarrow.parquet.read_table(io.BytesIO(_called(["pack", "-o", "-", path])[0]))
 
 
-def look(machine="/proc"):
-    """How fragmented a machine's memory is: what `freehold look --json` prints, as a dict."""
+def look(machine: str | os.PathLike = "/proc") -> dict:
+    """How fragmented a machine's memory is: what `freehold look --json` prints.
+
+    >>> sorted({"zones"} & look().keys())
+    ['zones']
+    """
     return json.loads(_called(["look", "--json", os.fspath(machine)])[0])
 
 
-def replay_into(recording, folder, **how):
+def replay_into(recording: str, folder: str, **how) -> str:
     """Replays a recording into a table of its own in a folder, unless that is there already.
 
     Both are paths or URLs that pyarrow.fs knows (s3://, gs://, hdfs://); `how` goes to `replay`. A
     table is there whole or not at all. A recording that cannot be read has its row; a store that
     cannot be reached is an error, for the caller to try again. Returns the table's path.
+
+    >>> replay_into("s3://fleet/host7/trace.parquet", "s3://rows")  # doctest: +SKIP
+    'rows/fleet%2Fhost7%2Ftrace.parquet'
     """
     import pyarrow.fs
     import pyarrow.parquet

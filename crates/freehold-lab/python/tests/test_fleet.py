@@ -5,6 +5,7 @@ import glob
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -68,11 +69,13 @@ class Fleet(unittest.TestCase):
         """The tables that are there, with what says whether they were made again."""
         where = pyarrow.fs.FileSelector(rows, allow_not_found=True)
         files = self.there.get_file_info(where)
-        return {one.path: one.mtime for one in files if not one.base_name.startswith("_")}
+        whole = re.compile("[^_].*[.]parquet")
+        return {one.path: one.mtime for one in files if whole.fullmatch(one.base_name)}
 
     def job(self, command, rows):
         """Kills the job when the third table is there, and lets it end the second time."""
         log = open(os.path.join(self.folder.name, "log"), "w+")
+        self.addCleanup(log.close)
         how = dict(cwd=self.folder.name, stdout=log, stderr=log, start_new_session=True)
         first = subprocess.Popen(command, **how)
         while first.poll() is None and len(self.tables(rows)) < 3:
@@ -114,6 +117,11 @@ class Fleet(unittest.TestCase):
         )
         self.assertNotIn(None, bad["error"].to_pylist())
         self.assertEqual(len(shell), 5 * GOOD + 2)
+        if shutil.which("parallel"):
+            parallel = re.sub("# Or GNU parallel: (.*)\n.*", r"\1", code("sh"))
+            parallel = parallel.replace("rows", "others")
+            others = self.job(["bash", "-c", parallel], os.path.join(self.folder.name, "others"))
+            self.assertTrue(others.equals(shell), "GNU parallel")
         # What one table is made of is what all are made of.
         found = glob.glob(os.path.join(self.folder.name, "rows", "*.parquet"))
         page = subprocess.run(

@@ -1,5 +1,6 @@
 """The package beside the command: the same rows, the same words, and other threads go on."""
 
+import doctest
 import pathlib
 import subprocess
 import sys
@@ -81,8 +82,9 @@ class Package(unittest.TestCase):
         thread.join()
         self.assertGreater(before, 100_000)
 
-    def test_this_machine_is_looked_at(self):
-        self.assertIn("zones", freehold_lab.look())
+    def test_examples_are_as_they_stand(self):
+        known = {**vars(freehold_lab), "recording": SAMPLE}
+        self.assertEqual(doctest.testmod(freehold_lab, globs=known).failed, 0)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 //! Rows of many machines, put in order: which rows are of one recording, how each engine differs
 //! there from the baseline, and which recordings are alike.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use freehold_trace::kernel::Kernel;
 use serde_json::Value;
@@ -74,7 +74,7 @@ pub(super) struct Recording {
 
 impl Recording {
     pub(super) fn figure(&self, engine: &str, column: &str) -> Option<f64> {
-        self.rows.iter().find(|row| text(row, "engine") == engine)?.get(column)?.as_f64()
+        figure(self.rows.iter().find(|row| text(row, "engine") == engine)?, column)
     }
 
     /// An engine's figure as a part of the baseline's; infinite where that is nothing.
@@ -98,6 +98,16 @@ pub(super) fn text<'r>(row: &'r Row, column: &str) -> &'r str {
     row.get(column).and_then(Value::as_str).unwrap_or_default()
 }
 
+pub(super) fn figure(row: &Row, column: &str) -> Option<f64> {
+    row.get(column)?.as_f64()
+}
+
+/// By engine, vanilla before all others.
+fn place_of(row: &Row) -> (bool, String) {
+    let engine = text(row, "engine");
+    (engine != "vanilla", engine.to_owned())
+}
+
 fn machine_of(row: &Row) -> &str {
     let host = text(row, "host");
     if host.is_empty() { text(row, "path") } else { host }
@@ -105,7 +115,7 @@ fn machine_of(row: &Row) -> &str {
 
 /// The kernel's version, and how much is asked of its allocator: events a second and CPU.
 fn kind_of(row: &Row) -> String {
-    let of = |column: &str| row.get(column).and_then(Value::as_f64).filter(|&value| value > 0.0);
+    let of = |column| figure(row, column).filter(|&value| value > 0.0);
     let rate = || Some(of("trace_events")? / (of("trace_span_ns")? / 1e9) / of("machine_cpus")?);
     let load = match rate() {
         None => "not known",
@@ -134,16 +144,14 @@ impl Fleet {
             let of = ["path", "sha256", "zone"].map(|column| text(row, column));
             places.entry((machine_of(row), of, node)).or_default().push(row.clone());
         }
-        let recordings = places.into_iter().map(|((machine, ..), rows)| Recording {
-            machine: machine.to_owned(),
-            kind: kind_of(&rows[0]),
-            rows,
+        let recordings = places.into_iter().map(|((machine, ..), mut rows)| {
+            rows.sort_by_key(place_of);
+            Recording { machine: machine.to_owned(), kind: kind_of(&rows[0]), rows }
         });
         let recordings: Vec<Recording> = recordings.collect();
-        let rows = recordings.iter().flat_map(|of| &of.rows);
-        let mut engines = unique(rows.map(|row| text(row, "engine").to_owned()));
-        engines.sort_by_key(|engine| engine != "vanilla");
-        Ok(Self { recordings, unreadable, engines })
+        let places = recordings.iter().flat_map(|of| &of.rows).map(place_of);
+        let engines = places.collect::<BTreeSet<_>>().into_iter().map(|(_, engine)| engine);
+        Ok(Self { engines: engines.collect(), recordings, unreadable })
     }
 
     pub(super) fn machines(&self) -> Vec<&str> {

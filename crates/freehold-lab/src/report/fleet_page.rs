@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use super::embed;
-use super::fleet::{Fleet, MEASURES, Measure, Recording, SHOWN, text};
-use super::page::framed;
+use super::fleet::{Fleet, MEASURES, Measure, Recording, SHOWN, figure, text};
+use super::page;
 use super::table::{Table, cells, plain, read};
 use crate::cli::error::CliError;
 use crate::cli::provenance::command_line;
@@ -36,21 +36,21 @@ pub(super) fn render(tables: &[rows::Table], title: &str) -> Result<String, CliE
             shown.insert(machine, shown.len());
         }
     }
-    let page = Page { fleet: &fleet, shown };
-    let mut html = page.verdict() + &about(tables);
-    MEASURES.iter().for_each(|measure| html.push_str(&page.distribution(measure)));
+    let made = Page { fleet: &fleet, shown };
+    let mut html = made.verdict() + &about(tables);
+    MEASURES.iter().for_each(|measure| html.push_str(&made.distribution(measure)));
     let [steps, longest, _, unusable, _] = &MEASURES;
-    html += &(page.kinds(steps) + &page.kinds(unusable));
-    html += &(page.worst(longest) + &page.worst(unusable));
-    html.push_str(&page.unreadable());
-    let links: Vec<String> = page.shown.keys().map(|machine| page.link(machine)).collect();
+    html += &(made.kinds(steps) + &made.kinds(unusable));
+    html += &(made.worst(longest) + &made.worst(unusable));
+    html.push_str(&made.unreadable());
+    let links: Vec<String> = made.shown.keys().map(|machine| made.link(machine)).collect();
     let _ = writeln!(html, "<h2 id=\"all\">Machines</h2>\n<p>{}</p>", links.join(" "));
     let left = fleet.machines().len() - links.len();
     if left > 0 {
         let left = counted(left as u64, "machine");
         let _ = writeln!(html, "<p>{left} had no room: make a page of fewer rows.</p>");
     }
-    Ok(framed(title, &(html + &sections)))
+    Ok(page::framed(title, &(html + &sections)))
 }
 
 struct Page<'f> {
@@ -99,17 +99,12 @@ impl Page<'_> {
             }
         }
         let mut html = format!("<p class=\"verdict\">{}</p>\n", embed::text(&said));
-        let rows = || fleet.recordings.iter().flat_map(|of| &of.rows);
-        for (count, said) in [
-            (
-                rows().filter(|row| text(row, "machine_origin") == "assumed").count(),
-                "of an assumed machine, since nothing says which it was",
-            ),
-            (
-                rows().filter(|row| text(row, "status") == "not_whole").count(),
-                "of replays that lost frames or failed their checks",
-            ),
+        for (column, value, said) in [
+            ("machine_origin", "assumed", "of an assumed machine, since nothing says which it was"),
+            ("status", "not_whole", "of replays that lost frames or failed their checks"),
         ] {
+            let rows = fleet.recordings.iter().flat_map(|of| &of.rows);
+            let count = rows.filter(|row| text(row, column) == value).count();
             if count > 0 {
                 let rows = counted(count as u64, "row");
                 let _ = writeln!(html, "<p class=\"warning\">{rows} {said}.</p>");
@@ -121,23 +116,9 @@ impl Page<'_> {
     /// A measure over all recordings: the figures, their ratios to the baseline's, gains and losses.
     fn distribution(&self, measure: &Measure) -> String {
         let base = self.baseline();
-        let caption = format!("{}: figures, and parts of what {base} has", measure.said);
-        let mut table = Table::new(
-            &caption,
-            &[
-                "",
-                "10 %",
-                "half",
-                "90 %",
-                "most",
-                "part, 10 %",
-                "half",
-                "90 %",
-                "better",
-                "worse",
-                "worst machine",
-            ],
-        );
+        let caption = format!("{}: figures, and their ratio to {base}'s", measure.said);
+        let headings = "|10 %|median|90 %|most|ratio, 10 %|median|90 %|better|worse|worst machine";
+        let mut table = Table::new(&caption, &headings.split('|').collect::<Vec<_>>());
         for engine in &self.fleet.engines {
             let all = self.fleet.recordings.iter();
             let figures = sorted(all.filter_map(|of| of.figure(engine, measure.column)));
@@ -159,13 +140,17 @@ impl Page<'_> {
         table.finished()
     }
 
+    /// A table with a column for each engine.
+    fn by_engine(&self, caption: &str, first: [&str; 2]) -> Table {
+        let engines = self.fleet.engines.iter().map(String::as_str);
+        Table::new(caption, &first.into_iter().chain(engines).collect::<Vec<_>>())
+    }
+
     /// What each design does to machines of a kind.
     fn kinds(&self, measure: &Measure) -> String {
-        let caption = format!("Half of the recordings by kernel and load: {}", measure.said);
+        let caption = format!("Medians by kernel and load: {}", measure.said);
         let engines = &self.fleet.engines;
-        let headings = ["kernel; events a second and CPU", "recordings"].into_iter();
-        let headings: Vec<&str> = headings.chain(engines.iter().map(String::as_str)).collect();
-        let mut table = Table::new(&caption, &headings);
+        let mut table = self.by_engine(&caption, ["kernel; events a second and CPU", "recordings"]);
         for (kind, of) in self.fleet.kinds().into_iter().take(NAMED) {
             let halves = engines.iter().map(|engine| {
                 let all = sorted(of.iter().filter_map(|of| of.figure(engine, measure.column)));
@@ -182,9 +167,7 @@ impl Page<'_> {
     fn worst(&self, measure: &Measure) -> String {
         let caption = format!("Worst machines by {}, with {}", measure.said, self.baseline());
         let engines = &self.fleet.engines;
-        let headings = ["", "kernel; load"].into_iter();
-        let headings: Vec<&str> = headings.chain(engines.iter().map(String::as_str)).collect();
-        let mut table = Table::new(&caption, &headings);
+        let mut table = self.by_engine(&caption, ["", "kernel; load"]);
         for of in worst(self.fleet, measure) {
             let figures = engines.iter().map(|engine| of.figure(engine, measure.column));
             let mut row = vec![format!("<td>{}</td>", embed::text(&of.kind))];
@@ -217,9 +200,7 @@ fn about(tables: &[rows::Table]) -> String {
         [("table", table.name.clone()), ("sha256 of the table", table.sha256.clone())]
     }));
     about.push(("sha256 of each trace", "in the section of its machine".to_owned()));
-    let row =
-        |(name, said): &(&str, String)| format!("<dt>{name}</dt><dd>{}</dd>", embed::text(said));
-    format!("<dl>{}</dl>\n", about.iter().map(row).collect::<String>())
+    page::about(&about)
 }
 
 /// A machine's own section: what is known of each recording, and the figures of each engine.
@@ -230,11 +211,9 @@ fn section(fleet: &Fleet, machine: &str, at: usize) -> String {
     let from = fleet.recordings.partition_point(|of| &*of.machine < machine);
     for of in fleet.recordings[from..].iter().take_while(|of| of.machine == machine) {
         let row = &of.rows[0];
-        let number = |column: &str| {
-            row.get(column).and_then(|value| value.as_f64()).map_or("?".into(), read)
-        };
+        let number = |column| figure(row, column).map_or("?".into(), read);
         let known = format!(
-            "{}; sha256 {}; Linux {}; zone {}; {} CPUs, {} pages, {} machine",
+            "{}; sha256 {}; {}; zone {}; {} CPUs, {} pages, {} machine",
             text(row, "path"),
             text(row, "sha256"),
             text(row, "kernel"),
@@ -253,11 +232,9 @@ fn section(fleet: &Fleet, machine: &str, at: usize) -> String {
         }
         let mut table = Table::new("", &headings);
         for row in &of.rows {
-            let figure = |(column, _): &(&str, &str)| {
-                let figure = row.get(*column).and_then(|value| value.as_f64()).map(read);
-                format!("<td>{}</td>", figure.unwrap_or_default())
-            };
-            table.row(text(row, "engine"), &SHOWN.iter().map(figure).collect::<Vec<_>>());
+            let said = |column| figure(row, column).map(read).unwrap_or_default();
+            let cell = |(column, _)| format!("<td>{}</td>", said(column));
+            table.row(text(row, "engine"), &SHOWN.map(cell));
         }
         html.push_str(&table.finished());
     }

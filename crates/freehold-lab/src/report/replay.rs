@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::embed::text;
+use super::page;
 use super::table::{Table, cells};
 use crate::draw::curves::{Area, Axis, Chart, Curve};
 use crate::draw::panels::{self, Panel};
@@ -102,8 +103,7 @@ fn about(data: &Value) -> String {
     ]);
     let guessed = machine["guessed"].as_array().into_iter().flatten().filter_map(Value::as_str);
     rows.extend(guessed.map(|guess| ("guessed, for no file says it", guess.to_owned())));
-    let row = |(name, value): &(&str, String)| format!("<dt>{name}</dt><dd>{}</dd>", text(value));
-    format!("<dl>{}</dl>\n", rows.iter().map(row).collect::<String>())
+    page::about(&rows)
 }
 
 fn figures(engines: &[Value]) -> String {

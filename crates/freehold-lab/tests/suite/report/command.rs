@@ -15,16 +15,11 @@ fn what_the_replay_says_of_holds_adds_up() {
         let name = &engine["engine"];
         let holds = engine["zone_lock_work_histogram"].as_array().unwrap();
         let sum: u64 = holds.iter().map(|bucket| bucket[2].as_u64().unwrap()).sum();
-        assert_eq!(
-            json!(sum),
-            engine["zone_lock_acquisitions"],
-            "{name}: every hold is in one bucket"
-        );
-        assert!(holds.iter().all(|bucket| bucket[0].as_u64() <= bucket[1].as_u64()), "{name}");
-        assert!(
-            holds.windows(2).all(|two| two[0][1].as_u64() < two[1][0].as_u64()),
-            "{name}: by rising steps"
-        );
+        assert_eq!(json!(sum), engine["zone_lock_acquisitions"], "{name}: each in one bucket");
+        let ends = holds.iter().flat_map(|bucket| [bucket[0].as_u64(), bucket[1].as_u64()]);
+        assert!(ends.is_sorted(), "{name}: by rising steps");
+        let begins = holds.windows(2).all(|two| two[0][1] != two[1][0]);
+        assert!(begins, "{name}: no step is in two");
         let longest = holds.last().map_or(json!(0), |bucket| bucket[1].clone());
         assert_eq!(longest, engine["zone_lock_work_max"], "{name}");
 
@@ -39,8 +34,7 @@ fn what_the_replay_says_of_holds_adds_up() {
 #[test]
 fn the_same_input_gives_the_same_file() {
     let folder = tempfile::tempdir().unwrap();
-    let (json, a, b) =
-        (folder.path().join("x.json"), folder.path().join("a.html"), folder.path().join("b.html"));
+    let [json, a, b] = ["x.json", "a.html", "b.html"].map(|name| folder.path().join(name));
     fs::write(&json, format!("{0}\n{0}", replay())).unwrap();
     for file in [&a, &b] {
         freehold(&["report", path(&json), "-o", path(file), "--title", "Nightly <1>"]);
@@ -48,20 +42,12 @@ fn the_same_input_gives_the_same_file() {
     let text = fs::read_to_string(&a).unwrap();
     assert_eq!(text, fs::read_to_string(&b).unwrap());
     assert!(text.contains("<title>Nightly &lt;1&gt;</title>"));
-    assert!(
-        text.contains("x.json, document 1") && text.contains("x.json, document 2"),
-        "several in one file"
-    );
-    let out = Command::new(env!("CARGO_BIN_EXE_freehold"))
-        .arg("report")
-        .args(["-o", "-", "--title", "Nightly <1>", "-"])
-        .write_stdin(fs::read(&json).unwrap())
-        .assert()
-        .success();
-    assert_eq!(
-        out.get_output().stdout.len(),
-        text.replace("x.json, doc", "standard input, doc").len()
-    );
+    assert!(text.contains("x.json, document 1") && text.contains("x.json, document 2"));
+    let mut piped = Command::new(env!("CARGO_BIN_EXE_freehold"));
+    piped.args(["report", "-o", "-", "--title", "Nightly <1>", "-"]);
+    let out = piped.write_stdin(fs::read(&json).unwrap()).assert().success();
+    let told = text.replace("x.json, doc", "standard input, doc");
+    assert_eq!(out.get_output().stdout.len(), told.len());
 }
 
 fn path(path: &Path) -> &str {
@@ -102,36 +88,21 @@ fn what_cannot_be_reported_is_said_with_what_to_do() {
         (vec![PathBuf::from("-"), PathBuf::from("-")], vec!["only once"]),
     ] {
         let out = folder.path().join("out.html");
-        let done = Command::new(env!("CARGO_BIN_EXE_freehold"))
-            .arg("report")
-            .args(&arguments)
-            .arg("-o")
-            .arg(&out)
-            .write_stdin("")
-            .assert()
-            .code(2);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_freehold"));
+        command.arg("report").args(&arguments).arg("-o").arg(&out).write_stdin("");
+        let done = command.assert().code(2);
         let said = String::from_utf8_lossy(&done.get_output().stderr).into_owned();
         for expected in expected {
             assert!(said.contains(expected), "{expected:?} in {said}");
         }
         assert!(!out.exists(), "nothing is written for {arguments:?}");
     }
-    let over = Command::new(env!("CARGO_BIN_EXE_freehold"))
-        .arg("report")
-        .arg(&good)
-        .arg("-o")
-        .arg(&good)
-        .assert()
-        .code(2);
-    assert!(String::from_utf8_lossy(&over.get_output().stderr).contains("would overwrite"));
+    for (to, said) in
+        [(path(&good), "would overwrite"), ("/nowhere/x", "there is no folder /nowhere")]
+    {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_freehold"));
+        let done = command.args(["report", path(&good), "-o", to]).assert().code(2);
+        done.stderr(predicates::str::contains(said));
+    }
     assert_eq!(fs::read(&good).unwrap(), before);
-    let nowhere = Command::new(env!("CARGO_BIN_EXE_freehold"))
-        .arg("report")
-        .arg(&good)
-        .args(["-o", "/nowhere/x"])
-        .assert();
-    assert!(
-        String::from_utf8_lossy(&nowhere.code(2).get_output().stderr)
-            .contains("there is no folder /nowhere")
-    );
 }

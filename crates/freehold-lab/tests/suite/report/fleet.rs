@@ -92,6 +92,11 @@ fn ten_thousand_rows_are_under_five_megabytes_and_the_worst_machines_are_named()
     rng.shuffle(&mut rows);
     let html = page(&[], &lines(&rows));
     assert!(html.len() < 5_000_000, "{} bytes", html.len());
+    // The order of the rows is not seen.
+    let section = html.split("<section class=\"machine\"").nth(7).unwrap();
+    let table = section.split("</table>").next().unwrap().split("<th scope=\"row\">").skip(1);
+    let named: Vec<&str> = table.map(|row| row.split('<').next().unwrap()).collect();
+    assert_eq!(named, ["vanilla", "6.18", "freehold", "pcp-buddy", "pcp-buddy-fixed"]);
     assert_eq!(linked(&html, "Worst machines by steps of the longest hold, with vanilla"), worst);
     assert_eq!(html.matches("<section class=\"machine\"").count(), 1_000);
     assert!(html.contains("2,000 recordings of 1,000 machines; 0 could not be read."));
@@ -127,7 +132,7 @@ fn gains_and_losses_against_the_baseline_are_counted() {
     assert!(html.contains("Fewest steps under the zone lock: vanilla, on 3 of them."));
     assert!(html.contains("1 row of an assumed machine"));
     assert!(html.contains("8.parquet: it is &lt;cut&gt; short"));
-    let caption = "steps under the zone lock: figures, and parts of what vanilla has";
+    let caption = "steps under the zone lock: figures, and their ratio to vanilla's";
     assert_eq!(linked(&html, caption), ["host0002.example.org"], "from nothing is the worst");
     let table = html.split(caption).nth(1).unwrap().split("</table>").next().unwrap();
     let figures = table.rsplit("value=\"").take(2).map(|cell| cell.split('"').next().unwrap());

@@ -50,17 +50,9 @@ fn every_figure_of_a_replay_is_in_its_page_exactly() {
     let html = report(&[replay().clone()]);
     let mut found = 0;
     for engine in replay()["engines"].as_array().unwrap() {
-        for name in [
-            "zone_lock_acquisitions",
-            "zone_lock_work",
-            "zone_lock_work_mean",
-            "shared_writes",
-            "pcp_hit_rate",
-            "refills",
-            "free_blocks_end",
-            "unusable_index_mean",
-            "lost_frames",
-        ] {
+        let names = "zone_lock_acquisitions zone_lock_work zone_lock_work_mean shared_writes \
+                     pcp_hit_rate refills free_blocks_end unusable_index_mean lost_frames";
+        for name in names.split(' ') {
             let value = engine[name].as_f64().expect(name);
             assert!(html.contains(&format!("<data value=\"{value}\">")), "{name}: {value}");
             found += 1;
