@@ -13,15 +13,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
+use freehold_trace::StateError;
 use freehold_trace::machine::{Files, Look, Machine, Parts};
 use freehold_trace::record::{About, Dumped, RecordError, Tracefs, Window};
-use freehold_trace::{Packed, Source, StateError};
-use serde_json::json;
+use rustix::time::{ClockId, clock_gettime};
+use serde_json::{Value, json};
 use signal_hook::consts::SIGUSR1;
 
-use super::record::{Ended, RecordArgs, cli_error, parse_buffer, parse_time, size, wait};
+use super::record::{self, Ended, RecordArgs, cli_error, parse_buffer, parse_time, size};
 use crate::cli::error::CliError;
-use crate::cli::provenance::{PROGRAM, command_line};
 use crate::cli::size::whole;
 use crate::cli::target::{Target, is_dash};
 use crate::cli::{Outcome, output, stop};
@@ -29,7 +29,6 @@ use crate::look::Named;
 use crate::look::pressure::{self, Counters};
 use crate::look::threshold::Threshold;
 use crate::tables::number::counted;
-use crate::tables::thousands as count;
 
 #[derive(Args, Debug)]
 pub(super) struct FlightArgs {
@@ -76,15 +75,14 @@ pub(super) fn run(
     let asked = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(SIGUSR1, Arc::clone(&asked))?;
     let triggers = Triggers::new(&args.flight.on, last)?;
-    let mut window = Window::new(tracefs, args.flight.memory, last).map_err(cli_error)?;
-    super::record::say_of_ticks(window.instance());
-    window.start().map_err(cli_error)?;
-    let buffers = size(window.buffers().map_err(cli_error)? as f64);
-    let pid = std::process::id();
+    let window = Window::new(tracefs, args.flight.memory, last).map_err(cli_error)?;
+    record::say_of_ticks(window.instance());
+    let buffers = window.buffers().map_err(cli_error)?;
     output::complain(&format!(
-        "keeping the last {:.1} s in buffers of {buffers} over all CPUs; kill -USR1 {pid} writes it \
-         into {}",
+        "keeping the last {:.1} s in buffers of {} over all CPUs; kill -USR1 {} writes it into {}",
         last.as_secs_f64(),
+        size(buffers as f64),
+        std::process::id(),
         folder.display()
     ));
     let dumps = Dumps {
@@ -94,23 +92,56 @@ pub(super) fn run(
         held: None,
         tried: Instant::now(),
     };
-    let tended = Instant::now();
-    let mut recorder = Recorder { args, last, window, triggers, dumps, asked, tended };
-    let ended = wait(args, &stop, &mut || recorder.turn())?;
-    if ended == Ended::Itself {
+    let begun = Instant::now();
+    let mut recorder =
+        Recorder { args, last, window, buffers, triggers, dumps, asked, begun, tended: begun };
+    let ended = record::wait(args, &stop, &mut || recorder.turn());
+    if matches!(ended, Ok(Ended::Itself)) {
         recorder.dump("the end")?;
     }
+    output::complain(&recorder.cost()?.told());
     recorder.dumps.end()?;
-    Ok(if ended == Ended::Stopped { Outcome::Interrupted } else { Outcome::Fine })
+    Ok(if ended? == Ended::Stopped { Outcome::Interrupted } else { Outcome::Fine })
+}
+
+/// What recording costs, so far.
+struct Cost {
+    seconds: f64,
+    /// Of this process, of all its threads.
+    cpu_seconds: f64,
+    /// This process's memory, at its most.
+    peak: u64,
+    buffers: u64,
+    /// Events, also those that were overwritten unread.
+    seen: u64,
+}
+
+impl Cost {
+    fn told(&self) -> String {
+        format!(
+            "recorded {} in {:.1} s ({:.0} a second); the recorder took {:.2} s of CPU time ({:.3} % of \
+             one CPU) and {} at most, its buffers {}",
+            counted(self.seen, "event"),
+            self.seconds,
+            self.seen as f64 / self.seconds,
+            self.cpu_seconds,
+            100.0 * self.cpu_seconds / self.seconds,
+            size(self.peak as f64),
+            size(self.buffers as f64)
+        )
+    }
 }
 
 struct Recorder<'a> {
     args: &'a RecordArgs,
     last: Duration,
     window: Window,
+    /// Bytes.
+    buffers: u64,
     triggers: Triggers,
     dumps: Dumps,
     asked: Arc<AtomicBool>,
+    begun: Instant,
     tended: Instant,
 }
 
@@ -136,22 +167,15 @@ impl Recorder<'_> {
     fn dump(&mut self, why: &str) -> Result<(), CliError> {
         let moment = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let path = self.dumps.folder.join(file_name(moment));
-        let about = About {
-            name: Source::Path(path.clone()).name(),
-            command: (!self.args.command.is_empty()).then(|| self.args.command.join(" ")),
-            seconds: 0.0,
-            page_size: rustix::param::page_size() as u64,
-            command_line: command_line(),
-            program: PROGRAM.to_owned(),
-            files: Packed::default(),
-            trigger: Some(why.to_owned()),
-        };
+        let trigger = Some(why.to_owned());
+        let about = About { trigger, ..record::about(self.args, &path) };
         let mut bytes = Vec::new();
         match self.window.dump(&about, (&mut bytes, &path)) {
             Ok(dumped) => {
-                let asked = self.last;
-                let why = why.to_owned();
-                self.dumps.put(Held { path, bytes, why, moment, asked, dumped })
+                let cost = self.cost()?;
+                let (said, told) = self.report((why, moment, &cost), (&path, bytes.len()), &dumped);
+                let events = dumped.recording.written.rows;
+                self.dumps.put(Held { path, bytes, events, said, told })
             }
             Err(RecordError::Trace(error)) => {
                 output::complain(&format!("warning: nothing is written for {why}: {error}"));
@@ -159,6 +183,57 @@ impl Recorder<'_> {
             }
             Err(error) => Err(cli_error(error)),
         }
+    }
+
+    fn cost(&self) -> Result<Cost, CliError> {
+        let cpu = clock_gettime(ClockId::ProcessCPUTime);
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = peak.and_then(|text| text.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+        Ok(Cost {
+            seconds: self.begun.elapsed().as_secs_f64(),
+            cpu_seconds: cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9,
+            peak: kib.unwrap_or(0) * 1024,
+            buffers: self.buffers,
+            seen: self.window.instance().tally().map_err(cli_error)?.seen,
+        })
+    }
+
+    /// A file, for programs and for people.
+    fn report(
+        &self,
+        (why, moment, cost): (&str, Duration, &Cost),
+        (path, bytes): (&Path, usize),
+        dumped: &Dumped,
+    ) -> (Value, String) {
+        let Dumped { recording, length, lost, paused, is_short } = dumped;
+        let (seconds, asked) = (length.as_secs_f64(), self.last.as_secs_f64());
+        let paused = paused.as_secs_f64();
+        let mut said = record::described(path, recording, *lost, seconds, bytes as u64);
+        let more = json!({
+            "unix_time": moment.as_secs_f64(),
+            "trigger": why,
+            "asked_seconds": asked,
+            "paused_seconds": paused,
+            "buffers_too_small": is_short,
+            "buffer_bytes": cost.buffers,
+            "recorder_seconds": cost.seconds,
+            "recorder_cpu_seconds": cost.cpu_seconds,
+            "recorder_peak_bytes": cost.peak,
+            "events_seen": cost.seen,
+        });
+        for (name, value) in more.as_object().into_iter().flatten() {
+            said[name] = value.clone();
+        }
+        let told = record::told(path, recording, *lost, seconds, bytes as u64);
+        let mut told = format!("{told}; for {why}");
+        if *is_short {
+            told += &format!("; the buffers hold no more of {asked:.1} s: a larger --memory does");
+        }
+        if paused > 0.0 {
+            told += &format!("; nothing was recorded for {paused:.1} s while it was read");
+        }
+        (said, told)
     }
 }
 
@@ -250,12 +325,9 @@ fn look(files: &Files) -> Result<Look, StateError> {
 struct Held {
     path: PathBuf,
     bytes: Vec<u8>,
-    why: String,
-    /// Since 1970.
-    moment: Duration,
-    /// The time that should be in it.
-    asked: Duration,
-    dumped: Dumped,
+    events: u64,
+    said: Value,
+    told: String,
 }
 
 /// The files.
@@ -276,7 +348,7 @@ impl Dumps {
             output::complain(&format!(
                 "warning: {} is given up with {}: {}",
                 old.path.display(),
-                counted(old.dumped.recording.written.rows, "event"),
+                counted(old.events, "event"),
                 error.message()
             ));
         }
@@ -325,7 +397,12 @@ impl Dumps {
             return Err(error);
         }
         let removed = self.rotate();
-        report(held, &removed, self.json)
+        if !self.json {
+            return output::print(&format!("{}\n", held.told));
+        }
+        let mut said = held.said.clone();
+        said["removed"] = removed.into();
+        output::print(&format!("{said}\n"))
     }
 
     /// Removes the oldest files beyond those to be kept, also what a killed recorder left unfinished
@@ -345,100 +422,26 @@ impl Dumps {
 
 /// Whether a file is one of a flight recorder, whole or not: nothing else is ever removed.
 fn is_flight(name: &str) -> bool {
-    let moment = name.strip_suffix(".unfinished").unwrap_or(name).strip_prefix(NAME[0]);
     let form = file_name(Duration::ZERO);
-    let of_form =
-        |(c, as_in): (char, char)| c == as_in || c.is_ascii_digit() && as_in.is_ascii_digit();
-    moment.is_some_and(|moment| {
-        let form = &form[NAME[0].len()..];
-        moment.len() == form.len() && moment.chars().zip(form.chars()).all(of_form)
-    })
+    let name = name.strip_suffix(".unfinished").unwrap_or(name);
+    let is_as = |(c, form): (char, char)| c == form || c.is_ascii_digit() && form == '0';
+    name.len() == form.len() && name.chars().zip(form.chars()).all(is_as)
 }
 
-/// `flight-20261128T215118.123Z.parquet`, of a time since 1970: by name is by time.
+/// `flight-1798761599.042.parquet`, of seconds since 1970: by name is by time.
 fn file_name(since_1970: Duration) -> String {
     let (seconds, millis) = (since_1970.as_secs(), since_1970.subsec_millis());
-    let (mut year, mut month, mut day) = (1970, 1, seconds / 86_400);
-    let is_leap = |year: u64| {
-        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
-    };
-    while day >= 365 + u64::from(is_leap(year)) {
-        day -= 365 + u64::from(is_leap(year));
-        year += 1;
-    }
-    for days in [31, 28 + u64::from(is_leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30] {
-        if day < days {
-            break;
-        }
-        (month, day) = (month + 1, day - days);
-    }
-    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
-    let date = format!("{year:04}{month:02}{:02}", day + 1);
-    let [begin, end] = NAME;
-    format!("{begin}{date}T{hour:02}{minute:02}{second:02}.{millis:03}Z{end}")
-}
-
-fn report(held: &Held, removed: &[String], json: bool) -> Result<(), CliError> {
-    let Dumped { recording, length, lost, paused, first_unread, is_short } = &held.dumped;
-    let path = held.path.display();
-    let (seconds, asked) = (length.as_secs_f64(), held.asked.as_secs_f64());
-    if let Some(why) = first_unread {
-        output::complain(&format!("warning: {path}: lines of the kernel's were not read: {why}"));
-    }
-    if json {
-        let line = json!({
-            "trace": path.to_string(),
-            "unix_time": held.moment.as_secs_f64(),
-            "trigger": held.why,
-            "events": recording.written.rows,
-            "event_counts": recording.written.event_counts,
-            "lost_events": lost,
-            "seconds": seconds,
-            "asked_seconds": asked,
-            "paused_seconds": paused.as_secs_f64(),
-            "buffers_too_small": is_short,
-            "bytes": held.bytes.len(),
-            "files": recording.files.names().collect::<Vec<_>>(),
-            "removed": removed,
-        });
-        return output::print(&format!("{line}\n"));
-    }
-    let mut more = String::new();
-    if *is_short {
-        more += &format!("; the buffers hold no more of {asked:.1} s: a larger --memory does");
-    }
-    if !paused.is_zero() {
-        more +=
-            &format!("; nothing was recorded for {:.1} s while it was read", paused.as_secs_f64());
-    }
-    output::print(&format!(
-        "{path}: {} in {seconds:.1} s, {} lost, {}; for {}{more}\n",
-        counted(recording.written.rows, "event"),
-        count(*lost),
-        size(held.bytes.len() as f64),
-        held.why,
-    ))
+    format!("{}{seconds:010}.{millis:03}{}", NAME[0], NAME[1])
 }
 
 #[cfg(test)]
 mod tests {
-    use freehold_trace::record::Recording;
-
     use super::*;
     use crate::look::tests::machine;
 
     fn held(folder: &Path, seconds: u64) -> Held {
-        let recording = Recording { written: Default::default(), files: Packed::default() };
-        let (length, paused, first_unread) = (Duration::ZERO, Duration::ZERO, None);
-        let moment = Duration::from_secs(seconds);
-        Held {
-            path: folder.join(file_name(moment)),
-            bytes: vec![7; 3],
-            why: "a test".to_owned(),
-            moment,
-            asked: SECOND,
-            dumped: Dumped { recording, length, lost: 0, paused, first_unread, is_short: false },
-        }
+        let path = folder.join(file_name(Duration::from_secs(seconds)));
+        Held { path, bytes: vec![7; 3], events: 1, said: json!({}), told: String::new() }
     }
 
     fn dumps(folder: &Path) -> Dumps {
@@ -456,14 +459,10 @@ mod tests {
 
     #[test]
     fn files_are_named_by_the_moment() {
-        let name = |seconds: u64| file_name(Duration::from_millis(seconds * 1000 + 42));
-        assert_eq!(name(0), "flight-19700101T000000.042Z.parquet");
-        assert_eq!(name(951_782_399), "flight-20000228T235959.042Z.parquet");
-        assert_eq!(name(951_868_800), "flight-20000301T000000.042Z.parquet");
-        assert_eq!(name(1_798_761_599), "flight-20261231T235959.042Z.parquet");
-        assert_eq!(name(4_107_542_400), "flight-21000301T000000.042Z.parquet");
-        assert!(is_flight(&name(951_868_800)) && is_flight(&format!("{}.unfinished", name(0))));
-        for other in ["flight-mine.parquet", "flight-20000301T000000.042Z.parquet.gz", "t.parquet"]
+        let name = file_name(Duration::from_millis(1_798_761_599_042));
+        assert_eq!(name, "flight-1798761599.042.parquet");
+        assert!(is_flight(&name) && is_flight(&format!("{name}.unfinished")));
+        for other in ["flight-mine.parquet", &format!("{name}.gz"), "flight-1798761599-042.parquet"]
         {
             assert!(!is_flight(other), "{other}");
         }
