@@ -94,14 +94,14 @@ impl Window {
         let last_ns = u64::try_from(last.as_nanos()).unwrap_or(u64::MAX);
         let moments = VecDeque::new();
         let mut window = Self { instance, memory, cpus: 0, last_ns, moments };
-        window.fit()?;
+        window.fit(tracefs::cpus())?;
         window.look()?;
         Ok(window)
     }
 
-    /// Divides the memory among the CPUs that there are now.
-    fn fit(&mut self) -> Result<(), RecordError> {
-        self.cpus = tracefs::cpus();
+    /// Divides the memory among so many CPUs.
+    fn fit(&mut self, cpus: usize) -> Result<(), RecordError> {
+        self.cpus = cpus;
         let mut each = self.memory / 1024 / self.cpus as u64;
         // A CPU that has gone keeps its buffer, and the kernel rounds up.
         for _ in 0..4 {
@@ -141,12 +141,16 @@ impl Window {
     /// [`RecordError::Kernel`], and [`RecordError::TooLittle`] with more CPUs than there is memory
     /// for.
     pub fn tend(&mut self) -> Result<(), RecordError> {
-        if tracefs::cpus() > self.cpus {
-            self.fit()?;
+        let cpus = tracefs::cpus();
+        if cpus > self.cpus {
+            self.fit(cpus)?;
         }
         let whole_from_ns = self.whole_from_ns(&self.instance.tally()?);
         let newest = self.moments.back().map_or(0, |moment| moment.at_ns);
-        if now_ns() >= newest + self.last_ns / MOMENTS || whole_from_ns > newest {
+        let now_ns = now_ns();
+        // Where buffers turn over sooner, a recording has half of what they hold.
+        let is_outrun = newest < u64::midpoint(whole_from_ns, now_ns);
+        if now_ns >= newest.saturating_add(self.last_ns / MOMENTS) || is_outrun {
             self.look()?;
         }
         Ok(())
@@ -354,6 +358,19 @@ mod tests {
         assert_eq!(window.moments.len(), 2);
     }
 
+    /// A state just before the dump would make a recording of nothing, one from before the oldest
+    /// event one with holes.
+    #[test]
+    fn states_are_taken_half_way_through_what_the_buffers_hold() {
+        let (_folder, mut window) = window(&[(2, 0), (8, 1000)], &stats(1030, "5.000001"));
+        window.last_ns = u64::MAX;
+        window.tend().unwrap();
+        let newest = window.moments.back().unwrap().at_ns;
+        assert!(newest > 9_000_000_000, "of now");
+        window.tend().unwrap();
+        assert_eq!(window.moments.back().unwrap().at_ns, newest, "it is young enough");
+    }
+
     #[test]
     fn buffers_take_the_memory_that_is_given_whatever_the_kernel_makes_of_it() {
         let (folder, mut window) = window(&[], &stats(0, "0"));
@@ -364,8 +381,12 @@ mod tests {
         window.cpus = 0;
         window.tend().unwrap();
         assert!(each().parse::<usize>().unwrap() < 1024 / tracefs::cpus() / 2, "{}", each());
-        window.memory = 8 << 10;
-        let said = window.fit().unwrap_err().to_string();
+        fs::write(folder.path().join("buffer_total_size_kb"), "64").unwrap();
+        window.memory = 256 << 20;
+        window.fit(256).unwrap();
+        assert_eq!(each(), "1024", "256 CPUs have no more together");
+        window.memory = 255 * 16 << 10;
+        let said = window.fit(256).unwrap_err().to_string();
         assert!(said.starts_with("too little memory"), "{said}");
     }
 }
