@@ -2,12 +2,12 @@
 //! for them: a signal, a threshold of `look`, or the end of a command.
 //!
 //! ```text
-//!  Window (kernel's buffers) ──> Parquet in memory ──> Dumps: a file by the moment, the oldest go
-//!     ^ SIGUSR1, Triggers, the end                        └── full disk: kept, tried again
+//!  Window (kernel's buffers) ──> Parquet, a file by the moment; the oldest go
+//!     ^ SIGUSR1, Triggers, the end
 //! ```
 
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -15,9 +15,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use clap::Args;
 use freehold_trace::StateError;
 use freehold_trace::machine::{Files, Look, Machine, Parts};
-use freehold_trace::record::{About, Dumped, RecordError, Tracefs, Window};
+use freehold_trace::record::{About, Dumped, Tracefs, Window};
 use rustix::time::{ClockId, clock_gettime};
-use serde_json::{Value, json};
+use serde_json::json;
 use signal_hook::consts::SIGUSR1;
 
 use super::record::{self, Ended, RecordArgs, cli_error, parse_buffer, parse_time, size};
@@ -55,8 +55,6 @@ pub(super) struct FlightArgs {
 
 /// How often thresholds are looked at.
 const SECOND: Duration = Duration::from_secs(1);
-/// How long until a file that could not be written is tried again.
-const AGAIN: Duration = Duration::from_secs(10);
 /// What the names of files begin and end with.
 const NAME: [&str; 2] = ["flight-", ".parquet"];
 
@@ -77,7 +75,7 @@ pub(super) fn run(
     let triggers = Triggers::new(&args.flight.on, last)?;
     let window = Window::new(tracefs, args.flight.memory, last).map_err(cli_error)?;
     record::say_of_ticks(window.instance());
-    let buffers = window.buffers().map_err(cli_error)?;
+    let buffers = window.instance().total_kib().map_err(cli_error)? * 1024;
     output::complain(&format!(
         "keeping the last {:.1} s in buffers of {} over all CPUs; kill -USR1 {} writes it into {}",
         last.as_secs_f64(),
@@ -85,22 +83,14 @@ pub(super) fn run(
         std::process::id(),
         folder.display()
     ));
-    let dumps = Dumps {
-        folder: folder.clone(),
-        keep: args.flight.keep.into(),
-        json: args.shown.printed.json,
-        held: None,
-        tried: Instant::now(),
-    };
     let begun = Instant::now();
     let mut recorder =
-        Recorder { args, last, window, buffers, triggers, dumps, asked, begun, tended: begun };
+        Recorder { args, last, window, buffers, triggers, asked, begun, tended: begun };
     let ended = record::wait(args, &stop, &mut || recorder.turn());
     if matches!(ended, Ok(Ended::Itself)) {
         recorder.dump("the end")?;
     }
     output::complain(&recorder.cost()?.told());
-    recorder.dumps.end()?;
     Ok(if ended? == Ended::Stopped { Outcome::Interrupted } else { Outcome::Fine })
 }
 
@@ -139,7 +129,6 @@ struct Recorder<'a> {
     /// Bytes.
     buffers: u64,
     triggers: Triggers,
-    dumps: Dumps,
     asked: Arc<AtomicBool>,
     begun: Instant,
     tended: Instant,
@@ -158,30 +147,32 @@ impl Recorder<'_> {
         }
         self.tended = Instant::now();
         self.window.tend().map_err(cli_error)?;
-        if let Some(why) = self.triggers.fired() {
-            self.dump(&why)?;
-        }
-        self.dumps.again()
+        self.triggers.fired().map_or(Ok(()), |why| self.dump(&why))
     }
 
+    /// Writes a file. Where it cannot be written, that is said, and recording goes on.
     fn dump(&mut self, why: &str) -> Result<(), CliError> {
         let moment = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let path = self.dumps.folder.join(file_name(moment));
+        let path = self.args.output.join(file_name(moment));
         let trigger = Some(why.to_owned());
         let about = About { trigger, ..record::about(self.args, &path) };
-        let mut bytes = Vec::new();
-        match self.window.dump(&about, (&mut bytes, &path)) {
-            Ok(dumped) => {
-                let cost = self.cost()?;
-                let (said, told) = self.report((why, moment, &cost), (&path, bytes.len()), &dumped);
-                let events = dumped.recording.written.rows;
-                self.dumps.put(Held { path, bytes, events, said, told })
+        let written = Target::TRACE.replace_with(&path, |output| {
+            self.window.dump(&about, (output, &path)).map_err(cli_error)
+        });
+        // A machine in trouble may not live until it does that by itself.
+        let synced = written.and_then(|dumped| {
+            let file = File::open(&path).and_then(|file| file.sync_all().and(file.metadata()));
+            Ok((dumped, file.map_err(|error| Target::TRACE.failed(&path, &error))?.len()))
+        });
+        match synced {
+            Ok((dumped, bytes)) => {
+                let removed = rotate(&self.args.output, self.args.flight.keep.into());
+                self.report((why, moment, &removed), (&path, bytes), &dumped)
             }
-            Err(RecordError::Trace(error)) => {
+            Err(error) => {
                 output::complain(&format!("warning: nothing is written for {why}: {error}"));
                 Ok(())
             }
-            Err(error) => Err(cli_error(error)),
         }
     }
 
@@ -199,41 +190,44 @@ impl Recorder<'_> {
         })
     }
 
-    /// A file, for programs and for people.
     fn report(
         &self,
-        (why, moment, cost): (&str, Duration, &Cost),
-        (path, bytes): (&Path, usize),
+        (why, moment, removed): (&str, Duration, &[String]),
+        (path, bytes): (&Path, u64),
         dumped: &Dumped,
-    ) -> (Value, String) {
+    ) -> Result<(), CliError> {
         let Dumped { recording, length, lost, paused, is_short } = dumped;
         let (seconds, asked) = (length.as_secs_f64(), self.last.as_secs_f64());
-        let paused = paused.as_secs_f64();
-        let mut said = record::described(path, recording, *lost, seconds, bytes as u64);
-        let more = json!({
-            "unix_time": moment.as_secs_f64(),
-            "trigger": why,
-            "asked_seconds": asked,
-            "paused_seconds": paused,
-            "buffers_too_small": is_short,
-            "buffer_bytes": cost.buffers,
-            "recorder_seconds": cost.seconds,
-            "recorder_cpu_seconds": cost.cpu_seconds,
-            "recorder_peak_bytes": cost.peak,
-            "events_seen": cost.seen,
-        });
-        for (name, value) in more.as_object().into_iter().flatten() {
-            said[name] = value.clone();
+        let (paused, cost) = (paused.as_secs_f64(), self.cost()?);
+        if self.args.shown.printed.json {
+            let mut said = record::described(path, recording, *lost, seconds, bytes);
+            let more = json!({
+                "unix_time": moment.as_secs_f64(),
+                "trigger": why,
+                "asked_seconds": asked,
+                "paused_seconds": paused,
+                "buffers_too_small": is_short,
+                "buffer_bytes": cost.buffers,
+                "recorder_seconds": cost.seconds,
+                "recorder_cpu_seconds": cost.cpu_seconds,
+                "recorder_peak_bytes": cost.peak,
+                "events_seen": cost.seen,
+                "removed": removed,
+            });
+            for (name, value) in more.as_object().into_iter().flatten() {
+                said[name] = value.clone();
+            }
+            return output::print(&format!("{said}\n"));
         }
-        let told = record::told(path, recording, *lost, seconds, bytes as u64);
-        let mut told = format!("{told}; for {why}");
+        let mut told = record::told(path, recording, *lost, seconds, bytes);
+        told += &format!("; for {why}");
         if *is_short {
             told += &format!("; the buffers hold no more of {asked:.1} s: a larger --memory does");
         }
         if paused > 0.0 {
             told += &format!("; nothing was recorded for {paused:.1} s while it was read");
         }
-        (said, told)
+        output::print(&format!("{told}\n"))
     }
 }
 
@@ -321,103 +315,18 @@ fn look(files: &Files) -> Result<Look, StateError> {
     Ok(Look::new(&Machine::new(Parts::read(files)?, Some(page_size))?))
 }
 
-/// A recording that is to become a file.
-struct Held {
-    path: PathBuf,
-    bytes: Vec<u8>,
-    events: u64,
-    said: Value,
-    told: String,
-}
-
-/// The files.
-struct Dumps {
-    folder: PathBuf,
-    keep: usize,
-    json: bool,
-    /// What could not be written yet.
-    held: Option<Held>,
-    tried: Instant,
-}
-
-impl Dumps {
-    fn put(&mut self, new: Held) -> Result<(), CliError> {
-        if let Some(old) = self.held.take()
-            && let Err(error) = self.write(&old)
-        {
-            output::complain(&format!(
-                "warning: {} is given up with {}: {}",
-                old.path.display(),
-                counted(old.events, "event"),
-                error.message()
-            ));
-        }
-        match self.write(&new) {
-            Err(error) if !error.is_broken_pipe() => {
-                output::complain(&format!(
-                    "warning: {error}\n  it is kept in memory until it can be"
-                ));
-                (self.held, self.tried) = (Some(new), Instant::now());
-                Ok(())
-            }
-            done => done,
-        }
-    }
-
-    /// Tries what could not be written, now and then.
-    fn again(&mut self) -> Result<(), CliError> {
-        if self.tried.elapsed() < AGAIN {
-            return Ok(());
-        }
-        self.tried = Instant::now();
-        match self.end() {
-            Err(error) if error.is_broken_pipe() => Err(error),
-            _ => Ok(()),
-        }
-    }
-
-    /// Tries what could not be written; it stays where that fails again.
-    fn end(&mut self) -> Result<(), CliError> {
-        if let Some(held) = &self.held {
-            self.write(held)?;
-            self.held = None;
-        }
-        Ok(())
-    }
-
-    fn write(&self, held: &Held) -> Result<(), CliError> {
-        let failed = |error| Target::TRACE.failed(&held.path, &error);
-        let written = Target::TRACE
-            .replace_with(&held.path, |out| out.write_all(&held.bytes).map_err(failed))
-            // A machine in trouble may not live until it does that by itself.
-            .and_then(|()| File::open(&held.path).and_then(|file| file.sync_all()).map_err(failed));
-        if let Err(error) = written {
-            // A part of it says less than none.
-            let _ = fs::remove_file(&held.path);
-            return Err(error);
-        }
-        let removed = self.rotate();
-        if !self.json {
-            return output::print(&format!("{}\n", held.told));
-        }
-        let mut said = held.said.clone();
-        said["removed"] = removed.into();
-        output::print(&format!("{said}\n"))
-    }
-
-    /// Removes the oldest files beyond those to be kept, also what a killed recorder left unfinished
-    /// among them; which they were.
-    fn rotate(&self) -> Vec<String> {
-        let names = fs::read_dir(&self.folder).into_iter().flatten().flatten();
-        let mut names: Vec<String> =
-            names.filter_map(|entry| entry.file_name().into_string().ok()).collect();
-        names.retain(|name| is_flight(name));
-        names.sort_unstable_by(|one, other| other.cmp(one));
-        let whole = names.iter().filter(|name| name.ends_with(NAME[1]));
-        let Some(oldest) = whole.clone().nth(self.keep - 1).cloned() else { return Vec::new() };
-        names.retain(|name| *name < oldest && fs::remove_file(self.folder.join(name)).is_ok());
-        names
-    }
+/// Removes the oldest files of a folder beyond those to be kept, also what a killed recorder left
+/// unfinished among them; which they were.
+fn rotate(folder: &Path, keep: usize) -> Vec<String> {
+    let names = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut names: Vec<String> =
+        names.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.retain(|name| is_flight(name));
+    names.sort_unstable_by(|one, other| other.cmp(one));
+    let whole = names.iter().filter(|name| name.ends_with(NAME[1]));
+    let Some(oldest) = whole.clone().nth(keep - 1).cloned() else { return Vec::new() };
+    names.retain(|name| *name < oldest && fs::remove_file(folder.join(name)).is_ok());
+    names
 }
 
 /// Whether a file is one of a flight recorder, whole or not: nothing else is ever removed.
@@ -439,78 +348,18 @@ mod tests {
     use super::*;
     use crate::look::tests::machine;
 
-    fn held(folder: &Path, seconds: u64) -> Held {
-        let path = folder.join(file_name(Duration::from_secs(seconds)));
-        Held { path, bytes: vec![7; 3], events: 1, said: json!({}), told: String::new() }
-    }
-
-    fn dumps(folder: &Path) -> Dumps {
-        let (folder, tried) = (folder.to_owned(), Instant::now());
-        Dumps { folder, keep: 2, json: true, held: None, tried }
-    }
-
-    fn names(folder: &Path) -> Vec<String> {
-        let entries = fs::read_dir(folder).unwrap().flatten();
-        let mut names: Vec<_> =
-            entries.map(|entry| entry.file_name().into_string().unwrap()).collect();
-        names.sort();
-        names
-    }
-
-    #[test]
-    fn files_are_named_by_the_moment() {
-        let name = file_name(Duration::from_millis(1_798_761_599_042));
-        assert_eq!(name, "flight-1798761599.042.parquet");
-        assert!(is_flight(&name) && is_flight(&format!("{name}.unfinished")));
-        for other in ["flight-mine.parquet", &format!("{name}.gz"), "flight-1798761599-042.parquet"]
-        {
-            assert!(!is_flight(other), "{other}");
-        }
-    }
-
     #[test]
     fn the_oldest_files_go_and_nothing_else() {
+        let of = |second: u64| file_name(Duration::from_millis(1_798_761_599_042 + 1000 * second));
+        assert_eq!(of(0), "flight-1798761599.042.parquet");
         let folder = tempfile::tempdir().unwrap();
-        let mine = ["flight-mine.parquet", "notes"];
-        mine.iter().for_each(|name| fs::write(folder.path().join(name), "").unwrap());
-        fs::write(folder.path().join(file_name(Duration::ZERO) + ".unfinished"), "").unwrap();
-        let mut dumps = dumps(folder.path());
-        (1..=4).for_each(|second| dumps.put(held(folder.path(), second)).unwrap());
-        let kept = [3, 4].map(|second| file_name(Duration::from_secs(second)));
-        assert_eq!(names(folder.path()), [&kept[..], &mine.map(str::to_owned)].concat());
-        assert_eq!(fs::read(folder.path().join(&kept[1])).unwrap(), [7; 3]);
-    }
-
-    #[test]
-    fn what_cannot_be_written_is_kept_until_it_can_be() {
-        let root = tempfile::tempdir().unwrap();
-        let folder = root.path().join("gone");
-        let mut dumps = dumps(&folder);
-        dumps.put(held(&folder, 1)).unwrap();
-        assert!(dumps.held.is_some() && dumps.end().is_err());
-        // A newer one matters more.
-        dumps.put(held(&folder, 2)).unwrap();
-        fs::create_dir(&folder).unwrap();
-        dumps.again().unwrap();
-        assert!(dumps.held.is_some(), "it is not time yet");
-        dumps.tried = Instant::now().checked_sub(AGAIN).unwrap();
-        dumps.again().unwrap();
-        assert!(dumps.held.is_none());
-        assert_eq!(names(&folder), [file_name(Duration::from_secs(2))]);
-    }
-
-    /// Of a device that is full the name is a link.
-    #[test]
-    fn a_full_disk_leaves_no_part_of_a_file() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut dumps = dumps(folder.path());
-        let held = held(folder.path(), 1);
-        std::os::unix::fs::symlink("/dev/full", &held.path).unwrap();
-        dumps.put(held).unwrap();
-        assert!(dumps.held.is_some());
-        assert_eq!(names(folder.path()), [""; 0]);
-        dumps.end().unwrap();
-        assert_eq!(names(folder.path()), [file_name(SECOND)]);
+        let mine = ["flight-1798761599-042.parquet", "flight-mine.parquet", &(of(0) + ".gz")];
+        let ours = [of(3), of(1), of(0) + ".unfinished", of(2)];
+        let all = mine.into_iter().chain(ours.iter().map(String::as_str));
+        all.for_each(|name| fs::write(folder.path().join(name), "").unwrap());
+        assert_eq!(rotate(folder.path(), 4), [""; 0], "three are whole");
+        assert_eq!(rotate(folder.path(), 2), ours[1..3]);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 5);
     }
 
     #[test]

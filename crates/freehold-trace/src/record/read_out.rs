@@ -46,6 +46,12 @@ impl Instance {
                 Err(source) => return Err(self.failed(PIPE, source)),
             }
             let text = line.trim_ascii_end();
+            // What the buffers hold from before may be more than what is wanted.
+            let time = (read.latest_ns < from_ns).then(|| line::time(text)).flatten();
+            if let Some(ts_ns) = time.filter(|&ts_ns| ts_ns < from_ns) {
+                (read.latest_ns, gone) = (ts_ns, 0);
+                continue;
+            }
             let ts_ns = match parser.parse(text) {
                 Ok(Line::Event(event)) if event.ts_ns < from_ns => event.ts_ns,
                 Ok(Line::Event(event)) => {

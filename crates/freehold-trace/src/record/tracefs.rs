@@ -215,7 +215,11 @@ impl Instance {
     }
 
     /// KiB that all buffers take, also those of CPUs that have gone.
-    pub(super) fn total_kib(&self) -> Result<u64, RecordError> {
+    ///
+    /// # Errors
+    ///
+    /// [`RecordError::Kernel`].
+    pub fn total_kib(&self) -> Result<u64, RecordError> {
         let file = "buffer_total_size_kb";
         let text = fs::read_to_string(self.path.join(file));
         let text = text.map_err(|source| self.failed(file, source))?;

@@ -9,16 +9,12 @@
 //!                   └── recording ──────────┘      begins at a moment, ends at the dump
 //! ```
 //!
-//! A replay needs the state of memory at the first event. Which event will be the oldest nobody
-//! knows beforehand, so states are taken down as time goes by, and a recording begins at one of
-//! them. Events before it were overwritten or are left out; none is missing behind it.
-//!
-//! Where all buffers turn over faster than states are taken, a recording begins before the oldest
-//! event: what was overwritten in between counts as lost.
+//! A replay needs the state of memory at the first event. Which will be the oldest nobody knows
+//! beforehand, so states are taken as time goes by, and a recording begins at one of them. No event
+//! is missing behind it, unless buffers turn over faster than states are taken: that is counted.
 //!
 //! Reading takes events out while recording goes on. Only where those of the recording would be
-//! overwritten before they are read, recording stands still meanwhile. What is overwritten all the
-//! same the kernel tells, and it is counted.
+//! overwritten before they are read, recording stands still meanwhile.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -124,15 +120,6 @@ impl Window {
         &self.instance
     }
 
-    /// Bytes that the buffers take, over all CPUs.
-    ///
-    /// # Errors
-    ///
-    /// [`RecordError::Kernel`].
-    pub fn buffers(&self) -> Result<u64, RecordError> {
-        Ok(self.instance.total_kib()? * 1024)
-    }
-
     /// To be called every second or so: takes the state of memory down when it is time, and gives
     /// CPUs that have come a part of the memory. Complexity: the CPUs.
     ///
@@ -201,18 +188,18 @@ impl Window {
         let whole_from_ns = self.whole_from_ns(&tally);
         let begin = self.begin(end_ns, whole_from_ns);
         let (from_ns, before) = (begin.at_ns, begin.tally);
-        let mut about = About { files: begin.files.clone(), ..about.clone() };
+        let length = Duration::from_nanos(end_ns.saturating_sub(from_ns));
+        let (files, seconds) = (begin.files.clone(), length.as_secs_f64());
+        let meta = super::meta(&About { files, seconds, ..about.clone() });
+        // Before recording stands still: it may fail.
+        let mut writer = TraceWriter::new(output, path, meta, super::ZSTD_LEVEL)?;
         let reading = tally.entries.saturating_mul(1_000_000_000 / READ_A_SECOND);
         let is_paused = whole_from_ns > 0 && whole_from_ns.saturating_add(reading) > from_ns;
         if is_paused {
             self.instance.stop()?;
         }
-        describe_memory(&mut about.files, "after");
+        describe_memory(writer.files_mut(), "after");
         std::thread::sleep(SETTLES);
-
-        let length = Duration::from_nanos(end_ns.saturating_sub(from_ns));
-        about.seconds = length.as_secs_f64();
-        let mut writer = TraceWriter::new(output, path, super::meta(&about), super::ZSTD_LEVEL)?;
         let read = self.instance.read_out((from_ns, end_ns), |event| writer.write(&[event]));
         let after = self.instance.tally()?;
         let paused = Duration::from_nanos(if is_paused { now_ns() - end_ns } else { 0 });
