@@ -20,7 +20,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
 use signal_hook::consts::SIGUSR1;
 
-use super::record::{self, Ended, RecordArgs, cli_error, parse_buffer, parse_time, size};
+use super::record::{self, Ended, RecordArgs, Told, cli_error, parse_buffer, parse_time, size};
 use crate::cli::error::CliError;
 use crate::cli::size::whole;
 use crate::cli::target::{Target, is_dash};
@@ -161,13 +161,13 @@ impl Recorder<'_> {
         });
         // A machine in trouble may not live until it does that by itself.
         let synced = written.and_then(|dumped| {
-            let file = File::open(&path).and_then(|file| file.sync_all().and(file.metadata()));
-            Ok((dumped, file.map_err(|error| Target::TRACE.failed(&path, &error))?.len()))
+            let synced = File::open(&path).and_then(|file| file.sync_all());
+            synced.map(|()| dumped).map_err(|error| Target::TRACE.failed(&path, &error))
         });
         match synced {
-            Ok((dumped, bytes)) => {
+            Ok(dumped) => {
                 let removed = rotate(&self.args.output, self.args.flight.keep.into());
-                self.report((why, moment, &removed), (&path, bytes), &dumped)
+                self.report((why, moment, &removed), &path, &dumped)
             }
             Err(error) => {
                 output::complain(&format!("warning: nothing is written for {why}: {error}"));
@@ -193,14 +193,15 @@ impl Recorder<'_> {
     fn report(
         &self,
         (why, moment, removed): (&str, Duration, &[String]),
-        (path, bytes): (&Path, u64),
+        path: &Path,
         dumped: &Dumped,
     ) -> Result<(), CliError> {
         let Dumped { recording, length, lost, paused, is_short } = dumped;
         let (seconds, asked) = (length.as_secs_f64(), self.last.as_secs_f64());
         let (paused, cost) = (paused.as_secs_f64(), self.cost()?);
+        let told = Told { path, recording, lost: *lost, seconds };
         if self.args.shown.printed.json {
-            let mut said = record::described(path, recording, *lost, seconds, bytes);
+            let mut said = told.json();
             let more = json!({
                 "unix_time": moment.as_secs_f64(),
                 "trigger": why,
@@ -219,8 +220,7 @@ impl Recorder<'_> {
             }
             return output::print(&format!("{said}\n"));
         }
-        let mut told = record::told(path, recording, *lost, seconds, bytes);
-        told += &format!("; for {why}");
+        let mut told = told.text() + &format!("; for {why}");
         if *is_short {
             told += &format!("; the buffers hold no more of {asked:.1} s: a larger --memory does");
         }
@@ -240,7 +240,6 @@ struct Triggers {
     before: Option<Counters>,
     last: Duration,
     quiet_until: Instant,
-    is_blind: bool,
 }
 
 impl Triggers {
@@ -264,7 +263,7 @@ impl Triggers {
             known.push((threshold.clone(), !found.is_empty()));
         }
         let quiet_until = Instant::now();
-        Ok(Self { on: known, files, named, before, last, quiet_until, is_blind: false })
+        Ok(Self { on: known, files, named, before, last, quiet_until })
     }
 
     /// What has begun to hold.
@@ -278,14 +277,8 @@ impl Triggers {
         self.before = now;
         if self.on.iter().any(|(threshold, _)| threshold.is_of_zones()) {
             match look(&self.files) {
-                Ok(look) => (self.named.look, self.is_blind) = (look, false),
-                Err(error) if !self.is_blind => {
-                    output::complain(&format!(
-                        "warning: thresholds of zones are not seen: {error}"
-                    ));
-                    self.is_blind = true;
-                }
-                Err(_) => {}
+                Ok(look) => self.named.look = look,
+                Err(error) => output::complain(&format!("warning: zones are not seen: {error}")),
             }
         }
         self.begun(Instant::now())
@@ -367,9 +360,9 @@ mod tests {
         let on = ["compact_fail>0", "free<0.1"].map(|text| (text.parse().unwrap(), false)).to_vec();
         let start = Instant::now();
         let last = Duration::from_secs(10);
-        let (quiet_until, files, is_blind) = (start, Files::default(), false);
+        let (quiet_until, files) = (start, Files::default());
         let mut triggers =
-            Triggers { on, files, named: machine(), before: None, last, quiet_until, is_blind };
+            Triggers { on, files, named: machine(), before: None, last, quiet_until };
         let mut at = |second, rate: f64| {
             triggers.named.pressure = Some([("compact_fail", rate)].into());
             triggers.begun(start + Duration::from_secs(second))

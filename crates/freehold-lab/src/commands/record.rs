@@ -209,7 +209,8 @@ fn finish(
     });
     drop(progress);
     let recording = recording?;
-    report(args, &recording, tally.lost, seconds)?;
+    let (path, recording) = (&*args.output, &recording);
+    report(args, &Told { path, recording, lost: tally.lost, seconds })?;
     Ok(if ended == Ended::Stopped { Outcome::Interrupted } else { Outcome::Fine })
 }
 
@@ -376,57 +377,51 @@ fn say_if_running(child: &mut Option<Child>, args: &RecordArgs) {
     }
 }
 
-fn report(
-    args: &RecordArgs,
-    recording: &Recording,
-    lost: u64,
-    seconds: f64,
-) -> Result<(), CliError> {
+fn report(args: &RecordArgs, told: &Told<'_>) -> Result<(), CliError> {
     if is_dash(&args.output) {
         return Ok(());
     }
-    let path = args.output.display();
-    // Of a pipe or a device nothing is known.
-    let bytes = std::fs::metadata(&args.output).map_or(0, |file| file.len());
     if args.shown.printed.json {
-        return output::print_json(&described(&args.output, recording, lost, seconds, bytes));
+        return output::print_json(&told.json());
     }
-    output::print(&format!(
-        "{}; {} of the machine in it\nto replay it: freehold {path}\n",
-        told(&args.output, recording, lost, seconds, bytes),
-        counted(recording.files.names().count() as u64, "file"),
-    ))
+    let files = counted(told.recording.files.names().count() as u64, "file");
+    let path = args.output.display();
+    let told = told.text();
+    output::print(&format!("{told}; {files} of the machine in it\nto replay it: freehold {path}\n"))
 }
 
-/// A recording, for programs.
-pub(super) fn described(
-    path: &Path,
-    recording: &Recording,
-    lost: u64,
-    seconds: f64,
-    bytes: u64,
-) -> Value {
-    json!({
-        "trace": path.display().to_string(),
-        "events": recording.written.rows,
-        "event_counts": recording.written.event_counts,
-        "lost_events": lost,
-        "seconds": seconds,
-        "bytes": bytes,
-        "files": recording.files.names().collect::<Vec<_>>(),
-    })
+/// What is said of a recording that is written.
+pub(super) struct Told<'a> {
+    pub(super) path: &'a Path,
+    pub(super) recording: &'a Recording,
+    pub(super) lost: u64,
+    pub(super) seconds: f64,
 }
 
-/// A recording, for people.
-pub(super) fn told(
-    path: &Path,
-    recording: &Recording,
-    lost: u64,
-    seconds: f64,
-    bytes: u64,
-) -> String {
-    let (path, events) = (path.display(), counted(recording.written.rows, "event"));
-    format!("{path}: {events} in {seconds:.1} s, {} lost, {}", count(lost), size(bytes as f64))
+impl Told<'_> {
+    /// Of a pipe or a device nothing is known.
+    fn bytes(&self) -> u64 {
+        std::fs::metadata(self.path).map_or(0, |file| file.len())
+    }
+
+    pub(super) fn json(&self) -> Value {
+        json!({
+            "trace": self.path.display().to_string(),
+            "events": self.recording.written.rows,
+            "event_counts": self.recording.written.event_counts,
+            "lost_events": self.lost,
+            "seconds": self.seconds,
+            "bytes": self.bytes(),
+            "files": self.recording.files.names().collect::<Vec<_>>(),
+        })
+    }
+
+    pub(super) fn text(&self) -> String {
+        let (path, seconds, lost) = (self.path.display(), self.seconds, count(self.lost));
+        let events = counted(self.recording.written.rows, "event");
+        let bytes = size(self.bytes() as f64);
+        format!("{path}: {events} in {seconds:.1} s, {lost} lost, {bytes}")
+    }
 }
 
 /// Bytes of a file as an amount of memory, a KiB at least.

@@ -30,6 +30,8 @@ use crate::{Packed, TraceWriter};
 const MOMENTS: u64 = 8;
 /// The least that a CPU's buffer may have: pages of the kernel's, of which it needs a few.
 const LEAST_KIB: u64 = 16;
+/// A recording should be so long at least.
+const LEAST_NS: u64 = 1_000_000_000;
 /// How long a CPU may be busy writing an event that is already stamped.
 const SETTLES: Duration = Duration::from_millis(20);
 /// Events that are read out in a second at least, on a machine with other things to do; a CPU of 2021
@@ -163,12 +165,15 @@ impl Window {
     }
 
     /// Where a recording that ends at `end_ns` begins: at the latest state that is old enough, else
-    /// at the first behind which no event is missing, else at the latest of all.
+    /// at the first behind which no event is missing. Where that leaves less than a second, one with
+    /// holes says more.
     fn begin(&self, end_ns: u64, whole_from_ns: u64) -> &Moment {
         let wanted = end_ns.saturating_sub(self.last_ns);
         let whole = || self.moments.iter().filter(|moment| moment.at_ns >= whole_from_ns);
         let old = whole().rfind(|moment| moment.at_ns <= wanted);
-        old.or_else(|| whole().next()).unwrap_or(&self.moments[self.moments.len() - 1])
+        let is_long = |moment: &&Moment| moment.at_ns.saturating_add(LEAST_NS) <= end_ns;
+        let long = || self.moments.iter().rfind(is_long);
+        old.or_else(|| whole().next().filter(is_long)).or_else(long).unwrap_or(&self.moments[0])
     }
 
     /// Reads what the buffers hold of the last seconds out, and writes it as a Parquet trace; `path`
@@ -330,6 +335,9 @@ mod tests {
     fn what_was_overwritten_behind_the_latest_state_is_lost() {
         // The buffers turned over since second 3: they are whole from 5 on.
         let (_folder, mut window) = window(&[(1, 0), (3, 700)], &stats(1030, "5.000001"));
+        // Behind this one there is next to nothing.
+        let (at_ns, files) = (now_ns(), Packed::default());
+        window.moments.push_back(Moment { at_ns, files, tally: Tally::default() });
         let (seconds, state, said) = dumped(&mut window);
         assert_eq!((seconds.len(), &*state, said.lost), (7, "3", 331));
     }
@@ -372,7 +380,7 @@ mod tests {
         window.memory = 256 << 20;
         window.fit(256).unwrap();
         assert_eq!(each(), "1024", "256 CPUs have no more together");
-        window.memory = 255 * 16 << 10;
+        window.memory = (255 * 16) << 10;
         let said = window.fit(256).unwrap_err().to_string();
         assert!(said.starts_with("too little memory"), "{said}");
     }
