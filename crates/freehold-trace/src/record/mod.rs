@@ -24,9 +24,10 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 
+use crate::buddyinfo::parse_buddyinfo;
 use crate::machine::Pages;
 use crate::ticks::{self, Tick};
-use crate::{Packed, TraceMeta, TraceWriter, Written};
+use crate::{Packed, TraceMeta, TraceWriter, Written, zoneinfo};
 
 pub use drain::{Drained, drain_lists};
 pub use tracefs::{Instance, RecordError, Tracefs};
@@ -92,13 +93,28 @@ pub struct Recording {
 }
 
 /// Takes `/proc/zoneinfo`, `buddyinfo` and `pagetypeinfo` down, those that may be read, as of
-/// `when` (`before` or `after`).
-pub fn describe_memory(files: &mut Packed, when: &str) {
-    for kind in ["zoneinfo", "buddyinfo", "pagetypeinfo"] {
-        if let Ok(text) = fs::read(Path::new("/proc").join(kind)) {
-            files.insert(format!("{kind}.{when}.txt"), String::from_utf8_lossy(&text));
-        }
-    }
+/// `when` (`before` or `after`). Whether they are of one moment, as far as can be told: a replay
+/// refuses those that are not.
+pub fn describe_memory(files: &mut Packed, when: &str) -> bool {
+    let [zones, buddies, _] = ["zoneinfo", "buddyinfo", "pagetypeinfo"].map(|kind| {
+        let text = fs::read(Path::new("/proc").join(kind)).ok()?;
+        let text = String::from_utf8_lossy(&text).into_owned();
+        files.insert(format!("{kind}.{when}.txt"), text.as_str());
+        Some(text)
+    });
+    zones.zip(buddies).is_none_or(|(zones, buddies)| agree(&zones, &buddies))
+}
+
+/// Whether free memory of each zone is the same in both, to 1 %.
+fn agree(zones: &str, buddies: &str) -> bool {
+    let (Ok(zones), Ok(buddies)) = (zoneinfo::parse(zones), parse_buddyinfo(buddies)) else {
+        return true;
+    };
+    buddies.iter().all(|free| {
+        let pages: u64 = free.chunks.iter().enumerate().map(|(order, n)| n << order).sum();
+        let zone = zones.iter().find(|zone| zone.node == free.node && zone.name == free.zone);
+        zone.is_none_or(|zone| zone.free.abs_diff(pages) <= zone.free / 100)
+    })
 }
 
 /// Notes what each page is, by `/proc/kpageflags`, if that may be read. It takes some 35 ms for each
@@ -242,6 +258,19 @@ mod tests {
             program: "freehold 1".into(),
             files: Packed::default(),
             trigger: Some("a test".into()),
+        }
+    }
+
+    #[test]
+    fn files_of_different_moments_are_told() {
+        let head = "Node 0, zone   Normal\n  pages free     ";
+        let rest = "\n  min 30\n  low 50\n  high 70\n  spanned 9000\n  present 9000\n  managed 9000\n  \
+                    pagesets\n    cpu: 0\n  count: 3\n  high: 10\n  batch: 1\n  start_pfn: 65536\n";
+        let zones = |free| format!("{head}{free}{rest}");
+        assert!(zoneinfo::parse(&zones(9)).is_ok());
+        let buddies = "Node 0, zone   Normal 500 250 0 0 0 0 0 0 0 0 1\n";
+        for (free, as_well) in [(2024, true), (2044, true), (2045, false), (1990, false)] {
+            assert_eq!(agree(&zones(free), buddies), as_well, "{free}");
         }
     }
 

@@ -147,9 +147,15 @@ impl Window {
 
     /// Takes the state of memory down, and forgets those that no recording will begin at.
     fn look(&mut self) -> Result<(), RecordError> {
-        let (at_ns, mut files) = (now_ns(), Packed::default());
-        let tally = self.instance.tally()?;
-        describe_memory(&mut files, "before");
+        let mut files = Packed::default();
+        let (mut at_ns, mut tally) = (now_ns(), self.instance.tally()?);
+        // Pages come and go while the files are read: the next try may be luckier.
+        for _ in 0..4 {
+            if describe_memory(&mut files, "before") {
+                break;
+            }
+            (at_ns, tally) = (now_ns(), self.instance.tally()?);
+        }
         self.moments.push_back(Moment { at_ns, files, tally });
         let old_ns = self.whole_from_ns(&tally).max(at_ns.saturating_sub(self.last_ns));
         while self.moments.len() > 2 && self.moments[1].at_ns <= old_ns {
