@@ -193,6 +193,11 @@ impl LineParser {
     }
 }
 
+/// The time of an event, in nanoseconds, whatever stands behind it.
+pub(super) fn time(line: &[u8]) -> Option<u64> {
+    prefix::prefix(line).ok().map(|prefix| prefix.ts_ns)
+}
+
 /// The type's number and the flags of a request, where the line is one and has both as they stand
 /// in a trace; flags as 6.18 has them.
 pub(super) fn request_numbers(line: &[u8], flags: &Flags) -> Option<(u64, u32)> {

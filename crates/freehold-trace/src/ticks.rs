@@ -11,8 +11,6 @@
 //! 66878072051000 0
 //! ```
 
-use std::io::BufRead;
-
 use freehold::CpuId;
 
 use crate::StateError;
@@ -63,19 +61,7 @@ const EVENT: &[u8] = b": workqueue_execute_start: ";
 /// What runs then.
 pub(crate) const FUNCTION: &str = "vmstat_update";
 
-/// The ticks in a text of tracefs, among other events.
-pub(crate) fn in_text(mut text: impl BufRead) -> std::io::Result<Vec<Tick>> {
-    let (mut ticks, mut line) = (Vec::new(), Vec::new());
-    while text.read_until(b'\n', &mut line)? > 0 {
-        ticks.extend(in_line(&line));
-        line.clear();
-    }
-    // Lines of several CPUs may be out of order by what their clocks differ.
-    ticks.sort_by_key(|tick: &Tick| tick.ts_ns);
-    Ok(ticks)
-}
-
-/// The tick that a line of such a text is.
+/// The tick that a line of tracefs' text is.
 pub(crate) fn in_line(line: &[u8]) -> Option<Tick> {
     let at = line.windows(EVENT.len()).position(|window| window == EVENT)?;
     std::str::from_utf8(&line[..at]).ok().filter(|_| names_it(line)).and_then(tick)
@@ -101,15 +87,15 @@ fn tick(before: &str) -> Option<Tick> {
 mod tests {
     use super::*;
 
-    const TEXT: &str = "     kworker/1:0-19581   [001] ..... 66878.072050: workqueue_execute_start: work struct 000000001c827567: function vmstat_update
+    const TEXT: &str = "     kworker/0:0-32365   [000] ..... 66878.072049: workqueue_execute_start: work struct 000000001ea3a331: function vmstat_update
               dd-200     [000] ..... 66878.100000: mm_page_free: page=0x1 pfn=0x1 order=0
-     kworker/0:0-32365   [000] ..... 66878.072049: workqueue_execute_start: work struct 000000001ea3a331: function vmstat_update
+     kworker/1:0-19581   [001] ..... 66878.072050: workqueue_execute_start: work struct 000000001c827567: function vmstat_update
      kworker/0:0-32365   [000] ..... 66879.072049: workqueue_execute_start: work struct 000000001ea3a331: function vmstat_shepherd
 ";
 
     #[test]
     fn ticks_are_found_among_other_events_and_come_back_as_written() {
-        let ticks = in_text(TEXT.as_bytes()).unwrap();
+        let ticks: Vec<Tick> = TEXT.lines().filter_map(|line| in_line(line.as_bytes())).collect();
         let tick = |ts_ns, cpu| Tick { ts_ns, cpu: CpuId::new(cpu) };
         assert_eq!(ticks, [tick(66_878_072_049_000, 0), tick(66_878_072_050_000, 1)]);
         assert_eq!(parse(&written(&ticks)).unwrap(), ticks);

@@ -182,9 +182,9 @@ impl<W: Write + Send> TraceWriter<W> {
         self.meta.lost_events = Some(lost);
     }
 
-    /// What the file will say about itself, to be completed: it is written last.
-    pub(crate) fn meta_mut(&mut self) -> &mut TraceMeta {
-        &mut self.meta
+    /// The files to be packed in, which are written last.
+    pub(crate) fn files_mut(&mut self) -> &mut Packed {
+        &mut self.meta.files
     }
 
     /// Writes what is left and the index.

@@ -2,26 +2,26 @@
 //! for them: a signal, a threshold of `look`, or the end of a command.
 //!
 //! ```text
-//!  Window (kernel's buffers) ──> Parquet in memory ──> Dumps: a file by the moment, the oldest go
-//!     ^ SIGUSR1, Triggers, the end                        └── full disk: kept, tried again
+//!  Window (kernel's buffers) ──> Parquet, a file by the moment; the oldest go
+//!     ^ SIGUSR1, Triggers, the end
 //! ```
 
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
+use freehold_trace::StateError;
 use freehold_trace::machine::{Files, Look, Machine, Parts};
-use freehold_trace::record::{About, Dumped, RecordError, Tracefs, Window};
-use freehold_trace::{Packed, Source, StateError};
+use freehold_trace::record::{About, Dumped, Tracefs, Window};
+use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
 use signal_hook::consts::SIGUSR1;
 
-use super::record::{Ended, RecordArgs, cli_error, parse_buffer, parse_time, size, wait};
+use super::record::{self, Ended, RecordArgs, Told, cli_error, parse_buffer, parse_time, size};
 use crate::cli::error::CliError;
-use crate::cli::provenance::{PROGRAM, command_line};
 use crate::cli::size::whole;
 use crate::cli::target::{Target, is_dash};
 use crate::cli::{Outcome, output, stop};
@@ -29,7 +29,6 @@ use crate::look::Named;
 use crate::look::pressure::{self, Counters};
 use crate::look::threshold::Threshold;
 use crate::tables::number::counted;
-use crate::tables::thousands as count;
 
 #[derive(Args, Debug)]
 pub(super) struct FlightArgs {
@@ -56,8 +55,6 @@ pub(super) struct FlightArgs {
 
 /// How often thresholds are looked at.
 const SECOND: Duration = Duration::from_secs(1);
-/// How long until a file that could not be written is tried again.
-const AGAIN: Duration = Duration::from_secs(10);
 /// What the names of files begin and end with.
 const NAME: [&str; 2] = ["flight-", ".parquet"];
 
@@ -76,41 +73,64 @@ pub(super) fn run(
     let asked = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(SIGUSR1, Arc::clone(&asked))?;
     let triggers = Triggers::new(&args.flight.on, last)?;
-    let mut window = Window::new(tracefs, args.flight.memory, last).map_err(cli_error)?;
-    super::record::say_of_ticks(window.instance());
-    window.start().map_err(cli_error)?;
-    let buffers = size(window.buffers().map_err(cli_error)? as f64);
-    let pid = std::process::id();
+    let window = Window::new(tracefs, args.flight.memory, last).map_err(cli_error)?;
+    record::say_of_ticks(window.instance());
+    let buffers = window.instance().total_kib().map_err(cli_error)? * 1024;
     output::complain(&format!(
-        "keeping the last {:.1} s in buffers of {buffers} over all CPUs; kill -USR1 {pid} writes it \
-         into {}",
+        "keeping the last {:.1} s in buffers of {} over all CPUs; kill -USR1 {} writes it into {}",
         last.as_secs_f64(),
+        size(buffers as f64),
+        std::process::id(),
         folder.display()
     ));
-    let dumps = Dumps {
-        folder: folder.clone(),
-        keep: args.flight.keep.into(),
-        json: args.shown.printed.json,
-        held: None,
-        tried: Instant::now(),
-    };
-    let tended = Instant::now();
-    let mut recorder = Recorder { args, last, window, triggers, dumps, asked, tended };
-    let ended = wait(args, &stop, &mut || recorder.turn())?;
-    if ended == Ended::Itself {
+    let begun = Instant::now();
+    let mut recorder =
+        Recorder { args, last, window, buffers, triggers, asked, begun, tended: begun };
+    let ended = record::wait(args, &stop, &mut || recorder.turn());
+    if matches!(ended, Ok(Ended::Itself)) {
         recorder.dump("the end")?;
     }
-    recorder.dumps.end()?;
-    Ok(if ended == Ended::Stopped { Outcome::Interrupted } else { Outcome::Fine })
+    output::complain(&recorder.cost()?.told());
+    Ok(if ended? == Ended::Stopped { Outcome::Interrupted } else { Outcome::Fine })
+}
+
+/// What recording costs, so far.
+struct Cost {
+    seconds: f64,
+    /// Of this process, of all its threads.
+    cpu_seconds: f64,
+    /// This process's memory, at its most.
+    peak: u64,
+    buffers: u64,
+    /// Events, also those that were overwritten unread.
+    seen: u64,
+}
+
+impl Cost {
+    fn told(&self) -> String {
+        format!(
+            "recorded {} in {:.1} s ({:.0} a second); the recorder took {:.2} s of CPU time ({:.3} % of \
+             one CPU) and {} at most, its buffers {}",
+            counted(self.seen, "event"),
+            self.seconds,
+            self.seen as f64 / self.seconds,
+            self.cpu_seconds,
+            100.0 * self.cpu_seconds / self.seconds,
+            size(self.peak as f64),
+            size(self.buffers as f64)
+        )
+    }
 }
 
 struct Recorder<'a> {
     args: &'a RecordArgs,
     last: Duration,
     window: Window,
+    /// Bytes.
+    buffers: u64,
     triggers: Triggers,
-    dumps: Dumps,
     asked: Arc<AtomicBool>,
+    begun: Instant,
     tended: Instant,
 }
 
@@ -127,38 +147,87 @@ impl Recorder<'_> {
         }
         self.tended = Instant::now();
         self.window.tend().map_err(cli_error)?;
-        if let Some(why) = self.triggers.fired() {
-            self.dump(&why)?;
-        }
-        self.dumps.again()
+        self.triggers.fired().map_or(Ok(()), |why| self.dump(&why))
     }
 
+    /// Writes a file. Where it cannot be written, that is said, and recording goes on.
     fn dump(&mut self, why: &str) -> Result<(), CliError> {
         let moment = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let path = self.dumps.folder.join(file_name(moment));
-        let about = About {
-            name: Source::Path(path.clone()).name(),
-            command: (!self.args.command.is_empty()).then(|| self.args.command.join(" ")),
-            seconds: 0.0,
-            page_size: rustix::param::page_size() as u64,
-            command_line: command_line(),
-            program: PROGRAM.to_owned(),
-            files: Packed::default(),
-            trigger: Some(why.to_owned()),
-        };
-        let mut bytes = Vec::new();
-        match self.window.dump(&about, (&mut bytes, &path)) {
+        let path = self.args.output.join(file_name(moment));
+        let trigger = Some(why.to_owned());
+        let about = About { trigger, ..record::about(self.args, &path) };
+        let written = Target::TRACE.replace_with(&path, |output| {
+            self.window.dump(&about, (output, &path)).map_err(cli_error)
+        });
+        // A machine in trouble may not live until it does that by itself.
+        let synced = written.and_then(|dumped| {
+            let synced = File::open(&path).and_then(|file| file.sync_all());
+            synced.map(|()| dumped).map_err(|error| Target::TRACE.failed(&path, &error))
+        });
+        match synced {
             Ok(dumped) => {
-                let asked = self.last;
-                let why = why.to_owned();
-                self.dumps.put(Held { path, bytes, why, moment, asked, dumped })
+                let removed = rotate(&self.args.output, self.args.flight.keep.into());
+                self.report((why, moment, &removed), &path, &dumped)
             }
-            Err(RecordError::Trace(error)) => {
+            Err(error) => {
                 output::complain(&format!("warning: nothing is written for {why}: {error}"));
                 Ok(())
             }
-            Err(error) => Err(cli_error(error)),
         }
+    }
+
+    fn cost(&self) -> Result<Cost, CliError> {
+        let cpu = clock_gettime(ClockId::ProcessCPUTime);
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = peak.and_then(|text| text.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+        Ok(Cost {
+            seconds: self.begun.elapsed().as_secs_f64(),
+            cpu_seconds: cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9,
+            peak: kib.unwrap_or(0) * 1024,
+            buffers: self.buffers,
+            seen: self.window.instance().tally().map_err(cli_error)?.seen,
+        })
+    }
+
+    fn report(
+        &self,
+        (why, moment, removed): (&str, Duration, &[String]),
+        path: &Path,
+        dumped: &Dumped,
+    ) -> Result<(), CliError> {
+        let Dumped { recording, length, lost, paused, is_short } = dumped;
+        let (seconds, asked) = (length.as_secs_f64(), self.last.as_secs_f64());
+        let (paused, cost) = (paused.as_secs_f64(), self.cost()?);
+        let told = Told { path, recording, lost: *lost, seconds };
+        if self.args.shown.printed.json {
+            let mut said = told.json();
+            let more = json!({
+                "unix_time": moment.as_secs_f64(),
+                "trigger": why,
+                "asked_seconds": asked,
+                "paused_seconds": paused,
+                "buffers_too_small": is_short,
+                "buffer_bytes": cost.buffers,
+                "recorder_seconds": cost.seconds,
+                "recorder_cpu_seconds": cost.cpu_seconds,
+                "recorder_peak_bytes": cost.peak,
+                "events_seen": cost.seen,
+                "removed": removed,
+            });
+            for (name, value) in more.as_object().into_iter().flatten() {
+                said[name] = value.clone();
+            }
+            return output::print(&format!("{said}\n"));
+        }
+        let mut told = told.text() + &format!("; for {why}");
+        if *is_short {
+            told += &format!("; the buffers hold no more of {asked:.1} s: a larger --memory does");
+        }
+        if paused > 0.0 {
+            told += &format!("; nothing was recorded for {paused:.1} s while it was read");
+        }
+        output::print(&format!("{told}\n"))
     }
 }
 
@@ -171,7 +240,6 @@ struct Triggers {
     before: Option<Counters>,
     last: Duration,
     quiet_until: Instant,
-    is_blind: bool,
 }
 
 impl Triggers {
@@ -195,7 +263,7 @@ impl Triggers {
             known.push((threshold.clone(), !found.is_empty()));
         }
         let quiet_until = Instant::now();
-        Ok(Self { on: known, files, named, before, last, quiet_until, is_blind: false })
+        Ok(Self { on: known, files, named, before, last, quiet_until })
     }
 
     /// What has begun to hold.
@@ -209,14 +277,8 @@ impl Triggers {
         self.before = now;
         if self.on.iter().any(|(threshold, _)| threshold.is_of_zones()) {
             match look(&self.files) {
-                Ok(look) => (self.named.look, self.is_blind) = (look, false),
-                Err(error) if !self.is_blind => {
-                    output::complain(&format!(
-                        "warning: thresholds of zones are not seen: {error}"
-                    ));
-                    self.is_blind = true;
-                }
-                Err(_) => {}
+                Ok(look) => self.named.look = look,
+                Err(error) => output::complain(&format!("warning: zones are not seen: {error}")),
             }
         }
         self.begun(Instant::now())
@@ -246,272 +308,51 @@ fn look(files: &Files) -> Result<Look, StateError> {
     Ok(Look::new(&Machine::new(Parts::read(files)?, Some(page_size))?))
 }
 
-/// A recording that is to become a file.
-struct Held {
-    path: PathBuf,
-    bytes: Vec<u8>,
-    why: String,
-    /// Since 1970.
-    moment: Duration,
-    /// The time that should be in it.
-    asked: Duration,
-    dumped: Dumped,
-}
-
-/// The files.
-struct Dumps {
-    folder: PathBuf,
-    keep: usize,
-    json: bool,
-    /// What could not be written yet.
-    held: Option<Held>,
-    tried: Instant,
-}
-
-impl Dumps {
-    fn put(&mut self, new: Held) -> Result<(), CliError> {
-        if let Some(old) = self.held.take()
-            && let Err(error) = self.write(&old)
-        {
-            output::complain(&format!(
-                "warning: {} is given up with {}: {}",
-                old.path.display(),
-                counted(old.dumped.recording.written.rows, "event"),
-                error.message()
-            ));
-        }
-        match self.write(&new) {
-            Err(error) if !error.is_broken_pipe() => {
-                output::complain(&format!(
-                    "warning: {error}\n  it is kept in memory until it can be"
-                ));
-                (self.held, self.tried) = (Some(new), Instant::now());
-                Ok(())
-            }
-            done => done,
-        }
-    }
-
-    /// Tries what could not be written, now and then.
-    fn again(&mut self) -> Result<(), CliError> {
-        if self.tried.elapsed() < AGAIN {
-            return Ok(());
-        }
-        self.tried = Instant::now();
-        match self.end() {
-            Err(error) if error.is_broken_pipe() => Err(error),
-            _ => Ok(()),
-        }
-    }
-
-    /// Tries what could not be written; it stays where that fails again.
-    fn end(&mut self) -> Result<(), CliError> {
-        if let Some(held) = &self.held {
-            self.write(held)?;
-            self.held = None;
-        }
-        Ok(())
-    }
-
-    fn write(&self, held: &Held) -> Result<(), CliError> {
-        let failed = |error| Target::TRACE.failed(&held.path, &error);
-        let written = Target::TRACE
-            .replace_with(&held.path, |out| out.write_all(&held.bytes).map_err(failed))
-            // A machine in trouble may not live until it does that by itself.
-            .and_then(|()| File::open(&held.path).and_then(|file| file.sync_all()).map_err(failed));
-        if let Err(error) = written {
-            // A part of it says less than none.
-            let _ = fs::remove_file(&held.path);
-            return Err(error);
-        }
-        let removed = self.rotate();
-        report(held, &removed, self.json)
-    }
-
-    /// Removes the oldest files beyond those to be kept, also what a killed recorder left unfinished
-    /// among them; which they were.
-    fn rotate(&self) -> Vec<String> {
-        let names = fs::read_dir(&self.folder).into_iter().flatten().flatten();
-        let mut names: Vec<String> =
-            names.filter_map(|entry| entry.file_name().into_string().ok()).collect();
-        names.retain(|name| is_flight(name));
-        names.sort_unstable_by(|one, other| other.cmp(one));
-        let whole = names.iter().filter(|name| name.ends_with(NAME[1]));
-        let Some(oldest) = whole.clone().nth(self.keep - 1).cloned() else { return Vec::new() };
-        names.retain(|name| *name < oldest && fs::remove_file(self.folder.join(name)).is_ok());
-        names
-    }
+/// Removes the oldest files of a folder beyond those to be kept, also what a killed recorder left
+/// unfinished among them; which they were.
+fn rotate(folder: &Path, keep: usize) -> Vec<String> {
+    let names = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut names: Vec<String> =
+        names.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.retain(|name| is_flight(name));
+    names.sort_unstable_by(|one, other| other.cmp(one));
+    let whole = names.iter().filter(|name| name.ends_with(NAME[1]));
+    let Some(oldest) = whole.clone().nth(keep - 1).cloned() else { return Vec::new() };
+    names.retain(|name| *name < oldest && fs::remove_file(folder.join(name)).is_ok());
+    names
 }
 
 /// Whether a file is one of a flight recorder, whole or not: nothing else is ever removed.
 fn is_flight(name: &str) -> bool {
-    let moment = name.strip_suffix(".unfinished").unwrap_or(name).strip_prefix(NAME[0]);
     let form = file_name(Duration::ZERO);
-    let of_form =
-        |(c, as_in): (char, char)| c == as_in || c.is_ascii_digit() && as_in.is_ascii_digit();
-    moment.is_some_and(|moment| {
-        let form = &form[NAME[0].len()..];
-        moment.len() == form.len() && moment.chars().zip(form.chars()).all(of_form)
-    })
+    let name = name.strip_suffix(".unfinished").unwrap_or(name);
+    let is_as = |(c, form): (char, char)| c == form || c.is_ascii_digit() && form == '0';
+    name.len() == form.len() && name.chars().zip(form.chars()).all(is_as)
 }
 
-/// `flight-20261128T215118.123Z.parquet`, of a time since 1970: by name is by time.
+/// `flight-1798761599.042.parquet`, of seconds since 1970: by name is by time.
 fn file_name(since_1970: Duration) -> String {
     let (seconds, millis) = (since_1970.as_secs(), since_1970.subsec_millis());
-    let (mut year, mut month, mut day) = (1970, 1, seconds / 86_400);
-    let is_leap = |year: u64| {
-        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
-    };
-    while day >= 365 + u64::from(is_leap(year)) {
-        day -= 365 + u64::from(is_leap(year));
-        year += 1;
-    }
-    for days in [31, 28 + u64::from(is_leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30] {
-        if day < days {
-            break;
-        }
-        (month, day) = (month + 1, day - days);
-    }
-    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
-    let date = format!("{year:04}{month:02}{:02}", day + 1);
-    let [begin, end] = NAME;
-    format!("{begin}{date}T{hour:02}{minute:02}{second:02}.{millis:03}Z{end}")
-}
-
-fn report(held: &Held, removed: &[String], json: bool) -> Result<(), CliError> {
-    let Dumped { recording, length, lost, paused, first_unread, is_short } = &held.dumped;
-    let path = held.path.display();
-    let (seconds, asked) = (length.as_secs_f64(), held.asked.as_secs_f64());
-    if let Some(why) = first_unread {
-        output::complain(&format!("warning: {path}: lines of the kernel's were not read: {why}"));
-    }
-    if json {
-        let line = json!({
-            "trace": path.to_string(),
-            "unix_time": held.moment.as_secs_f64(),
-            "trigger": held.why,
-            "events": recording.written.rows,
-            "event_counts": recording.written.event_counts,
-            "lost_events": lost,
-            "seconds": seconds,
-            "asked_seconds": asked,
-            "paused_seconds": paused.as_secs_f64(),
-            "buffers_too_small": is_short,
-            "bytes": held.bytes.len(),
-            "files": recording.files.names().collect::<Vec<_>>(),
-            "removed": removed,
-        });
-        return output::print(&format!("{line}\n"));
-    }
-    let mut more = String::new();
-    if *is_short {
-        more += &format!("; the buffers hold no more of {asked:.1} s: a larger --memory does");
-    }
-    if !paused.is_zero() {
-        more +=
-            &format!("; nothing was recorded for {:.1} s while it was read", paused.as_secs_f64());
-    }
-    output::print(&format!(
-        "{path}: {} in {seconds:.1} s, {} lost, {}; for {}{more}\n",
-        counted(recording.written.rows, "event"),
-        count(*lost),
-        size(held.bytes.len() as f64),
-        held.why,
-    ))
+    format!("{}{seconds:010}.{millis:03}{}", NAME[0], NAME[1])
 }
 
 #[cfg(test)]
 mod tests {
-    use freehold_trace::record::Recording;
-
     use super::*;
     use crate::look::tests::machine;
 
-    fn held(folder: &Path, seconds: u64) -> Held {
-        let recording = Recording { written: Default::default(), files: Packed::default() };
-        let (length, paused, first_unread) = (Duration::ZERO, Duration::ZERO, None);
-        let moment = Duration::from_secs(seconds);
-        Held {
-            path: folder.join(file_name(moment)),
-            bytes: vec![7; 3],
-            why: "a test".to_owned(),
-            moment,
-            asked: SECOND,
-            dumped: Dumped { recording, length, lost: 0, paused, first_unread, is_short: false },
-        }
-    }
-
-    fn dumps(folder: &Path) -> Dumps {
-        let (folder, tried) = (folder.to_owned(), Instant::now());
-        Dumps { folder, keep: 2, json: true, held: None, tried }
-    }
-
-    fn names(folder: &Path) -> Vec<String> {
-        let entries = fs::read_dir(folder).unwrap().flatten();
-        let mut names: Vec<_> =
-            entries.map(|entry| entry.file_name().into_string().unwrap()).collect();
-        names.sort();
-        names
-    }
-
-    #[test]
-    fn files_are_named_by_the_moment() {
-        let name = |seconds: u64| file_name(Duration::from_millis(seconds * 1000 + 42));
-        assert_eq!(name(0), "flight-19700101T000000.042Z.parquet");
-        assert_eq!(name(951_782_399), "flight-20000228T235959.042Z.parquet");
-        assert_eq!(name(951_868_800), "flight-20000301T000000.042Z.parquet");
-        assert_eq!(name(1_798_761_599), "flight-20261231T235959.042Z.parquet");
-        assert_eq!(name(4_107_542_400), "flight-21000301T000000.042Z.parquet");
-        assert!(is_flight(&name(951_868_800)) && is_flight(&format!("{}.unfinished", name(0))));
-        for other in ["flight-mine.parquet", "flight-20000301T000000.042Z.parquet.gz", "t.parquet"]
-        {
-            assert!(!is_flight(other), "{other}");
-        }
-    }
-
     #[test]
     fn the_oldest_files_go_and_nothing_else() {
+        let of = |second: u64| file_name(Duration::from_millis(1_798_761_599_042 + 1000 * second));
+        assert_eq!(of(0), "flight-1798761599.042.parquet");
         let folder = tempfile::tempdir().unwrap();
-        let mine = ["flight-mine.parquet", "notes"];
-        mine.iter().for_each(|name| fs::write(folder.path().join(name), "").unwrap());
-        fs::write(folder.path().join(file_name(Duration::ZERO) + ".unfinished"), "").unwrap();
-        let mut dumps = dumps(folder.path());
-        (1..=4).for_each(|second| dumps.put(held(folder.path(), second)).unwrap());
-        let kept = [3, 4].map(|second| file_name(Duration::from_secs(second)));
-        assert_eq!(names(folder.path()), [&kept[..], &mine.map(str::to_owned)].concat());
-        assert_eq!(fs::read(folder.path().join(&kept[1])).unwrap(), [7; 3]);
-    }
-
-    #[test]
-    fn what_cannot_be_written_is_kept_until_it_can_be() {
-        let root = tempfile::tempdir().unwrap();
-        let folder = root.path().join("gone");
-        let mut dumps = dumps(&folder);
-        dumps.put(held(&folder, 1)).unwrap();
-        assert!(dumps.held.is_some() && dumps.end().is_err());
-        // A newer one matters more.
-        dumps.put(held(&folder, 2)).unwrap();
-        fs::create_dir(&folder).unwrap();
-        dumps.again().unwrap();
-        assert!(dumps.held.is_some(), "it is not time yet");
-        dumps.tried = Instant::now().checked_sub(AGAIN).unwrap();
-        dumps.again().unwrap();
-        assert!(dumps.held.is_none());
-        assert_eq!(names(&folder), [file_name(Duration::from_secs(2))]);
-    }
-
-    /// Of a device that is full the name is a link.
-    #[test]
-    fn a_full_disk_leaves_no_part_of_a_file() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut dumps = dumps(folder.path());
-        let held = held(folder.path(), 1);
-        std::os::unix::fs::symlink("/dev/full", &held.path).unwrap();
-        dumps.put(held).unwrap();
-        assert!(dumps.held.is_some());
-        assert_eq!(names(folder.path()), [""; 0]);
-        dumps.end().unwrap();
-        assert_eq!(names(folder.path()), [file_name(SECOND)]);
+        let mine = ["flight-1798761599-042.parquet", "flight-mine.parquet", &(of(0) + ".gz")];
+        let ours = [of(3), of(1), of(0) + ".unfinished", of(2)];
+        let all = mine.into_iter().chain(ours.iter().map(String::as_str));
+        all.for_each(|name| fs::write(folder.path().join(name), "").unwrap());
+        assert_eq!(rotate(folder.path(), 4), [""; 0], "three are whole");
+        assert_eq!(rotate(folder.path(), 2), ours[1..3]);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 5);
     }
 
     #[test]
@@ -519,9 +360,9 @@ mod tests {
         let on = ["compact_fail>0", "free<0.1"].map(|text| (text.parse().unwrap(), false)).to_vec();
         let start = Instant::now();
         let last = Duration::from_secs(10);
-        let (quiet_until, files, is_blind) = (start, Files::default(), false);
+        let (quiet_until, files) = (start, Files::default());
         let mut triggers =
-            Triggers { on, files, named: machine(), before: None, last, quiet_until, is_blind };
+            Triggers { on, files, named: machine(), before: None, last, quiet_until };
         let mut at = |second, rate: f64| {
             triggers.named.pressure = Some([("compact_fail", rate)].into());
             triggers.begun(start + Duration::from_secs(second))

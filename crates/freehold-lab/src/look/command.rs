@@ -15,7 +15,7 @@ use freehold_trace::machine::{Files, Look, Machine, Pages, Parts};
 use crate::cli::error::CliError;
 use crate::cli::given::Printed;
 use crate::cli::size::{parse_page_size, whole};
-use crate::cli::target::Target;
+use crate::cli::target::{Target, is_dash};
 use crate::cli::{Outcome, output, stop};
 use crate::look::pressure::{self, Counters};
 use crate::look::threshold::Threshold;
@@ -63,7 +63,7 @@ pub(crate) struct LookArgs {
     watch: Option<u32>,
 
     /// Also write the figures of one machine to this file in Prometheus's text format; a reader
-    /// always finds a whole file. '-' is standard output.
+    /// always finds a whole file. '-' is standard output, where nothing else is printed then.
     #[arg(long, value_name = "FILE")]
     prometheus: Option<PathBuf>,
 
@@ -72,8 +72,8 @@ pub(crate) struct LookArgs {
     #[arg(long, conflicts_with = "json")]
     pages: bool,
 
-    /// Write what --pages draws of one machine to this file, as a page of HTML.
-    #[arg(long, value_name = "FILE", requires = "pages")]
+    /// Also write the figures of one machine, and what --pages draws, to this file, as a page of HTML.
+    #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 
     /// End with 1 where this holds, for example 'unusable[9]>0.8' or 'free<0.05', in any zone; may be
@@ -147,29 +147,34 @@ fn show(
         named.pressure = Some(pressure::of(now, counters.as_ref(), before.as_ref()));
         *before = counters;
     }
-    for named in &mut looks {
+    for named in looks.iter_mut().filter(|_| !args.fail_if.is_empty()) {
+        let mut all = Vec::new();
         for threshold in &args.fail_if {
             match threshold.found(named) {
-                Ok(failed) => named.failed.extend(failed),
+                Ok(failed) => all.extend(failed),
                 // A rate is known from the second look on.
                 Err(why) if args.watch.is_some() => output::complain(&format!("note: {why}")),
-                Err(why) => return Err(CliError::new(why).hint("name another figure")),
+                Err(why) => {
+                    let hint = "name another figure; a rate needs two looks: --watch SECONDS";
+                    return Err(CliError::new(why).hint(hint));
+                }
             }
         }
-        named.failed.iter().for_each(|failed| output::complain(&format!("FAILED {failed}")));
+        all.iter().for_each(|failed| output::complain(&format!("FAILED {failed}")));
+        named.failed = Some(all);
     }
     print(args, machines, &looks)?;
-    Ok(looks.iter().any(|named| !named.failed.is_empty()))
+    Ok(looks.iter().any(|named| named.failed.as_ref().is_some_and(|all| !all.is_empty())))
 }
 
 fn print(args: &LookArgs, machines: &[&Path], looks: &[Named]) -> Result<(), CliError> {
     let mut drawn = Vec::new();
     for (path, named) in machines.iter().zip(looks).filter(|_| args.pages) {
-        let pages = pages_of(path)?;
-        if let Some(path) = &args.html {
-            Target::HTML.replace(path, &pages::html(named, &pages))?;
-        }
-        drawn.push((named, pages));
+        drawn.push((named, pages_of(path)?));
+    }
+    if let (Some(path), [one]) = (&args.html, looks) {
+        let pages = drawn.first().map(|(_, pages)| pages);
+        Target::HTML.replace(path, &pages::html(one, pages))?;
     }
     let text = |style: Style| {
         let mut text: String = match looks {
@@ -181,6 +186,10 @@ fn print(args: &LookArgs, machines: &[&Path], looks: &[Named]) -> Result<(), Cli
     };
     if let (Some(path), [one]) = (&args.prometheus, looks) {
         Target::METRICS.replace(path, &prometheus::render(one))?;
+        // Nothing that a reader of metrics would stumble over.
+        if is_dash(path) {
+            return Ok(());
+        }
     }
     let document = match looks {
         [one] => Document::One(one),

@@ -43,14 +43,14 @@ pub(crate) struct Named {
     /// Rates since the look before, and PSI.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) pressure: Option<pressure::Pressure>,
-    /// What of `--fail-if` holds.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) failed: Vec<String>,
+    /// What of `--fail-if` holds, where it was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) failed: Option<Vec<String>>,
 }
 
 impl Named {
     pub(crate) fn new(name: String, look: Look) -> Self {
-        Self { name, look, unix_time: None, pressure: None, failed: Vec::new() }
+        Self { name, look, unix_time: None, pressure: None, failed: None }
     }
 }
 

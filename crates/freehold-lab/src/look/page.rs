@@ -25,7 +25,11 @@ const LETTERS: &str = "(U...): types that have such chunks, U unmovable, M movab
 /// One machine.
 pub(crate) fn render(named: &Named, style: Style) -> String {
     let look = &named.look;
-    let mut text = format!("{}\n", wrap(&heading(named), style, "  "));
+    let mut text = String::new();
+    for verdict in verdicts(named) {
+        let _ = writeln!(text, "{}", wrap(&verdict, style, "  "));
+    }
+    let _ = writeln!(text, "{}", wrap(&heading(named), style, "  "));
     for zone in &look.zones {
         let _ = write!(text, "\n{}", zone_text(look, zone, style));
     }
@@ -39,6 +43,15 @@ pub(crate) fn render(named: &Named, style: Style) -> String {
         let _ = writeln!(text, "\n{}", wrap(&format!("pressure: {}", all.join(", ")), style, "  "));
     }
     text
+}
+
+/// What thresholds say, first.
+fn verdicts(named: &Named) -> Vec<String> {
+    match named.failed.as_deref() {
+        None => Vec::new(),
+        Some([]) => vec!["OK: nothing of --fail-if holds".to_owned()],
+        Some(failed) => failed.iter().map(|failed| format!("FAILED {failed}")).collect(),
+    }
 }
 
 fn heading(named: &Named) -> String {

@@ -13,7 +13,7 @@ use freehold::{PAGEBLOCK_FRAMES, Pfn};
 use freehold_trace::machine::{Look, LookZone, PageBlock, PageKind, Pages};
 use freehold_trace::zoneinfo::Zone;
 
-use super::Named;
+use super::{Named, page};
 use crate::tables::number::memory_of;
 use crate::tables::table::{Style, wrap};
 
@@ -131,18 +131,67 @@ const ROW: usize = 96;
 /// The kinds' colours on a page, which are told apart by the colour-blind, too.
 const COLORS: [&str; 5] = ["#0072b2", "#009e73", "#e6b800", "#c25400", "#b3261e"];
 
-/// As a page of HTML.
-pub(super) fn html(named: &Named, pages: &Pages) -> String {
+/// A page of HTML: the figures, and what each page is where that is known.
+pub(super) fn html(named: &Named, pages: Option<&Pages>) -> String {
     let name = escaped(&named.name);
     let mut html = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>{name} by page</title>\n\
-         <style>body{{font-family:sans-serif;color-scheme:light dark}}svg{{max-width:60em}}\
-         .g{{fill:#8883}}"
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" \
+         content=\"width=device-width\">\n<title>Memory of {name}</title>\n\
+         <style>body{{font:1em/1.4 sans-serif;color-scheme:light dark;max-width:60em;margin:auto;\
+         padding:0 .7em}}table{{border-collapse:collapse}}th,td{{padding:.1em .4em;text-align:right;\
+         border-bottom:1px solid #8886}}td{{white-space:nowrap}}.wide{{overflow-x:auto}}\
+         @media(max-width:30em){{table{{font-size:.8em}}th,td{{padding:.1em .2em}}}}.g{{fill:#8883}}"
     );
     for (kind, color) in COLORS.iter().enumerate() {
         let _ = write!(html, ".k{kind}{{fill:{color}}}");
     }
-    let _ = writeln!(html, "</style>\n<h1>{name} by page</h1>\n<p>");
+    let _ = writeln!(html, "</style>\n<h1>Memory of {name}</h1>");
+    html.push_str(&figures(named));
+    if let Some(pages) = pages {
+        html.push_str(&pictures(named, pages));
+    }
+    html + "</html>\n"
+}
+
+/// The lines of a terminal as headings, paragraphs and tables.
+fn figures(named: &Named) -> String {
+    let style = Style { markdown: true, width: u16::MAX, ..Style::plain(0) };
+    let text = page::render(named, style);
+    let (mut html, mut is_table) = (String::new(), false);
+    let without_bar = |text: &str| escaped(text.rsplit("] ").next().unwrap_or(text).trim());
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let row = line.strip_prefix("| ").and_then(|row| row.strip_suffix(" |"));
+        if is_table && row.is_none() {
+            html.push_str("</table></div>\n");
+        }
+        match (row, &line.splitn(5, ' ').collect::<Vec<_>>()[..]) {
+            (Some(row), _) if row.starts_with("-") => continue,
+            (Some(row), _) => {
+                let cell = if is_table { "td" } else { "th" };
+                html.push_str(if is_table { "<tr>" } else { "<div class=\"wide\"><table>\n<tr>" });
+                for text in row.split(" | ") {
+                    let _ = write!(html, "<{cell}>{}</{cell}>", without_bar(text));
+                }
+                html.push_str("</tr>\n");
+            }
+            (None, ["NODE", node, "ZONE", zone, state]) => {
+                let (zone, state) = (escaped(zone), without_bar(state));
+                let _ = writeln!(html, "<h2>Node {node}, zone {zone}</h2>\n<p>{state}</p>");
+            }
+            (None, ["OK:" | "FAILED", ..]) => {
+                let _ = writeln!(html, "<p><strong>{}</strong></p>", escaped(line));
+            }
+            (None, _) => {
+                let _ = writeln!(html, "<p>{}</p>", escaped(line));
+            }
+        }
+        is_table = row.is_some();
+    }
+    if is_table { html + "</table></div>\n" } else { html }
+}
+
+fn pictures(named: &Named, pages: &Pages) -> String {
+    let mut html = "<h2>By page</h2>\n<p>".to_owned();
     for (at, kind) in PageKind::ALL.iter().enumerate() {
         let _ = writeln!(
             html,
@@ -156,12 +205,9 @@ pub(super) fn html(named: &Named, pages: &Pages) -> String {
     );
     for zone in zones(&named.look) {
         let map = map(pages, zone);
-        let heading = format!("Node {}, zone {}", zone.node, zone.zone);
-        let _ = writeln!(html, "<h2>{}</h2>", escaped(&heading));
         let _ = writeln!(html, "<p>{}</p>", escaped(&told(&named.look, zone, &map)));
         html.push_str(&drawn(&map));
     }
-    html.push_str("</html>\n");
     html
 }
 
@@ -222,11 +268,30 @@ mod tests {
 
     #[test]
     fn the_page_has_a_bar_for_each_block_in_use() {
-        let html = html(&machine(), &pages());
+        let html = html(&machine(), Some(&pages()));
         let bars = |class: &str| html.matches(&format!("<rect class=\"{class}\" x=")).count();
         assert_eq!([0, 1, 2, 3, 4].map(|kind| bars(&format!("k{kind}"))), [1, 3, 1, 1, 2]);
         assert_eq!(bars("g"), 15);
         assert!(html.contains("height=\"9.0\""));
-        assert!(html.contains("a \"machine\" by page") && !html.contains("<script"));
+        assert!(html.contains("Memory of a \"machine\"") && !html.contains("<script"));
+    }
+
+    #[test]
+    fn the_page_has_headings_and_tables_and_what_failed_comes_first() {
+        let mut machine = machine();
+        machine.failed = Some(vec!["free<0.3: 0.25 in zone <x>".to_owned()]);
+        let html = html(&machine, None);
+        let at = |part: &str| html.find(part).unwrap_or_else(|| panic!("{part}:\n{html}"));
+        assert!(
+            at("<strong>FAILED free&lt;0.3: 0.25 in zone &lt;x&gt;")
+                < at("16.0 MiB of 64.0 MiB free")
+        );
+        assert!(at("<h2>Node 0, zone Normal</h2>\n<p>25.0% of 64.0 MiB") < at("<th>order</th>"));
+        at(
+            "<td>10</td><td>4.0 MiB</td><td>2</td><td>8.0 MiB</td><td>50.0%</td><td>0.500</td></tr>",
+        );
+        at("<td>Movable</td>");
+        let count = |part: &str| html.matches(part).count();
+        assert_eq!((count("<table>"), count("</table></div>"), count("[#")), (2, 2, 0), "{html}");
     }
 }

@@ -1,7 +1,7 @@
 //! Recording a trace on the running kernel, through a tracefs instance of our own.
 //!
 //! ```text
-//!  kernel ──> ring buffer, one a CPU (instances/freehold-PID) ──> text ──> TraceReader ──> Parquet
+//!  kernel ──> ring buffer, one a CPU (instances/freehold-PID) ──> text ──> events ──> Parquet
 //!             in memory while the workload runs                   after it has ended
 //! ```
 //!
@@ -16,19 +16,18 @@
 //! on undisturbed, and removing the instance's directory leaves nothing behind.
 
 mod drain;
+mod read_out;
 mod tracefs;
 mod window;
 
-use std::fs::{self, File};
-use std::io::{self, BufReader, Write};
+use std::fs;
+use std::io::Write;
 use std::path::Path;
-use std::time::Duration;
 
-use crate::kernel::Kernel;
+use crate::buddyinfo::parse_buddyinfo;
 use crate::machine::Pages;
-use crate::{
-    OpenOptions, Packed, Source, TraceError, TraceMeta, TraceReader, TraceWriter, Written, ticks,
-};
+use crate::ticks::{self, Tick};
+use crate::{Packed, TraceMeta, TraceWriter, Written, zoneinfo};
 
 pub use drain::{Drained, drain_lists};
 pub use tracefs::{Instance, RecordError, Tracefs};
@@ -44,52 +43,13 @@ pub const EVENTS: [&str; 6] = [
     "mm_page_alloc_zone_locked",
 ];
 
-/// Bytes of a Parquet trace for each event, for estimates: the seven recordings that the model was
-/// checked with have between 2.1 and 4.2.
-pub const FILE_BYTES_PER_EVENT: f64 = 4.0;
-
-/// How fast events come and how much room they take in the ring buffers, as sampled.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct Rate {
-    /// Events a second, on all CPUs together.
-    pub events_per_second: f64,
-    /// Bytes of ring buffer an event.
-    pub bytes_per_event: f64,
-}
-
-/// Ring-buffer bytes an event where too few came to tell: an allocation, the commonest, is 40 bytes
-/// and its header.
-const BYTES_PER_EVENT: f64 = 48.0;
-/// Fewer events than this tell nothing about their size.
-const ENOUGH: u64 = 100;
-
-impl Rate {
-    /// What an instance gathered in some time.
-    #[must_use]
-    pub fn of(tally: Tally, time: Duration) -> Self {
-        let known = tally.entries >= ENOUGH && tally.bytes > 0;
-        Self {
-            events_per_second: tally.entries as f64 / time.as_secs_f64().max(1e-9),
-            bytes_per_event: if known {
-                tally.bytes as f64 / tally.entries as f64
-            } else {
-                BYTES_PER_EVENT
-            },
-        }
-    }
-
-    /// Events that fit into one CPU's buffer.
-    #[must_use]
-    pub fn capacity(&self, buffer_bytes: u64) -> u64 {
-        (buffer_bytes as f64 / self.bytes_per_event) as u64
-    }
-}
-
 /// What the ring buffers hold and have lost, over all CPUs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tally {
     /// Events held.
     pub entries: u64,
+    /// Events since the start: held, overwritten or read out.
+    pub seen: u64,
     /// Bytes they take.
     pub bytes: u64,
     /// Events overwritten or dropped because a buffer was full.
@@ -133,13 +93,28 @@ pub struct Recording {
 }
 
 /// Takes `/proc/zoneinfo`, `buddyinfo` and `pagetypeinfo` down, those that may be read, as of
-/// `when` (`before` or `after`).
-pub fn describe_memory(files: &mut Packed, when: &str) {
-    for kind in ["zoneinfo", "buddyinfo", "pagetypeinfo"] {
-        if let Ok(text) = fs::read(Path::new("/proc").join(kind)) {
-            files.insert(format!("{kind}.{when}.txt"), String::from_utf8_lossy(&text));
-        }
-    }
+/// `when` (`before` or `after`). Whether they are of one moment, as far as can be told: a replay
+/// refuses those that are not.
+pub fn describe_memory(files: &mut Packed, when: &str) -> bool {
+    let [zones, buddies, _] = ["zoneinfo", "buddyinfo", "pagetypeinfo"].map(|kind| {
+        let text = fs::read(Path::new("/proc").join(kind)).ok()?;
+        let text = String::from_utf8_lossy(&text).into_owned();
+        files.insert(format!("{kind}.{when}.txt"), text.as_str());
+        Some(text)
+    });
+    zones.zip(buddies).is_none_or(|(zones, buddies)| agree(&zones, &buddies))
+}
+
+/// Whether free memory of each zone is the same in both, to 1 %.
+fn agree(zones: &str, buddies: &str) -> bool {
+    let (Ok(zones), Ok(buddies)) = (zoneinfo::parse(zones), parse_buddyinfo(buddies)) else {
+        return true;
+    };
+    buddies.iter().all(|free| {
+        let pages: u64 = free.chunks.iter().enumerate().map(|(order, n)| n << order).sum();
+        let zone = zones.iter().find(|zone| zone.node == free.node && zone.name == free.zone);
+        zone.is_none_or(|zone| zone.free.abs_diff(pages) <= zone.free / 100)
+    })
 }
 
 /// Notes what each page is, by `/proc/kpageflags`, if that may be read. It takes some 35 ms for each
@@ -149,6 +124,9 @@ pub fn describe_pages(files: &mut Packed) {
         files.insert("pages.before.txt", pages.text());
     }
 }
+
+/// Between quick (3) and small (19).
+const ZSTD_LEVEL: i32 = 9;
 
 /// What of `/proc/sys` and `/sys` decides where pages go, as far as the kernel has it.
 const SETTINGS: [&str; 12] = [
@@ -170,8 +148,8 @@ fn line_of(path: &str) -> Option<String> {
     Some(fs::read_to_string(path).ok()?.trim().replace('\t', " "))
 }
 
-/// Takes the text of a stopped instance, makes a Parquet trace of it, and says what it is. `path`
-/// is for messages, `progress` is told how many events are done.
+/// Reads a stopped instance out, makes a Parquet trace of it, and says what it is. `path` is for
+/// messages, `progress` is told how many events are done.
 ///
 /// # Errors
 ///
@@ -183,51 +161,37 @@ pub fn write(
     (output, path): (impl Write + Send, &Path),
     mut progress: impl FnMut(u64),
 ) -> Result<Recording, RecordError> {
-    // A copy first: the kernel's file changes its mind about its size, and is formatted anew at
-    // each reading.
-    let mut text =
-        tempfile::NamedTempFile::new().map_err(|source| RecordError::Temporary { source })?;
-    let mut held =
-        File::open(instance.text()).map_err(|source| instance.failed("trace", source))?;
-    io::copy(&mut held, text.as_file_mut()).map_err(|source| RecordError::Temporary { source })?;
-
-    let ticks = ticks::in_text(BufReader::new(
-        text.reopen().map_err(|source| RecordError::Temporary { source })?,
-    ));
-    let ticks = ticks.map_err(|source| RecordError::Temporary { source })?;
-    let mut files = about.files.clone();
-    if instance.records_ticks() {
-        // A file without times would say that there were none.
-        files.insert(format!("{}.txt", ticks::KIND), ticks::written(&ticks));
-    }
-    let written = convert(text.path(), lost, about, &files, (output, path), &mut progress)?;
-    Ok(Recording { written, files })
+    let mut writer = TraceWriter::new(output, path, meta(about), ZSTD_LEVEL)?;
+    let mut done = 0;
+    let read = instance.read_out((0, u64::MAX), |event| {
+        done += 1;
+        if done % 65_536 == 0 {
+            progress(done);
+        }
+        writer.write(&[event])
+    })?;
+    finish(instance, writer, lost + read.too_late, &read.ticks)
 }
 
-fn convert(
-    text: &Path,
+/// Completes what a recording says about itself.
+fn finish(
+    instance: &Instance,
+    mut writer: TraceWriter<impl Write + Send>,
     lost: u64,
-    about: &About,
-    files: &Packed,
-    (output, path): (impl Write + Send, &Path),
-    progress: &mut impl FnMut(u64),
-) -> Result<Written, TraceError> {
-    let kernel = tracefs::kernel().as_deref().and_then(Kernel::parse);
-    let options = OpenOptions { kernel, ..OpenOptions::default() };
-    let mut reader = TraceReader::open(&Source::Path(text.to_owned()), options)?;
-    let meta = meta(about, reader.info().cpus, lost, files.clone());
-    let mut writer = TraceWriter::new(output, path, meta, 9)?;
-    let (mut events, mut done) = (Vec::new(), 0);
-    while reader.next_batch(&mut events)? {
-        writer.write(&events)?;
-        done += events.len() as u64;
-        progress(done);
+    ticks: &[Tick],
+) -> Result<Recording, RecordError> {
+    writer.set_lost_events(lost);
+    let files = writer.files_mut();
+    if instance.records_ticks() {
+        // A file without times would say that there were none.
+        files.insert(format!("{}.txt", ticks::KIND), ticks::written(ticks));
     }
-    writer.finish()
+    let files = files.clone();
+    Ok(Recording { written: writer.finish()?, files })
 }
 
 /// What a recording says about itself.
-fn meta(about: &About, cpus: Option<u16>, lost: u64, files: Packed) -> TraceMeta {
+fn meta(about: &About) -> TraceMeta {
     let mut extra = serde_json::Map::new();
     if let Some(command) = &about.command {
         extra.insert("command".into(), command.clone().into());
@@ -247,16 +211,19 @@ fn meta(about: &About, cpus: Option<u16>, lost: u64, files: Packed) -> TraceMeta
     TraceMeta {
         name: about.name.clone(),
         kernel: tracefs::kernel(),
-        cpus,
-        lost_events: Some(lost),
-        files,
+        cpus: u16::try_from(tracefs::cpus()).ok(),
+        lost_events: None,
+        files: about.files.clone(),
         extra,
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+
     use super::*;
+    use crate::{OpenOptions, Source, TraceReader};
 
     const TEXT: &str = "# tracer: nop
             make-77    [002] .....     5.000001: mm_page_free: page=x pfn=0x10 order=0
@@ -275,7 +242,7 @@ mod tests {
             // What cannot be written to, by root either.
             fs::create_dir(work.join("filter")).unwrap();
         }
-        fs::write(folder.path().join("trace"), TEXT).unwrap();
+        fs::write(folder.path().join("trace_pipe"), TEXT).unwrap();
         let mut instance = Instance::new(folder.path().to_owned());
         instance.prepare(64).unwrap();
         (folder, instance)
@@ -291,6 +258,19 @@ mod tests {
             program: "freehold 1".into(),
             files: Packed::default(),
             trigger: Some("a test".into()),
+        }
+    }
+
+    #[test]
+    fn files_of_different_moments_are_told() {
+        let head = "Node 0, zone   Normal\n  pages free     ";
+        let rest = "\n  min 30\n  low 50\n  high 70\n  spanned 9000\n  present 9000\n  managed 9000\n  \
+                    pagesets\n    cpu: 0\n  count: 3\n  high: 10\n  batch: 1\n  start_pfn: 65536\n";
+        let zones = |free| format!("{head}{free}{rest}");
+        assert!(zoneinfo::parse(&zones(9)).is_ok());
+        let buddies = "Node 0, zone   Normal 500 250 0 0 0 0 0 0 0 0 1\n";
+        for (free, as_well) in [(2024, true), (2044, true), (2045, false), (1990, false)] {
+            assert_eq!(agree(&zones(free), buddies), as_well, "{free}");
         }
     }
 
@@ -318,15 +298,5 @@ mod tests {
             assert!(info.description["settings"].is_object());
             assert_eq!(fs::read_dir(out.path()).unwrap().count(), 1, "one file");
         }
-    }
-
-    #[test]
-    fn few_events_tell_their_rate_but_not_their_size() {
-        let second = Duration::from_secs(1);
-        let few = Rate::of(Tally { entries: 5, bytes: 5000, ..Tally::default() }, second);
-        assert_eq!((few.events_per_second, few.bytes_per_event), (5.0, BYTES_PER_EVENT));
-        let many = Rate::of(Tally { entries: 1000, bytes: 40_000, ..Tally::default() }, second / 2);
-        assert_eq!((many.events_per_second, many.bytes_per_event), (2000.0, 40.0));
-        assert_eq!(many.capacity(4096), 102);
     }
 }

@@ -40,21 +40,10 @@ pub enum RecordError {
         /// Why.
         source: io::Error,
     },
-    /// The memory for buffers is too little for that many CPUs.
+    /// The memory is too little for the buffers of all CPUs.
     TooLittle {
-        /// Bytes, over all CPUs.
-        memory: u64,
         /// CPUs.
         cpus: usize,
-        /// Bytes that would be enough.
-        least: u64,
-    },
-    /// A flight recorder that was not started has nothing to write.
-    NotStarted,
-    /// There is no room for a temporary copy.
-    Temporary {
-        /// Why.
-        source: io::Error,
     },
     /// The kernel's text could not be read as a trace, or the trace could not be written.
     Trace(TraceError),
@@ -77,9 +66,6 @@ impl RecordError {
             Self::Kernel { source, .. } if source.kind() == io::ErrorKind::OutOfMemory => {
                 Some("the kernel has no memory for buffers of that size: choose a smaller --buffer")
             }
-            Self::Temporary { .. } => Some(
-                "the text of a recording takes some 120 bytes an event: set TMPDIR to where there is room",
-            ),
             _ => None,
         }
     }
@@ -97,14 +83,9 @@ impl fmt::Display for RecordError {
             Self::Kernel { path, source } => {
                 write!(f, "{}: {source}", path.display())
             }
-            Self::TooLittle { memory, cpus, least } => write!(
-                f,
-                "{} KiB are too little for the buffers of {cpus} CPUs: {} KiB are enough",
-                memory / 1024,
-                least / 1024
-            ),
-            Self::NotStarted => f.write_str("nothing is recorded yet"),
-            Self::Temporary { source } => write!(f, "no room for a temporary copy: {source}"),
+            Self::TooLittle { cpus } => {
+                write!(f, "too little memory for the buffers of {cpus} CPUs: each needs 16 KiB")
+            }
             Self::Trace(error) => error.fmt(f),
         }
     }
@@ -192,7 +173,7 @@ impl Tracefs {
 /// Buffers and switches of our own; removed when dropped.
 #[derive(Debug)]
 pub struct Instance {
-    path: PathBuf,
+    pub(super) path: PathBuf,
     records_ticks: bool,
 }
 
@@ -234,7 +215,11 @@ impl Instance {
     }
 
     /// KiB that all buffers take, also those of CPUs that have gone.
-    pub(super) fn total_kib(&self) -> Result<u64, RecordError> {
+    ///
+    /// # Errors
+    ///
+    /// [`RecordError::Kernel`].
+    pub fn total_kib(&self) -> Result<u64, RecordError> {
         let file = "buffer_total_size_kb";
         let text = fs::read_to_string(self.path.join(file));
         let text = text.map_err(|source| self.failed(file, source))?;
@@ -262,11 +247,6 @@ impl Instance {
 
     pub(super) fn failed(&self, file: &str, source: io::Error) -> RecordError {
         RecordError::Kernel { path: self.path.join(file), source }
-    }
-
-    /// The file with everything held, as text, in the order of time.
-    pub(super) fn text(&self) -> PathBuf {
-        self.path.join("trace")
     }
 
     /// Starts recording, from nothing.
@@ -309,6 +289,7 @@ impl Instance {
                 fs::read_to_string(&path).map_err(|source| RecordError::Kernel { path, source })?;
             let one = parse_stats(&text);
             all.entries += one.entries;
+            all.seen += one.seen;
             all.bytes += one.bytes;
             all.lost += one.lost;
             all.overwritten += one.overwritten;
@@ -335,8 +316,10 @@ fn parse_stats(text: &str) -> Tally {
     };
     let overwritten = number("overrun");
     let oldest = || text.lines().find_map(|line| seconds(line.strip_prefix("oldest event ts:")?));
+    let entries = number("entries");
     Tally {
-        entries: number("entries"),
+        entries,
+        seen: entries + overwritten + number("read events"),
         bytes: number("bytes"),
         lost: overwritten + number("commit overrun") + number("dropped events"),
         overwritten,
@@ -350,6 +333,16 @@ fn seconds(text: &str) -> Option<u64> {
     let micros = micros.parse::<u64>().ok().filter(|_| micros.len() == 6)?;
     let all = seconds.parse::<u64>().ok()?.checked_mul(1_000_000)?.checked_add(micros + 1)?;
     all.checked_mul(1000)
+}
+
+/// CPUs that are online, whichever of them this process may run on.
+pub(super) fn cpus() -> usize {
+    let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    let count = |range: &str| -> Option<usize> {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        (last.parse::<usize>().ok()? + 1).checked_sub(first.parse().ok()?)
+    };
+    online.trim().split(',').map(count).sum::<Option<usize>>().unwrap_or(1).max(1)
 }
 
 /// The kernel that runs, as `uname -srv` prints it.
@@ -380,7 +373,8 @@ mod tests {
         let text = "entries: 129\noverrun: 7\ncommit overrun: 2\nbytes: 6012\noldest event ts:  5172.900001\n\
                     now ts:  5173.1\ndropped events: 4\nread events: 1\n";
         let (lost, overwritten, whole_from_ns) = (13, 7, 5_172_900_002_000);
-        let tally = Tally { entries: 129, bytes: 6012, lost, overwritten, whole_from_ns };
+        let tally =
+            Tally { entries: 129, seen: 137, bytes: 6012, lost, overwritten, whole_from_ns };
         assert_eq!(parse_stats(text), tally);
         let whole = parse_stats(&text.replace("overrun: 7", "overrun: 0"));
         assert_eq!(whole.whole_from_ns, 0, "from the start");

@@ -9,46 +9,34 @@
 //!                   └── recording ──────────┘      begins at a moment, ends at the dump
 //! ```
 //!
-//! A replay needs the state of memory at the first event. Which event will be the oldest nobody
-//! knows beforehand, so states are taken down as time goes by, and a recording begins at one of
-//! them. Events before it were overwritten or are left out; none is missing behind it.
-//!
-//! Where all buffers turn over faster than states are taken, a recording begins before the oldest
-//! event: what was overwritten in between counts as lost.
+//! A replay needs the state of memory at the first event. Which will be the oldest nobody knows
+//! beforehand, so states are taken as time goes by, and a recording begins at one of them. No event
+//! is missing behind it, unless buffers turn over faster than states are taken: that is counted.
 //!
 //! Reading takes events out while recording goes on. Only where those of the recording would be
-//! overwritten before they are read, recording stands still meanwhile. What is overwritten all the
-//! same the kernel tells, and it is counted.
+//! overwritten before they are read, recording stands still meanwhile.
 
 use std::collections::VecDeque;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::Write;
 use std::path::Path;
-use std::thread::available_parallelism;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
 use super::{About, Instance, RecordError, Recording, Tally, Tracefs, describe_memory, tracefs};
-use crate::clock::Clock;
-use crate::kernel::Kernel;
-use crate::line::{self, Line, LineParser};
-use crate::meaning::Meaning;
-use crate::ticks::{self, Tick};
-use crate::{Event, Packed, TraceWriter};
+use crate::{Packed, TraceWriter};
 
 /// The state of memory is taken down so many times in the time that is kept.
-const MOMENTS: u32 = 8;
+const MOMENTS: u64 = 8;
 /// The least that a CPU's buffer may have: pages of the kernel's, of which it needs a few.
 const LEAST_KIB: u64 = 16;
+/// A recording should be so long at least.
+const LEAST_NS: u64 = 1_000_000_000;
 /// How long a CPU may be busy writing an event that is already stamped.
 const SETTLES: Duration = Duration::from_millis(20);
-/// Lines between two looks at the clock while a dump is written: some tenths of a second.
-const LINES: u32 = 100_000;
 /// Events that are read out in a second at least, on a machine with other things to do; a CPU of 2021
 /// that has not reads 400,000.
 const READ_A_SECOND: u64 = 100_000;
-/// Quick: a dump is written while the machine is in trouble.
-const ZSTD_LEVEL: i32 = 3;
 
 /// A state of memory.
 #[derive(Debug)]
@@ -66,7 +54,8 @@ pub struct Window {
     instance: Instance,
     memory: u64,
     cpus: usize,
-    last: Duration,
+    last_ns: u64,
+    /// Never empty.
     moments: VecDeque<Moment>,
 }
 
@@ -81,49 +70,41 @@ pub struct Dumped {
     pub lost: u64,
     /// How long recording stood still behind it, so as to overwrite none of it.
     pub paused: Duration,
-    /// Why the first line that could not be read could not be; it counts as lost.
-    pub first_unread: Option<String>,
     /// The buffers hold less than the time that was asked for.
     pub is_short: bool,
 }
 
-/// What was read out of the buffers.
-#[derive(Debug, Default)]
-struct Drained {
-    ticks: Vec<Tick>,
-    latest_ns: u64,
-    overwritten: u64,
-    unread: u64,
-    first_unread: Option<String>,
-}
-
 impl Window {
-    /// Makes an instance, switched off, whose buffers take `memory` bytes together at most.
+    /// Begins to record into an instance whose buffers take `memory` bytes together at most.
     ///
     /// # Errors
     ///
     /// [`RecordError::Kernel`], and [`RecordError::TooLittle`] where each CPU would have less than
     /// 16 KiB; nothing is left behind then.
     pub fn new(tracefs: &Tracefs, memory: u64, last: Duration) -> Result<Self, RecordError> {
-        Self::of(tracefs.instance(LEAST_KIB)?, memory, last)
+        let window = Self::of(tracefs.instance(LEAST_KIB)?, memory, last)?;
+        window.instance.start()?;
+        Ok(window)
     }
 
     fn of(instance: Instance, memory: u64, last: Duration) -> Result<Self, RecordError> {
         instance.overwrite()?;
-        let mut window = Self { instance, memory, cpus: 0, last, moments: VecDeque::new() };
-        window.fit()?;
+        let last_ns = u64::try_from(last.as_nanos()).unwrap_or(u64::MAX);
+        let moments = VecDeque::new();
+        let mut window = Self { instance, memory, cpus: 0, last_ns, moments };
+        window.fit(tracefs::cpus())?;
+        window.look()?;
         Ok(window)
     }
 
-    /// Divides the memory among the CPUs that there are now.
-    fn fit(&mut self) -> Result<(), RecordError> {
-        let cpus = cpus();
-        let mut each = self.memory / 1024 / cpus as u64;
+    /// Divides the memory among so many CPUs.
+    fn fit(&mut self, cpus: usize) -> Result<(), RecordError> {
+        self.cpus = cpus;
+        let mut each = self.memory / 1024 / self.cpus as u64;
         // A CPU that has gone keeps its buffer, and the kernel rounds up.
         for _ in 0..4 {
             if each < LEAST_KIB {
-                let least = 2 * LEAST_KIB * 1024 * cpus as u64;
-                return Err(RecordError::TooLittle { memory: self.memory, cpus, least });
+                return Err(RecordError::TooLittle { cpus: self.cpus });
             }
             self.instance.resize(each)?;
             let total = self.instance.total_kib()?;
@@ -132,34 +113,13 @@ impl Window {
             }
             each = each * (self.memory / 1024) / total - 1;
         }
-        self.cpus = cpus;
         Ok(())
-    }
-
-    /// Bytes that the kernel's buffers take, over all CPUs.
-    ///
-    /// # Errors
-    ///
-    /// [`RecordError::Kernel`].
-    pub fn buffers(&self) -> Result<u64, RecordError> {
-        Ok(self.instance.total_kib()? * 1024)
     }
 
     /// The instance, for what it can say of itself.
     #[must_use]
     pub fn instance(&self) -> &Instance {
         &self.instance
-    }
-
-    /// Begins.
-    ///
-    /// # Errors
-    ///
-    /// [`RecordError::Kernel`].
-    pub fn start(&mut self) -> Result<(), RecordError> {
-        self.instance.start()?;
-        self.moments.clear();
-        self.look()
     }
 
     /// To be called every second or so: takes the state of memory down when it is time, and gives
@@ -170,13 +130,16 @@ impl Window {
     /// [`RecordError::Kernel`], and [`RecordError::TooLittle`] with more CPUs than there is memory
     /// for.
     pub fn tend(&mut self) -> Result<(), RecordError> {
-        if cpus() > self.cpus {
-            self.fit()?;
+        let cpus = tracefs::cpus();
+        if cpus > self.cpus {
+            self.fit(cpus)?;
         }
-        let tally = self.instance.tally()?;
+        let whole_from_ns = self.whole_from_ns(&self.instance.tally()?);
         let newest = self.moments.back().map_or(0, |moment| moment.at_ns);
-        let is_due = now_ns() >= newest + nanos(self.last) / u64::from(MOMENTS);
-        if is_due || self.whole_from_ns(&tally) > newest {
+        let now_ns = now_ns();
+        // Where buffers turn over sooner, a recording has half of what they hold.
+        let is_outrun = newest < u64::midpoint(whole_from_ns, now_ns);
+        if now_ns >= newest.saturating_add(self.last_ns / MOMENTS) || is_outrun {
             self.look()?;
         }
         Ok(())
@@ -184,14 +147,18 @@ impl Window {
 
     /// Takes the state of memory down, and forgets those that no recording will begin at.
     fn look(&mut self) -> Result<(), RecordError> {
-        let (at_ns, mut files) = (now_ns(), Packed::default());
-        let tally = self.instance.tally()?;
-        describe_memory(&mut files, "before");
+        let mut files = Packed::default();
+        let (mut at_ns, mut tally) = (now_ns(), self.instance.tally()?);
+        // Pages come and go while the files are read: the next try may be luckier.
+        for _ in 0..4 {
+            if describe_memory(&mut files, "before") {
+                break;
+            }
+            (at_ns, tally) = (now_ns(), self.instance.tally()?);
+        }
         self.moments.push_back(Moment { at_ns, files, tally });
-        let wanted = at_ns.saturating_sub(nanos(self.last));
-        let whole_from_ns = self.whole_from_ns(&tally);
-        let is_old = |moment: &Moment| moment.at_ns <= wanted.max(whole_from_ns);
-        while self.moments.len() > 2 && is_old(&self.moments[1]) {
+        let old_ns = self.whole_from_ns(&tally).max(at_ns.saturating_sub(self.last_ns));
+        while self.moments.len() > 2 && self.moments[1].at_ns <= old_ns {
             self.moments.pop_front();
         }
         Ok(())
@@ -204,12 +171,15 @@ impl Window {
     }
 
     /// Where a recording that ends at `end_ns` begins: at the latest state that is old enough, else
-    /// at the first behind which no event is missing, else at the latest of all.
-    fn begin(&self, end_ns: u64, whole_from_ns: u64) -> Option<&Moment> {
-        let wanted = end_ns.saturating_sub(nanos(self.last));
+    /// at the first behind which no event is missing. Where that leaves less than a second, one with
+    /// holes says more.
+    fn begin(&self, end_ns: u64, whole_from_ns: u64) -> &Moment {
+        let wanted = end_ns.saturating_sub(self.last_ns);
         let whole = || self.moments.iter().filter(|moment| moment.at_ns >= whole_from_ns);
         let old = whole().rfind(|moment| moment.at_ns <= wanted);
-        old.or_else(|| whole().next()).or(self.moments.back())
+        let is_long = |moment: &&Moment| moment.at_ns.saturating_add(LEAST_NS) <= end_ns;
+        let long = || self.moments.iter().rfind(is_long);
+        old.or_else(|| whole().next().filter(is_long)).or_else(long).unwrap_or(&self.moments[0])
     }
 
     /// Reads what the buffers hold of the last seconds out, and writes it as a Parquet trace; `path`
@@ -227,157 +197,46 @@ impl Window {
     ) -> Result<Dumped, RecordError> {
         let (end_ns, tally) = (now_ns(), self.instance.tally()?);
         let whole_from_ns = self.whole_from_ns(&tally);
-        let Some(begin) = self.begin(end_ns, whole_from_ns) else {
-            return Err(RecordError::NotStarted);
-        };
-        let (from_ns, mut files, before) = (begin.at_ns, begin.files.clone(), begin.tally);
+        let begin = self.begin(end_ns, whole_from_ns);
+        let (from_ns, before) = (begin.at_ns, begin.tally);
+        let length = Duration::from_nanos(end_ns.saturating_sub(from_ns));
+        let (files, seconds) = (begin.files.clone(), length.as_secs_f64());
+        let meta = super::meta(&About { files, seconds, ..about.clone() });
+        // Before recording stands still: it may fail.
+        let mut writer = TraceWriter::new(output, path, meta, super::ZSTD_LEVEL)?;
         let reading = tally.entries.saturating_mul(1_000_000_000 / READ_A_SECOND);
         let is_paused = whole_from_ns > 0 && whole_from_ns.saturating_add(reading) > from_ns;
         if is_paused {
             self.instance.stop()?;
         }
-        describe_memory(&mut files, "after");
+        describe_memory(writer.files_mut(), "after");
         std::thread::sleep(SETTLES);
-
-        let mut about = about.clone();
-        about.seconds = end_ns.saturating_sub(from_ns) as f64 / 1e9;
-        let meta = super::meta(&about, u16::try_from(self.cpus).ok(), 0, files);
-        let mut writer = TraceWriter::new(output, path, meta, ZSTD_LEVEL)?;
-        let drained = self.drain(from_ns, end_ns, |events| writer.write(events));
+        let read = self.instance.read_out((from_ns, end_ns), |event| writer.write(&[event]));
         let after = self.instance.tally()?;
         let paused = Duration::from_nanos(if is_paused { now_ns() - end_ns } else { 0 });
         if is_paused {
             self.instance.resume()?;
         }
-        // States from before the pause, or of which events are gone, are none to begin at.
-        let latest_ns = drained.as_ref().map_or(u64::MAX, |drained| drained.latest_ns.max(end_ns));
-        self.moments.retain(|moment| !is_paused && moment.at_ns > latest_ns);
+        // Events are gone that belong to states from before.
+        self.moments.clear();
         self.look()?;
-        let drained = drained?;
+        let read = read?;
 
         // Before the first event of a CPU the kernel tells all that it has overwritten since the
         // last dump, some of it older than this recording.
-        let overwritten =
-            drained.overwritten.min(after.overwritten.saturating_sub(before.overwritten));
+        let overwritten = read.overwritten.min(after.overwritten - before.overwritten);
         let dropped = |tally: Tally| tally.lost - tally.overwritten;
-        let dropped = dropped(after).saturating_sub(dropped(before));
-        let lost = overwritten + dropped + drained.unread;
-        let meta = writer.meta_mut();
-        meta.lost_events = Some(lost);
-        if self.instance.records_ticks() {
-            meta.files.insert(format!("{}.txt", ticks::KIND), ticks::written(&drained.ticks));
-        }
-        let files = meta.files.clone();
-        Ok(Dumped {
-            recording: Recording { written: writer.finish()?, files },
-            length: Duration::from_nanos(end_ns.saturating_sub(from_ns)),
-            lost,
-            paused,
-            first_unread: drained.first_unread,
-            is_short: whole_from_ns > end_ns.saturating_sub(nanos(self.last)),
-        })
+        let lost = overwritten + dropped(after) - dropped(before) + read.too_late;
+        let recording = super::finish(&self.instance, writer, lost, &read.ticks)?;
+        let is_short = whole_from_ns > end_ns.saturating_sub(self.last_ns);
+        Ok(Dumped { recording, length, lost, paused, is_short })
     }
-
-    /// Takes all events up to `end_ns` out; those from `from_ns` on are written.
-    fn drain(
-        &mut self,
-        from_ns: u64,
-        end_ns: u64,
-        mut write: impl FnMut(&[Event]) -> Result<(), crate::TraceError>,
-    ) -> Result<Drained, RecordError> {
-        // As much as the kernel gives at once, so that nothing is left over in it at the end.
-        let mut pipe = BufReader::with_capacity(1 << 16, self.instance.pipe()?);
-        let mut parser = LineParser::new(meaning(&mut pipe));
-        let (mut drained, mut clock) = (Drained::default(), Clock::default());
-        let (mut line, mut lines, mut gone) = (Vec::new(), 0u32, 0);
-        let from_ns = from_ns / 1000 * 1000; // As precise as the text.
-        loop {
-            line.clear();
-            match pipe.read_until(b'\n', &mut line) {
-                Ok(0) => break,
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(source) => return Err(self.instance.failed(tracefs::PIPE, source)),
-            }
-            lines = lines.wrapping_add(1);
-            if lines % LINES == 0 {
-                self.tend()?;
-            }
-            let tick = ticks::in_line(&line);
-            let ts_ns = match parser.parse(line.trim_ascii_end()) {
-                Ok(Line::Event(event)) => {
-                    if event.ts_ns >= from_ns {
-                        // So late that no reader would take it: lost.
-                        match clock.see(event.ts_ns, String::new) {
-                            Ok(()) => write(&[event])?,
-                            Err(_) => drained.unread += 1,
-                        }
-                    }
-                    event.ts_ns
-                }
-                Ok(Line::Other) if tick.is_some() => tick.map_or(0, |tick| tick.ts_ns),
-                // Stands before the event that is older than which some are gone.
-                Ok(Line::Lost(count)) => {
-                    gone += count;
-                    continue;
-                }
-                Ok(Line::Other | Line::Note) => continue,
-                Err(why) => {
-                    drained.unread += 1;
-                    drained.first_unread.get_or_insert_with(|| why.to_string());
-                    continue;
-                }
-            };
-            if ts_ns >= from_ns {
-                drained.ticks.extend(tick);
-                drained.overwritten += gone;
-            }
-            gone = 0;
-            drained.latest_ns = drained.latest_ns.max(ts_ns);
-            // What was taken out with the last of them is written, too.
-            if ts_ns > end_ns && pipe.buffer().is_empty() {
-                break;
-            }
-        }
-        drained.ticks.sort_by_key(|tick| tick.ts_ns);
-        Ok(drained)
-    }
-}
-
-/// What numbers mean in the text of the kernel that runs, of which the beginning is asked.
-fn meaning(pipe: &mut impl BufRead) -> Meaning {
-    let kernel = tracefs::kernel().as_deref().and_then(Kernel::parse);
-    let mut meaning = Meaning::of(kernel, None);
-    // An error comes again with the first line.
-    let head = pipe.fill_buf().unwrap_or_default();
-    let flags = meaning.flags.clone();
-    let lines = head.split(|&byte| byte == b'\n');
-    // A note that the kernel numbers types by no known rule: such lines count as lost.
-    let requests = lines.filter_map(|one| line::request_numbers(one, &flags));
-    let _ = meaning.settle(requests, kernel.is_some());
-    meaning
-}
-
-/// CPUs that are online, whichever of them this process may run on.
-fn cpus() -> usize {
-    let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
-    let count = |range: &str| -> Option<usize> {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        (last.parse::<usize>().ok()? + 1).checked_sub(first.parse().ok()?)
-    };
-    let all: Option<usize> = online.trim().split(',').map(count).sum();
-    all.filter(|&cpus| cpus > 0)
-        .unwrap_or_else(|| available_parallelism().map_or(1, std::num::NonZero::get))
 }
 
 /// The trace's clock, `mono`.
 fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
-
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -421,6 +280,7 @@ mod tests {
         write("per_cpu/cpu2/stats", stats);
         write("trace_pipe", &pipe());
         let mut window = Window::of(instance, 1 << 20, Duration::from_secs(1_000_000)).unwrap();
+        window.moments.clear();
         for &(second, overwritten) in moments {
             let tally = Tally { overwritten, lost: overwritten, ..Tally::default() };
             let mut files = Packed::default();
@@ -460,7 +320,6 @@ mod tests {
         // No second for its 9 events.
         assert_eq!(said.paused, Duration::ZERO);
         assert_eq!(said.recording.files.get("ticks").unwrap().1.lines().count(), 2);
-        assert!(said.first_unread.is_none());
         assert_eq!(window.moments.len(), 1, "the next begins behind this one");
         assert!(window.moments[0].at_ns > 9_000_000_000);
     }
@@ -482,6 +341,9 @@ mod tests {
     fn what_was_overwritten_behind_the_latest_state_is_lost() {
         // The buffers turned over since second 3: they are whole from 5 on.
         let (_folder, mut window) = window(&[(1, 0), (3, 700)], &stats(1030, "5.000001"));
+        // Behind this one there is next to nothing.
+        let (at_ns, files) = (now_ns(), Packed::default());
+        window.moments.push_back(Moment { at_ns, files, tally: Tally::default() });
         let (seconds, state, said) = dumped(&mut window);
         assert_eq!((seconds.len(), &*state, said.lost), (7, "3", 331));
     }
@@ -489,29 +351,43 @@ mod tests {
     #[test]
     fn of_buffers_that_are_not_full_all_is_kept_and_old_states_are_forgotten() {
         let (_folder, mut window) = window(&[(1, 1030), (4, 1030)], &stats(1030, "8.000001"));
-        assert_eq!(window.begin(u64::MAX, 0).unwrap().at_ns, 4_000_000_000, "old enough");
+        assert_eq!(window.begin(u64::MAX, 0).at_ns, 4_000_000_000, "old enough");
         let (seconds, state, said) = dumped(&mut window);
         assert_eq!((seconds.len(), &*state, said.is_short), (9, "1", false));
-        window.last = Duration::from_nanos(1);
+        window.last_ns = 1;
         (0..5).for_each(|_| window.look().unwrap());
         assert_eq!(window.moments.len(), 2);
-        window.moments.clear();
-        let nothing = window.dump(&about(), (io::sink(), Path::new("t"))).unwrap_err();
-        assert!(matches!(nothing, RecordError::NotStarted));
+    }
+
+    /// A state just before the dump would make a recording of nothing, one from before the oldest
+    /// event one with holes.
+    #[test]
+    fn states_are_taken_half_way_through_what_the_buffers_hold() {
+        let (_folder, mut window) = window(&[(2, 0), (8, 1000)], &stats(1030, "5.000001"));
+        window.last_ns = u64::MAX;
+        window.tend().unwrap();
+        let newest = window.moments.back().unwrap().at_ns;
+        assert!(newest > 9_000_000_000, "of now");
+        window.tend().unwrap();
+        assert_eq!(window.moments.back().unwrap().at_ns, newest, "it is young enough");
     }
 
     #[test]
     fn buffers_take_the_memory_that_is_given_whatever_the_kernel_makes_of_it() {
         let (folder, mut window) = window(&[], &stats(0, "0"));
         let each = || fs::read_to_string(folder.path().join("buffer_size_kb")).unwrap();
-        assert_eq!(each().parse::<usize>().unwrap(), 1024 / cpus());
+        assert_eq!(each().parse::<usize>().unwrap(), 1024 / tracefs::cpus());
         // As with CPUs that have gone.
         fs::write(folder.path().join("buffer_total_size_kb"), "2048").unwrap();
         window.cpus = 0;
         window.tend().unwrap();
-        assert!(each().parse::<usize>().unwrap() < 1024 / cpus() / 2, "{}", each());
-        window.memory = 8 << 10;
-        let said = window.fit().unwrap_err().to_string();
-        assert!(said.starts_with("8 KiB are too little"), "{said}");
+        assert!(each().parse::<usize>().unwrap() < 1024 / tracefs::cpus() / 2, "{}", each());
+        fs::write(folder.path().join("buffer_total_size_kb"), "64").unwrap();
+        window.memory = 256 << 20;
+        window.fit(256).unwrap();
+        assert_eq!(each(), "1024", "256 CPUs have no more together");
+        window.memory = (255 * 16) << 10;
+        let said = window.fit(256).unwrap_err().to_string();
+        assert!(said.starts_with("too little memory"), "{said}");
     }
 }

@@ -136,7 +136,10 @@ fn figures_for_prometheus_replace_files_and_nothing_else() {
     written(&pipe);
     assert!(reader.join().unwrap().contains(line));
     assert!(!pipe.is_file() && pipe.exists(), "the pipe is replaced");
-    assert!(written(std::path::Path::new("-")).contains(line), "'-' is standard output");
+    let page = written(std::path::Path::new("-"));
+    assert!(page.contains(line), "'-' is standard output");
+    let is_metric = |line: &str| line.starts_with("freehold_") || line.starts_with("# ");
+    assert!(page.lines().all(is_metric), "and nothing else is on it: {page}");
     assert!(!place("-").exists());
 }
 
@@ -274,7 +277,19 @@ fn a_threshold_that_holds_ends_with_one() {
     assert!(errors.contains("FAILED unusable[10]>0.01: 0.013 in zone Normal"), "{errors}");
     let document: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(document["failed"].as_array().unwrap().len(), 1);
-    assert_eq!(fails("unusable[10]>0.02").0, Some(0));
+    let (code, text, _) = fails("unusable[10]>0.02");
+    assert_eq!(code, Some(0));
+    let document: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(document["failed"], serde_json::json!([]), "asked, and nothing holds");
+    let (_, text, _) = look(&["--fail-if", "free<0.01", from]);
+    assert!(text.starts_with("OK: nothing of --fail-if holds\n"), "{text}");
+    let html = folder.path().join("look.html");
+    let (code, text, _) = look(&["--fail-if", "free<0.5", "--html", shown(&html), from]);
+    assert!(code == Some(1) && text.starts_with("FAILED free<0.5: 0.190 in zone"), "{text}");
+    let page = fs::read_to_string(&html).unwrap();
+    assert!(page.contains("<strong>FAILED free&lt;0.5") && page.contains("<td>40</td>"), "{page}");
+    let (_, _, errors) = fails("compact_fail>0");
+    assert!(errors.contains("--watch SECONDS"), "{errors}");
     let (code, _, errors) = fails("mixed>0");
     assert!(code == Some(2) && errors.contains("is not known"), "{errors}");
     let (code, _, errors) = fails("speed>0");
