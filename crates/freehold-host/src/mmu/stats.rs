@@ -12,7 +12,6 @@ pub(crate) struct Counters {
     pub(crate) write_faults: AtomicU64,
     pub(crate) waits: AtomicU64,
     pub(crate) late_writes: AtomicU64,
-    pub(crate) refused_writes: AtomicU64,
 }
 
 /// What a [`HostMmu`](super::HostMmu) has done.
@@ -35,8 +34,6 @@ pub struct HostStats {
     pub waits: u64,
     /// Writes that came when their page was gone, and went to memory that nothing is mapped at.
     pub late_writes: u64,
-    /// Writes that were not allowed.
-    pub refused_writes: u64,
 }
 
 pub(crate) fn count(counter: &AtomicU64, n: u64) {

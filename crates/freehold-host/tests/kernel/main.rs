@@ -11,6 +11,4 @@ mod mappings;
 mod own_thread;
 mod refused;
 mod resident;
-mod rights;
-mod signals;
 mod trouble;
