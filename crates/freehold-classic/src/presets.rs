@@ -48,14 +48,13 @@ const PCP_BUDDY: Switches = Kernel::NEWEST
     .with(Switch::Recover)
     .with(Switch::Claim)
     .with(Switch::Fragment);
-// Three repairs of what reviewers found, four of what was found here, and the chunking of 6.19,
+// Three repairs of what reviewers found, three of what was found here, and the chunking of 6.19,
 // which nobody in the thread asked for either.
 const PCP_BUDDY_FIXED: Switches = PCP_BUDDY
     .with(Switch::CmaPhases)
     .with(Switch::RemoteList)
     .with(Switch::OwnedByType)
     .with(Switch::ChunkedDrain)
-    .with(Switch::UnlinkDead)
     .with(Switch::ForeignClaim)
     .with(Switch::MergeOnce)
     .with(Switch::CountDrained);

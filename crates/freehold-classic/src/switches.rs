@@ -196,8 +196,6 @@ switches! {
     RemoteList = "remote-list", "review", PcpBuddyReview,
         "Remote frees go to a lock-free list that the owner absorbs; nobody takes another CPU's PCP lock to free.",
         by "Rik van Riel", needs Route;
-    UnlinkDead = "unlink-dead", "here", FoundHere,
-        "A CPU going offline unlinks and disowns its blocks instead of only resetting the list head.", needs Ownership;
     ForeignClaim = "foreign-claim", "here", FoundHere,
         "Phase 1 does not queue a block of a foreign type under the requested one (possible only without type-hygiene).", needs Claim;
     MergeOnce = "merge-once", "here", FoundHere,
