@@ -7,7 +7,6 @@ mod common;
 mod descriptors;
 mod fork;
 mod limits;
-mod mappings;
 mod own_thread;
 mod refused;
 mod resident;
