@@ -2,8 +2,8 @@
 //!
 //! OSTD is a kernel: its crate needs unstable features and a bare-metal target, so the trait itself
 //! is not implemented here. In a kernel over OSTD, implement it for a type that holds
-//! [`GlobalFrames`] and calls these methods by the same names, with interrupts off. `os/ostd` in the
-//! repository is one: OSTD's own tests run on it.
+//! [`GlobalFrames`] and calls these methods by the same names, with interrupts off. `os/ostd` in
+//! the repository is one: OSTD's own tests run on it.
 //!
 //! ```
 //! use freehold::{Threads, Watermarks};
@@ -133,8 +133,8 @@ impl<P: Platform + Send + Sync> GlobalFrames<P> {
         frames + self.unused.load(Ordering::Relaxed)
     }
 
-    /// Allocates exactly as many frames as the layout's size needs, aligned as it says. `None` where
-    /// there are none, for no frames, and for an alignment beyond 1 GiB.
+    /// Allocates exactly as many frames as the layout's size needs, aligned as it says. `None`
+    /// where there are none, for no frames, and for an alignment beyond 1 GiB.
     ///
     /// A power of two of frames is a chunk; what is none, or has to be found elsewhere, takes a
     /// search.

@@ -222,7 +222,8 @@ impl fmt::Display for ConfigError {
             Self::BadCma { zone, cma } => {
                 write!(
                     f,
-                    "the CMA range {cma} of zone {zone} is not made of whole pageblocks ({PAGEBLOCK_FRAMES} frames)"
+                    "the CMA range {cma} of zone {zone} is not made of whole pageblocks \
+                     ({PAGEBLOCK_FRAMES} frames)"
                 )
             }
         }

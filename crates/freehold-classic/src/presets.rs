@@ -85,7 +85,8 @@ pub const fn presets() -> &'static [Preset] {
         preset("5.17+4", "5.17 with patches 1 to 4: one pass under the zone lock.", V5_17_4),
         preset(
             "5.18",
-            "Linux 5.18: all five patches and the one that review added; high-order pages no longer linger.",
+            "Linux 5.18: all five patches and the one that review added; high-order pages no \
+             longer linger.",
             kernel(5, 18),
         ),
         preset(
@@ -106,17 +107,20 @@ pub const fn presets() -> &'static [Preset] {
         Preset {
             name: "7.3",
             alias: Some("vanilla"),
-            summary: "Linux 7.3, the newest: atomic high-order requests use their reserve from the first attempt on.",
+            summary: "Linux 7.3, the newest: atomic high-order requests use their reserve from \
+                      the first attempt on.",
             switches: kernel(7, 3),
         },
         preset(
             "pcp-buddy",
-            "The RFC as posted, on the newest kernel: CPUs own pageblocks, split and merge them on the PCP.",
+            "The RFC as posted, on the newest kernel: CPUs own pageblocks, split and merge them \
+             on the PCP.",
             PCP_BUDDY,
         ),
         preset(
             "pcp-buddy-fixed",
-            "The RFC with its defects repaired: those that its reviewers found, and those found here.",
+            "The RFC with its defects repaired: those that its reviewers found, and those found \
+             here.",
             PCP_BUDDY_FIXED,
         ),
     ];

@@ -701,8 +701,8 @@ int32_t freehold_zone_of(const struct freehold_allocator *allocator, uint64_t pf
  * HIGHATOMIC blocks will. False where there is no such zone, order or flag.
  *
  * Looks at the board, at CMA and HIGHATOMIC blocks where only those are left, and above order 9 at
- * the bitmap of whole blocks. "No" is exact while nothing runs and no CPU has frames in hand; "yes"
- * may be out of date until a request has failed. */
+ * the bitmap of whole blocks. "No" is exact while nothing runs and no CPU has frames in hand;
+ * "yes" may be out of date until a request has failed. */
 bool freehold_may_have_free(const struct freehold_allocator *allocator, size_t zone, uint8_t order,
     uint16_t flags);
 

@@ -36,7 +36,8 @@ use length::length;
 ///   cannot fail, as `fstat` of an open file;
 /// - `pidfd_open`, which is made once in a process, before this; `kernel/descriptors.rs` has it
 ///   fail;
-/// - `sched_yield`, which is a hint; `tkill`, of which any failure but one says that a thread lives.
+/// - `sched_yield`, which is a hint; `tkill`, of which any failure but one says that a thread
+///   lives.
 const CALLS: [libc::c_long; 19] = [
     libc::SYS_mmap,
     libc::SYS_munmap,

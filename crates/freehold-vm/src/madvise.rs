@@ -24,7 +24,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
     /// how many pages became lazyfree.
     ///
     /// A folio that lies in the range only in part is split first; it may lie across a page table's
-    /// end. Left as they are: folios that are mapped elsewhere, too, or locked by somebody else; and those that would have to be split while pinned. One flush for up to
+    /// end. Left as they are: folios that are mapped elsewhere, too, or locked by somebody else;
+    /// and those that would have to be split while pinned. One flush for up to
     /// [`BATCH`](crate::BATCH) ranges.
     ///
     /// # Errors

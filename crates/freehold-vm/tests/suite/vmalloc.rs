@@ -185,7 +185,8 @@ proptest! {
                             let at = |i| state.mapped.get(&(start.get() + i)).copied();
                             let shown = (0..len).map(at).collect::<Vec<_>>();
                             prop_assert!(shown.iter().all(Option::is_some));
-                            prop_assert!(!state.mapped.contains_key(&(start.get() + len)), "no guard page");
+                            let guard = start.get() + len;
+                            prop_assert!(!state.mapped.contains_key(&guard), "no guard page");
                             areas.push((start, shown));
                         }
                         // Nothing has changed.
@@ -210,7 +211,8 @@ proptest! {
                 }
             }
             prop_assert_eq!(&state.mapped, &expected);
-            prop_assert_eq!(expected.values().collect::<BTreeSet<_>>().len(), expected.len(), "a frame is in two areas");
+            let frames = expected.values().collect::<BTreeSet<_>>();
+            prop_assert_eq!(frames.len(), expected.len(), "a frame is in two areas");
         }
         for (start, _) in areas {
             vm.vfree(&mem, start).unwrap();

@@ -287,8 +287,10 @@ mod tests {
         let (body, _) = rest.split_once("\n}\n").unwrap();
         let line = "=".repeat(66);
         let log = format!(
-            "[1.0] {line}\n[1.0] BUG: KCSAN: data-race in a / b\n[1.0]  fh_page+0x3/0x9\n[1.0] {line}\n\
-             [1.1] {line}\n[1.1] BUG: KCSAN: data-race in c / d\n[1.1]  tick+0x3/0x9\n[1.1] {line}\n\
+            "[1.0] {line}\n[1.0] BUG: KCSAN: data-race in a / b\n\
+             [1.0]  fh_page+0x3/0x9\n[1.0] {line}\n\
+             [1.1] {line}\n[1.1] BUG: KCSAN: data-race in c / d\n\
+             [1.1]  tick+0x3/0x9\n[1.1] {line}\n\
              [1.2] freehold: fh_counts\n"
         );
         let script =
