@@ -261,8 +261,6 @@ impl HostMmu {
             release_calls: get(&c.release_calls),
             pages_released: get(&c.pages_released),
             release_refused: get(&c.release_refused),
-            protect_calls: get(&c.protect_calls),
-            pages_protected: get(&c.pages_protected),
             write_faults: get(&c.write_faults),
             waits: get(&c.waits),
             late_writes: get(&c.late_writes),

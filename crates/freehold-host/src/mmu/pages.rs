@@ -84,8 +84,6 @@ impl Pages {
         // of the lock may be held by a thread that it does not have.
         if !self.userfault.is_forked() {
             let _one = self.lock();
-            count(&self.counters.protect_calls, 1);
-            count(&self.counters.pages_protected, pages);
             if self.protect(index, pages, true).is_ok() {
                 return;
             }

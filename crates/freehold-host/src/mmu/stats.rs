@@ -7,8 +7,6 @@ pub(crate) struct Counters {
     pub(super) release_calls: AtomicU64,
     pub(super) pages_released: AtomicU64,
     pub(super) release_refused: AtomicU64,
-    pub(super) protect_calls: AtomicU64,
-    pub(super) pages_protected: AtomicU64,
     pub(crate) write_faults: AtomicU64,
     pub(crate) waits: AtomicU64,
     pub(crate) late_writes: AtomicU64,
@@ -24,10 +22,6 @@ pub struct HostStats {
     pub pages_released: u64,
     /// Runs of pages that the kernel would not take (locked memory): they stay the process's.
     pub release_refused: u64,
-    /// System calls that write-protected ranges.
-    pub protect_calls: u64,
-    /// Pages in those.
-    pub pages_protected: u64,
     /// Writes to protected pages that were let through.
     pub write_faults: u64,
     /// Those of them that had to wait for reclaim to decide.
