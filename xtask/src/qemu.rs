@@ -105,8 +105,8 @@ impl End {
             Self::Passed => eprintln!("passed, after {seconds:.1} s"),
             Self::Failed => eprintln!("FAILED, after {seconds:.1} s: see above"),
             Self::TimedOut => eprintln!(
-                "FAILED: the kernel had not ended after {limit} s and was stopped; the last line above tells how far it got. \
-                 On a slow machine: --timeout SECONDS"
+                "FAILED: the kernel had not ended after {limit} s and was stopped; the last line \
+                 above tells how far it got. On a slow machine: --timeout SECONDS"
             ),
             Self::Died(Some(0)) => {
                 eprintln!("FAILED: the machine was reset, after {seconds:.1} s: a triple fault?")
@@ -259,8 +259,8 @@ pub(crate) fn find(named: Option<&Path>) -> Result<PathBuf, String> {
     }
     crate::build::in_path(name).ok_or_else(|| {
         format!(
-            "{name} is not installed. On Debian and Ubuntu: apt-get install qemu-system-x86; on Fedora: dnf install \
-             qemu-system-x86; or name one with --qemu PATH"
+            "{name} is not installed. On Debian and Ubuntu: apt-get install qemu-system-x86; \
+             on Fedora: dnf install qemu-system-x86; or name one with --qemu PATH"
         )
     })
 }

@@ -101,8 +101,6 @@
 
 #[cfg(feature = "ostd")]
 pub mod ostd;
-#[cfg(feature = "ostd")]
-mod run;
 
 /// The page on embedding the allocator; here so that its code is compiled and run.
 #[cfg(all(doctest, feature = "ostd"))]

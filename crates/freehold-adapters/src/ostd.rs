@@ -1,10 +1,9 @@
 //! The shape of Asterinas OSTD's `GlobalFrameAllocator`.
 //!
-//! OSTD is a kernel: its crate needs unstable features and a bare-metal target, so the trait is
-//! written down here again, with the same signatures, and the adapter is tested against that. In a
-//! kernel over OSTD, implement the real trait for a type that holds [`GlobalFrames`] and calls
-//! these methods by the same names, with interrupts off. `os/ostd` in the repository is one: OSTD's
-//! own tests run on it.
+//! OSTD is a kernel: its crate needs unstable features and a bare-metal target, so the trait itself
+//! is not implemented here. In a kernel over OSTD, implement it for a type that holds
+//! [`GlobalFrames`] and calls these methods by the same names, with interrupts off. `os/ostd` in
+//! the repository is one: OSTD's own tests run on it.
 //!
 //! ```
 //! use freehold::{Threads, Watermarks};
@@ -39,24 +38,12 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use freehold::{
     Config, FRAME_SIZE, FrameRange, FreeError, Freehold, HotplugError, Migratetype, NodeId, Order,
-    PAGEBLOCK_FRAMES, Pfn, Platform, Watermarks, ZoneConfig,
+    PAGEBLOCK_FRAMES, Pfn, Platform, Request, Watermarks, ZoneConfig,
 };
 use spin::{Mutex, Once};
 
-use crate::run::alloc_run;
-
 /// A physical address.
 pub type Paddr = usize;
-
-/// What OSTD (0.19) wants of a frame allocator, word for word in its types.
-pub trait GlobalFrameAllocator: Sync {
-    /// Frames in a row for that layout, whose size is a multiple of a page.
-    fn alloc(&self, layout: Layout) -> Option<Paddr>;
-    /// Frees any part of what was allocated, in any order. Both are multiples of a page.
-    fn dealloc(&self, addr: Paddr, size: usize);
-    /// Adds memory that was not added before.
-    fn add_free_memory(&self, addr: Paddr, size: usize);
-}
 
 /// What has to be known before there is memory.
 #[derive(Clone, Copy, Debug)]
@@ -146,12 +133,29 @@ impl<P: Platform + Send + Sync> GlobalFrames<P> {
         frames + self.unused.load(Ordering::Relaxed)
     }
 
-    /// Allocates exactly as many frames as the layout's size needs, aligned as it says.
+    /// Allocates exactly as many frames as the layout's size needs, aligned as it says. `None`
+    /// where there are none, for no frames, and for an alignment beyond 1 GiB.
+    ///
+    /// A power of two of frames is a chunk; what is none, or has to be found elsewhere, takes a
+    /// search.
     pub fn alloc(&self, layout: Layout) -> Option<Paddr> {
         let engine = self.engine.get()?;
         let frames = (layout.size() as u64).div_ceil(FRAME_SIZE);
-        let align = (layout.align() as u64).div_ceil(FRAME_SIZE);
-        let start = alloc_run(engine, frames, align, Migratetype::Unmovable, self.limit()).ok()?;
+        let chunk = |frames| Order::fitting(frames).filter(|order| order.frames() == frames);
+        let align = chunk((layout.align() as u64).div_ceil(FRAME_SIZE))?;
+        let near = match chunk(frames) {
+            Some(order) => {
+                let request = Request::new(order, Migratetype::Unmovable);
+                let aligned = if align > order { request.align(align) } else { request };
+                engine.here().alloc(aligned).ok()
+            }
+            None if align == Order::ZERO => {
+                engine.here().alloc_run(frames).ok().map(|range| range.start)
+            }
+            None => None,
+        };
+        let far = || engine.alloc_contig_free(frames, align, self.limit()).ok();
+        let start = near.or_else(|| far().map(|range| range.start))?;
         Some((start.get() * FRAME_SIZE) as Paddr)
     }
 
@@ -300,20 +304,6 @@ impl<P: Platform + Send + Sync> GlobalFrames<P> {
             Err(error) => panic!("add_free_memory: these settings cannot be served: {error}"),
         });
         Some(rest)
-    }
-}
-
-impl<P: Platform + Send + Sync> GlobalFrameAllocator for GlobalFrames<P> {
-    fn alloc(&self, layout: Layout) -> Option<Paddr> {
-        self.alloc(layout)
-    }
-
-    fn dealloc(&self, addr: Paddr, size: usize) {
-        self.dealloc(addr, size);
-    }
-
-    fn add_free_memory(&self, addr: Paddr, size: usize) {
-        self.add_free_memory(addr, size);
     }
 }
 

@@ -1,4 +1,4 @@
-//! OSTD's contract, through its trait: any sub-range may be freed, in any order, by anybody, and
+//! OSTD's contract: any sub-range may be freed, in any order, by anybody, and
 //! large requests work again.
 
 use std::alloc::Layout;
@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::LazyLock;
 
 use freehold::{FreeError, Threads, Watermarks};
-use freehold_adapters::ostd::{GlobalFrameAllocator, GlobalFrames, Paddr, Settings};
+use freehold_adapters::ostd::{GlobalFrames, Paddr, Settings};
 
 const PAGE: usize = 4096;
 /// Where the memory of this process that stands for physical memory begins: 1 GiB, 64 MiB long.
@@ -38,7 +38,7 @@ fn layout(pages: usize, align: usize) -> Layout {
 #[test]
 fn boots_from_pieces_and_takes_its_metadata_from_the_first_that_has_room() {
     static FRAMES: LazyLock<GlobalFrames<Threads>> = LazyLock::new(|| new(Watermarks::None));
-    let frames: &dyn GlobalFrameAllocator = &*FRAMES;
+    let frames = &*FRAMES;
     assert_eq!(frames.alloc(layout(1, PAGE)), None);
     frames.add_free_memory(BASE + 100, 3 * PAGE); // two whole frames
     frames.add_free_memory(BASE + 16 * PAGE, 0);

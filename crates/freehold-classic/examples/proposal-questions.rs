@@ -197,7 +197,8 @@ fn spread(engine: &str) -> Outcome<()> {
     ];
     let [holds, steps, pcp_holds, pcp_steps, remote, merges, pcp_merges] = counts.map(each);
     println!(
-        "{engine:<34} {holds:>7.2} {steps:>8.0} {pcp_holds:>9.0} {pcp_steps:>9.0} {remote:>7.0} {merges:>7.0} {pcp_merges:>10.0}"
+        "{engine:<34} {holds:>7.2} {steps:>8.0} {pcp_holds:>9.0} {pcp_steps:>9.0} {remote:>7.0} \
+         {merges:>7.0} {pcp_merges:>10.0}"
     );
     Ok(())
 }
@@ -296,7 +297,8 @@ fn main() -> Outcome<()> {
         return vmalloc(kernel, pages.parse()?);
     }
     println!(
-        "A split pageblock is freed while somebody allocates 64 frames, one for every eighth freed\n"
+        "A split pageblock is freed while somebody allocates 64 frames, one for every eighth \
+         freed\n"
     );
     println!(
         "{:<6} {:<13} {:<6} {:>6} {:>7} {:>11}",
@@ -308,7 +310,8 @@ fn main() -> Outcome<()> {
         }
     }
     println!(
-        "\nPages as vmalloc takes and gives them back, alone on 6.18's page allocator; zone lock, a hundred loops\n"
+        "\nPages as vmalloc takes and gives them back, alone on 6.18's page allocator; zone lock, \
+         a hundred loops\n"
     );
     println!(
         "{:>5} {:<10} {:>6} {:>7} {:>9} {:>8}",
@@ -341,7 +344,8 @@ fn pcp_buddy() -> Outcome<()> {
     }
     println!("* a frame of every block is in use, so that no block is whole");
     println!(
-        "\nA pageblock wanted as a range (alloc_contig_range) while eight CPUs allocate and free; a range on average\n"
+        "\nA pageblock wanted as a range (alloc_contig_range) while eight CPUs allocate and free; \
+         a range on average\n"
     );
     println!(
         "{:<34} {:>4} {:>7} {:>8} {:>7} {:>8}",
@@ -357,7 +361,8 @@ fn pcp_buddy() -> Outcome<()> {
         ranges(engine)?;
     }
     println!(
-        "\nNeighbouring pages in the hands of eight CPUs, in blocks that one of them owns; for 1,000 frames\n"
+        "\nNeighbouring pages in the hands of eight CPUs, in blocks that one of them owns; for \
+         1,000 frames\n"
     );
     println!(
         "{:<34} {:>7} {:>8} {:>9} {:>9} {:>7} {:>7} {:>10}",
@@ -367,7 +372,8 @@ fn pcp_buddy() -> Outcome<()> {
         spread(engine)?;
     }
     println!(
-        "\nThe last free frames lie on the lists of seven CPUs, and the eighth asks for a thousand\n"
+        "\nThe last free frames lie on the lists of seven CPUs, and the eighth asks for a \
+         thousand\n"
     );
     println!(
         "{:<34} {:>7} {:>6} {:>8} {:>8} {:>7} {:>8}",

@@ -156,8 +156,7 @@ impl Classic {
             return None;
         }
         self.zonelist(cpu).find_map(|(_, zone)| {
-            let mut inner =
-                zone.pcps[cpu.index()].try_lock().filter(|inner| !inner.dead && !inner.busy)?;
+            let mut inner = zone.pcps[cpu.index()].try_lock().filter(|inner| !inner.busy)?;
             if !zone.take_from_peer(cpu.index(), &mut inner, self.layout, migratetype) {
                 return None;
             }
@@ -241,9 +240,6 @@ impl Classic {
             self.counts.pcp_busy.fetch_add(1, Relaxed);
             return None;
         };
-        if inner.dead {
-            return None;
-        }
         if inner.busy {
             inner.never_had();
             self.counts.pcp_busy.fetch_add(1, Relaxed);
@@ -385,9 +381,6 @@ impl Classic {
             self.counts.pcp_busy.fetch_add(1, Relaxed);
             return;
         };
-        if inner.dead {
-            return;
-        }
         while *filled < slots.len() {
             if slots[*filled].is_none() {
                 let Some(frame) = self.take_or_refill(cpu, zone, &mut inner, request) else {

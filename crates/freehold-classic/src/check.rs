@@ -76,8 +76,10 @@ impl Classic {
     /// What is free and where, by a walk that looks at one record a chunk.
     #[must_use]
     pub fn memory_map(&self) -> MemoryMap {
-        let mut map =
-            MemoryMap { blocks_by_owner: vec![0; self.online.len() + 1], ..MemoryMap::default() };
+        let mut map = MemoryMap {
+            blocks_by_owner: vec![0; self.cpu_nodes.len() + 1],
+            ..MemoryMap::default()
+        };
         for zone in &self.zones {
             zone.add_to_map(&mut map);
         }

@@ -53,7 +53,7 @@ impl ZoneConfig {
 pub struct Config {
     /// How it manages its memory.
     pub design: Design,
-    /// CPUs, all online at first.
+    /// CPUs.
     pub cpus: u16,
     /// The node of each CPU; of CPUs that are not named, node 0.
     pub cpu_nodes: Vec<u8>,
@@ -222,7 +222,8 @@ impl fmt::Display for ConfigError {
             Self::BadCma { zone, cma } => {
                 write!(
                     f,
-                    "the CMA range {cma} of zone {zone} is not made of whole pageblocks ({PAGEBLOCK_FRAMES} frames)"
+                    "the CMA range {cma} of zone {zone} is not made of whole pageblocks \
+                     ({PAGEBLOCK_FRAMES} frames)"
                 )
             }
         }

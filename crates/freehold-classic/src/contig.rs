@@ -305,7 +305,7 @@ impl Locked<'_> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::free::{Context, Loose};
+    use crate::free::Loose;
     use crate::{Config, Design, Request};
     use freehold::{Order, PAGEBLOCK_FRAMES};
 
@@ -330,7 +330,7 @@ mod tests {
         let busy = classic.alloc_contig_range(CPU, range, &mut |_| false);
         assert_eq!(busy, Err(AllocError::Busy { pfn }));
         classic.validate().unwrap_err(); // the frame is still in flight
-        classic.free_loose(Context::Task, CPU, loose);
+        classic.free_loose(CPU, loose);
         classic.validate().unwrap();
         classic.alloc_contig_range(CPU, range, &mut |_| false).unwrap();
         classic.free_contig_range(CPU, range).unwrap();

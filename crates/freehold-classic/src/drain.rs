@@ -281,9 +281,7 @@ impl Zone {
     /// Takes over what other CPUs have freed to `cpu`, if there may be anything.
     fn absorb_all(&self, cpu: usize, layout: Layout) {
         let pcp = &self.pcps[cpu];
-        // Relaxed: whoever takes a CPU offline has set its flag before draining it. Such a CPU must
-        // not trust the hint: see `llist`.
-        if pcp.dead.load(crate::primitive::Ordering::Relaxed) || !pcp.remote.is_empty() {
+        if !pcp.remote.is_empty() {
             self.absorb(cpu, &mut pcp.lock(), layout);
         }
     }
@@ -291,8 +289,7 @@ impl Zone {
     /// Takes over what other CPUs have freed to `cpu`. The caller holds that PCP's lock.
     pub(crate) fn absorb(&self, cpu: usize, inner: &mut PcpInner, layout: Layout) {
         let pcp = &self.pcps[cpu];
-        // A CPU going offline must not trust the hint: see `llist`.
-        if !inner.dead && pcp.remote.is_empty() {
+        if pcp.remote.is_empty() {
             return;
         }
         let mut chain = pcp.remote.take();
@@ -300,14 +297,12 @@ impl Zone {
             let order = self.frames.state(frame).order();
             let block_type = self.type_of(frame);
             inner.counters.absorbed += 1;
-            if block_type == Migratetype::Isolate || inner.dead {
+            if block_type == Migratetype::Isolate {
                 self.lock().free_split(frame, order, false);
                 continue;
             }
             let index = layout.index(order, block_type);
             let list_type = Migratetype::PCP[index % 3];
-            // The CPU may have been offline in between, which disowned the block: looked at under
-            // the lock, as every free does.
             let owned = self.blocks.owner(self.block_of(frame)) == Some(cpu as u32);
             let kind = if owned { Kind::PcpBuddy } else { Kind::Pcp };
             inner.push(&self.frames, index, frame, State::new(kind, order, list_type));

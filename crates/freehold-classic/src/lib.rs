@@ -16,7 +16,7 @@
 //!                  v
 //!               drain (drain) ──> zone lists
 //!
-//!   contig: a range, wherever it is   hotplug: CPUs come and go   check: is all of it consistent?
+//!   contig: a range, wherever it is   cpus: visits all of them   check: is all of it consistent?
 //!   peer: a block from another CPU          unowned: merging without owners
 //!   setup: a machine whose memory is partly in use at the beginning
 //! ```
@@ -28,11 +28,11 @@ mod buddy;
 mod check;
 mod config;
 mod contig;
+mod cpus;
 mod drain;
 mod fallback;
 mod free;
 mod highatomic;
-mod hotplug;
 mod inspect;
 mod kernel;
 mod list;
@@ -53,14 +53,11 @@ mod unowned;
 mod watermark;
 mod zone;
 
-use std::sync::{Mutex, MutexGuard};
-
 use freehold::{CpuId, FreeError, Pfn};
 
 pub use config::{Config, ConfigError, Request, ZoneConfig};
 pub use contig::InUse;
-pub use free::{Context, FOLIO_BATCH};
-pub use hotplug::CpuStateError;
+pub use free::FOLIO_BATCH;
 pub use inspect::PageblockState;
 pub use kernel::{Kernel, KernelOutside};
 pub use page::Put;
@@ -74,7 +71,7 @@ pub use watermark::Watermarks;
 
 use crate::page::Kind;
 use crate::pcp::Layout;
-use crate::primitive::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use crate::primitive::{AtomicU64, Ordering::SeqCst};
 use crate::zone::Zone;
 
 /// Counters of what happens under no lock.
@@ -98,18 +95,15 @@ pub struct Classic {
     zonelists: Vec<Box<[usize]>>,
     /// For each zone what requests that could use a higher one of its node leave free in it.
     reserves: Vec<u64>,
-    online: Box<[AtomicBool]>,
     cpu_nodes: Box<[u8]>,
     on: Switches,
     layout: Layout,
     cache_slice: u64,
     counts: Counts,
-    /// One hotplug event at a time; whether the PCPs are turned off.
-    hotplug: Mutex<bool>,
 }
 
 impl Classic {
-    /// Builds the machine, all memory free, all CPUs online.
+    /// Builds the machine, all memory free.
     ///
     /// # Errors
     ///
@@ -132,12 +126,10 @@ impl Classic {
                 .collect(),
             reserves: config.zones.iter().enumerate().map(reserve).collect(),
             cpu_nodes: nodes.into_boxed_slice(),
-            online: (0..config.cpus).map(|_| AtomicBool::new(true)).collect(),
             on,
             layout: Layout::new(on, config.huge_pages),
             cache_slice: config.cache_slice,
             counts: Counts::default(),
-            hotplug: Mutex::new(false),
         };
         classic.retune();
         Ok(classic)
@@ -207,13 +199,7 @@ impl Classic {
     }
 
     fn check_cpu(&self, cpu: CpuId) -> Result<(), CpuId> {
-        // SeqCst costs the same as Relaxed for a load here; a call on a CPU that goes offline at
-        // this moment is caught again under the PCP's lock.
-        if self.online.get(cpu.index()).is_some_and(|online| online.load(SeqCst)) {
-            Ok(())
-        } else {
-            Err(cpu)
-        }
+        if cpu.index() < self.cpu_nodes.len() { Ok(()) } else { Err(cpu) }
     }
 
     /// The zone and index of a frame.
@@ -227,9 +213,5 @@ impl Classic {
             }
         }
         Err(FreeError::OutOfZone { pfn })
-    }
-
-    fn hotplug(&self) -> MutexGuard<'_, bool> {
-        self.hotplug.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }

@@ -6,44 +6,14 @@
 //! series that carries the proposal). Taking everything with one swap is what makes the stack
 //! immune to ABA: nothing is ever popped singly.
 //!
-//! # A receiver that goes away
-//!
-//! A CPU going offline raises a flag and then takes everything; a pusher pushes and then looks at
-//! the flag. At least one of the two must see the other, or a chunk stays behind on a list that
-//! nobody looks at:
-//!
-//! ```text
-//!   CPU going offline          pusher
-//!   dead = true                push  (exchange of head)
-//!   take (exchange of head)    dead? yes: take
-//! ```
-//!
-//! Both change `head` with an exchange, and the exchanges of one word happen one after the other.
-//! If the push came first, the take finds it. If the take came first, the push has read what the
-//! take wrote (or a push after it, which is part of the same release sequence), so with Release in
-//! the take and Acquire in the push the flag raised before the take is visible after the push. No
-//! sequential consistency is needed, but a plain look at `head` in place of the take would not do:
-//! see [`Llist::is_empty`].
-//!
-//! # What each ordering is for, and the loom test that fails without it
-//!
 //! Tried one by one with
-//! `RUSTFLAGS="--cfg loom" cargo test -p freehold-classic --lib --release loom_`:
-//!
-//! ```text
-//!   push, exchange  without Release  the taker walks links that it  loom_pushes_and_takes_...
-//!                                    cannot see
-//!   push, exchange  without Acquire  the pusher misses the flag     loom_a_push_to_a_dying_cpu_...
-//!   take, exchange  without Acquire  the taker walks links that it  loom_pushes_and_takes_...
-//!                                    cannot see
-//!   take, exchange  without Release  the pusher misses the flag     loom_a_push_to_a_dying_cpu_...
-//!   take replaced by "take unless empty" when going offline:
-//!                                    the owner misses a push        loom_a_push_to_a_dying_cpu_...
-//! ```
+//! `RUSTFLAGS="--cfg loom" cargo test -p freehold-classic --lib --release loom_`: without Release
+//! in the push, or without Acquire in the take, the taker walks links that it cannot see, and
+//! `loom_pushes_and_takes_lose_and_double_nothing` fails.
 
 use crate::primitive::{
     AtomicU32,
-    Ordering::{AcqRel, Relaxed},
+    Ordering::{Acquire, Relaxed, Release},
 };
 
 /// "No chunk".
@@ -68,10 +38,8 @@ impl Llist {
             // Relaxed: published by the exchange below.
             link.store(head, Relaxed);
             // Release: publishes the link just written and what the caller wrote to the chunk.
-            // Acquire: whoever goes on to look whether the receiver is going away sees the flag if
-            // the receiver has already taken the stack. Relaxed on failure: nothing is read through
-            // the head, it is only compared with.
-            match self.head.compare_exchange_weak(head, chunk, AcqRel, Relaxed) {
+            // Relaxed on failure: nothing is read through the head, it is only compared with.
+            match self.head.compare_exchange_weak(head, chunk, Release, Relaxed) {
                 Ok(_) => return head == NIL,
                 Err(changed) => head = changed,
             }
@@ -80,16 +48,14 @@ impl Llist {
 
     /// Whether nothing is on the stack at this moment; a hint to spare the swap.
     pub(crate) fn is_empty(&self) -> bool {
-        // Relaxed: only a hint; whoever must not miss a push, as when the receiver goes away, uses
-        // `take`.
+        // Relaxed: only a hint; whoever must not miss a push uses `take`.
         self.head.load(Relaxed) == NIL
     }
 
     /// Takes everything. The caller walks the links with [`Chain::next`].
     pub(crate) fn take(&self) -> Chain {
-        // Acquire: makes the links readable. Release: what was written before the take, such as the
-        // flag of a receiver that goes away, is visible to whoever pushes after it.
-        Chain { at: self.head.swap(NIL, AcqRel) }
+        // Acquire: makes the links readable.
+        Chain { at: self.head.swap(NIL, Acquire) }
     }
 
     /// Everything that is on the stack, for a validator that holds the world still.
@@ -119,15 +85,12 @@ impl Chain {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
-    use crate::primitive::AtomicBool;
-    use loom::model::Builder;
     use loom::{sync::Arc, thread};
 
     struct World {
         list: Llist,
         links: [AtomicU32; 3],
         payload: [AtomicU32; 3],
-        dead: AtomicBool,
     }
 
     fn world() -> Arc<World> {
@@ -135,7 +98,6 @@ mod loom_tests {
             list: Llist::new(),
             links: core::array::from_fn(|_| AtomicU32::new(7)),
             payload: core::array::from_fn(|_| AtomicU32::new(0)),
-            dead: AtomicBool::new(false),
         })
     }
 
@@ -156,18 +118,6 @@ mod loom_tests {
     fn free(world: &World, chunk: u32) {
         world.payload[chunk as usize].store(1, Relaxed);
         world.list.push(chunk, &world.links[chunk as usize]);
-    }
-
-    /// A remote free: push, and finish the work if the owner is gone.
-    fn free_to_owner(world: &World, chunk: u32) -> Vec<u32> {
-        free(world, chunk);
-        if world.dead.load(Relaxed) { drain(world) } else { Vec::new() }
-    }
-
-    /// The owner going offline.
-    fn go_offline(world: &World) -> Vec<u32> {
-        world.dead.store(true, Relaxed);
-        drain(world)
     }
 
     fn spawn<T: 'static>(
@@ -192,54 +142,6 @@ mod loom_tests {
             pushers.into_iter().for_each(|pusher| pusher.join().unwrap());
             got.extend(drain(&world));
             assert_eq!(sorted(got), [0, 1]);
-        });
-    }
-
-    /// Whoever sees the other finishes the work, nothing is stranded.
-    #[test]
-    fn loom_a_push_to_a_dying_cpu_is_not_stranded() {
-        loom::model(|| {
-            let world = world();
-            let pusher = spawn(&world, |world| free_to_owner(world, 0));
-            let mut got = go_offline(&world);
-            got.extend(pusher.join().unwrap());
-            assert_eq!(got, [0]);
-            assert!(world.list.is_empty());
-        });
-    }
-
-    /// Two pushers, a CPU that goes offline, and somebody else who drains it at that time.
-    #[test]
-    fn loom_two_pushers_a_drain_and_a_dying_cpu_strand_and_double_nothing() {
-        // Four threads: more than three preemptions take minutes and have never shown anything
-        // else.
-        let mut model = Builder::new();
-        model.preemption_bound = Some(3);
-        model.check(|| {
-            let world = world();
-            let pushers =
-                [0, 1].map(|chunk| spawn(&world, move |world| free_to_owner(world, chunk)));
-            let taker = spawn(&world, drain);
-            let mut got = go_offline(&world);
-            pushers.into_iter().for_each(|pusher| got.extend(pusher.join().unwrap()));
-            got.extend(taker.join().unwrap());
-            assert!(world.list.is_empty());
-            assert_eq!(sorted(got), [0, 1]);
-        });
-    }
-
-    /// Back online before the pusher looked: then the chunk is on the list of a CPU that will look
-    /// at it.
-    #[test]
-    fn loom_a_push_to_a_cpu_that_comes_back_is_on_its_list() {
-        loom::model(|| {
-            let world = world();
-            let pusher = spawn(&world, |world| free_to_owner(world, 0));
-            let mut got = go_offline(&world);
-            world.dead.store(false, Relaxed);
-            got.extend(pusher.join().unwrap());
-            got.extend(drain(&world));
-            assert_eq!(got, [0]);
         });
     }
 

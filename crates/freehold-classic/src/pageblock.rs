@@ -25,9 +25,6 @@ const ISOLATED: u64 = 0b1000;
 
 /// Not on a list of owned blocks.
 pub(crate) const UNLISTED: u32 = u32::MAX;
-/// Still linked to a list whose head was reset under it: what the RFC leaves behind when a CPU goes
-/// offline.
-pub(crate) const STALE: u32 = u32::MAX - 1;
 
 /// One pageblock's struct. All fields Relaxed: a type may be read without a lock at any time and
 /// may then be out of date, exactly as in the kernel; whoever must not be wrong reads it under the
@@ -37,7 +34,7 @@ pub(crate) struct PageblockData {
     owner: AtomicU32,
     pub(crate) next: AtomicU32,
     pub(crate) prev: AtomicU32,
-    /// Which list of owned blocks it is on: [`UNLISTED`], [`STALE`], or `cpu * 6 + type`.
+    /// Which list of owned blocks it is on: [`UNLISTED`], or `cpu * 6 + type`.
     pub(crate) list: AtomicU32,
 }
 

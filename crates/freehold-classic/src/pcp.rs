@@ -23,7 +23,6 @@ use freehold::Migratetype;
 use crate::list::List;
 use crate::llist::Llist;
 use crate::page::{Frames, Kind, PAGEBLOCK_ORDER, State};
-use crate::primitive::AtomicBool;
 use crate::stats::{ListFlow, PcpCounters};
 use crate::switches::{Switch, Switches};
 use crate::tune::Tuning;
@@ -40,8 +39,6 @@ pub(crate) struct PcpInner {
     /// Frames on the lists.
     pub(crate) count: u32,
     pub(crate) tuning: Tuning,
-    /// The CPU is offline: whatever is freed goes to the zone.
-    pub(crate) dead: bool,
     /// An allocation is to find the lock busy: see
     /// [`Classic::alloc_finding_busy`](crate::Classic::alloc_finding_busy).
     pub(crate) busy: bool,
@@ -59,8 +56,6 @@ pub(crate) struct Pcp {
     lock: Mutex<PcpInner>,
     /// Frees by other CPUs that are waiting for the owner (`remote-list`).
     pub(crate) remote: Llist,
-    /// A copy of [`PcpInner::dead`], for whoever pushes to `remote` without the lock.
-    pub(crate) dead: AtomicBool,
 }
 
 impl Pcp {
@@ -69,13 +64,12 @@ impl Pcp {
             lists: [List::EMPTY; MAX_LISTS],
             count: 0,
             tuning: PcpInner::BOOT_TUNING,
-            dead: false,
             busy: false,
             counters: PcpCounters::default(),
             flow: ListFlow::default(),
             work: 0,
         };
-        Self { lock: Mutex::new(inner), remote: Llist::new(), dead: AtomicBool::new(false) }
+        Self { lock: Mutex::new(inner), remote: Llist::new() }
     }
 
     /// Takes the lock, waiting for it.

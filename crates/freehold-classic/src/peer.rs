@@ -35,9 +35,6 @@ impl Zone {
         for peer in (1..cpus).map(|step| (cpu + step) % cpus) {
             inner.counters.peers_asked += 1;
             let Some(mut other) = self.pcps[peer].try_lock() else { continue };
-            if other.dead {
-                continue;
-            }
             // The coldest.
             let movable = |&frame: &u32| self.may_move(frame, peer as u32, migratetype);
             let Some(frame) = other.lists[index].iter(&self.frames).filter(movable).last() else {

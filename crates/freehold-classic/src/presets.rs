@@ -48,14 +48,13 @@ const PCP_BUDDY: Switches = Kernel::NEWEST
     .with(Switch::Recover)
     .with(Switch::Claim)
     .with(Switch::Fragment);
-// Three repairs of what reviewers found, four of what was found here, and the chunking of 6.19,
+// Three repairs of what reviewers found, three of what was found here, and the chunking of 6.19,
 // which nobody in the thread asked for either.
 const PCP_BUDDY_FIXED: Switches = PCP_BUDDY
     .with(Switch::CmaPhases)
     .with(Switch::RemoteList)
     .with(Switch::OwnedByType)
     .with(Switch::ChunkedDrain)
-    .with(Switch::UnlinkDead)
     .with(Switch::ForeignClaim)
     .with(Switch::MergeOnce)
     .with(Switch::CountDrained);
@@ -86,7 +85,8 @@ pub const fn presets() -> &'static [Preset] {
         preset("5.17+4", "5.17 with patches 1 to 4: one pass under the zone lock.", V5_17_4),
         preset(
             "5.18",
-            "Linux 5.18: all five patches and the one that review added; high-order pages no longer linger.",
+            "Linux 5.18: all five patches and the one that review added; high-order pages no \
+             longer linger.",
             kernel(5, 18),
         ),
         preset(
@@ -107,17 +107,20 @@ pub const fn presets() -> &'static [Preset] {
         Preset {
             name: "7.3",
             alias: Some("vanilla"),
-            summary: "Linux 7.3, the newest: atomic high-order requests use their reserve from the first attempt on.",
+            summary: "Linux 7.3, the newest: atomic high-order requests use their reserve from \
+                      the first attempt on.",
             switches: kernel(7, 3),
         },
         preset(
             "pcp-buddy",
-            "The RFC as posted, on the newest kernel: CPUs own pageblocks, split and merge them on the PCP.",
+            "The RFC as posted, on the newest kernel: CPUs own pageblocks, split and merge them \
+             on the PCP.",
             PCP_BUDDY,
         ),
         preset(
             "pcp-buddy-fixed",
-            "The RFC with its defects repaired: those that its reviewers found, and those found here.",
+            "The RFC with its defects repaired: those that its reviewers found, and those found \
+             here.",
             PCP_BUDDY_FIXED,
         ),
     ];

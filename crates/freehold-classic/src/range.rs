@@ -15,7 +15,7 @@
 use freehold::{CpuId, FrameRange, FreeError, Order, Pfn};
 
 use crate::Classic;
-use crate::free::{Context, Loose};
+use crate::free::Loose;
 use crate::page::{Kind, Put, State};
 use crate::switches::Switch;
 use crate::zone::Zone;
@@ -155,11 +155,7 @@ impl Classic {
                 frame,
                 State::new(Kind::Freeing, order.get(), frames.state(frame).migratetype()),
             );
-            self.free_loose(
-                Context::Task,
-                cpu,
-                Loose { zone: start.zone, frame, order: order.get() },
-            );
+            self.free_loose(cpu, Loose { zone: start.zone, frame, order: order.get() });
             frame += order.frames() as u32;
         }
     }

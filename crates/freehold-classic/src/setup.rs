@@ -40,13 +40,10 @@ impl Classic {
                 pcp.look().tuning = PcpInner::BOOT_TUNING;
             }
         }
-        if !*self.hotplug() {
-            self.retune();
-        }
+        self.retune();
     }
 
-    /// Puts a CPU's PCP into a state observed elsewhere, for instance in `/proc/zoneinfo`. A
-    /// hotplug event recomputes batch and range.
+    /// Puts a CPU's PCP into a state observed elsewhere, for instance in `/proc/zoneinfo`.
     pub fn set_tuning(&self, zone: usize, cpu: CpuId, tuning: Tuning) {
         if let Some(pcp) = self.zones.get(zone).and_then(|zone| zone.pcps.get(cpu.index())) {
             pcp.look().tuning = tuning;

@@ -152,9 +152,6 @@ counters! {
         high_atomic_reserves,
         /// Reserves given back.
         high_atomic_unreserves,
-        /// Blocks disowned that were still linked to a list reset under them (the RFC's offline
-        /// defect).
-        stale_unlinks,
         /// Times free memory was found below the low watermark and the fallback boosted the marks.
         boosts,
     }

@@ -119,67 +119,84 @@ macro_rules! switches {
 
 switches! {
     CmaHalf = "cma-half", "5.8", Kernel,
-        "Movable requests take CMA frames first while more than half of what is free is CMA; off: last.";
+        "Movable requests take CMA frames first while more than half of what is free is CMA; off: \
+         last.";
     HighOrderPcp = "high-order-pcp", "5.14", HighOrderPcp,
-        "The PCP keeps orders 1 to 3 and 9 as well; off (the 2022 series's 'revert'): order 0 only.";
+        "The PCP keeps orders 1 to 3 and 9 as well; off (the 2022 series's 'revert'): order 0 \
+         only.";
     RightBuddyPrefetch = "right-buddy-prefetch", "5.18", HighOrderPcp,
         "Bulk free prefetches the buddy of the chunk's own order, not always of order 0.";
     PindexRange = "pindex-range", "5.18", HighOrderPcp,
         "Bulk free narrows the range of lists it looks at as it finds them empty.", until "6.6";
     RangeWrap = "range-wrap", "5.18", HighOrderPcp,
-        "The search for a list starts over where the narrowed range ends, not where all lists end (as first posted).",
+        "The search for a list starts over where the narrowed range ends, not where all lists end \
+         (as first posted).",
         by "Vlastimil Babka", until "6.6", needs PindexRange;
     SimpleSelection = "simple-selection", "5.18", HighOrderPcp,
-        "Bulk free empties one list after the other instead of rotating with a growing share per list.";
+        "Bulk free empties one list after the other instead of rotating with a growing share per \
+         list.";
     RequestedFirst = "requested-first", "5.18", HighOrderPcp,
         "Bulk free starts with the list that overflowed, not with the one after it.",
         by "Vlastimil Babka", needs SimpleSelection;
     SinglePass = "single-pass", "5.18", HighOrderPcp,
-        "Bulk free gives each chunk to the zone as it picks it, instead of collecting them on a second list first.";
+        "Bulk free gives each chunk to the zone as it picks it, instead of collecting them on a \
+         second list first.";
     HighOrderLimit = "high-order-limit", "5.18", HighOrderPcp,
         "A CPU that only frees gives its high-order pages back at once.", needs HighOrderPcp;
     ThpOneList = "thp-one-list", "6.0", Kernel,
         "One PCP list for all huge pages instead of one a type.", needs HighOrderPcp;
     AutoHigh = "auto-high", "6.7", Kernel,
-        "The high mark tunes itself between high_min and high_max; refills grow with consecutive allocations.";
+        "The high mark tunes itself between high_min and high_max; refills grow with consecutive \
+         allocations.";
     HighAtomicRounded = "highatomic-rounded", "6.8", Kernel,
-        "The HIGHATOMIC reserve is 1 % of the zone rounded up to pageblocks, and nothing where that is less than one; off: a pageblock more.";
+        "The HIGHATOMIC reserve is 1 % of the zone rounded up to pageblocks, and nothing where \
+         that is less than one; off: a pageblock more.";
     TypeHygiene = "type-hygiene", "6.10", Kernel,
-        "A drained page goes to the list of its pageblock's type of now; merged pageblocks take one type.";
+        "A drained page goes to the list of its pageblock's type of now; merged pageblocks take \
+         one type.";
     ThpByType = "thp-by-type", "6.10", Kernel,
         "Two order-9 PCP lists, movable and not, instead of one.", needs ThpOneList;
     BatchQuarterMebi = "batch-256k", "6.13", Kernel,
         "The batch is a power of two minus one from managed/4096, at most 256 KiB, and never 0.";
     ClaimSteal = "claim-steal", "6.15", Kernel,
-        "Fallback first claims whole pageblocks from the largest order down, then takes single pages from the smallest up.";
+        "Fallback first claims whole pageblocks from the largest order down, then takes single \
+         pages from the smallest up.";
     RememberMode = "remember-mode", "6.15", Kernel,
-        "A refill remembers which fallback stage served it and does not search the exhausted ones again.", needs ClaimSteal;
+        "A refill remembers which fallback stage served it and does not search the exhausted ones \
+         again.", needs ClaimSteal;
     FreeHighHalf = "free-high-half", "6.16", Kernel,
-        "High-order pages are given back after batch + high_min/2 consecutive frees, not after batch.", needs AutoHigh HighOrderLimit;
+        "High-order pages are given back after batch + high_min/2 consecutive frees, not after \
+         batch.", needs AutoHigh HighOrderLimit;
     IsolateBit = "isolate-bit", "6.17", Kernel,
         "Isolation is a bit of its own: the pageblock's type survives it.";
     ChunkedDecay = "chunked-decay", "6.18", Kernel,
-        "What decays goes back a batch at a time, each batch from the first list on; a huge page counts as the batch.",
+        "What decays goes back a batch at a time, each batch from the first list on; a huge page \
+         counts as the batch.",
         needs AutoHigh;
     ChunkedDrain = "chunked-drain", "6.19", Kernel,
         "A drain after a free takes the zone lock for at most one batch at a time.";
     HighAtomicDirect = "highatomic-direct", "7.1", Kernel,
-        "A HIGHATOMIC request finding its PCP list empty goes to the zone instead of refilling the list.";
+        "A HIGHATOMIC request finding its PCP list empty goes to the zone instead of refilling \
+         the list.";
     ContigFree = "contig-free", "7.2", FreeContiguous,
         "A range or array of order-0 pages is freed in the largest aligned chunks.";
     ContigMaxOrder = "contig-max-order", "7.2", FreeContiguous,
-        "Those chunks are of up to the largest order there is, not of at most a pageblock (as first posted).",
+        "Those chunks are of up to the largest order there is, not of at most a pageblock (as \
+         first posted).",
         needs ContigFree;
     HighAtomicFirst = "highatomic-first", "7.3", Kernel,
-        "A HIGHATOMIC request may use the reserve from its first attempt on, while memory is plentiful; off: once that fails.";
+        "A HIGHATOMIC request may use the reserve from its first attempt on, while memory is \
+         plentiful; off: once that fails.";
     PageblockData = "pageblock-data", "RFC", PcpBuddy,
         "One struct a pageblock instead of packed bits.";
     Ownership = "ownership", "RFC", PcpBuddy,
-        "PCP lists of every order up to a pageblock, split and kept by the CPU; pageblocks have owners.", needs PageblockData HighOrderPcp;
+        "PCP lists of every order up to a pageblock, split and kept by the CPU; pageblocks have \
+         owners.", needs PageblockData HighOrderPcp;
     Route = "route", "RFC", PcpBuddy,
         "A freed page goes to the PCP of the CPU that owns its pageblock.", needs Ownership;
     Merge = "merge", "RFC", PcpBuddy,
-        "Before a drain, buddies on the owner's PCP are merged bottom-up under the PCP lock.", needs Ownership;
+        "Before a drain, buddies on the owner's PCP are merged bottom-up under the PCP lock.",
+        needs Ownership;
     WholeFirst = "whole-first", "RFC", PcpBuddy,
         "Drains begin with whole pageblocks.", needs Ownership;
     FragmentTail = "fragment-tail", "RFC", PcpBuddy,
@@ -194,34 +211,42 @@ switches! {
         "Phase 0 recovers CMA blocks for movable requests, phase 2 keeps the 50 % rule.",
         by "Frank van der Linden", needs Ownership;
     RemoteList = "remote-list", "review", PcpBuddyReview,
-        "Remote frees go to a lock-free list that the owner absorbs; nobody takes another CPU's PCP lock to free.",
+        "Remote frees go to a lock-free list that the owner absorbs; nobody takes another CPU's \
+         PCP lock to free.",
         by "Rik van Riel", needs Route;
-    UnlinkDead = "unlink-dead", "here", FoundHere,
-        "A CPU going offline unlinks and disowns its blocks instead of only resetting the list head.", needs Ownership;
     ForeignClaim = "foreign-claim", "here", FoundHere,
-        "Phase 1 does not queue a block of a foreign type under the requested one (possible only without type-hygiene).", needs Claim;
+        "Phase 1 does not queue a block of a foreign type under the requested one (possible only \
+         without type-hygiene).", needs Claim;
     MergeOnce = "merge-once", "here", FoundHere,
-        "One merge pass a drain, not one before each of its chunks: the pass looks at everything the PCP holds.", needs Merge;
+        "One merge pass a drain, not one before each of its chunks: the pass looks at everything \
+         the PCP holds.", needs Merge;
     CountDrained = "count-drained", "here", FoundHere,
-        "A drain in pieces of a batch counts the frames that went, not those asked for: a whole block, eight times as many, ends it.",
+        "A drain in pieces of a batch counts the frames that went, not those asked for: a whole \
+         block, eight times as many, ends it.",
         needs WholeFirst;
     OwnedByType = "owned-by-type", "review", PcpBuddyReview,
-        "One list of owned blocks per migratetype, so that phase 0 does not walk past blocks of other types.",
+        "One list of owned blocks per migratetype, so that phase 0 does not walk past blocks of \
+         other types.",
         by "Rik van Riel", needs Recover;
     PeerBlocks = "peer-blocks", "review", PcpBuddyReview,
-        "A refill takes a whole pageblock from the next CPU that has one before it goes to the zone; and instead of failing.",
+        "A refill takes a whole pageblock from the next CPU that has one before it goes to the \
+         zone; and instead of failing.",
         by "Zi Yan", needs Claim;
     MergeUnowned = "merge-unowned", "review", PcpBuddyReview,
-        "Before a drain, buddies on the same PCP are merged without ownership, as a CPU number in every page would allow.",
+        "Before a drain, buddies on the same PCP are merged without ownership, as a CPU number in \
+         every page would allow.",
         by "Zi Yan";
     TargetedDrain = "targeted-drain", "review", PcpBuddyReview,
-        "Isolating a range drains the CPUs that own its pageblocks, and the others only if frames of it are left on PCPs.",
+        "Isolating a range drains the CPUs that own its pageblocks, and the others only if frames \
+         of it are left on PCPs.",
         by "Zi Yan, Johannes Weiner", needs Route;
     LeastDrain = "least-drain", "review", PcpBuddyReview,
-        "Before every CPU is emptied, one after the other is asked for the frames that the request lacks (a batch at least), and the request tried again.",
+        "Before every CPU is emptied, one after the other is asked for the frames that the \
+         request lacks (a batch at least), and the request tried again.",
         by "Johannes Weiner, Zi Yan";
     DefragMode = "defrag-mode", "sysctl", Kernel,
-        "vm.defrag_mode of 6.15 and later: nothing but whole blocks of another type is taken before draining has failed to help.",
+        "vm.defrag_mode of 6.15 and later: nothing but whole blocks of another type is taken \
+         before draining has failed to help.",
         by "Johannes Weiner";
 }
 

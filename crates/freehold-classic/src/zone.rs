@@ -26,7 +26,7 @@ use freehold::{AllocFlags, FrameRange, Migratetype, Order, Pfn};
 use crate::config::ZoneConfig;
 use crate::list::List;
 use crate::page::{Frames, Kind, MAX_ORDER, ORDERS, PAGEBLOCK, PAGEBLOCK_ORDER, State};
-use crate::pageblock::{BlockList, Pageblocks, STALE, UNLISTED};
+use crate::pageblock::{BlockList, Pageblocks, UNLISTED};
 use crate::pcp::Pcp;
 use crate::primitive::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use crate::stats::{FallbackTable, WorkHistogram, ZoneCounters};
@@ -437,12 +437,6 @@ impl Locked<'_> {
         let Some(data) = blocks.data(block) else { return };
         match data.list.load(Relaxed) {
             UNLISTED => {}
-            STALE => {
-                // In the kernel this would write through a list head that has been reset in
-                // between.
-                data.list.store(UNLISTED, Relaxed);
-                self.inner.counters.stale_unlinks += 1;
-            }
             id => {
                 self.inner.owned[(id / 6) as usize][(id % 6) as usize].remove(blocks, block);
                 self.inner.work += 1;
@@ -457,7 +451,7 @@ impl Locked<'_> {
         let zone = self.zone;
         zone.blocks.set_migratetype(block, to);
         let listed = zone.blocks.data(block).map_or(UNLISTED, |data| data.list.load(Relaxed));
-        if zone.on.has(Switch::OwnedByType) && listed != UNLISTED && listed != STALE {
+        if zone.on.has(Switch::OwnedByType) && listed != UNLISTED {
             self.unlist(block);
             self.enlist(listed / 6, block);
         }

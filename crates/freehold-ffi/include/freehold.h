@@ -498,12 +498,10 @@ typedef struct freehold_arena_options {
     uint32_t on_fork;
     /** A `freehold_numa_rule`. Default: memory of the thread's own node first. */
     uint32_t numa;
-    /** How many threads can have a CPU for themselves at once, at most 30,000; later ones share.
-     * Default: four for each of the machine's CPUs, but no more than one for each 16 blocks. */
+    /** How many threads can have a CPU for themselves at once, at most 30,000; later ones share
+     * others. Default: four for each of the machine's CPUs, but no more than one for each 16
+     * blocks. */
     uint16_t slots;
-    /** How many CPUs the threads beyond that share, at most 30,000. Default: one for each of the
-     * machine's CPUs, at most 8. */
-    uint16_t shared_slots;
     /** Not zero: the kernel backs the whole arena while it is made. */
     uint8_t populate;
     /** Not zero: nothing is ever given back: for memory that a device knows the pages of. */
@@ -701,8 +699,8 @@ int32_t freehold_zone_of(const struct freehold_allocator *allocator, uint64_t pf
  * HIGHATOMIC blocks will. False where there is no such zone, order or flag.
  *
  * Looks at the board, at CMA and HIGHATOMIC blocks where only those are left, and above order 9 at
- * the bitmap of whole blocks. "No" is exact while nothing runs and no CPU has frames in hand; "yes"
- * may be out of date until a request has failed. */
+ * the bitmap of whole blocks. "No" is exact while nothing runs and no CPU has frames in hand;
+ * "yes" may be out of date until a request has failed. */
 bool freehold_may_have_free(const struct freehold_allocator *allocator, size_t zone, uint8_t order,
     uint16_t flags);
 

@@ -222,8 +222,8 @@ pub unsafe extern "C" fn freehold_zone_of(allocator: *const Allocator, pfn: u64)
 /// HIGHATOMIC blocks will. False where there is no such zone, order or flag.
 ///
 /// Looks at the board, at CMA and HIGHATOMIC blocks where only those are left, and above order 9 at
-/// the bitmap of whole blocks. "No" is exact while nothing runs and no CPU has frames in hand; "yes"
-/// may be out of date until a request has failed.
+/// the bitmap of whole blocks. "No" is exact while nothing runs and no CPU has frames in hand;
+/// "yes" may be out of date until a request has failed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_may_have_free(
     allocator: *const Allocator,

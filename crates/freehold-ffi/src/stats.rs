@@ -98,62 +98,25 @@ pub struct Totals {
     pub shared_writes: u64,
 }
 
-impl From<freehold::CpuStats> for CpuStats {
-    fn from(s: freehold::CpuStats) -> Self {
-        Self {
-            allocs: s.allocs,
-            local_frees: s.local_frees,
-            remote_frees: s.remote_frees,
-            failed: s.failed,
-            slow: s.slow,
-            refills: s.refills,
-            refills_by_phase: s.refills_by_phase,
-            refilled_frames: s.refilled_frames,
-            recalls: s.recalls,
-            shared_writes: s.shared_writes,
+/// Made of those fields of the allocator's own structure.
+macro_rules! copied {
+    ($to:ty, $from:ty: $($field:ident),*) => {
+        impl From<$from> for $to {
+            fn from(from: $from) -> Self {
+                Self { $($field: from.$field.into()),* }
+            }
         }
-    }
+    };
 }
+pub(crate) use copied;
 
-impl From<freehold::ZoneStats> for ZoneStats {
-    fn from(s: freehold::ZoneStats) -> Self {
-        Self {
-            managed: s.managed,
-            free: s.free,
-            free_in_zone: s.free_in_zone,
-            free_in_cpus: s.free_in_cpus,
-            free_cma: s.free_cma,
-            free_high_atomic: s.free_high_atomic,
-            watermarks: s.watermarks,
-            whole_blocks: s.whole_blocks,
-            blocks_in_cpus: s.blocks_in_cpus,
-            fallbacks: s.fallbacks,
-            mixed: s.mixed,
-        }
-    }
-}
-
-impl From<freehold::ZoneBlocks> for ZoneBlocks {
-    fn from(b: freehold::ZoneBlocks) -> Self {
-        Self {
-            blocks_by_type: b.blocks_by_type,
-            free_blocks: b.free_blocks,
-            blocks_by_largest_order: b.blocks_by_largest_order,
-            free_chunks: b.free_chunks,
-        }
-    }
-}
-
-impl From<freehold::Totals> for Totals {
-    fn from(s: freehold::Totals) -> Self {
-        Self {
-            cpus: s.cpus.into(),
-            unattributed_frees: s.unattributed_frees,
-            late_double_frees: s.late_double_frees,
-            shared_writes: s.shared_writes,
-        }
-    }
-}
+copied!(CpuStats, freehold::CpuStats: allocs, local_frees, remote_frees, failed, slow, refills,
+    refills_by_phase, refilled_frames, recalls, shared_writes);
+copied!(ZoneStats, freehold::ZoneStats: managed, free, free_in_zone, free_in_cpus, free_cma,
+    free_high_atomic, watermarks, whole_blocks, blocks_in_cpus, fallbacks, mixed);
+copied!(ZoneBlocks, freehold::ZoneBlocks: blocks_by_type, free_blocks, blocks_by_largest_order,
+    free_chunks);
+copied!(Totals, freehold::Totals: cpus, unattributed_frees, late_double_frees, shared_writes);
 
 /// The state and history of a zone. Takes no lock, and time that grows with the number of CPUs, not
 /// with the memory. Exact while nothing runs.

@@ -39,7 +39,6 @@ static void knobs(void)
     wrong = options, wrong.numa = 4, refused(wrong, "freehold_numa_rule");
     wrong = options, wrong.least_run = 3, refused(wrong, "run");
     wrong = options, wrong.slots = 30001, refused(wrong, "slots");
-    wrong = options, wrong.shared_slots = 30001, refused(wrong, "shared_slots");
     wrong = options, wrong.bytes = 0, refused(wrong, "");
     wrong = options, wrong.size = 0, refused(wrong, "size");
     wrong = options, wrong.size += 8, refused(wrong, "size");
@@ -51,7 +50,6 @@ static void knobs(void)
     options.on_fork = FREEHOLD_FORK_RULE_UNMAPPED;
     options.numa = FREEHOLD_NUMA_RULE_IGNORE;
     options.slots = 2;
-    options.shared_slots = 3;
     options.populate = 1;
     options.least_run = 16;
     OK(freehold_arena_new_with(&options, &arena, &error));

@@ -59,7 +59,6 @@ pub struct Builder {
     on_fork: OnFork,
     lock: Lock,
     slots: Option<u16>,
-    shared_slots: Option<u16>,
     numa: Numa,
     topology: Option<Topology>,
     populate: bool,
@@ -106,7 +105,6 @@ impl Builder {
             on_fork: OnFork::default(),
             lock: Lock::default(),
             slots: None,
-            shared_slots: None,
             numa: Numa::default(),
             topology: None,
             populate: false,
@@ -135,7 +133,8 @@ impl Builder {
         self
     }
 
-    /// How many threads can have a CPU for themselves at once; later ones share.
+    /// How many threads can have a CPU for themselves at once; later ones share others, each under
+    /// its lock: one for each of the machine's CPUs, at most 8.
     ///
     /// Default: four for each of the machine's CPUs, but no more than one for each 16 blocks of the
     /// arena. A slot costs some 5 KiB, and 160 bytes for each zone beyond the first, and nothing
@@ -143,15 +142,6 @@ impl Builder {
     /// for programs with many threads that all allocate.
     pub fn slots(mut self, slots: u16) -> Self {
         self.slots = Some(slots);
-        self
-    }
-
-    /// How many CPUs the threads beyond [`slots`](Self::slots) share, each under its lock.
-    ///
-    /// Default: one for each of the machine's CPUs, at most 8: more threads than that cannot run at
-    /// once.
-    pub fn shared_slots(mut self, slots: u16) -> Self {
-        self.shared_slots = Some(slots);
         self
     }
 
@@ -309,19 +299,12 @@ impl Builder {
             Some(slots) => slots,
             None => (4 * machine).min(blocks / 16).clamp(1, 1024) as u16,
         };
-        let shared = self.shared_slots.unwrap_or(machine.min(8) as u16).max(nodes);
+        let shared = (machine.min(8) as u16).max(nodes);
         if exclusive > 30_000 {
             return Err(Error::Knob {
                 knob: "slots",
                 value: exclusive.into(),
                 allowed: "at most 30000",
-            });
-        }
-        if shared == 0 || shared > 30_000 {
-            return Err(Error::Knob {
-                knob: "shared_slots",
-                value: shared.into(),
-                allowed: "1 to 30000",
             });
         }
         Ok(Slots::new(exclusive, shared, topology))

@@ -2,7 +2,7 @@
 //! freed frames, and accesses beyond an allocation.
 //!
 //! ```text
-//! |red|AAAAA|red|...........|BB|BB red|     red: one frame, or as many as a chunk of a power of two
+//! |red|AAAAA|red|...........|BB|BB red|    red: one frame, or as many as a chunk of a power of two
 //!  no access outside of what is handed out
 //!
 //! free(A)   no access; waits in a queue with what was freed before it
@@ -11,7 +11,8 @@
 //!
 //! What is shut may not be accessed to the kernel (mprotect(2)), nor to AddressSanitizer and
 //! valgrind where the program runs under them, which say who did it and where. No thread finds a
-//! CPU of such an arena the short way, so that all calls pass by here, and other arenas pay nothing.
+//! CPU of such an arena the short way, so that all calls pass by here, and other arenas pay
+//! nothing.
 //!
 //! Of a process that may have no more mappings some memory stays open: mistakes there are missed.
 

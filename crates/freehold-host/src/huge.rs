@@ -10,9 +10,9 @@
 //! ```
 //!
 //! A block that was given back in part is backed page by page from then on, whoever uses it: the
-//! kernel's own daemon (khugepaged) looks at 16 MiB each 10 s. So a cache that shrinks at night would
-//! have no huge pages by day. The two numbers are apart, or one exchange of frames would break a
-//! block up and the next one make it whole.
+//! kernel's own daemon (khugepaged) looks at 16 MiB each 10 s. So a cache that shrinks at night
+//! would have no huge pages by day. The two numbers are apart, or one exchange of frames would
+//! break a block up and the next one make it whole.
 //!
 //! What the kernel adds to make a block whole is zero, as the notes of its frames say already.
 

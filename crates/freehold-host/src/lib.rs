@@ -3,8 +3,8 @@
 //!
 //! # Overview
 //!
-//! [`freehold`](crate::freehold) does the accounting, in bitmaps beside the memory, without touching
-//! it. This crate brings the memory and the CPUs:
+//! [`freehold`](crate::freehold) does the accounting, in bitmaps beside the memory, without
+//! touching it. This crate brings the memory and the CPUs:
 //!
 //! ```text
 //!                 an Arena

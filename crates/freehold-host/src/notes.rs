@@ -300,7 +300,8 @@ impl Notes {
         self.all()[block as usize].load(Ordering::Relaxed) & RESIDENT != 0
     }
 
-    /// Whether some of a block was given back since it last came, so that it is backed page by page.
+    /// Whether some of a block was given back since it last came, so that it is backed page by
+    /// page.
     pub(crate) fn is_parted(&self, block: u64) -> bool {
         // Relaxed: passes set it, one at a time.
         self.all()[block as usize].load(Ordering::Relaxed) & PARTED != 0

@@ -11,8 +11,8 @@
 //!
 //! What waits is free, and everybody may take it: nothing is held back for its thread. So it counts
 //! as free for large requests, limits, statistics and trims, a second free of it is refused as
-//! ever, and nothing is to be done where a thread ends or a process forks. The place is a hint, which
-//! [`alloc_run_at`](freehold::Owned) holds against what is free by then.
+//! ever, and nothing is to be done where a thread ends or a process forks. The place is a hint,
+//! which [`alloc_run_at`](freehold::Owned) holds against what is free by then.
 //!
 //! Places are numbered as they are written, and a new one takes that of the one [`PLACES`] before
 //! it. So a list ends where a place has another number by now.
@@ -43,9 +43,9 @@ struct Place {
 
 /// What is left of the gaps that searches have found, by the power of two of what was looked for.
 ///
-/// A search for `least` frames has seen no smaller gap, and what is left of the one that it found is
-/// smaller than that was. So it is the one for each length from `least` up to its own. What is freed
-/// meanwhile may fit better; that waits in its own list.
+/// A search for `least` frames has seen no smaller gap, and what is left of the one that it found
+/// is smaller than that was. So it is the one for each length from `least` up to its own. What is
+/// freed meanwhile may fit better; that waits in its own list.
 #[derive(Default)]
 pub(crate) struct Gaps([Gap; LONGEST.ilog2() as usize + 1]);
 

@@ -291,8 +291,8 @@ impl<H: Handle> Tenants<H> {
     ///
     /// # Errors
     ///
-    /// [`Error::Free`] where no allocation of a tenant begins there, [`Error::OutsideArena`]. Nothing
-    /// has changed then. Of two frees of it at once the arena refuses one, and counts it in
+    /// [`Error::Free`] where no allocation of a tenant begins there, [`Error::OutsideArena`].
+    /// Nothing has changed then. Of two frees of it at once the arena refuses one, and counts it in
     /// `refused_drops`. In a forked child nothing but the child's own counts changes.
     #[inline]
     pub unsafe fn free(&self, start: Pfn) -> Result<u64, Error> {

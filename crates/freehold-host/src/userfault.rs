@@ -5,9 +5,8 @@
 //!   api         which features the kernel has
 //!   register    a range whose write faults come here
 //!   protect     a range: writes fault, or do not any more
-//!   next        the next fault: address and thread
+//!   next        the next fault: its address
 //!   wake        threads that wait for a range
-//!   refuse      a fault that is a mistake: SIGSEGV for its thread
 //! ```
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -30,7 +29,6 @@ const REGISTER_MODE_WP: u64 = 1 << 1;
 const WRITEPROTECT_MODE_WP: u64 = 1 << 0;
 const EVENT_PAGEFAULT: u8 = 0x12;
 const FEATURE_WRITE_PROTECT: u64 = 1 << 0;
-const FEATURE_THREAD_ID: u64 = 1 << 8;
 /// Protection holds for pages that are not there yet, too (Linux 6.4). Without it, the first write
 /// to a page that was advised before it was ever used would go unseen.
 const FEATURE_UNPOPULATED: u64 = 1 << 13;
@@ -45,21 +43,6 @@ const HINT: &str =
 struct Range {
     start: u64,
     len: u64,
-}
-
-/// A thread that waits because it wrote to a protected page.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Fault {
-    pub(crate) address: u64,
-    thread: u32,
-}
-
-#[cfg(test)]
-impl Fault {
-    /// Of a thread that there is not.
-    pub(crate) fn at(address: u64) -> Self {
-        Self { address, thread: u32::MAX }
-    }
 }
 
 /// One `userfaultfd`.
@@ -93,8 +76,7 @@ impl Userfault {
             ),
             Err(errno) => return Err(Error::os("userfaultfd", errno, 0, HINT)),
         };
-        let mut api =
-            [UFFD_API, FEATURE_WRITE_PROTECT | FEATURE_THREAD_ID | FEATURE_UNPOPULATED, 0];
+        let mut api = [UFFD_API, FEATURE_WRITE_PROTECT | FEATURE_UNPOPULATED, 0];
         let this = Self { fd, kernel_faults, stamp: Stamp::new()? };
         // SAFETY: the structure is three words.
         unsafe { this.ioctl(UFFDIO_API, &mut api) }
@@ -168,32 +150,22 @@ impl Userfault {
         let _ = (0..100).any(|_| woken());
     }
 
-    /// The next fault, if there is one.
-    pub(crate) fn next(&self) -> Result<Option<Fault>, Errno> {
-        // struct uffd_msg: event, seven bytes; flags, address, thread.
+    /// Where the next fault is, if there is one.
+    pub(crate) fn next(&self) -> Result<Option<u64>, Errno> {
+        // struct uffd_msg: event, seven bytes; flags, address.
         let mut message = [0u8; 32];
         loop {
             match rustix::io::read(&self.fd, &mut message) {
                 Ok(32) if message[0] == EVENT_PAGEFAULT => {
-                    let word = |at: usize| {
-                        let mut bytes = [0; 8];
-                        bytes.copy_from_slice(&message[at..at + 8]);
-                        u64::from_ne_bytes(bytes)
-                    };
-                    return Ok(Some(Fault { address: word(16), thread: word(24) as u32 }));
+                    let mut address = [0; 8];
+                    address.copy_from_slice(&message[16..24]);
+                    return Ok(Some(u64::from_ne_bytes(address)));
                 }
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Ok(None),
                 Err(errno) => return Err(errno),
             }
         }
-    }
-
-    /// What a wrong access deserves: the signal that it gets on an ordinary page. It goes to the
-    /// thread that made it.
-    pub(crate) fn refuse(&self, fault: Fault) {
-        // SAFETY: a signal to a thread of this process, which waits for this fault.
-        unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), fault.thread, libc::SIGSEGV) };
     }
 }
 

@@ -36,12 +36,11 @@ use length::length;
 ///   cannot fail, as `fstat` of an open file;
 /// - `pidfd_open`, which is made once in a process, before this; `kernel/descriptors.rs` has it
 ///   fail;
-/// - `sched_yield`, which is a hint, and `tgkill`, which comes after a hundred failures of another;
-///   `tkill`, of which any failure but one says that a thread lives.
-const CALLS: [libc::c_long; 20] = [
+/// - `sched_yield`, which is a hint; `tkill`, of which any failure but one says that a thread
+///   lives.
+const CALLS: [libc::c_long; 19] = [
     libc::SYS_mmap,
     libc::SYS_munmap,
-    libc::SYS_mprotect,
     libc::SYS_madvise,
     libc::SYS_process_madvise,
     libc::SYS_mincore,
@@ -149,8 +148,7 @@ struct Plan {
 }
 
 /// The calls by which programs get their heap.
-const HEAP: [libc::c_long; 4] =
-    [libc::SYS_mmap, libc::SYS_munmap, libc::SYS_mprotect, libc::SYS_madvise];
+const HEAP: [libc::c_long; 3] = [libc::SYS_mmap, libc::SYS_munmap, libc::SYS_madvise];
 
 /// Decides about calls as long as there is somebody who makes them. Allocates nothing: who waits
 /// for an answer may hold a lock of the heap's.
@@ -221,10 +219,6 @@ fn arena(builder: &freehold_host::Builder) {
     assert_eq!(arena.stats().refused_drops, 0);
 }
 
-/// Opened before anything is refused.
-static ZEROS: std::sync::LazyLock<std::fs::File> =
-    std::sync::LazyLock::new(|| std::fs::File::open("/dev/zero").unwrap());
-
 fn pages() {
     let Some(host) = fine(HostVm::new(2 << 20)) else { return };
     let (vm, frames, some) = (host.vm(), host.frames(), host.pages(0, 32).unwrap());
@@ -239,14 +233,6 @@ fn pages() {
         assert_eq!(word.load(SeqCst), 8, "a write was lost");
         fine(vm.protect(HostVm::SPACE, some, Access::Read));
         vm.unmap(&frames, HostVm::SPACE, some).unwrap();
-    }
-    let (read_only, single) = (host.pages(64, 1).unwrap(), freehold_host::freehold::Order::ZERO);
-    if fine(vm.map_new(&frames, HostVm::SPACE, read_only.start, single, Access::Read)).is_some() {
-        let at = vm.mmu().words(HostVm::SPACE, read_only.start).unwrap()[0].as_ptr();
-        let zeros = ZEROS.as_raw_fd();
-        // SAFETY: the kernel says that it may not write there.
-        assert_eq!(unsafe { libc::read(zeros, at.cast(), 8) }, -1);
-        vm.unmap(&frames, HostVm::SPACE, read_only).unwrap();
     }
     assert_eq!(host.free_frames(), before, "frames lost");
 }

@@ -47,14 +47,12 @@ pub(crate) mod flag {
     /// The contents matter. An anonymous folio without it is lazyfree: unless written to it may be
     /// dropped.
     pub(crate) const SWAP_BACKED: u32 = 1 << 10;
-    /// Not to be reclaimed.
-    pub(crate) const MLOCKED: u32 = 1 << 11;
     /// On the list of lazyfree folios. Changed under that list's lock.
     pub(crate) const ON_LRU: u32 = 1 << 13;
     /// On the deferred-split queue. Changed under that list's lock.
     pub(crate) const DEFERRED: u32 = 1 << 14;
     /// What a piece inherits when a folio is split.
-    pub(crate) const INHERITED: u32 = DIRTY | REFERENCED | SWAP_BACKED | MLOCKED;
+    pub(crate) const INHERITED: u32 = DIRTY | REFERENCED | SWAP_BACKED;
 }
 
 /// Where a head stands in a list.

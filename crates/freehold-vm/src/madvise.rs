@@ -24,8 +24,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
     /// how many pages became lazyfree.
     ///
     /// A folio that lies in the range only in part is split first; it may lie across a page table's
-    /// end. Left as they are: folios that are mapped elsewhere, too; mlocked, or locked by somebody
-    /// else; and those that would have to be split while pinned. One flush for up to
+    /// end. Left as they are: folios that are mapped elsewhere, too, or locked by somebody else;
+    /// and those that would have to be split while pinned. One flush for up to
     /// [`BATCH`](crate::BATCH) ranges.
     ///
     /// # Errors
@@ -102,9 +102,6 @@ impl<'m, M: Mmu> Vm<'m, M> {
         let skip = Ok(Advice::Done);
         if self.folios.head(head) != Some(head) {
             return Ok(Advice::Again);
-        }
-        if frame.has(flag::MLOCKED) {
-            return skip;
         }
         let base = Vpn::new(vpn.get().wrapping_sub(u64::from(i)));
         let Some(mapping) = self.mappings.find(&frame.rmap, space.id(), base, i) else {

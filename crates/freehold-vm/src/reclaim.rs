@@ -121,9 +121,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
             frame.unlock();
             return self.put_refs(allocator, head, 1);
         }
-        let unmapped = if frame.has(flag::MLOCKED) {
-            Err(Kept::Busy)
-        } else if !ignore_references && self.was_used(head) {
+        let unmapped = if !ignore_references && self.was_used(head) {
             count(&self.counters.kept_referenced, 1);
             self.lru_add(head);
             frame.unlock();

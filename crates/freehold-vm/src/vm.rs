@@ -45,8 +45,6 @@ pub struct FolioState {
     pub swap_backed: bool,
     /// Its contents may be dropped unless it is written to: not swap-backed.
     pub lazyfree: bool,
-    /// Not to be reclaimed.
-    pub mlocked: bool,
     /// On the deferred-split queue.
     pub deferred: bool,
 }
@@ -301,7 +299,6 @@ impl<'m, M: Mmu> Vm<'m, M> {
             referenced: frame.has(flag::REFERENCED),
             swap_backed: frame.has(flag::SWAP_BACKED),
             lazyfree: frame.is_lazyfree(),
-            mlocked: frame.has(flag::MLOCKED),
             deferred: frame.has(flag::DEFERRED),
         })
     }
@@ -454,27 +451,6 @@ impl<'m, M: Mmu> Vm<'m, M> {
         // Not `with_table`: nothing is mapped here, so that what waits to be flushed can go on
         // waiting.
         space.table(vpn).0.with_lock(|| self.mmu.relax(), || self.mmu.load(space.slots(vpn, 1)))
-    }
-
-    /// Keeps a folio from being reclaimed, or allows it again.
-    ///
-    /// # Errors
-    ///
-    /// [`VmError::NotAFolio`].
-    pub fn set_mlocked(&self, folio: Folio, mlocked: bool) -> Result<(), VmError> {
-        self.set_flag(folio, flag::MLOCKED, mlocked)
-    }
-
-    pub(crate) fn set_flag(&self, folio: Folio, flag: u32, on: bool) -> Result<(), VmError> {
-        let index = self.index(folio.0)?;
-        let frame = self.folios.head(index).map(|head| self.folios.frame(head));
-        let frame = frame.ok_or(VmError::NotAFolio { pfn: folio.0 })?;
-        if on {
-            frame.set_flags(flag);
-        } else {
-            frame.clear_flags(flag);
-        }
-        Ok(())
     }
 
     pub(crate) fn free_ranges(

@@ -129,7 +129,8 @@ pub(super) fn difference(old: &str, new: &str) -> String {
 mod tests {
     use super::*;
 
-    const TEXT: &str = "intro\n```sh\nfreehold x\n```\n\n```text\nold 1\n```\n\n| a | b |\n|---|---|\n| 1 | 2 |\n| 3 | 4 |\nend\n";
+    const TEXT: &str = "intro\n```sh\nfreehold x\n```\n\n```text\nold 1\n```\n\n| a | b \
+                        |\n|---|---|\n| 1 | 2 |\n| 3 | 4 |\nend\n";
 
     #[test]
     fn blocks_are_found_behind_their_line() {

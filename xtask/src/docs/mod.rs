@@ -3,12 +3,12 @@
 //! `docs/checked.json` lists blocks of the documents and the command that each comes from:
 //!
 //! ```text
-//!  {"file", "after", "command"}              the fenced block after the line with that text is what the command prints
-//!  {..., "rows": ["| {trace/name} | ..."]}   the table's rows are made from the command's JSON (see `render`)
+//!  {"file", "after", "command"}              the fenced block after the line with that text is its output
+//!  {..., "rows": ["| {trace/name} | ..."]}   the table's rows come from its JSON (see `render`)
 //!  {..., "rows": [...], "first": 12}         the same of the first so many items
-//!  {"file", "says", "command"}               the document says that, with figures over all items in the holes (see `render`)
-//!  {..., "numbers": true}                    every number of the table behind that line is one that the command prints
-//!  {..., "sentences": true}                 every sentence of the fenced block there is one that the command prints
+//!  {"file", "says", "command"}               the document says that, with figures in its holes
+//!  {..., "numbers": true}                    every number of the table there is one of its
+//!  {..., "sentences": true}                  every sentence of the block there is one of its
 //!  {..., "slow": true}                       only with --all: takes minutes
 //!  {..., "picture": {...}}                   the picture of the table there (see `picture`)
 //!  {"command": "... --picture FILE"}         the picture in FILE is the one that the command draws
@@ -124,7 +124,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     let Tally { right, different, by_hand, skipped } = tally;
     let became = if arguments.write { "rewritten" } else { "different" };
     println!(
-        "docs: {right} blocks and pictures as printed, {different} {became}, {by_hand} to be changed by hand, {skipped} not run"
+        "docs: {right} blocks and pictures as printed, {different} {became}, {by_hand} to be \
+         changed by hand, {skipped} not run"
     );
     let failed = by_hand > 0 || different > 0 && !arguments.write;
     if different > 0 && !arguments.write {

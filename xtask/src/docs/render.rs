@@ -278,8 +278,8 @@ mod tests {
         let both = json!({"traces": [one.clone(), one]});
         assert_eq!(rows(&both, &["x".into(), "y".into()], None).unwrap(), "x\ny\nx\ny\n");
         assert_eq!(rows(&both, &["x".into(), "y".into()], Some(1)).unwrap(), "x\ny\n");
-        let swept = json!({"rows": [{"cpus": 16, "engine": "a", "wait": 0.125}, {"cpus": 16, "engine": "b", "wait": 0},
-            {"cpus": 1024, "engine": "a", "wait": 0.0031}]});
+        let swept = json!({"rows": [{"cpus": 16, "engine": "a", "wait": 0.125},
+            {"cpus": 16, "engine": "b", "wait": 0}, {"cpus": 1024, "engine": "a", "wait": 0.0031}]});
         assert_eq!(
             rows(&swept, &["{cpus} {a/wait:%} {a/wait:.3}".into()], None).unwrap(),
             "16 12.5 % .125\n1,024 0.3 % .003\n"
@@ -310,7 +310,10 @@ mod tests {
 
     #[test]
     fn a_sentence_has_the_range_of_all_items() {
-        let item = |a: u64, b: u64| json!({"trace": {}, "engines": [{"engine": "a", "n": a}, {"engine": "b", "n": b}]});
+        let item = |a: u64, b: u64| {
+            json!({"trace": {},
+            "engines": [{"engine": "a", "n": a}, {"engine": "b", "n": b}]})
+        };
         let both = json!({"traces": [item(1_600, 1_000), item(9_000_000, 1_000)]});
         let sentence = |template: &str| said(&both, template);
         assert_eq!(sentence("{a/n ÷ b/n} times, {b/n}").unwrap(), "1.6 to 9,000 times, 1,000");
@@ -321,7 +324,10 @@ mod tests {
 
     #[test]
     fn the_exact_figures_of_a_benchmark() {
-        let row = |engine: &str, metric: &str, exact: bool, median: f64| json!({"benchmark": "ring", "engine": engine, "metric": metric, "exact": exact, "median": median});
+        let row = |engine: &str, metric: &str, exact: bool, median: f64| {
+            json!({"benchmark": "ring",
+            "engine": engine, "metric": metric, "exact": exact, "median": median})
+        };
         let all = [
             row("a", "uses", true, 5000.0),
             row("a", "ns", false, 1.5),
@@ -338,7 +344,8 @@ mod tests {
 
     #[test]
     fn an_engine_with_its_starting_lists() {
-        let item = json!({"engines": [{"engine": "6.18", "work": 1}], "against_kernel": {"engines": [
+        let item = json!({"engines": [{"engine": "6.18", "work": 1}],
+            "against_kernel": {"engines": [
             {"engine": "6.18", "starting_lists": "zoneinfo", "off": -14.84, "within": true},
             {"engine": "6.18", "starting_lists": "trace", "off": null}]}});
         let text = rows(

@@ -57,7 +57,8 @@ fn unused(functions: usize) -> String {
     for i in 0..functions {
         let _ = writeln!(
             text,
-            "static int unused{i}(int*a,int n){{int i,s={i};for(i=0;i<n;i++){{if(a[i]>s)s+=a[i]*{};else a[i]^=s>>{};}}return s;}}",
+            "static int unused{i}(int*a,int n){{int \
+             i,s={i};for(i=0;i<n;i++){{if(a[i]>s)s+=a[i]*{};else a[i]^=s>>{};}}return s;}}",
             i + 3,
             i % 31
         );
@@ -67,7 +68,7 @@ fn unused(functions: usize) -> String {
 
 /// What `ldd` found: libraries go to /lib, where they are looked for without being told, the loader
 /// to where it must be.
-pub(super) fn libraries(said: &str) -> Vec<(String, PathBuf)> {
+fn libraries(said: &str) -> Vec<(String, PathBuf)> {
     let mut found = Vec::new();
     for line in said.lines() {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -88,7 +89,8 @@ mod tests {
 
     #[test]
     fn the_loader_and_the_libraries_are_found() {
-        let said = "\tlinux-vdso.so.1 (0x0007)\n\tlibz.so.1 => /lib/x86/libz.so.1 (0x7f)\n\t/lib64/ld-linux.so.2 (0x8)\n";
+        let said = "\tlinux-vdso.so.1 (0x0007)\n\tlibz.so.1 => /lib/x86/libz.so.1 \
+                    (0x7f)\n\t/lib64/ld-linux.so.2 (0x8)\n";
         let pair = |name: &str, path: &str| (name.to_owned(), PathBuf::from(path));
         assert_eq!(
             libraries(said),

@@ -129,11 +129,6 @@ impl Classic {
                     inner
                 }
             };
-            if inner.dead {
-                drop(inner);
-                self.free_to_zone(loose);
-                continue;
-            }
             held =
                 self.commit(cpu, target, inner, loose).map(|inner| (loose.zone, target.cpu, inner));
         }

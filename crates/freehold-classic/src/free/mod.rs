@@ -27,17 +27,6 @@ use crate::switches::Switch;
 use crate::watermark::Mark;
 use crate::zone::Zone;
 
-/// What the caller is in the middle of, which decides what it may wait for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Context {
-    /// Ordinary: may wait for any lock.
-    #[default]
-    Task,
-    /// In an interrupt: may wait for the zone lock but not for a PCP lock, which the interrupted
-    /// code may hold.
-    Interrupt,
-}
-
 /// A chunk whose last reference is gone and which is on its way to a list.
 #[derive(Clone, Copy)]
 pub(crate) struct Loose {
@@ -56,25 +45,10 @@ impl Classic {
     ///
     /// See [`FreeError`]; nothing has changed then.
     pub fn free(&self, cpu: CpuId, pfn: Pfn, order: Order) -> Result<Put, FreeError> {
-        self.free_in(Context::Task, cpu, pfn, order)
-    }
-
-    /// [`free`](Self::free) from a context that may not wait for everything.
-    ///
-    /// # Errors
-    ///
-    /// See [`FreeError`]; nothing has changed then.
-    pub fn free_in(
-        &self,
-        context: Context,
-        cpu: CpuId,
-        pfn: Pfn,
-        order: Order,
-    ) -> Result<Put, FreeError> {
         self.check_cpu(cpu).map_err(|cpu| FreeError::CpuOffline { cpu })?;
         let (put, loose) = self.drop_reference(pfn, order)?;
         if let Some(loose) = self.prepare(put, loose) {
-            self.free_loose(context, cpu, loose);
+            self.free_loose(cpu, loose);
         }
         Ok(put)
     }
@@ -106,7 +80,7 @@ impl Classic {
     }
 
     /// Puts a prepared chunk where it belongs.
-    pub(crate) fn free_loose(&self, context: Context, cpu: CpuId, loose: Loose) {
+    pub(crate) fn free_loose(&self, cpu: CpuId, loose: Loose) {
         let zone = &self.zones[loose.zone];
         let Some(target) = self.target(cpu, loose) else {
             return self.free_to_zone(loose);
@@ -115,18 +89,12 @@ impl Classic {
             return;
         }
         let pcp = &zone.pcps[target.cpu as usize];
-        let wait = context == Context::Task
-            && self.on.has(Switch::Ownership)
-            && !self.on.has(Switch::RemoteList);
+        let wait = self.on.has(Switch::Ownership) && !self.on.has(Switch::RemoteList);
         let inner = if wait { Some(self.lock_target(cpu, target, pcp)) } else { pcp.try_lock() };
         let Some(inner) = inner else {
             self.counts.pcp_busy.fetch_add(1, Relaxed);
             return self.free_to_zone(loose);
         };
-        if inner.dead {
-            drop(inner);
-            return self.free_to_zone(loose);
-        }
         drop(self.commit(cpu, target, inner, loose));
     }
 
@@ -168,34 +136,11 @@ impl Classic {
         }
         let zone = &self.zones[loose.zone];
         let pcp = &zone.pcps[target.cpu as usize];
-        // Relaxed: only spares the detour; the check that counts is the one after the push.
-        if pcp.dead.load(Relaxed) {
-            return false;
-        }
         zone.frames
             .set(loose.frame, State::new(Kind::Queued, loose.order, zone.type_of(loose.frame)));
         pcp.remote.push(loose.frame, &zone.frames.page(loose.frame).next);
         self.counts.remote_queued.fetch_add(1, Relaxed);
-        // Relaxed: the push has ordered this. If the owner going offline emptied the list before
-        // the push, its flag is seen here, and whoever sees it empties the list again; see `llist`.
-        if pcp.dead.load(Relaxed) {
-            self.empty_dead(loose.zone, pcp);
-        }
         true
-    }
-
-    /// Empties the list of remote frees of a CPU that is offline.
-    ///
-    /// To the zone, without the PCP's lock: an interrupt may not wait for that, a batch free may be
-    /// holding another one, and nothing can go to the lists that it protects anyway.
-    fn empty_dead(&self, zone: usize, pcp: &Pcp) {
-        let frames = &self.zones[zone].frames;
-        let mut chain = pcp.remote.take();
-        while let Some(frame) = chain.next(|frame| &frames.page(frame).next) {
-            // Counted as a free to the zone from here on.
-            self.counts.remote_queued.fetch_sub(1, Relaxed);
-            self.free_to_zone(Loose { zone, frame, order: frames.state(frame).order() });
-        }
     }
 
     /// Frees straight to the zone.
@@ -220,12 +165,8 @@ impl Classic {
         let pcp = &zone.pcps[target.cpu as usize];
         inner.counters.frees += 1;
         inner.counters.remote_frees += u64::from(target.cpu != u32::from(cpu.get()));
-        // Looked at again now that the lock is held: the CPU may have been offline since, which
-        // disowned the block. Under the lock of a PCP that is not dead nobody disowns a block that
-        // has a frame outstanding.
-        let owned =
-            target.owned && zone.blocks.owner(zone.block_of(loose.frame)) == Some(target.cpu);
-        let kind = if owned { Kind::PcpBuddy } else { Kind::Pcp };
+        // Nobody disowns a block that has a frame outstanding.
+        let kind = if target.owned { Kind::PcpBuddy } else { Kind::Pcp };
         let list_type = self.list_type(zone, target.index, loose.frame);
         inner.push(
             &zone.frames,

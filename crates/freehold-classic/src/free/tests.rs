@@ -20,31 +20,21 @@ fn take(classic: &Classic) -> Pfn {
 }
 
 #[test]
-fn an_interrupt_does_not_wait_for_the_owner_but_the_list_of_the_fixed_design_needs_no_lock() {
-    for (name, context, busy) in [
-        ("pcp-buddy", Context::Interrupt, 1),
-        ("pcp-buddy-fixed", Context::Interrupt, 0),
-        ("pcp-buddy-fixed", Context::Task, 0),
-    ] {
-        let classic = machine(name);
-        let pfn = take(&classic);
-        classic.reset_stats();
-        let owner = classic.zones[0].pcps[0].lock();
-        let _ = classic.free_in(context, CPU1, pfn, Order::ZERO).unwrap();
-        drop(owner);
-        let stats = classic.stats();
-        assert_eq!(
-            (stats.pcp_busy, stats.zone.frees, stats.zone_lock.holds()),
-            (busy, busy, busy),
-            "{name}"
-        );
-        assert_eq!(stats.pcp.remote_frees, 1 - busy, "{name}");
-        classic.validate().unwrap();
-    }
+fn the_list_of_the_fixed_design_needs_no_lock() {
+    let classic = machine("pcp-buddy-fixed");
+    let pfn = take(&classic);
+    classic.reset_stats();
+    let owner = classic.zones[0].pcps[0].lock();
+    let _ = classic.free(CPU1, pfn, Order::ZERO).unwrap();
+    drop(owner);
+    let stats = classic.stats();
+    assert_eq!((stats.pcp_busy, stats.zone.frees, stats.zone_lock.holds()), (0, 0, 0));
+    assert_eq!(stats.pcp.remote_frees, 1);
+    classic.validate().unwrap();
 }
 
 #[test]
-fn the_rfc_waits_for_the_owner_in_task_context() {
+fn the_rfc_waits_for_the_owner() {
     let classic = machine("pcp-buddy");
     let pfn = take(&classic);
     let owner = classic.zones[0].pcps[0].lock();
@@ -64,26 +54,6 @@ fn the_rfc_waits_for_the_owner_in_task_context() {
     assert_eq!(stats.remote_pcp_waits, 1);
     classic.reset_stats();
     assert_eq!(classic.stats().remote_pcp_waits, 0);
-}
-
-#[test]
-fn a_free_whose_block_was_disowned_on_its_way_is_not_marked_as_the_owners() {
-    for name in ["pcp-buddy,+unlink-dead", "pcp-buddy-fixed"] {
-        let classic = machine(name);
-        let pfn = take(&classic);
-        let (put, loose) = classic.drop_reference(pfn, Order::ZERO).unwrap();
-        let loose = classic.prepare(put, loose).unwrap();
-        let target = classic.target(CPU1, loose).unwrap();
-        assert!(target.owned && target.cpu == 0, "{name}");
-        // Before the lock is taken the owner goes offline, which disowns the block, and comes back.
-        classic.cpu_dead(CPU0).unwrap();
-        classic.cpu_online(CPU0).unwrap();
-        assert_eq!(classic.owner(pfn), None);
-        let inner = classic.zones[0].pcps[0].lock();
-        drop(classic.commit(CPU1, target, inner, loose));
-        assert_eq!(classic.zones[0].frames.state(loose.frame).kind(), Kind::Pcp, "{name}");
-        classic.validate().unwrap();
-    }
 }
 
 #[test]

@@ -5,12 +5,12 @@ use core::ptr;
 use std::os::fd::AsRawFd;
 
 use freehold::Pfn;
-use freehold_host::Released as HostReleased;
 
 use crate::arguments::{frames, put, put_if_wanted};
 use crate::config::FrameRange;
 use crate::error::{Error, FREEHOLD_NO_PFN, answer};
 use crate::host::arena::{Arena, live};
+use crate::stats::copied;
 use crate::status::Status;
 
 /// What giving memory back to the OS did.
@@ -31,12 +31,7 @@ pub struct Released {
     pub frames: u64,
 }
 
-impl From<HostReleased> for Released {
-    fn from(released: HostReleased) -> Self {
-        let HostReleased { blocks, frames, bytes, calls, seen, cut_short, .. } = released;
-        Self { blocks, bytes, calls, seen, cut_short, frames }
-    }
-}
+copied!(Released, freehold_host::Released: blocks, bytes, calls, seen, cut_short, frames);
 
 /// Where a frame is; null for frames of other arenas. Only the frame's owner reads and
 /// writes there.

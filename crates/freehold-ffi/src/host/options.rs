@@ -76,12 +76,10 @@ pub struct ArenaOptions {
     pub on_fork: u32,
     /// A `freehold_numa_rule`. Default: memory of the thread's own node first.
     pub numa: u32,
-    /// How many threads can have a CPU for themselves at once, at most 30,000; later ones share.
-    /// Default: four for each of the machine's CPUs, but no more than one for each 16 blocks.
+    /// How many threads can have a CPU for themselves at once, at most 30,000; later ones share
+    /// others. Default: four for each of the machine's CPUs, but no more than one for each 16
+    /// blocks.
     pub slots: u16,
-    /// How many CPUs the threads beyond that share, at most 30,000. Default: one for each of the
-    /// machine's CPUs, at most 8.
-    pub shared_slots: u16,
     /// Not zero: the kernel backs the whole arena while it is made.
     pub populate: u8,
     /// Not zero: nothing is ever given back: for memory that a device knows the pages of.
@@ -167,9 +165,6 @@ impl ArenaOptions {
             .pinned(self.pinned != 0);
         if self.slots != 0 {
             builder = builder.slots(self.slots);
-        }
-        if self.shared_slots != 0 {
-            builder = builder.shared_slots(self.shared_slots);
         }
         if self.least_run != 0 {
             builder = builder.least_run(self.least_run);

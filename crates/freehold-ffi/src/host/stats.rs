@@ -2,6 +2,7 @@
 
 use crate::error::{Error, tell};
 use crate::host::arena::{Arena, live};
+use crate::stats::copied;
 use crate::status::Status;
 
 /// A snapshot of an arena: each number is exact, but they may be of slightly different moments
@@ -35,23 +36,9 @@ pub struct ArenaStats {
     pub frames_released: u64,
 }
 
-impl From<freehold_host::Stats> for ArenaStats {
-    fn from(stats: freehold_host::Stats) -> Self {
-        Self {
-            frames: stats.frames,
-            blocks: stats.blocks,
-            blocks_resident: stats.blocks_resident,
-            blocks_released: stats.blocks_released,
-            bytes_released: stats.bytes_released,
-            release_refused: stats.release_refused,
-            metadata_bytes: stats.metadata_bytes,
-            late_double_frees: stats.late_double_frees,
-            frames_used: stats.frames_used,
-            frames_free: stats.frames_free,
-            frames_released: stats.frames_released,
-        }
-    }
-}
+copied!(ArenaStats, freehold_host::Stats: frames, blocks, blocks_resident, blocks_released,
+    bytes_released, release_refused, metadata_bytes, late_double_frees, frames_used, frames_free,
+    frames_released);
 
 /// Counters, and what is resident. Takes no time to speak of.
 #[unsafe(no_mangle)]

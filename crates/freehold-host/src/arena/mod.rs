@@ -76,10 +76,10 @@ impl Arena {
     /// free runs of those of which nothing was handed out since, up to 512 blocks (1 GiB, about 65
     /// ms in 4 KiB pages); does the periodic work of the threads' CPUs.
     ///
-    /// Of an arena of [huge pages](crate::Backing::HugePages) it breaks up those last of which parts
-    /// are free, and none of which fewer than 64 frames are; and it has the kernel put blocks into
-    /// huge pages again that were broken up before and are in use by nine tenths, up to 128 (.7 ms
-    /// each).
+    /// Of an arena of [huge pages](crate::Backing::HugePages) it breaks up those last of which
+    /// parts are free, and none of which fewer than 64 frames are; and it has the kernel put blocks
+    /// into huge pages again that were broken up before and are in use by nine tenths, up to 128
+    /// (.7 ms each).
     ///
     /// To be called from a timer or a thread of the program's, each 10 s or so: memory that is used
     /// again within that time costs no page faults (240 ns to give a page back, and as much again

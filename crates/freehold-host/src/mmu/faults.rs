@@ -3,8 +3,7 @@
 //!
 //! ```text
 //!   entry                       what happens to the writer
-//!   mapped, writable            dirty bit set, protection off: goes on
-//!   mapped, not writable        the page becomes read-only, and the writer runs into that
+//!   mapped                      dirty bit set, protection off: goes on
 //!   taken or being dropped      waits until reclaim has decided
 //!   nothing                     protection off: writes to a page that nothing is mapped at
 //! ```
@@ -25,7 +24,6 @@ use super::pages::{DROPPING, Pages, TAKEN};
 use super::stats::count;
 use crate::Error;
 use crate::own_thread;
-use crate::userfault::Fault;
 
 /// How often the thread is told to end.
 const RETRIES: u32 = 100;
@@ -87,14 +85,14 @@ fn run(pages: &Pages, stop: &OwnedFd) {
         if stopped {
             return;
         }
-        while let Ok(Some(fault)) = pages.userfault.next() {
-            handle(pages, fault);
+        while let Ok(Some(address)) = pages.userfault.next() {
+            handle(pages, address);
         }
     }
 }
 
-pub(super) fn handle(pages: &Pages, fault: Fault) {
-    let Some(index) = pages.index_of(fault.address) else { return };
+fn handle(pages: &Pages, address: u64) {
+    let Some(index) = pages.index_of(address) else { return };
     let counters = &pages.counters;
     let mut waited = false;
     loop {
@@ -106,14 +104,6 @@ pub(super) fn handle(pages: &Pages, fault: Fault) {
             continue;
         }
         let entry = Entry::from_bits(bits);
-        if entry.is_mapped() && !(entry.is_present() && entry.is_writable()) {
-            let Some(sealed) = pages.seal(index, bits) else { continue };
-            if sealed.is_err() {
-                // Too many mappings for that.
-                pages.userfault.refuse(fault);
-            }
-            return;
-        }
         let one = pages.lock();
         let new = if entry.is_mapped() { entry.with(Entry::HARDWARE).bits() } else { bits };
         // AcqRel, Acquire: as `AtomicEntry::replace`.

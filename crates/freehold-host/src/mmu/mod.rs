@@ -61,24 +61,20 @@
 //!
 //! # Limits
 //!
-//! - `PROT_NONE` entries keep writes out, and reads not. When one is taken away its memory stays
-//!   until the page is used again.
-//! - A write that is not allowed ends as on ordinary memory: `SIGSEGV`, or `EFAULT` from a system
-//!   call. The page has a mapping of its own from then on (see `seal.rs`); at `vm.max_map_count`
-//!   its thread is sent the signal.
+//! - Rights are in the entries only: memory of a page that is mapped read-only, or may not be used
+//!   at all, can be read and written to like any other, and what is written there is kept. When an
+//!   entry goes that allows nothing its memory stays until the page is used again.
 //! - A forked child has a copy of the pages, but nothing that sees its writes. There no page is
-//!   reclaimed, none can be mapped read-only, and rights that are taken away are so in the entries
-//!   only.
+//!   reclaimed.
 //! - Without the right to see faults of the kernel itself ([`HostMmu::sees_system_calls`]), a
 //!   system call that writes to a protected page fails with `EFAULT`.
 
 mod faults;
 mod pages;
-mod seal;
 mod stats;
 
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex};
 
 use freehold::{FrameRange, Order, PAGEBLOCK_FRAMES};
@@ -153,7 +149,6 @@ impl HostMmu {
             entries: entries.into_boxed_slice(),
             userfault: Userfault::new()?,
             protection: Mutex::new(()),
-            sealed: AtomicBool::new(false),
             counters: Counters::default(),
         });
         // A huge page could be given back only as a whole.
@@ -186,8 +181,6 @@ impl HostMmu {
 
     /// A page's memory; relaxed loads and stores of these words are plain ones. `None` for pages
     /// that are not here.
-    ///
-    /// A store to a page whose entry does not allow it is a `SIGSEGV`, as anywhere.
     #[must_use]
     pub fn words(&self, space: SpaceId, vpn: Vpn) -> Option<&[AtomicU64; 512]> {
         // SAFETY: the page is mapped as long as this lives, and is used by atomic accesses only:
@@ -268,12 +261,9 @@ impl HostMmu {
             release_calls: get(&c.release_calls),
             pages_released: get(&c.pages_released),
             release_refused: get(&c.release_refused),
-            protect_calls: get(&c.protect_calls),
-            pages_protected: get(&c.pages_protected),
             write_faults: get(&c.write_faults),
             waits: get(&c.waits),
             late_writes: get(&c.late_writes),
-            refused_writes: get(&c.refused_writes),
         }
     }
 }
@@ -289,17 +279,6 @@ fn check_page_size() -> Result<(), Error> {
 fn visible(bits: u64) -> Entry {
     let entry = Entry::from_bits(bits);
     if entry.is_mapped() { entry } else { Entry::NONE }
-}
-
-/// The kernel says "no memory" also where a process has too many mappings, which is nearly always
-/// what it means.
-fn refused(errno: Errno) -> MapError {
-    match errno {
-        Errno::NOMEM => MapError::Limit {
-            limit: "vm.max_map_count (mappings of this process), or memory for page tables",
-        },
-        errno => MapError::Host(errno.raw_os_error()),
-    }
 }
 
 impl Mmu for HostMmu {
@@ -334,8 +313,7 @@ impl Mmu for HostMmu {
     }
 
     fn map_entries(&self, slots: Slots<'_>, first: Entry) -> Result<(), MapError> {
-        let (index, entries) = self.pages.slots(slots);
-        for entry in entries {
+        for entry in self.pages.slots(slots).1 {
             // AcqRel, Acquire: as in `drop_taken`, whose flush this one keeps from dropping what is
             // mapped here now.
             while let Err(DROPPING) =
@@ -349,29 +327,7 @@ impl Mmu for HostMmu {
                 self.relax();
             }
         }
-        let mut fresh = first.with(Entry::HARDWARE);
-        if !first.is_writable() {
-            // Nothing to see: nobody may write.
-            fresh = first;
-            if self.pages.userfault.is_forked() {
-                return Err(MapError::Host(Errno::OPNOTSUPP.raw_os_error()));
-            }
-            // Until the entries are there: a write to a page that nothing is mapped at has its
-            // protection taken off.
-            let _one = self.pages.lock();
-            self.pages.protect(index, slots.len(), true).map_err(refused)?;
-            #[cfg(test)]
-            tests::protected();
-            self.restore(slots, fresh);
-        } else {
-            self.restore(slots, fresh);
-        }
-        let unsealed = self.pages.unseal(index, entries.len());
-        if let Err(errno) = unsealed {
-            // Nobody has seen them. Release: as `AtomicEntry::store`.
-            entries.iter().for_each(|entry| entry.store(0, Ordering::Release));
-            return Err(refused(errno));
-        }
+        self.restore(slots, first.with(Entry::HARDWARE));
         Ok(())
     }
 
@@ -415,17 +371,12 @@ impl Mmu for HostMmu {
     }
 
     fn replace(&self, slots: Slots<'_>, old: Entry, new: Entry) -> Result<(), Entry> {
-        let (index, entries) = self.pages.slots(slots);
-        let entry = &entries[0];
+        let entry = &self.pages.slots(slots).1[0];
         // AcqRel, Acquire: as `AtomicEntry::replace`.
-        let replaced =
-            entry.compare_exchange(old.bits(), new.bits(), Ordering::AcqRel, Ordering::Acquire);
-        if replaced.is_ok() && new.is_writable() && !old.is_writable() {
-            // Where it fails (no memory for page tables) the page stays as it is, and writes to it
-            // are refused.
-            let _ = self.pages.unseal(index, 1);
-        }
-        replaced.map(|_| ()).map_err(visible)
+        entry
+            .compare_exchange(old.bits(), new.bits(), Ordering::AcqRel, Ordering::Acquire)
+            .map(|_| ())
+            .map_err(visible)
     }
 }
 
@@ -441,6 +392,3 @@ impl Drop for HostMmu {
         self.pages.userfault.unregister(self.pages.memory.bytes(self.pages.memory.range()));
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,7 +1,7 @@
 //! The pages themselves, their entries and their protection: what the handler of write faults
 //! needs, too.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use freehold::{FRAME_SIZE, FrameRange, Pfn};
@@ -10,7 +10,6 @@ use rustix::io::Errno;
 
 use super::stats::{Counters, count};
 use crate::memory::{Memory, OnFork};
-use crate::sys::Bytes;
 use crate::userfault::Userfault;
 
 /// Taken by `get_and_clear`; its memory is there and protected as before. A bit that no entry has.
@@ -30,8 +29,6 @@ pub(super) struct Pages {
     pub(super) entries: Box<[AtomicU64]>,
     pub(super) userfault: Userfault,
     pub(super) protection: Mutex<()>,
-    /// Some page has been made read-only for the kernel too: see `seal.rs`.
-    pub(super) sealed: AtomicBool,
     pub(super) counters: Counters,
 }
 
@@ -68,11 +65,6 @@ impl Pages {
         self.userfault.protect(self.memory.bytes(self.addresses(index, pages)), on)
     }
 
-    /// Pages as memory.
-    pub(super) fn bytes(&self, index: usize, pages: usize) -> Bytes {
-        self.memory.bytes(self.addresses(index, pages as u64))
-    }
-
     pub(super) fn wake(&self, index: usize) {
         self.userfault.wake(self.memory.bytes(self.addresses(index, 1)));
     }
@@ -92,8 +84,6 @@ impl Pages {
         // of the lock may be held by a thread that it does not have.
         if !self.userfault.is_forked() {
             let _one = self.lock();
-            count(&self.counters.protect_calls, 1);
-            count(&self.counters.pages_protected, pages);
             if self.protect(index, pages, true).is_ok() {
                 return;
             }
@@ -171,9 +161,6 @@ impl Pages {
         count(&self.counters.release_refused, u64::from(released.is_err()));
         let first = self.memory.first().get();
         for range in ranges {
-            // Where it fails (no memory for page tables) it is tried again when something is mapped
-            // there.
-            let _ = self.unseal((range.start.get() - first) as usize, range.len() as usize);
             for entry in &self.entries
                 [(range.start.get() - first) as usize..(range.end.get() - first) as usize]
             {

@@ -1,4 +1,4 @@
-//! Small machines on real memory, and processes that may end by a signal.
+//! Small machines on real memory.
 #![allow(dead_code, unreachable_pub)]
 
 pub mod child;
@@ -100,72 +100,4 @@ pub fn read_stamp(vm: &Machine, id: SpaceId, at: Vpn) -> Result<u64, String> {
         (i, word) = (i + 1, word.wrapping_add(step));
     }
     Ok(value)
-}
-
-/// `read(2)` of eight bytes into a page; what it returns and the error number.
-pub fn read_into(vm: &Machine, page: u64) -> (isize, i32) {
-    let mut fds = [0; 2];
-    let at = vm.mmu().words(space(0), vpn(page)).unwrap()[3].as_ptr();
-    // SAFETY: a pipe of our own; the kernel writes to a page of the machine or says that it may
-    // not.
-    unsafe {
-        assert_eq!(libc::pipe(fds.as_mut_ptr()), 0);
-        assert_eq!(libc::write(fds[1], 77u64.to_ne_bytes().as_ptr().cast(), 8), 8);
-        let read = libc::read(fds[0], at.cast(), 8);
-        (read, std::io::Error::last_os_error().raw_os_error().unwrap_or(0))
-    }
-}
-
-/// How a forked child ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Ended {
-    /// Before it came to what was to be tried: a setup that failed.
-    Early,
-    /// What was tried went through.
-    Survived,
-    /// What was tried got it this signal.
-    Signal(i32),
-}
-
-/// Says in the child that what is to be tried comes now.
-pub struct Trying(*mut u32);
-
-impl Trying {
-    pub fn now(&self) {
-        // SAFETY: a shared page that `try_in_a_child` made for this.
-        unsafe { self.0.write_volatile(1) }
-    }
-}
-
-/// Forks; the child prepares, calls [`Trying::now`], tries something, and returns where it
-/// survives.
-pub fn try_in_a_child(child: impl FnOnce(&Trying)) -> Ended {
-    use rustix::mm::{MapFlags, ProtFlags};
-    let prot = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: fresh memory, shared with the child.
-    let page =
-        unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), 4096, prot, MapFlags::SHARED) }
-            .unwrap();
-    let trying = Trying(page.cast());
-    // SAFETY: the child runs `child` and leaves by `_exit` or a signal. What it uses of the
-    // standard library takes no lock that another thread could have held at this moment: glibc
-    // makes `malloc` safe after a fork.
-    let pid = unsafe { libc::fork() };
-    assert!(pid >= 0, "fork: {}", std::io::Error::last_os_error());
-    if pid == 0 {
-        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| child(&trying)));
-        // SAFETY: ends the process.
-        unsafe { libc::_exit(i32::from(done.is_err())) }
-    }
-    let status = child::wait(pid);
-    // SAFETY: the page made above, used by nobody any more.
-    let tried = unsafe { trying.0.read_volatile() } == 1;
-    // SAFETY: the page made above, used by nobody any more.
-    unsafe { rustix::mm::munmap(page, 4096) }.unwrap();
-    match () {
-        () if !tried => Ended::Early,
-        () if libc::WIFSIGNALED(status) => Ended::Signal(libc::WTERMSIG(status)),
-        () if libc::WEXITSTATUS(status) == 0 => Ended::Survived,
-        () => Ended::Early,
-    }
 }

@@ -36,7 +36,7 @@ fn machine() -> Option<Error> {
     HostMmu::new(1, pages(0, 1 << 28)).err()
 }
 
-const ROWS: [Row; 12] = [
+const ROWS: [Row; 11] = [
     (
         Limit::Addresses(GIB),
         &[
@@ -70,7 +70,6 @@ const ROWS: [Row; 12] = [
     (Limit::To(Resource::Nofile, 3), &[|| HostMmu::new(1, pages(0, 512)).err()], ""),
     (Limit::None, &[|| arena(&Arena::builder(0)), || arena(&Arena::builder(u64::MAX))], "size = "),
     (Limit::None, &[|| arena(&Arena::builder(MIB).slots(u16::MAX))], "slots = "),
-    (Limit::None, &[|| arena(&Arena::builder(MIB).shared_slots(u16::MAX))], "shared_slots = "),
     (Limit::None, &[|| arena(&Arena::builder(MIB).least_run(12))], "least_run = "),
     (Limit::None, &[|| arena(&Arena::builder(MIB).resident_limit(4096))], "resident_limit = "),
     // More than can be addressed, or than can be counted.

@@ -218,8 +218,8 @@ fn frames_in_memory_are_taken_before_those_that_were_given_back() {
             arena.trim().unwrap();
             let free = in_memory(&arena) - frames.len() as u64;
             assert!(free >= 30, "1 in {every} of {size}: {free} free frames in memory");
-            // Not all of them: what the thread's CPU has leased, and what is first tried, may go; and
-            // of the words that it leases a run of four is broken up now and then.
+            // Not all of them: what the thread's CPU has leased, and what is first tried, may go;
+            // and of the words that it leases a run of four is broken up now and then.
             let wanted = free.min(1000) * 9 / 10;
             let mut taken = Vec::with_capacity(wanted as usize);
             let before = in_memory(&arena);

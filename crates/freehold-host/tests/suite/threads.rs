@@ -163,7 +163,7 @@ fn a_thread_that_ends_loses_nothing() {
 #[test]
 fn more_threads_than_slots_share_and_move_up_when_a_slot_is_free() {
     both_locks(|lock| {
-        let arena = Arena::builder(64 * MIB).lock(lock).slots(2).shared_slots(2).build().unwrap();
+        let arena = Arena::builder(64 * MIB).lock(lock).slots(2).build().unwrap();
         const THREADS: usize = 8;
         let (all, done) = (Barrier::new(THREADS), Barrier::new(THREADS));
         thread::scope(|scope| {

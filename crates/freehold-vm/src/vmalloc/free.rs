@@ -8,7 +8,7 @@ use crate::frames::free_what_can_be;
 use crate::primitive::Plain;
 use crate::runs::Runs;
 use crate::stats::count;
-use crate::{Flush, FlushBatch, FlushKind, Frames, Mmu, Vpn, VpnRange};
+use crate::{Flush, FlushKind, Frames, Mmu, Vpn, VpnRange};
 
 impl<'m, M: Mmu> Vmalloc<'m, M> {
     pub(super) fn unmap_and_flush(&self, range: VpnRange) {
@@ -98,48 +98,5 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
         self.unmap_and_flush(range);
         count(&self.counters.areas_freed, 1);
         self.free_runs(frames, runs, Some(start)).map_err(VmallocError::Free)
-    }
-
-    /// [`Vmalloc::vfree`] of several areas with one flush for every [`BATCH`](crate::BATCH) of
-    /// them: for what gathers frees and makes them later, as after an RCU grace period.
-    ///
-    /// # Errors
-    ///
-    /// The first, as of [`Vmalloc::vfree`]; all other areas have been freed nevertheless.
-    pub fn vfree_many(&self, frames: &impl Frames, starts: &[Vpn]) -> Result<(), VmallocError> {
-        let mut result = Ok(());
-        for starts in starts.chunks(crate::BATCH) {
-            result = result.and(self.vfree_batch(frames, starts));
-        }
-        result
-    }
-
-    /// Frees at most [`BATCH`](crate::BATCH) areas with one flush.
-    fn vfree_batch(&self, frames: &impl Frames, starts: &[Vpn]) -> Result<(), VmallocError> {
-        let mut result = Ok(());
-        let mut batch = FlushBatch::new();
-        let mut claimed = [(VpnRange::default(), Runs::EMPTY); crate::BATCH];
-        let mut n = 0;
-        for start in starts {
-            match self.claim(*start) {
-                Ok((range, runs)) => {
-                    self.unmap(range);
-                    // As many ranges as areas fit.
-                    let _ =
-                        batch.add(Flush { space: self.space, range, kind: FlushKind::Unmapped });
-                    claimed[n] = (range, runs);
-                    n += 1;
-                }
-                Err(error) => result = result.and(Err(error)),
-            }
-        }
-        count(&self.counters.flushes, u64::from(!batch.is_empty()));
-        batch.flush(&self.mmu);
-        for (range, runs) in &claimed[..n] {
-            count(&self.counters.areas_freed, 1);
-            result = result
-                .and(self.free_runs(frames, *runs, Some(range.start)).map_err(VmallocError::Free));
-        }
-        result
     }
 }

@@ -16,9 +16,8 @@
 //! whatever the order of the pages was, and frees each run with one call
 //! ([`Vmalloc::set_contig_free`]`(false)` frees page by page, as Linux did until 7.1; with
 //! [`Vmalloc::set_large_orders`]`(false)` areas are made of single frames, as until 6.18). Before
-//! that, one [`Mmu::unmap`] and one [`Mmu::flush`] for each area or, with
-//! [`Vmalloc::vfree_many`], one flush for many. An area's addresses are not given out again before
-//! its flush.
+//! that, one [`Mmu::unmap`] and one [`Mmu::flush`] for each area. An area's addresses are not given
+//! out again before its flush.
 //!
 //! **Huge mappings** ([`Layout::huge`]) use frames in pageblocks and entries of 2 MiB, where the
 //! area has 2 MiB or more; otherwise, and where there are no whole pageblocks, ordinary ones.

@@ -318,16 +318,6 @@ fn part_of_a_folio_is_split_off_to_become_lazyfree() {
 }
 
 #[test]
-fn mlocked_folios_stay() {
-    let (fh, vm) = lazyfree_folio(2, 0);
-    let folio = vm.folio_state(vm.touch(SPACE, vpn(0), false).unwrap()).unwrap().folio;
-    vm.set_mlocked(folio, true).unwrap();
-    assert_eq!(vm.madvise_pageout(&fh, SPACE, pages(0, 16)), Ok(0));
-    vm.set_mlocked(folio, false).unwrap();
-    assert_eq!(vm.madvise_pageout(&fh, SPACE, pages(0, 16)), Ok(4));
-}
-
-#[test]
 fn folios_used_lately_get_a_second_chance() {
     let (fh, vm) = machine(SoftMmu::<1>::new(), 16, 1);
     vm.add_vma(SPACE, pages(0, 64), RW).unwrap();

@@ -4,7 +4,6 @@
 
 mod common;
 
-mod hardware;
 mod lazyfree;
 mod model;
 mod space;

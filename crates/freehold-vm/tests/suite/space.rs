@@ -211,3 +211,32 @@ fn vmas_need_nodes_for_what_is_split_only() {
         vm.add_vma(SPACE, pages(start, 50), RW).unwrap();
     }
 }
+
+/// Reclaim takes entries away and puts them back; a handler that looks in between must not believe
+/// that they are gone.
+#[test]
+fn a_fault_handler_does_not_see_the_middle_of_reclaim() {
+    let (fh, vm) = machine(SoftMmu::<1>::new(), 8, 1);
+    vm.add_vma(SPACE, pages(0, 1024), RW).unwrap();
+    vm.map_new(&fh, SPACE, vpn(32), order(5), Access::ReadWrite).unwrap();
+    // A pin keeps the folio, however often reclaim takes its entries away to find that out.
+    let pin = vm.pin(&fh, SPACE, vpn(40), true).unwrap();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..2_000 {
+                vm.madvise_free(&fh, SPACE, pages(0, 64)).unwrap();
+                assert_eq!(vm.madvise_pageout(&fh, SPACE, pages(0, 64)), Ok(0));
+            }
+            done.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        while !done.load(std::sync::atomic::Ordering::Relaxed) {
+            assert!(vm.settled(SPACE, vpn(63)).unwrap().is_present());
+        }
+    });
+    vm.unpin(&fh, pin, false).unwrap();
+    assert_eq!(vm.settled(SPACE, vpn(64)), Ok(Entry::NONE));
+    assert!(matches!(vm.settled(SPACE, vpn(1 << 20)), Err(VmError::OutOfSpace { .. })));
+    assert_eq!(vm.unmap(&fh, SPACE, pages(0, 1024)), Ok(32));
+    assert_all_free(&fh);
+}

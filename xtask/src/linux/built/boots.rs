@@ -24,19 +24,14 @@ pub(super) struct Files {
     pub(super) compiler: bool,
 }
 
-/// Makes it, with a compiler where it `compiles`, and `more` programs: names in the guest, and
-/// where they are.
+/// Makes it, with a compiler where it `compiles`.
 ///
 /// # Errors
 ///
 /// Where a program does not compile, or busybox is not there.
-pub(super) fn files(
-    folder: &Path,
-    compiles: bool,
-    more: &[(String, PathBuf)],
-) -> Result<Files, Trouble> {
+pub(super) fn files(folder: &Path, compiles: bool) -> Result<Files, Trouble> {
     let mut archive = Archive::default();
-    for name in ["bin", "dev", "lib", "lib64", "out", "proc", "sys", "tmp"] {
+    for name in ["bin", "dev", "lib", "lib64", "proc", "sys", "tmp"] {
         archive.folder(name);
     }
     let ours = build::root().join("os/linux");
@@ -66,9 +61,6 @@ pub(super) fn files(
             }
             Err(wrong) => return Err(wrong),
         }
-    }
-    for (name, program) in more {
-        archive.program(name, &fs::read(program)?);
     }
     let path = folder.join("initramfs.cpio");
     fs::write(&path, archive.end())?;
@@ -295,8 +287,10 @@ mod tests {
         let (body, _) = rest.split_once("\n}\n").unwrap();
         let line = "=".repeat(66);
         let log = format!(
-            "[1.0] {line}\n[1.0] BUG: KCSAN: data-race in a / b\n[1.0]  fh_page+0x3/0x9\n[1.0] {line}\n\
-             [1.1] {line}\n[1.1] BUG: KCSAN: data-race in c / d\n[1.1]  tick+0x3/0x9\n[1.1] {line}\n\
+            "[1.0] {line}\n[1.0] BUG: KCSAN: data-race in a / b\n\
+             [1.0]  fh_page+0x3/0x9\n[1.0] {line}\n\
+             [1.1] {line}\n[1.1] BUG: KCSAN: data-race in c / d\n\
+             [1.1]  tick+0x3/0x9\n[1.1] {line}\n\
              [1.2] freehold: fh_counts\n"
         );
         let script =

@@ -79,7 +79,8 @@ fn archive(apt: &Path) -> Result<PathBuf, Trouble> {
     fs::write(apt.join("sources.list"), LIST)?;
     let settings = format!(
         "Dir::Etc::sourcelist \"{0}/sources.list\";\nDir::Etc::sourceparts \"-\";\n\
-         Dir::State::lists \"{0}/lists\";\nDir::Cache \"{0}/cache\";\nAPT::Sandbox::User \"root\";\n",
+         Dir::State::lists \"{0}/lists\";\nDir::Cache \"{0}/cache\";\n\
+         APT::Sandbox::User \"root\";\n",
         apt.display()
     );
     fs::create_dir_all(apt.join("cache/archives/partial"))?;

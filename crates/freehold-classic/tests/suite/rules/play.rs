@@ -16,7 +16,7 @@
 //!   contig 0+512 [into=a] [moving|freeing] [stays=a] | isolate 0+512 | unisolate 0+512
 //!   pin N                                takes the first frame of each of the first N blocks
 //!   forget                               the end of a set-up
-//!   drain | tick CPU | far CPU | faraway CPU | dead CPU | online CPU | off | on | reclaim | normal
+//!   drain | tick CPU | far CPU | faraway CPU | off | reclaim | normal
 //!   count                                counts begin here
 //!   is WHAT=VALUE ... | note NAME WHAT   see `ask.rs`; a value for later checks
 //!   refuse ERROR CALL                    the call must fail so: Busy@512
@@ -93,6 +93,14 @@ fn named(error: &impl core::fmt::Debug) -> String {
         .split_once("pfn: Pfn(0x")
         .and_then(|(_, rest)| u64::from_str_radix(&rest[..rest.find(')')?], 16).ok());
     frame.map_or(name.clone(), |pfn| format!("{name}@{}", pfn.wrapping_sub(BASE)))
+}
+
+/// CPUs keep nothing from now on.
+fn off(classic: &Classic) {
+    for (zone, of) in (0..8).flat_map(|zone| (0..64).map(move |of| (zone, CpuId::new(of)))) {
+        classic.set_tuning(zone, of, Tuning::new(1, 0, 0, false));
+    }
+    classic.drain_all();
 }
 
 impl Player {
@@ -225,7 +233,7 @@ impl Player {
         self.frames = config.zones.iter().map(ZoneConfig::managed).sum();
         let classic = Classic::new(config).unwrap();
         if words.has("zone") {
-            classic.pcp_disable();
+            off(&classic);
             classic.reset_stats();
         }
         self.machine = Some(classic);
@@ -394,10 +402,7 @@ impl Player {
                     classic.tick_remote_node(of());
                 }
             }
-            "dead" => return classic.cpu_dead(of()).map_err(|error| named(&error)),
-            "online" => return classic.cpu_online(of()).map_err(|error| named(&error)),
-            "off" => classic.pcp_disable(),
-            "on" => classic.pcp_enable(),
+            "off" => off(classic),
             "reclaim" => classic.set_reclaim(true),
             "normal" => classic.set_reclaim(false),
             _ => panic!("no call is {verb}"),

@@ -159,7 +159,7 @@ fn the_engines_say_which_kernels_there_are_and_who_had_each_idea() {
         let entry = entries.iter().find(|entry| entry["name"] == name).expect("it is listed");
         entry["source"].as_str().expect("a text").to_owned()
     };
-    for name in ["unlink-dead", "foreign-claim", "merge-once", "count-drained"] {
+    for name in ["foreign-claim", "merge-once", "count-drained"] {
         assert_eq!(source("switches", name), "found here", "{name}");
     }
     assert!(source("switches", "cma-phases").ends_with("Frank van der Linden"));

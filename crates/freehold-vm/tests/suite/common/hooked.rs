@@ -23,11 +23,9 @@ pub fn lazyfree_folio(
     (fh, vm)
 }
 
-pub fn hooked(
-    order_: u8,
-    page: u64,
-) -> (&'static freehold::Freehold<'static, freehold::Threads>, &'static Vm<'static, Hooked<SoftMmu>>)
-{
+type Machine<'a> = (&'a freehold::Freehold<'a, freehold::Threads>, &'a Vm<'a, Hooked<SoftMmu>>);
+
+pub fn hooked(order_: u8, page: u64) -> Machine<'static> {
     let (fh, vm) = machine(Hooked::new(SoftMmu::new()), 16, 2);
     vm.add_vma(SPACE, pages(0, 2048), RW).unwrap();
     vm.map_new(&fh, SPACE, vpn(page), order(order_), Access::ReadWrite).unwrap();
