@@ -68,7 +68,7 @@ fn unused(functions: usize) -> String {
 
 /// What `ldd` found: libraries go to /lib, where they are looked for without being told, the loader
 /// to where it must be.
-fn libraries(said: &str) -> Vec<(String, PathBuf)> {
+pub(super) fn libraries(said: &str) -> Vec<(String, PathBuf)> {
     let mut found = Vec::new();
     for line in said.lines() {
         let words: Vec<&str> = line.split_whitespace().collect();

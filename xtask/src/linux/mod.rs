@@ -52,6 +52,8 @@ pcp-buddy RFC's, Freehold's
   cargo xtask linux --built freehold --checks locking,kasan --loads cpus,swap
   cargo xtask linux --built freehold --plant isolate   a kernel that does without \
 something: must fail
+  cargo xtask linux --built rfc --record traces the loads in the RFC's kernel, as traces \
+for freehold replay fidelity
 
 Everything lies in target/linux: packages (downloaded once, nothing is installed), kernels, the \
 guest.
@@ -62,7 +64,7 @@ run, 3 the time limit, 4 the machine died without a word.")]
 pub(crate) struct Arguments {
     /// The kernel that is compiled (170 MB to download once, some minutes) and booted; it counts
     /// what its own page allocator does under some loads.
-    #[arg(long, value_enum, value_name = "vanilla|rfc|freehold|all")]
+    #[arg(long, value_enum, value_name = "vanilla|rfc|rfc-mended|freehold|all")]
     built: built::Built,
     /// CPUs of the machine; also several numbers, as in 2,4,8.
     #[arg(long, default_value = "2", value_delimiter = ',', value_name = "N",
@@ -82,6 +84,10 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 1, value_name = "N",
         value_parser = clap::value_parser!(u8).range(1..=8))]
     nodes: u8,
+    /// Record the loads in those kernels instead of counting (`freehold record --drain`): a trace
+    /// of each load there, with what a replay needs beside it.
+    #[arg(long, value_name = "FOLDER", conflicts_with = "json")]
+    record: Option<PathBuf>,
     /// How often each of those kernels is booted.
     #[arg(long, default_value_t = 1, value_name = "N",
         value_parser = clap::value_parser!(u32).range(1..=100))]
@@ -106,7 +112,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_enum, default_value_t = Threads::Auto)]
     threads: Threads,
     /// Seconds after which the machine is stopped; without it 900, and 100 for each CPU; with
-    /// --checks four times as many.
+    /// --record twice, with --checks four times as many.
     #[arg(long, value_name = "SECONDS")]
     timeout: Option<u64>,
     /// QEMU, where it is not the one in PATH.
@@ -150,7 +156,7 @@ mod tests {
     #[test]
     fn without_a_kernel_it_says_which_there_are() {
         let refused = Command::try_parse_from(["linux"]).unwrap_err().to_string();
-        for kernel in ["vanilla", "rfc", "freehold", "all"] {
+        for kernel in ["vanilla", "rfc", "rfc-mended", "freehold", "all"] {
             assert!(refused.contains(kernel), "{refused}");
             assert!(Command::try_parse_from(["linux", "--built", kernel]).is_ok(), "{kernel}");
         }

@@ -28,6 +28,9 @@ use crate::zoneinfo;
 
 /// The kernel's switch: high marks are managed / fraction / CPUs; 0 is the kernel's own choice.
 const FRACTION: &str = "/proc/sys/vm/percpu_pagelist_high_fraction";
+/// What a kernel of `cargo xtask linux --built` has: writing to it empties every CPU's lists, and
+/// makes every pageblock the zone's in the kernel with the pcp-buddy RFC.
+const BEGIN: &str = "/sys/kernel/debug/page_alloc_begin";
 /// So large that the least mark is what comes out on any machine.
 const LEAST_MARK: &str = "1000000";
 /// Bytes that each CPU touches and frees, each time: some 2,000 frees.
@@ -84,6 +87,10 @@ pub fn drain_lists() -> io::Result<Drained> {
         }
     }
     drop(mark);
+    if Path::new(BEGIN).exists() {
+        fs::write(BEGIN, "1")?;
+        after = held()?;
+    }
     Ok(Drained { before, after })
 }
 

@@ -24,14 +24,19 @@ pub(super) struct Files {
     pub(super) compiler: bool,
 }
 
-/// Makes it, with a compiler where it `compiles`.
+/// Makes it, with a compiler where it `compiles`, and `more` programs: names in the guest, and
+/// where they are.
 ///
 /// # Errors
 ///
 /// Where a program does not compile, or busybox is not there.
-pub(super) fn files(folder: &Path, compiles: bool) -> Result<Files, Trouble> {
+pub(super) fn files(
+    folder: &Path,
+    compiles: bool,
+    more: &[(String, PathBuf)],
+) -> Result<Files, Trouble> {
     let mut archive = Archive::default();
-    for name in ["bin", "dev", "lib", "lib64", "proc", "sys", "tmp"] {
+    for name in ["bin", "dev", "lib", "lib64", "out", "proc", "sys", "tmp"] {
         archive.folder(name);
     }
     let ours = build::root().join("os/linux");
@@ -61,6 +66,9 @@ pub(super) fn files(folder: &Path, compiles: bool) -> Result<Files, Trouble> {
             }
             Err(wrong) => return Err(wrong),
         }
+    }
+    for (name, program) in more {
+        archive.program(name, &fs::read(program)?);
     }
     let path = folder.join("initramfs.cpio");
     fs::write(&path, archive.end())?;

@@ -7,6 +7,7 @@ mod kernel;
 mod loads;
 mod plant;
 mod readers;
+mod record;
 mod rules;
 mod source;
 mod table;
@@ -29,6 +30,8 @@ use crate::qemu::{self, Accelerator, End, Kvm, Machine};
 pub(super) enum Design {
     Vanilla,
     Rfc,
+    /// The RFC with the one mend of ours that its list corruption at CPU offline wants.
+    RfcMended,
     Freehold,
 }
 
@@ -37,6 +40,7 @@ impl Design {
         match self {
             Self::Vanilla => "vanilla",
             Self::Rfc => "rfc",
+            Self::RfcMended => "rfc-mended",
             Self::Freehold => "freehold",
         }
     }
@@ -50,6 +54,9 @@ pub(super) enum Built {
     /// With the two patches of the pcp-buddy RFC, from the text of its discussion beside this
     /// repository.
     Rfc,
+    /// The RFC, and a mend of ours: a CPU that goes takes all blocks off its list of owned ones,
+    /// instead of forgetting the list.
+    RfcMended,
     /// With Freehold, which is asked before the kernel's own lists.
     Freehold,
     /// Vanilla, freehold and rfc, one after the other, and a table of all.
@@ -61,6 +68,7 @@ impl Built {
         match self {
             Self::Vanilla => &[Design::Vanilla],
             Self::Rfc => &[Design::Rfc],
+            Self::RfcMended => &[Design::RfcMended],
             Self::Freehold => &[Design::Freehold],
             Self::All => &[Design::Vanilla, Design::Freehold, Design::Rfc],
         }
@@ -181,6 +189,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<End, Trouble> {
         // A machine that has died has noticed, too.
         return Ok(if worst == End::Passed { End::Passed } else { End::Failed });
     }
+    if arguments.record.is_some() {
+        return missing.map_or(Ok(worst), |why| Err(Trouble::Missing(why)));
+    }
     if rows.is_empty() && worst == End::Passed {
         return Err(Trouble::Missing(missing.unwrap_or_default()));
     }
@@ -213,6 +224,7 @@ fn wanted(arguments: &Arguments, kind: &Kind) -> Vec<String> {
         _ if arguments.instructions => vec![loads::COST.to_owned()],
         _ if !arguments.loads.is_empty() => arguments.loads.clone(),
         Some(plant) => vec![plant.load.clone()],
+        None if arguments.record.is_some() => record::LOADS.map(str::to_owned).to_vec(),
         None => Vec::new(),
     }
 }
@@ -220,10 +232,14 @@ fn wanted(arguments: &Arguments, kind: &Kind) -> Vec<String> {
 /// What every guest has.
 fn guest_files(arguments: &Arguments, folder: &Path, kind: &Kind) -> Result<boots::Files, Trouble> {
     let loads = loads::chosen(&wanted(arguments, kind), 2, !kind.checks.is_empty())?;
-    boots::files(folder, loads.iter().any(|load| load.name == loads::COMPILE))
+    let more = match arguments.record {
+        Some(_) => record::programs(folder)?,
+        None => Vec::new(),
+    };
+    boots::files(folder, loads.iter().any(|load| load.name == loads::COMPILE), &more)
 }
 
-/// Boots a kernel as often as is asked for; how the worst boot ended.
+/// Boots a kernel as often as is asked for, or once to record its loads; how the worst boot ended.
 fn boots(
     arguments: &Arguments,
     files: &boots::Files,
@@ -246,6 +262,10 @@ fn boots(
         machine.accelerator.describe()
     );
     let limit = limit(arguments, cpus);
+    if let Some(to) = &arguments.record {
+        let end = record::record(&machine, &guest, kind.design, to, &loads, limit)?;
+        return Ok((end, Vec::new()));
+    }
     let (mut worst, mut rows) = (End::Passed, Vec::new());
     for boot in 1..=arguments.boots {
         let (end, counted) =
@@ -283,6 +303,7 @@ fn image(arguments: &Arguments, folder: &Path, kind: &Kind) -> Result<PathBuf, T
 /// long.
 fn limit(arguments: &Arguments, cpus: u8) -> u64 {
     let usual = 900 + 100 * u64::from(cpus);
+    let usual = if arguments.record.is_some() { 2 * usual } else { usual };
     arguments.timeout.unwrap_or(if arguments.checks.is_empty() { usual } else { 4 * usual })
 }
 
@@ -315,10 +336,10 @@ mod tests {
 
     #[test]
     fn a_kernel_with_checks_has_a_name_and_folders_of_its_own() {
-        let kind = |checks: &[Check]| Kind::of(Design::Rfc, checks);
-        assert_eq!(kind(&[]).unwrap().name(), "rfc");
+        let kind = |checks: &[Check]| Kind::of(Design::RfcMended, checks);
+        assert_eq!(kind(&[]).unwrap().name(), "rfc-mended");
         let both = kind(&[Check::Kasan, Check::Locking, Check::Kasan]).unwrap();
-        assert_eq!(both.name(), "rfc-locking-kasan");
+        assert_eq!(both.name(), "rfc-mended-locking-kasan");
         assert_eq!(both.suffix(), "-locking-kasan");
         let folder = Path::new("built");
         assert_ne!(kernel::kept(folder, &both), kernel::kept(folder, &kind(&[]).unwrap()));

@@ -55,11 +55,12 @@ pub(super) fn change(kind: &Kind, folder: &Path, source: &Path) -> Result<Change
     let design = kind.design;
     let original = Original { folder: folder.join("pristine"), source: source.to_path_buf() };
     let mut texts = Texts::of(&original.folder);
-    if design == Design::Rfc {
+    if matches!(design, Design::Rfc | Design::RfcMended) {
         texts.changed = rfc(folder, &original)?;
     }
     let own: &[&str] = match design {
         Design::Rfc => &["rfc.json"],
+        Design::RfcMended => &["rfc.json", "rfc-mended.json"],
         Design::Vanilla => &["vanilla.json"],
         Design::Freehold => &["vanilla.json", "freehold.json", "walkers.json"],
     };
@@ -105,7 +106,12 @@ pub(super) fn added(design: Design) -> Result<BTreeMap<String, Vec<u8>>, Trouble
         "built/highatomic.c",
         "built/exercise.c",
         "built/cost.c",
+        "built/begin.c",
+        "built/begin.h",
     ];
+    if matches!(design, Design::Rfc | Design::RfcMended) {
+        names.push("built/disown.c");
+    }
     if design == Design::Freehold {
         names.extend([
             "built/freehold.c",

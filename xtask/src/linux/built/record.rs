@@ -1,0 +1,88 @@
+//! Recordings of the loads in a kernel that was built: `freehold record` runs in the guest.
+//!
+//! ```text
+//!   guest: freehold record --drain ──> /out (memory) ──> tar ──> port 0xe9
+//!     ──> QEMU ──> a file of ours ──> FOLDER
+//! ```
+//!
+//! The guest has neither disks nor a network. Its serial port would take minutes; QEMU's debug
+//! console takes a byte for each write to a port.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use super::super::guest::{self, Guest};
+use super::super::tools::{output, run};
+use super::super::{Trouble, compiler, objects};
+use super::loads::{self, Load};
+use super::{Design, boots};
+use crate::build;
+use crate::qemu::{Accelerator, End, Machine};
+
+/// The loads of a boot, in rounds that make recordings of 30 to 130 KB.
+pub(super) const LOADS: [&str; 6] =
+    ["exit:3", "arena:6", "huge:4", "mixed:300", "cache:2", "shells:32"];
+
+/// What the guest has besides: the recorder with its libraries, and the way out for files.
+///
+/// # Errors
+///
+/// Where they cannot be built.
+pub(super) fn programs(folder: &Path) -> Result<Vec<(String, PathBuf)>, Trouble> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut cargo = Command::new(cargo);
+    cargo.current_dir(build::root()).args(["build", "--quiet", "--release", "-p", "freehold-lab"]);
+    run(cargo.arg("--target-dir").arg(build::target()))?;
+    let recorder = build::target().join("release/freehold");
+    let mut programs = compiler::libraries(&output(Command::new("ldd").arg(&recorder))?);
+    programs.push(("freehold".to_owned(), recorder));
+    programs.push(objects::program(folder, &build::root().join("os/linux/built/send.c"))?);
+    Ok(programs)
+}
+
+/// Boots a kernel, records its loads, and puts them into a folder; how it ended.
+///
+/// # Errors
+///
+/// Where QEMU does not start, or a load has no recording.
+pub(super) fn record(
+    machine: &Machine,
+    guest: &Guest,
+    design: Design,
+    to: &Path,
+    loads: &[Load],
+    limit: u64,
+) -> Result<End, Trouble> {
+    let folder = guest.archive.with_file_name("recorded").join(design.name());
+    if folder.exists() {
+        fs::remove_dir_all(&folder)?;
+    }
+    fs::create_dir_all(&folder)?;
+    let archive = folder.join("out.tar");
+    let mut machine = boots::of_kernels(machine, guest);
+    if machine.accelerator == Accelerator::TcgMulti {
+        // Switching events on changes the code that CPUs are running, which QEMU 7.2 cannot follow
+        // where it translates each on a thread: "Oops: int3".
+        machine.accelerator = Accelerator::TcgSingle;
+    }
+    machine.extra.extend(["-debugcon".into(), format!("file:{}", archive.display()).into()]);
+    let line =
+        guest::command_line(&[loads::word(loads), format!("built.record={}", design.name())]);
+    let shown = |line: &str| !line.starts_with("snap\t");
+    let (end, lines) = guest::boot(&machine, guest, &line, Duration::from_secs(limit), shown)
+        .map_err(Trouble::Wrong)?;
+    fs::write(folder.join("log.txt"), lines.join("\n"))?;
+    run(Command::new("tar").arg("-xf").arg(&archive).arg("-C").arg(&folder))?;
+    fs::create_dir_all(to)?;
+    for load in loads {
+        let name = format!("{}-{}", design.name(), load.name);
+        let file = format!("{name}.parquet");
+        fs::copy(folder.join(&file), to.join(&file)).map_err(|error| {
+            Trouble::Wrong(format!("{name} has not been recorded: {file}: {error}"))
+        })?;
+        eprintln!("recorded: {}", to.join(format!("{name}.parquet")).display());
+    }
+    Ok(end)
+}
