@@ -14,8 +14,8 @@ fn main() {
 const SOURCES: [&str; 4] =
     ["src", "../freehold/src", "../freehold-classic/src", "../freehold-trace/src"];
 
-/// ` (COMMIT)`, with a `+` where the sources were changed since: out of Git where they are its, else
-/// out of what `cargo package` leaves in a package. Builds without optimisation, which are for
+/// ` (COMMIT)`, with a `+` where the sources were changed since: out of Git where they are its,
+/// else out of what `cargo package` leaves in a package. Builds without optimisation, which are for
 /// tests, do not say: each commit would have them built again.
 fn commit() -> Option<String> {
     if std::env::var("PROFILE").as_deref() != Ok("release") {

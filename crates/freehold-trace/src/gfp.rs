@@ -3,8 +3,8 @@
 //! A trace carries them as a number (Parquet, bpftrace) or as names (tracefs, perf). Names mean the
 //! same in every kernel, numbers do not: bits have been renumbered several times.
 //! [`Event`](super::Event) holds numbers of Linux 6.18, so names are looked up in that kernel's
-//! table, and numbers of another kernel are translated with [`bits_of`] the kernel that recorded them.
-//! Where that is not known they are refused.
+//! table, and numbers of another kernel are translated with [`bits_of`] the kernel that recorded
+//! them. Where that is not known they are refused.
 //!
 //! ```text
 //!  bit  0..3   zone: DMA, HIGHMEM, DMA32, MOVABLE
@@ -184,8 +184,8 @@ pub fn parse_with<'t>(text: &'t str, number: &dyn Fn(u32) -> Option<u32>) -> Res
     })
 }
 
-/// Bits of another kernel that have no name there, where none here has them either: such a bit stays
-/// what it is, and one that would be read as another flag is left out.
+/// Bits of another kernel that have no name there, where none here has them either: such a bit
+/// stays what it is, and one that would be read as another flag is left out.
 #[must_use]
 pub fn without_name(bits: u32) -> u32 {
     bits & !NAMES.iter().fold(0, |all, (_, bits)| all | bits)

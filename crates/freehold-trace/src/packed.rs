@@ -1,5 +1,5 @@
-//! The files of a recorded machine, packed into the trace's own Parquet file, so that a recording is
-//! one file.
+//! The files of a recorded machine, packed into the trace's own Parquet file, so that a recording
+//! is one file.
 //!
 //! ```text
 //!  key "pagetrace-files" = hexadecimal of zlib of {"zoneinfo.before.txt": "Node 0, ...", ...}

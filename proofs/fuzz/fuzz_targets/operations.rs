@@ -1,5 +1,5 @@
-//! Byte strings as histories of calls on the allocator, right and wrong ones, against a table of all
-//! frames.
+//! Byte strings as histories of calls on the allocator, right and wrong ones, against a table of
+//! all frames.
 //!
 //! With a nightly compiler and `cargo install cargo-fuzz`, in this folder:
 //!

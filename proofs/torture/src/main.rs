@@ -9,8 +9,8 @@
 //! mark     mark.rs     threads that take all they get leave the min mark
 //! ```
 //!
-//! `exact` and `mt` make every call there is (`exact/case`), and `exact/bounds.rs` has what each may
-//! cost at most. Each case prints what it found as JSON.
+//! `exact` and `mt` make every call there is (`exact/case`), and `exact/bounds.rs` has what each
+//! may cost at most. Each case prints what it found as JSON.
 
 #![deny(unsafe_code)]
 

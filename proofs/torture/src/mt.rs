@@ -104,8 +104,8 @@ fn live(
     case.free_all()
 }
 
-/// Blocks of a zone all of which is free. CMA that was away is ordinary memory, so that whole blocks
-/// of ordinary types become more.
+/// Blocks of a zone all of which is free. CMA that was away is ordinary memory, so that whole
+/// blocks of ordinary types become more.
 fn free_blocks(machine: &Machine, zone: usize) -> u64 {
     machine.fh.zone_blocks(zone).map_or(0, |blocks| blocks.free_blocks)
 }

@@ -35,10 +35,10 @@ impl Arena {
     /// and can move each of them; moves at most `budget` frames. What is free then goes back by the
     /// next [`trim`](Self::trim), or by the second [`pass`](Self::pass) from now.
     ///
-    /// `mover(old, new)` copies the chunk at `old` to `new`, has whoever uses it use `new` from then
-    /// on, and returns true. False says that it did not: the chunk at `old` is nobody's that it
-    /// knows, or busy. Then `new` goes home, and that block stays in use. It may allocate and free
-    /// in this arena, on any thread; other threads work on meanwhile.
+    /// `mover(old, new)` copies the chunk at `old` to `new`, has whoever uses it use `new` from
+    /// then on, and returns true. False says that it did not: the chunk at `old` is nobody's that
+    /// it knows, or busy. Then `new` goes home, and that block stays in use. It may allocate and
+    /// free in this arena, on any thread; other threads work on meanwhile.
     ///
     /// Of an arena in guard mode nothing moves. Takes a barrier and two looks at the board for each
     /// block, and the copies.

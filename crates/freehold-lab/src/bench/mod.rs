@@ -22,8 +22,8 @@
 //! * Each thread stays on one CPU. Benchmarks of one thread are timed by that thread's CPU clock,
 //!   the others by the wall clock ([`clock`]).
 //! * No timed loop touches the memory of a frame, but in [`memory`].
-//! * Counts (of `producer-consumer`: zone-lock acquisitions, different chunks) come from one thread:
-//!   exact, and equal in every run.
+//! * Counts (of `producer-consumer`: zone-lock acquisitions, different chunks) come from one
+//!   thread: exact, and equal in every run.
 //! * An engine clearly differs from the first where their runs do not overlap, of four at least.
 //! * Each run also measures an atomic read-modify-write ([`yardstick`]), as a unit for comparing
 //!   machines.

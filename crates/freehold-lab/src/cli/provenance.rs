@@ -1,5 +1,5 @@
-//! What made a result, so that a stranger can make it again: the program and its commit, the command
-//! line, and the SHA-256 of what was read.
+//! What made a result, so that a stranger can make it again: the program and its commit, the
+//! command line, and the SHA-256 of what was read.
 
 use std::io::{self, Read};
 

@@ -32,8 +32,8 @@ use crate::tables::number::counted;
 
 #[derive(Args, Debug)]
 pub(super) struct FlightArgs {
-    /// Be a flight recorder: keep the last TIME in the kernel's buffers, and write it into the folder
-    /// --output at SIGUSR1, when --on holds, and when the command or --duration ends.
+    /// Be a flight recorder: keep the last TIME in the kernel's buffers, and write it into the
+    /// folder --output at SIGUSR1, when --on holds, and when the command or --duration ends.
     #[arg(long, value_name = "TIME", value_parser = parse_time,
           conflicts_with_all = ["buffer", "drain", "allow_lost", "force"])]
     pub(super) last: Option<Duration>,

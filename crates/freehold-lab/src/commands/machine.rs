@@ -418,8 +418,8 @@ fn guesses(zone: &ZoneState) -> Vec<String> {
 
 /// What was free in a zone, by the best description there is.
 ///
-/// * HighAtomic's, Reserve's and Rbin's free chunks are put among the movable ones, where their blocks are:
-///   every type may have them in the end. Isolated ones stay in use.
+/// * HighAtomic's, Reserve's and Rbin's free chunks are put among the movable ones, where their
+///   blocks are: every type may have them in the end. Isolated ones stay in use.
 /// * Chunks above order 10 are as many of order 10.
 /// * pagetypeinfo may be of a moment after buddyinfo, and stops counting a list at 100,000: what
 ///   buddyinfo has more or less of an order is movable, as most memory is.

@@ -137,8 +137,8 @@ pub struct MachineArgs {
     /// copies of /proc/zoneinfo, buddyinfo and pagetypeinfo beside the trace), an amount of memory
     /// (K, M, G or T, rounded up to whole 4 MiB, all free), or what `freehold look` reads: a
     /// directory with copies of those files, one of them, or a kernel log with a Mem-Info report.
-    /// What such files do not say is guessed, and said. Default: recorded; without a zoneinfo beside
-    /// the trace a machine sized by the trace's peak, all memory free.
+    /// What such files do not say is guessed, and said. Default: recorded; without a zoneinfo
+    /// beside the trace a machine sized by the trace's peak, all memory free.
     #[arg(short, long, visible_alias = "memory", value_name = "recorded|SIZE|FILE",
           value_parser = parse_machine)]
     pub machine: Option<Machine>,

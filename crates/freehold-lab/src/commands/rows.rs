@@ -1,5 +1,5 @@
-//! A replay as rows: one for each recording, zone and engine, and one for a recording that cannot be
-//! read. The columns are those of `columns.tsv`, which is also their documentation.
+//! A replay as rows: one for each recording, zone and engine, and one for a recording that cannot
+//! be read. The columns are those of `columns.tsv`, which is also their documentation.
 
 use std::fs::File;
 use std::path::Path;

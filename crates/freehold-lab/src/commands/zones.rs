@@ -1,5 +1,5 @@
-//! A trace whose rows lie in several zones: where they lie, and what the replays of the zones come to
-//! together.
+//! A trace whose rows lie in several zones: where they lie, and what the replays of the zones come
+//! to together.
 
 use serde::Serialize;
 

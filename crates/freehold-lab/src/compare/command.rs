@@ -37,8 +37,8 @@ compared.";
 #[derive(Args, Clone, PartialEq, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CompareArgs {
-    /// The older result: what `freehold replay`, `contiguity` or `simulate` printed with --json; '-'
-    /// is standard input.
+    /// The older result: what `freehold replay`, `contiguity` or `simulate` printed with --json;
+    /// '-' is standard input.
     #[arg(value_name = "BEFORE")]
     before: PathBuf,
 

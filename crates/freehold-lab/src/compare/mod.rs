@@ -8,9 +8,10 @@
 //!                       output   table and JSON
 //! ```
 //!
-//! Only the same is compared with the same: a trace on a machine, a simulated machine. What only one
-//! of the results has is named and left out. All of it was counted, so that any difference is one.
-//! Times of two runs of benchmarks are not compared: engines are measured side by side in one run.
+//! Only the same is compared with the same: a trace on a machine, a simulated machine. What only
+//! one of the results has is named and left out. All of it was counted, so that any difference is
+//! one. Times of two runs of benchmarks are not compared: engines are measured side by side in one
+//! run.
 
 mod command;
 mod figures;

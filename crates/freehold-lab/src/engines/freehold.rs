@@ -1,8 +1,8 @@
 //! Freehold itself as an engine: [`freehold::Freehold`] behind [`Engine`].
 //!
-//! Replays make calls that name their CPU, as a host does that owns none; simulations and counts own
-//! every CPU, as a kernel does. One thread plays all of them, so a heavy barrier has nothing to wait
-//! for and is counted only.
+//! Replays make calls that name their CPU, as a host does that owns none; simulations and counts
+//! own every CPU, as a kernel does. One thread plays all of them, so a heavy barrier has nothing to
+//! wait for and is counted only.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -50,8 +50,8 @@ pages, and {\"machines\": [...]} of two.";
 #[derive(Args, Clone, PartialEq, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct LookArgs {
-    /// A machine: a directory with copies of its files, one of them, or a kernel log; '-' is standard
-    /// input. Two are compared. Default: /proc of this machine.
+    /// A machine: a directory with copies of its files, one of them, or a kernel log; '-' is
+    /// standard input. Two are compared. Default: /proc of this machine.
     #[arg(value_name = "MACHINE", num_args = 0..=2)]
     machines: Vec<PathBuf>,
 
@@ -67,17 +67,18 @@ pub(crate) struct LookArgs {
     #[arg(long, value_name = "FILE")]
     prometheus: Option<PathBuf>,
 
-    /// Also draw memory block by block: what is free, anonymous, of files, huge, slab, unmovable. Of
-    /// this machine by /proc/kpageflags, which is root's.
+    /// Also draw memory block by block: what is free, anonymous, of files, huge, slab, unmovable.
+    /// Of this machine by /proc/kpageflags, which is root's.
     #[arg(long, conflicts_with = "json")]
     pages: bool,
 
-    /// Also write the figures of one machine, and what --pages draws, to this file, as a page of HTML.
+    /// Also write the figures of one machine, and what --pages draws, to this file, as a page of
+    /// HTML.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 
-    /// End with 1 where this holds, for example 'unusable[9]>0.8' or 'free<0.05', in any zone; may be
-    /// given several times. With --watch as soon as one holds.
+    /// End with 1 where this holds, for example 'unusable[9]>0.8' or 'free<0.05', in any zone; may
+    /// be given several times. With --watch as soon as one holds.
     #[arg(long, value_name = "FIGURE>NUMBER")]
     fail_if: Vec<Threshold>,
 

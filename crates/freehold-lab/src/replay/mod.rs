@@ -106,8 +106,8 @@ pub struct Machine {
     /// Frames recorded as free that are in use here, since the pageblocks of their type have no
     /// place for them.
     pub free_frames_left_out: u64,
-    /// Frames on CPUs' lists when the recording began, beside `free_frames_begin`. An engine without
-    /// lists has them free in the zone.
+    /// Frames on CPUs' lists when the recording began, beside `free_frames_begin`. An engine
+    /// without lists has them free in the zone.
     pub list_frames_begin: u64,
     pub cma_frames: u64,
     /// Whether free memory lies where it was recorded to lie, page by page; else places were found

@@ -1,8 +1,8 @@
 //! The rows of a trace that are about one zone of the machine that recorded it.
 //!
 //! Which zone serves a request is decided by what the zones have, and a model of one zone cannot
-//! decide it. The recording says how the kernel did: by the frame. So the replay of a zone gets that
-//! zone's requests and frees, and no others.
+//! decide it. The recording says how the kernel did: by the frame. So the replay of a zone gets
+//! that zone's requests and frees, and no others.
 
 use crate::engines::RecordedZone;
 use crate::replay::{Description, Events, Oddities, SourceError, Trace, each_event};

@@ -113,7 +113,8 @@ impl Page<'_> {
         html
     }
 
-    /// A measure over all recordings: the figures, their ratios to the baseline's, gains and losses.
+    /// A measure over all recordings: the figures, their ratios to the baseline's, gains and
+    /// losses.
     fn distribution(&self, measure: &Measure) -> String {
         let base = self.baseline();
         let caption = format!("{}: figures, and their ratio to {base}'s", measure.said);

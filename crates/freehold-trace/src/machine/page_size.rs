@@ -70,8 +70,8 @@ impl PageSize {
         Some(Self { bytes: found << 10, told: Told::ByMemTotal })
     }
 
-    /// By the architecture named in what `uname -a` or `/proc/version` says, where that has pages of
-    /// one size only.
+    /// By the architecture named in what `uname -a` or `/proc/version` says, where that has pages
+    /// of one size only.
     #[must_use]
     pub fn of_architecture(about: &str) -> Option<Self> {
         const OF_4: [&str; 10] = [

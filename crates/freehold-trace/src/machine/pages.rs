@@ -1,5 +1,5 @@
-//! What each page is, by `/proc/kpageflags`, kept block by block: which pages are free, and how many
-//! hold what.
+//! What each page is, by `/proc/kpageflags`, kept block by block: which pages are free, and how
+//! many hold what.
 //!
 //! ```text
 //!  /proc/kpageflags   a word of 64 bits for each page, by PFN ──> Pages ──> `look --pages`
@@ -239,8 +239,8 @@ impl Pages {
     ///
     /// # Errors
     ///
-    /// [`StateError::BadLine`]: a line that is none, blocks with more pages than they have room for,
-    /// or not by rising page.
+    /// [`StateError::BadLine`]: a line that is none, blocks with more pages than they have room
+    /// for, or not by rising page.
     pub fn parse(text: &str) -> Result<Self, StateError> {
         let (mut pages, mut next) = (Self::default(), 0);
         for (number, line) in (1u64..).zip(text.lines()) {
@@ -286,9 +286,9 @@ impl Pages {
 impl Pages {
     /// The blocks of a zone, as [`blocks`](Self::blocks) has them.
     ///
-    /// Of a hole, and of memory that the allocator never had, some kernels say as little as of a page
-    /// that is their own. So where a zone has more pages than it manages, that many of the blocks of
-    /// which nothing is said are left out, from the ends of the longest rows of them.
+    /// Of a hole, and of memory that the allocator never had, some kernels say as little as of a
+    /// page that is their own. So where a zone has more pages than it manages, that many of the
+    /// blocks of which nothing is said are left out, from the ends of the longest rows of them.
     #[must_use]
     pub fn of_zone(&self, zone: &Zone) -> Vec<(u64, PageBlock)> {
         let Some(start) = zone.start_pfn else { return Vec::new() };

@@ -1,8 +1,9 @@
 //! What is known of a machine's memory, from files as a kernel has them and from what people paste.
 //!
-//! A text may hold any of zoneinfo, buddyinfo, pagetypeinfo and `Mem-Info` reports, with prompts and
-//! commands before, between and behind. Which lines are whose is told by how they begin; each kind's
-//! lines go to its own parser at their own line numbers, so that what is damaged is still an error.
+//! A text may hold any of zoneinfo, buddyinfo, pagetypeinfo and `Mem-Info` reports, with prompts
+//! and commands before, between and behind. Which lines are whose is told by how they begin; each
+//! kind's lines go to its own parser at their own line numbers, so that what is damaged is still an
+//! error.
 
 use std::fs::File;
 use std::io::Read;

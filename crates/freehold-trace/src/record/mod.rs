@@ -117,8 +117,8 @@ fn agree(zones: &str, buddies: &str) -> bool {
     })
 }
 
-/// Notes what each page is, by `/proc/kpageflags`, if that may be read. It takes some 35 ms for each
-/// GiB, so before the recording.
+/// Notes what each page is, by `/proc/kpageflags`, if that may be read. It takes some 35 ms for
+/// each GiB, so before the recording.
 pub fn describe_pages(files: &mut Packed) {
     if let Ok(pages) = Pages::open(Path::new("/proc/kpageflags")) {
         files.insert("pages.before.txt", pages.text());

@@ -34,8 +34,8 @@ const LEAST_KIB: u64 = 16;
 const LEAST_NS: u64 = 1_000_000_000;
 /// How long a CPU may be busy writing an event that is already stamped.
 const SETTLES: Duration = Duration::from_millis(20);
-/// Events that are read out in a second at least, on a machine with other things to do; a CPU of 2021
-/// that has not reads 400,000.
+/// Events that are read out in a second at least, on a machine with other things to do; a CPU of
+/// 2021 that has not reads 400,000.
 const READ_A_SECOND: u64 = 100_000;
 
 /// A state of memory.
@@ -171,8 +171,8 @@ impl Window {
     }
 
     /// Where a recording that ends at `end_ns` begins: at the latest state that is old enough, else
-    /// at the first behind which no event is missing. Where that leaves less than a second, one with
-    /// holes says more.
+    /// at the first behind which no event is missing. Where that leaves less than a second, one
+    /// with holes says more.
     fn begin(&self, end_ns: u64, whole_from_ns: u64) -> &Moment {
         let wanted = end_ns.saturating_sub(self.last_ns);
         let whole = || self.moments.iter().filter(|moment| moment.at_ns >= whole_from_ns);
@@ -182,9 +182,9 @@ impl Window {
         old.or_else(|| whole().next().filter(is_long)).or_else(long).unwrap_or(&self.moments[0])
     }
 
-    /// Reads what the buffers hold of the last seconds out, and writes it as a Parquet trace; `path`
-    /// is for messages. What `about` says of files and seconds is replaced. Recording goes on, or
-    /// after a pause, and the next dump begins behind this one.
+    /// Reads what the buffers hold of the last seconds out, and writes it as a Parquet trace;
+    /// `path` is for messages. What `about` says of files and seconds is replaced. Recording goes
+    /// on, or after a pause, and the next dump begins behind this one.
     ///
     /// # Errors
     ///

@@ -187,8 +187,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         None
     }
 
-    /// The smallest of the first gaps of at least `len` frames in blocks of a class, from a block of
-    /// the zone on, and from the first again.
+    /// The smallest of the first gaps of at least `len` frames in blocks of a class, from a block
+    /// of the zone on, and from the first again.
     fn gap_of_class(
         &self,
         zone: &'m Zone<'m>,

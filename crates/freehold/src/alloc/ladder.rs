@@ -28,9 +28,9 @@
 //! * Behind *mark* this CPU gives back what it has in hand for other requests: it keeps blocks from
 //!   being whole, and frames of another type keep theirs for long.
 //! * Behind *mixed* every CPU that has such a run is asked for what it has
-//!   ([`recall`](crate::cpu::recall)), which interrupts it. Then the top of the ladder is asked, too.
-//!   From here on no CPU takes more in hand than its call needs ([`failing`](super::failing)). What
-//!   changed hands between the two looks is asked for a second time.
+//!   ([`recall`](crate::cpu::recall)), which interrupts it. Then the top of the ladder is asked,
+//!   too. From here on no CPU takes more in hand than its call needs ([`failing`](super::failing)).
+//!   What changed hands between the two looks is asked for a second time.
 //!
 //! A request fails only after all of this came to nothing on every zone that it may use.
 //!
@@ -40,9 +40,9 @@
 //! | many single frames at once | whole words of the block in use, in [`bulk`](super::bulk), and the ladder for the rest |
 //! | a request that may not wait, while its CPU's state is in use | the steps from *mark* on, past every hand, in [`outside`](super::outside) |
 //!
-//! A request that may not wait asks nobody, but takes what other CPUs have in hand where their doors
-//! have no owner and nobody is inside: one compare-exchange each. Of an owner it cannot know whether
-//! it is inside without interrupting it.
+//! A request that may not wait asks nobody, but takes what other CPUs have in hand where their
+//! doors have no owner and nobody is inside: one compare-exchange each. Of an owner it cannot know
+//! whether it is inside without interrupting it.
 
 use core::ops::Range;
 
@@ -329,8 +329,8 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
         zones.any(|z| !self.leaves_mark(&self.fh.zones[z], request))
     }
 
-    /// Whether a request leaves a zone its mark, as far as a glance tells: with frames of one of the
-    /// types that it may have.
+    /// Whether a request leaves a zone its mark, as far as a glance tells: with frames of one of
+    /// the types that it may have.
     fn leaves_mark(&self, zone: &Zone<'m>, request: &Request) -> bool {
         let of = |migratetype| {
             zone.leaves_mark(self.by(), migratetype, request.order.frames(), request.flags)

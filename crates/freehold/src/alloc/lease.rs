@@ -67,8 +67,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let nothing = got | freed == 0 || got & freed != 0;
         if changed || nothing || !self.pay_leased(tag, block, got) {
             // Becoming whole, whole, of another type or isolated by now; or nothing there; or what
-            // is freed was free; or the zone would not keep its mark. The frames before the lease, as in `end_lease`: nobody takes any
-            // of them until all are back.
+            // is freed was free; or the zone would not keep its mark. The frames before the lease,
+            // as in `end_lease`: nobody takes any of them until all are back.
             block.put_back_uncounted(fh, w, got);
             head.set_lease(w, 0);
             let now = line.word_after_class(w);

@@ -436,8 +436,8 @@ impl Want {
 }
 
 impl<'m> Zone<'m> {
-    /// Calls `see` with each block that has a bit in a row, lowest first, until it returns something.
-    /// From a block of the zone on, counted from the first of the zone's first section.
+    /// Calls `see` with each block that has a bit in a row, lowest first, until it returns
+    /// something. From a block of the zone on, counted from the first of the zone's first section.
     pub(crate) fn each_in_row_from<T>(
         &'m self,
         by: By<'_, 'm, impl Platform>,

@@ -17,9 +17,8 @@ impl<'m> Block<'m> {
     /// may where the block is a split one, nobody is making it whole, and nobody leases the word.
     /// Who looked before taking them may have been away for long: the hand of a lease that ends
     /// shows its frames for some steps after they are in the word again, and a free of them would
-    /// be refused. What is in the words of a block that somebody makes whole was freed twice. And the
-    /// zone has to keep its mark.
-    /// `count` of them.
+    /// be refused. What is in the words of a block that somebody makes whole was freed twice. And
+    /// the zone has to keep its mark. `count` of them.
     #[inline(always)]
     pub(crate) fn still_open(
         self,

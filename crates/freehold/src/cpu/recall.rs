@@ -66,8 +66,8 @@ impl<'a, 'm, P: Platform> Recall<'a, 'm, P> {
     }
 
     /// Whether [`for_order`](Self::for_order) would ask anybody now. A recall that asks nobody, and
-    /// a look that finds nothing, are two moments: in between frames may have come out of a hand and
-    /// gone into another. So who fails looks at the hands once more.
+    /// a look that finds nothing, are two moments: in between frames may have come out of a hand
+    /// and gone into another. So who fails looks at the hands once more.
     pub(crate) fn would_ask(&self, order: Option<Order>) -> bool {
         // Acquire: as `for_order`.
         acquire_fence();

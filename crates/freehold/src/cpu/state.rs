@@ -36,7 +36,8 @@ pub(crate) struct CpuState<'m> {
     pub(crate) home_split: AtomicU32,
     /// The word of the last free that went into a word that is not leased: a second one leases it.
     pub(crate) last_key: AtomicU64,
-    /// What it may take of the home zone, by migratetype: see [`allowance`](crate::zone::allowance).
+    /// What it may take of the home zone, by migratetype: see
+    /// [`allowance`](crate::zone::allowance).
     pub(crate) allowance: [AtomicU64; 8],
     /// Where one of them is larger after a free the zone is told. Smaller near its mark.
     pub(crate) most: AtomicU64,

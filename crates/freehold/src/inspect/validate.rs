@@ -11,8 +11,8 @@
 //! 4. The counts are those of the blocks, and an offline CPU has nothing in hand. Free frames by
 //!    type are compared where a block never changes its type: CMA. A free beside such a change
 //!    counts for the type from before.
-//! 5. Pieces of memory do not overlap, and are as many frames as their zones manage. Nobody has left
-//!    a mark behind.
+//! 5. Pieces of memory do not overlap, and are as many frames as their zones manage. Nobody has
+//!    left a mark behind.
 //!
 //! The walk enters every CPU's state. Frees do not wait for that, so points 3 to 5 can only be
 //! relied on while nobody frees.

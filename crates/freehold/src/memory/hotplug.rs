@@ -129,8 +129,8 @@ impl<P: Platform> On<'_, '_, P> {
         Ok(())
     }
 
-    /// The CPU goes offline: its leases end, and what it keeps is anybody's. Frees into its words may
-    /// go on meanwhile.
+    /// The CPU goes offline: its leases end, and what it keeps is anybody's. Frees into its words
+    /// may go on meanwhile.
     ///
     /// # Errors
     ///

@@ -17,8 +17,8 @@ use crate::zone::allowance::ORDINARY;
 use crate::{FrameRange, Freehold, HotplugError, Migratetype, Pfn, Platform};
 
 impl<'m, P: Platform> Hotplug<'_, 'm, P> {
-    /// Makes a piece of memory free and the zone's. It must not be present yet. `at_start`: nobody else knows
-    /// this allocator yet.
+    /// Makes a piece of memory free and the zone's. It must not be present yet. `at_start`: nobody
+    /// else knows this allocator yet.
     ///
     /// # Errors
     ///

@@ -122,8 +122,8 @@ impl<'m> Zone<'m> {
         (self.count(ask.kind) + self.beside(ask)).saturating_sub(mark)
     }
 
-    /// Grants what is asked for, and up to `more` besides; how many. `None` where the zone would not
-    /// keep the mark.
+    /// Grants what is asked for, and up to `more` besides; how many. `None` where the zone would
+    /// not keep the mark.
     fn grant(&self, ask: Ask, more: u64) -> Option<u64> {
         if ask.mark == 0 {
             self.sub_free(ask.kind, ask.frames + more);
@@ -449,8 +449,8 @@ impl<'m> CpuState<'m> {
         self.allowance[migratetype].get() > self.most.get()
     }
 
-    /// Tells the home zone of all but the next grant, after a free into words of that type, if it is
-    /// time.
+    /// Tells the home zone of all but the next grant, after a free into words of that type, if it
+    /// is time.
     #[inline(always)]
     pub(crate) fn tell_after_free(&self, fh: &Freehold<'m, impl Platform>, migratetype: usize) {
         if self.is_to_tell(migratetype) {

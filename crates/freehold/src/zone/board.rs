@@ -17,9 +17,9 @@
 //! Before a run of four is broken up for single frames the row of loose ones is asked: without it
 //! such frames stayed unused in every block that had a large run as well, beside runs that were
 //! broken for want of them (two CPUs with 320 MiB, half in use: .97 of free memory in runs of
-//! eight, with the row .99). Runs of eight were kept together once: with runs of four page cache
-//! on 1 to 4 CPUs leaves .01 to .02 more of free memory for order 3, for two instructions in a
-//! hundred of mixed churn. A block over half of which is free is left alone. A block comes into the row
+//! eight, with the row .99). Runs of eight were kept together once: with runs of four page cache on
+//! 1 to 4 CPUs leaves .01 to .02 more of free memory for order 3, for two instructions in a hundred
+//! of mixed churn. A block over half of which is free is left alone. A block comes into the row
 //! with the third loose frame of a word: by the first one there are a quarter more shared writes in
 //! that workload, for .001 of free memory. The row is a preference. It may be wrong either way,
 //! which costs a look or a run.

@@ -209,8 +209,8 @@ impl<'m> Zone<'m> {
         self.mode.get() == mode::ROOMY
     }
 
-    /// Whether so little is free that a CPU lets go of one word before it leases the next: what lies
-    /// in many hands is broken up while it would fit elsewhere.
+    /// Whether so little is free that a CPU lets go of one word before it leases the next: what
+    /// lies in many hands is broken up while it would fit elsewhere.
     pub(crate) fn is_scarce(&self) -> bool {
         let free = self.free[allowance::ORDINARY].get() as i64;
         !self.is_roomy() && free.max(0) as u64 * SCARCE < self.managed.get()

@@ -322,6 +322,6 @@ static void refill(void)
                 read += 1;
             }
         }
-        assert_eq!(read, 6);
+        assert_eq!(read, 7);
     }
 }

@@ -17,7 +17,8 @@
 //!   a kernel's history put them, nobody recorded.
 //! * Where the pages themselves were recorded ([`recorded`]), free chunks are where they were.
 //! * What CPUs' lists held is no free chunk of the zone. It has places among the memory in use,
-//!   spread in the same way, of which no two are buddies as far as can be: on a list nothing merges.
+//!   spread in the same way, of which no two are buddies as far as can be: on a list nothing
+//!   merges.
 
 mod apply;
 mod holes;

@@ -111,7 +111,8 @@ fn every_engine_begins_with_the_same_free_chunks_and_ends_whole() {
     }
 }
 
-/// A kernel of before 6.7 does not tune its lists' mark: what was recorded above it lies in the zone.
+/// A kernel of before 6.7 does not tune its lists' mark: what was recorded above it lies in the
+/// zone.
 #[test]
 fn lists_of_designs_without_tuning_begin_up_to_their_mark() {
     const MARK: u64 = 400;

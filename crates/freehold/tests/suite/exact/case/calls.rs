@@ -64,8 +64,9 @@ impl Case {
         (request, flags, wanted)
     }
 
-    /// What a request may cost. Near the mark it asks for allowances; before it fails it asks all CPUs
-    /// twice. Each time it is outside, and takes a barrier to get in again where it is not the owner.
+    /// What a request may cost. Near the mark it asks for allowances; before it fails it asks all
+    /// CPUs twice. Each time it is outside, and takes a barrier to get in again where it is not the
+    /// owner.
     fn most(flags: AllocFlags, wanted: Wanted) -> Most {
         let is_limited = wanted.within != ANY.within;
         if flags.contains(AllocFlags::NO_LOCK) {

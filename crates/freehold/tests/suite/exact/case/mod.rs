@@ -190,7 +190,8 @@ impl Case {
         }
     }
 
-    /// The allocator's invariants, and what it says of zones and blocks, where the table knows that.
+    /// The allocator's invariants, and what it says of zones and blocks, where the table knows
+    /// that.
     pub(crate) fn compare(&self) -> Result<(), String> {
         self.fh.validate().map_err(|broken| broken.to_string())?;
         let Some(table) = self.books.table_ref() else { return Ok(()) };
