@@ -98,7 +98,14 @@ impl<'m, M: Mmu> Vm<'m, M> {
                 // Not `with_table`: flushing what this very walk has cleared in the space can wait.
                 let step = space.table(vpn).0.with_lock(
                     || self.mmu.relax(),
-                    || self.take_table(head, (mapping, space, live), (path, looked), &mut removed),
+                    || {
+                        let place = (mapping, space, live);
+                        if path == UnmapPath::Batched {
+                            self.take_table(head, place, looked, &mut removed)
+                        } else {
+                            self.take_table_by_page(head, place, path, &mut removed.waits)
+                        }
+                    },
                 );
                 match step {
                     Step::Next(next) => i = next,
@@ -183,13 +190,12 @@ impl<'m, M: Mmu> Vm<'m, M> {
         }
     }
 
-    /// Takes the entries of one table, from frame `i` of the folio on, as many at a time as is
-    /// `path`'s way.
+    /// Takes the batches of one table, from frame `i` of the folio on.
     fn take_table(
         &self,
         head: u32,
         (mapping, space, mut i): (&Mapping, &Space<'m>, u32),
-        (path, looked): (UnmapPath, bool),
+        looked: bool,
         removed: &mut Removed,
     ) -> Step {
         let frame = self.folios.frame(head);
@@ -207,22 +213,15 @@ impl<'m, M: Mmu> Vm<'m, M> {
             let vma = space.vma(vpn, || self.mmu.relax());
             // The end of the table, of the VMA, of the folio.
             let vma_end = vma.map_or(vpn.plus(1), |vma| Vpn::new(vma.end));
-            let limit =
-                (vma_end.min(table_end).get() - vpn.get()).min(u64::from(frame.pages() - live));
-            let len = match path {
-                UnmapPath::Batched => self.batch_len(space, vpn, entry, limit),
-                UnmapPath::Whole if live == 0 && limit == u64::from(frame.pages()) => {
-                    let agree = self.batch_len(space, vpn, entry, limit) == limit;
-                    if agree { limit } else { 1 }
-                }
-                UnmapPath::Whole | UnmapPath::PageByPage => 1,
-            };
+            let limit = (table_end.get() - vpn.get())
+                .min(vma_end.get() - vpn.get())
+                .min(u64::from(frame.pages() - live));
+            let len = self.batch_len(space, vpn, entry, limit);
             if !looked && len < u64::from(frame.maps.get()) {
                 return Step::Look;
             }
             let slots = space.slots(vpn, len);
             let merged = self.mmu.get_and_clear(slots);
-            // Not before the verdict: a host drops the page's contents when it flushes.
             let droppable = vma.is_some_and(|vma| vma.value.droppable);
             let len = len as u32;
             if let Err(kept) = self.verdict(frame, merged, droppable) {
@@ -232,23 +231,69 @@ impl<'m, M: Mmu> Vm<'m, M> {
             // One answer for the whole batch, whose entries agree.
             if space.needs_flush(merged) {
                 self.flush_later(space, slots.flush(FlushKind::Unmapped));
-                removed.waits |= path != UnmapPath::Batched;
+            }
+            count(&self.counters.batches_cleared, 1);
+            mapping.unmark(live, len);
+            removed.entries += len;
+            removed.gone += self.folios.remove_page_maps(head, live, len);
+            i = live + len;
+        }
+        Step::Next(i)
+    }
+
+    /// Takes the entries of one table one by one, from frame `i` of the folio on, or all at once
+    /// where that is `path`'s way and they agree: the baseline and the patch as posted.
+    fn take_table_by_page(
+        &self,
+        head: u32,
+        (mapping, space, mut i): (&Mapping, &Space<'m>, u32),
+        path: UnmapPath,
+        waits: &mut bool,
+    ) -> Step {
+        let frame = self.folios.frame(head);
+        let table_end = space.table_end(mapping.page(i));
+        while let Some(live) = mapping.next_live(i) {
+            let vpn = mapping.page(live);
+            if vpn >= table_end {
+                return Step::Next(live);
+            }
+            let entry = self.mmu.load(space.slots(vpn, 1));
+            if !self.shows(entry, head, live) {
+                i = live + 1;
+                continue;
+            }
+            let vma = space.vma(vpn, || self.mmu.relax());
+            let mut len = 1;
+            if live == 0 && path == UnmapPath::Whole {
+                let all = u64::from(frame.pages());
+                let vma_end = vma.map_or(vpn.plus(1), |vma| Vpn::new(vma.end));
+                let most = vma_end.min(table_end).get() - vpn.get();
+                if most >= all && self.batch_len(space, vpn, entry, all) == all {
+                    len = frame.pages();
+                }
+            }
+            i = live + len;
+            let slots = space.slots(vpn, u64::from(len));
+            let entry = self.mmu.get_and_clear(slots);
+            // Not before the verdict: a host drops the page's contents when it flushes.
+            let droppable = vma.is_some_and(|vma| vma.value.droppable);
+            if let Err(kept) = self.verdict(frame, entry, droppable) {
+                self.put_back(slots, entry);
+                return Step::Kept(kept);
+            }
+            if space.needs_flush(entry) {
+                self.flush_later(space, slots.flush(FlushKind::Unmapped));
+                *waits = true;
             }
             count(&self.counters.batches_cleared, 1);
             mapping.unmark(live, len);
             let gone = self.folios.remove_page_maps(head, live, len);
-            if path == UnmapPath::Batched {
-                removed.entries += len;
-                removed.gone += gone;
-            } else {
-                self.folios.update_map_counts(head, len, gone);
-                // Not the last: the caller of `unmap_folio` has one.
-                let _ = frame.drop_refs(len);
-                if gone > 0 && frame.mapped_pages.get() > 0 {
-                    self.note_partly_mapped(head);
-                }
+            self.folios.update_map_counts(head, len, gone);
+            // Not the last: the caller of `unmap_folio` has one.
+            let _ = frame.drop_refs(len);
+            if gone > 0 && frame.mapped_pages.get() > 0 {
+                self.note_partly_mapped(head);
             }
-            i = live + len;
         }
         Step::Next(i)
     }

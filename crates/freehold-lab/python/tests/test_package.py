@@ -32,7 +32,7 @@ class Package(unittest.TestCase):
         self.assertTrue(found.drop_columns(own).equals(told.drop_columns(own)))
         # The command that the row names is one: it makes the row again.
         line = found["command"][0].as_py()
-        self.assertEqual(line, f"freehold replay --no-progress -j 1 {' '.join(words)} {SAMPLE}")
+        self.assertEqual(line, f"freehold replay --no-progress -j 1 --format parquet -o - {' '.join(words)} {SAMPLE}")
 
     def test_bytes_and_streams_are_recordings(self):
         packed = self.packed()

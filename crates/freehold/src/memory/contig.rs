@@ -11,7 +11,6 @@ use crate::free::word::Freeing;
 use crate::memory::isolate::{Isolated, blocks_of, zone_of_range};
 use crate::platform::OnPanic;
 use crate::primitive::Relaxed;
-use crate::zone::moving::Movers;
 use crate::{AllocError, FrameRange, Freehold, Migratetype, Pfn, Platform};
 
 impl<'m, P: Platform> Freehold<'m, P> {
@@ -37,10 +36,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
     ) -> Result<(), AllocError> {
         zone_of_range(self, range)?;
         let isolated = Isolated::new(self, range)?;
-        // Somebody may be a few steps from putting frames of it back. What one has who is stopped
-        // there counts as in use.
-        Recall::of_all(self).of(|cpu| cpu.door.is_occupied());
-        Movers(self).wait();
+        // What one has who is stopped there counts as in use.
+        let _ = isolated.settles();
         isolated.empty(range, &mut migrate)?;
         let taken = isolated.take(range);
         drop(isolated);

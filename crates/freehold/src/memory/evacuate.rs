@@ -77,8 +77,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// allocated from that block, and what is freed into it stays there. Afterwards the block is
     /// whole if nothing of it is in use, and in use as before if something is.
     ///
-    /// Takes one heavy barrier where CPUs have some of it in hand, and waits for those CPUs to
-    /// leave their states; otherwise constant time.
+    /// Takes one heavy barrier where CPUs have some of it in hand, and one where CPUs are inside
+    /// their states, and waits for those to leave them; otherwise constant time.
     ///
     /// ```
     /// # use freehold::*;
@@ -120,7 +120,12 @@ impl<'m, P: Platform> Freehold<'m, P> {
         if !block.can_be_emptied() {
             return Err(busy);
         }
-        core::mem::forget(Isolated::new(self, range)?);
+        let isolated = Isolated::new(self, range)?;
+        // The block may be on the way to becoming whole, by whoever has emptied it before.
+        if !isolated.settles() {
+            return Err(busy);
+        }
+        core::mem::forget(isolated);
         let evacuation = Evacuation { fh: self, block };
         // Another type may have claimed it before it was isolated: what it holds may not move.
         if block.is_movable() { Ok(evacuation) } else { Err(busy) }

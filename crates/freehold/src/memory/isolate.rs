@@ -30,6 +30,7 @@ use crate::block::{Block, FRAMES, WORDS, bits, pieces};
 use crate::cpu::lease::SLOTS;
 use crate::cpu::recall::Recall;
 use crate::zone::Zone;
+use crate::zone::moving::Movers;
 use crate::{AllocError, FrameRange, Freehold, Pfn, Platform};
 
 /// Times that a range's users are asked to move before it is given up (Linux retries migration five
@@ -174,6 +175,14 @@ impl<'a, 'm, P: Platform> Isolated<'a, 'm, P> {
                 }
             }
         }
+    }
+
+    /// Waits until nobody is a few steps from putting frames of it back, which look as if they were
+    /// in use until then; `false` where somebody is stopped there. Who comes later looks at the
+    /// block's tag first.
+    pub(crate) fn settles(&self) -> bool {
+        Recall::of_all(self.fh).of(|cpu| cpu.door.is_occupied());
+        Movers(self.fh).wait()
     }
 
     /// Makes an isolated block ordinary again.

@@ -103,7 +103,7 @@ impl Case {
         let len = self.random.pick(&[1, 1, 8, 64, 128, 256, 512, 700]);
         let near = self.held.get(at as usize % self.held.len().max(1)).filter(|_| at % 4 < 2);
         let start = near.map_or(self.span.start.get() + at, |near| near.start.get() ^ (at % 256));
-        let part = range(if at % 2 == 0 { start } else { start & !(len - 1) }, len);
+        let part = range(if at & 1 == 0 { start } else { start & !(len - 1) }, len);
         let table = match &self.books {
             Books::Table(table) => table,
             Books::Share(_) => return self.share(),
