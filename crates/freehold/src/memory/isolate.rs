@@ -191,14 +191,18 @@ impl<'a, 'm, P: Platform> Isolated<'a, 'm, P> {
         let head = block.head;
         // Its frames can be had before its row says so.
         let _moving = block.moving_block(fh.outside());
-        let mut tag = head.tag.get();
-        while tag.state() != ABSENT && tag.has(ISOLATED) {
-            if head.tag.exchange(tag, tag.with_flag(ISOLATED, false)) {
-                block.publish(fh.outside());
-                block.raise(fh.outside());
+        loop {
+            let tag = head.tag.get();
+            if tag.state() == ABSENT || !tag.has(ISOLATED) {
+                return;
             }
-            tag = head.tag.get();
+            if head.tag.exchange(tag, tag.with_flag(ISOLATED, false)) {
+                break;
+            }
         }
+        // From here on somebody else may have isolated it, whose flag stays.
+        block.publish(fh.outside());
+        block.raise(fh.outside());
     }
 
     /// Takes every frame of a range of isolated blocks; all or none.
