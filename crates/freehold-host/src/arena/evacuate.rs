@@ -13,6 +13,7 @@
 use freehold::{AllocFlags, FrameRange, Migratetype, On, Order, PAGEBLOCK_FRAMES, Pfn, Request};
 
 use super::Arena;
+use super::raw::chunk;
 use crate::Error;
 use crate::host::Host;
 
@@ -84,7 +85,7 @@ impl Arena {
                 done.cut_short = true;
                 return Ok(());
             }
-            if u64::from(block.used) > budget - done.frames.min(budget) {
+            if u64::from(block.used) > budget.saturating_sub(done.frames) {
                 return Ok(());
             }
             // Somebody else has it in hand, or has freed what was in it.
@@ -143,9 +144,7 @@ impl Arena {
             return None;
         }
         std::mem::forget(spare);
-        if let Some(range) = FrameRange::new(new, order.frames()) {
-            self.inner.notes.handed_out(range, |_| {});
-        }
+        self.inner.notes.handed_out(chunk(new, order), |_| {});
         Some(new)
     }
 }

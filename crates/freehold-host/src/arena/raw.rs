@@ -14,7 +14,7 @@ use crate::{Error, thread};
 
 /// The frames of a chunk.
 #[inline]
-fn chunk(first: Pfn, order: Order) -> FrameRange {
+pub(super) fn chunk(first: Pfn, order: Order) -> FrameRange {
     FrameRange { start: first, end: Pfn::new(first.get() + order.frames()) }
 }
 

@@ -21,8 +21,7 @@
 use crate::block::tag::{HOLES, ISOLATED, SPLIT};
 use crate::block::words::count_of;
 use crate::block::{Block, FRAMES, WORDS, bits};
-use crate::memory::isolate::Isolated;
-use crate::memory::isolate::zone_of_range;
+use crate::memory::isolate::{Isolated, zone_of_range};
 use crate::zone::Zone;
 use crate::zone::board::{CLASSES, row_of};
 use crate::{AllocError, FrameRange, Freehold, Migratetype, Pfn, Platform};
