@@ -180,8 +180,8 @@ impl Page<'_> {
 
     fn unreadable(&self) -> String {
         let all = &self.fleet.unreadable;
-        let item =
-            |row| format!("<li>{}: {}</li>\n", text(row, "path"), embed::text(text(row, "error")));
+        let said = |row, column| embed::text(text(row, column));
+        let item = |row| format!("<li>{}: {}</li>\n", said(row, "path"), said(row, "error"));
         let items: String = all.iter().take(NAMED).map(item).collect();
         match all.len() {
             0 => String::new(),

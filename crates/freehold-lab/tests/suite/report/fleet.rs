@@ -125,13 +125,14 @@ fn gains_and_losses_against_the_baseline_are_counted() {
     rows[0].insert("machine_origin".into(), json!("assumed"));
     let mut broken = row(&mut rng, 8, "");
     broken.insert("status".into(), json!("unreadable"));
+    broken.insert("path".into(), json!("a <b>/8.parquet"));
     broken.insert("error".into(), json!("it is <cut> short"));
     rows.push(broken);
     let html = page(&[], &lines(&rows));
     assert!(html.contains("4 recordings of 4 machines; 1 could not be read."), "{html}");
     assert!(html.contains("Fewest steps under the zone lock: vanilla, on 3 of them."));
     assert!(html.contains("1 row of an assumed machine"));
-    assert!(html.contains("8.parquet: it is &lt;cut&gt; short"));
+    assert!(html.contains("<li>a &lt;b&gt;/8.parquet: it is &lt;cut&gt; short</li>"));
     let caption = "steps under the zone lock: figures, and their ratio to vanilla's";
     assert_eq!(linked(&html, caption), ["host0002.example.org"], "from nothing is the worst");
     let table = html.split(caption).nth(1).unwrap().split("</table>").next().unwrap();
