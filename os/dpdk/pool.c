@@ -24,9 +24,9 @@ static pthread_mutex_t pools_lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned int pool_count;
 static void *lcore_callback;
 
-static void release_of(struct pool *pool, void *lcore)
+static void release_of(struct pool *pool, unsigned int lcore)
 {
-	const freehold_cpu **cpu = &pool->lcores[*(unsigned int *)lcore].cpu;
+	const freehold_cpu **cpu = &pool->lcores[lcore].cpu;
 	if (*cpu != NULL)
 		freehold_release(*cpu, NULL);
 	*cpu = NULL;
@@ -36,10 +36,15 @@ static void release_of(struct pool *pool, void *lcore)
 static void lcore_exits(unsigned int lcore, void *arg)
 {
 	RTE_SET_USED(arg);
-	pool_each(release_of, &lcore);
+	pthread_mutex_lock(&pools_lock);
+	for (int i = 1; i < POOLS; i++)
+		if (freehold_pools[i] != NULL)
+			release_of(freehold_pools[i], lcore);
+	pthread_mutex_unlock(&pools_lock);
 }
 
-int pool_enter(struct pool *pool)
+/* An entry in `freehold_pools`: its number, or a negative errno. */
+static int pool_enter(struct pool *pool)
 {
 	int id = -ENOSPC;
 	pthread_mutex_lock(&pools_lock);
@@ -58,23 +63,6 @@ int pool_enter(struct pool *pool)
 		lcore_callback =
 		    rte_lcore_callback_register("mempool_freehold", NULL, lcore_exits, NULL);
 	return id;
-}
-
-void pool_leave(uint64_t id)
-{
-	pthread_mutex_lock(&pools_lock);
-	freehold_pools[id] = NULL;
-	pool_count--;
-	pthread_mutex_unlock(&pools_lock);
-}
-
-void pool_each(void (*f)(struct pool *pool, void *arg), void *arg)
-{
-	pthread_mutex_lock(&pools_lock);
-	for (int i = 1; i < POOLS; i++)
-		if (freehold_pools[i] != NULL)
-			f(freehold_pools[i], arg);
-	pthread_mutex_unlock(&pools_lock);
 }
 
 int pool_not_here(const struct rte_mempool *mp)
@@ -259,9 +247,12 @@ void pool_destroy(struct rte_mempool *mp)
 	struct pool *pool = pool_of(mp);
 	if (pool == NULL || pool->mp != mp)
 		return;
-	pool_leave(mp->pool_id);
+	pthread_mutex_lock(&pools_lock);
+	freehold_pools[mp->pool_id] = NULL;
+	pool_count--;
+	pthread_mutex_unlock(&pools_lock);
 	for (unsigned int lcore = 0; lcore < RTE_MAX_LCORE; lcore++)
-		release_of(pool, &lcore);
+		release_of(pool, lcore);
 	dispose(pool);
 }
 
@@ -281,7 +272,7 @@ static int lower_frame(const struct chunk *a, const struct chunk *b)
 
 static int lower_address(const struct chunk *a, const struct chunk *b)
 {
-	return a->object < b->object;
+	return (uintptr_t)a->object < (uintptr_t)b->object;
 }
 
 /* Gives slots their frames, which stay taken. */
@@ -303,30 +294,30 @@ int pool_add_chunk(struct pool *pool, uint8_t *object, uint64_t count, int socke
 	return 0;
 }
 
-unsigned int chunk_by_frame(const struct pool *pool, uint64_t frame)
+static unsigned int last_up_to(const struct chunk *sorted, unsigned int count, struct chunk key,
+    int (*before)(const struct chunk *, const struct chunk *))
 {
-	unsigned int low = 0, high = pool->chunk_count;
+	unsigned int low = 0, high = count;
 	while (high - low > 1 && high != 0) {
 		unsigned int middle = low + (high - low) / 2;
-		if (pool->chunks[middle].first <= frame)
-			low = middle;
-		else
+		if (before(&key, &sorted[middle]))
 			high = middle;
+		else
+			low = middle;
 	}
 	return low;
 }
 
+unsigned int chunk_by_frame(const struct pool *pool, uint64_t frame)
+{
+	const struct chunk key = {NULL, frame, 0};
+	return last_up_to(pool->chunks, pool->chunk_count, key, lower_frame);
+}
+
 unsigned int chunk_by_address(const struct pool *pool, const void *object)
 {
-	unsigned int low = 0, high = pool->chunk_count;
-	while (high - low > 1 && high != 0) {
-		unsigned int middle = low + (high - low) / 2;
-		if ((uintptr_t)pool->by_address[middle].object <= (uintptr_t)object)
-			low = middle;
-		else
-			high = middle;
-	}
-	return low;
+	const struct chunk key = {(uint8_t *)(uintptr_t)object, 0, 0};
+	return last_up_to(pool->by_address, pool->chunk_count, key, lower_address);
 }
 
 /* The first call of an lcore on a pool; each call of a thread that is none. */

@@ -75,11 +75,6 @@ int pool_create(struct rte_mempool *mp);
 void pool_destroy(struct rte_mempool *mp);
 int pool_add_chunk(struct pool *pool, uint8_t *object, uint64_t count, int socket, uint64_t *first);
 void pool_own(struct pool *pool, unsigned int lcore);
-/* An entry in `freehold_pools`: its number, or a negative errno. */
-int pool_enter(struct pool *pool);
-void pool_leave(uint64_t id);
-/* `f` for each pool there is, none of which comes or goes meanwhile. */
-void pool_each(void (*f)(struct pool *pool, void *arg), void *arg);
 /* Says that the pool is another process's. */
 __rte_cold int pool_not_here(const struct rte_mempool *mp);
 

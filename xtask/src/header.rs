@@ -13,10 +13,6 @@ use std::path::Path;
 use crate::build;
 
 /// Writes the header, or only looks whether it is what it has to be.
-///
-/// # Errors
-///
-/// Where it is stale, and what could not be read or written.
 pub(crate) fn run(check: bool) -> Result<(), String> {
     let root = build::root().join("crates/freehold-ffi");
     let path = root.join("include/freehold.h");
@@ -62,16 +58,14 @@ fn generate(root: &Path) -> String {
 }
 
 /// What precedes the first function of each group.
-const GROUPS: [(&str, &str); 10] = [
+const GROUPS: [(&str, &str); 8] = [
     ("freehold_config_init", "The bare allocator: making it, looking at it"),
     ("freehold_alloc_bulk", "The bare allocator: many frames, ranges, periodic work"),
     ("freehold_alloc", "The bare allocator: one chunk"),
-    ("freehold_alloc_contig_range", "The bare allocator: runs, and frames that are named"),
+    ("freehold_alloc_contig_range", "The bare allocator: ranges, pageblocks, reserves"),
     ("freehold_own", "The bare allocator: CPUs"),
     ("freehold_arena_new", "The arena: making it, frames by number"),
     ("freehold_arena_frames", "The arena: frames as memory"),
-    ("freehold_cpu_online", "The bare allocator: CPUs and memory that come and go"),
-    ("freehold_read_pageblock", "The bare allocator: pageblocks, reserves"),
     ("freehold_read_zone_stats", "The bare allocator: statistics. Errors and versions"),
 ];
 

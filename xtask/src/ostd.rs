@@ -4,7 +4,7 @@
 //! What `cargo osdk` does is little for one kernel: flags, a link script, and two bytes for QEMU.
 
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -57,20 +57,10 @@ pub(crate) struct Arguments {
 fn kernel(features: &str) -> Result<PathBuf, String> {
     let (folder, target) = (build::root().join("os"), build::target().join("ostd"));
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(&folder).args([
-        "build",
-        "--package=freehold-ostd",
-        "--quiet",
-        "--release",
-        "--locked",
-        "--target",
-        TARGET,
-        "--target-dir",
-    ]);
-    cargo
-        .arg(&target)
-        .args(["-Zbuild-std=core,alloc", "-Zbuild-std-features=compiler-builtins-mem"]);
-    cargo.args(["--features", features]);
+    let words = "build --package=freehold-ostd --quiet --release --locked";
+    cargo.current_dir(&folder).args(words.split(' ')).args(["--target", TARGET, "--target-dir"]);
+    cargo.arg(&target).arg("-Zbuild-std=core,alloc");
+    cargo.args(["-Zbuild-std-features=compiler-builtins-mem", "--features", features]);
     let script = format!("-Clink-arg=-T{}", folder.join("ostd/linker.ld").display());
     let flags = FLAGS.map(str::to_owned).into_iter().chain([script]).collect::<Vec<_>>();
     // The options with -Z, and OSTD's unstable features, are there in every rustc, for those who
@@ -92,10 +82,6 @@ fn kernel(features: &str) -> Result<PathBuf, String> {
 }
 
 /// Does it.
-///
-/// # Errors
-///
-/// Where nothing could be run.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     let qemu = match qemu::find(arguments.qemu.as_deref()) {
         Err(error) if arguments.qemu.is_none() => {
@@ -114,7 +100,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     let (memory, accelerator) = (MEMORY.to_owned(), Accelerator::TcgSingle);
     let machine = Machine { qemu, cpus: 1, memory, accelerator, extra: Vec::new() };
     let started = Instant::now();
-    let end = machine.run(&image, "", Duration::from_secs(arguments.timeout), true)?;
+    let mut child = machine.start(&image, "", Stdio::inherit())?;
+    let end = Machine::wait(&mut child, Duration::from_secs(arguments.timeout))?;
     end.tell(started.elapsed().as_secs_f64(), arguments.timeout);
     Ok(ExitCode::from(end.code()))
 }

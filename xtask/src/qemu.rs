@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
@@ -19,6 +19,13 @@ pub(crate) enum Accelerator {
 }
 
 impl Accelerator {
+    /// How that many CPUs are translated: each on a thread where this machine has as many cores,
+    /// all on one otherwise, since a CPU that waits for another one would keep it from running.
+    pub(crate) fn translated(cpus: u8) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        if cores >= usize::from(cpus) { Self::TcgMulti } else { Self::TcgSingle }
+    }
+
     fn argument(self) -> &'static str {
         match self {
             Self::Kvm => "kvm",
@@ -46,31 +53,6 @@ pub(crate) enum Kvm {
     Off,
 }
 
-/// On how many threads CPUs run where the hardware does not run them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum Threads {
-    /// One for each CPU where this machine has as many cores, one for all otherwise: a CPU that
-    /// waits for another one would keep it from running.
-    Auto,
-    /// One for all.
-    Single,
-    /// One for each CPU.
-    Multi,
-}
-
-impl Threads {
-    /// How that many CPUs are run.
-    pub(crate) fn accelerator(self, cpus: u8) -> Accelerator {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        match self {
-            Self::Single => Accelerator::TcgSingle,
-            Self::Multi => Accelerator::TcgMulti,
-            Self::Auto if cores >= usize::from(cpus) => Accelerator::TcgMulti,
-            Self::Auto => Accelerator::TcgSingle,
-        }
-    }
-}
-
 /// How it ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum End {
@@ -87,11 +69,7 @@ pub(crate) enum End {
 impl End {
     /// `isa-debug-exit` makes `2 * byte + 1` of the byte that the kernel writes: 0x10, or 0x11, for
     /// which OSTD has 0x20.
-    pub(crate) fn of(status: ExitStatus) -> Self {
-        Self::of_code(status.code())
-    }
-
-    fn of_code(code: Option<i32>) -> Self {
+    fn of(code: Option<i32>) -> Self {
         match code {
             Some(0x21) => Self::Passed,
             Some(0x23 | 0x41) => Self::Failed,
@@ -148,87 +126,35 @@ impl Machine {
     pub(crate) fn arguments(&self, kernel: &Path, command_line: &str) -> Vec<OsString> {
         let cpu = if self.accelerator == Accelerator::Kvm { "host" } else { "max" };
         let cpus = self.cpus.to_string();
-        let mut arguments: Vec<OsString> = [
-            "-accel",
-            self.accelerator.argument(),
-            "-cpu",
-            cpu,
-            "-smp",
-            &cpus,
-            "-m",
-            &self.memory,
-            // Nothing that is not needed: no network, no display, no monitor, no second try after a
-            // triple fault.
-            "-nic",
-            "none",
-            "-vga",
-            "none",
-            "-display",
-            "none",
-            "-monitor",
-            "none",
-            "-no-reboot",
-            "-serial",
-            "stdio",
-            "-device",
-            "isa-debug-exit,iobase=0xf4,iosize=4",
-            "-append",
-            command_line,
-            "-kernel",
-        ]
-        .map(OsString::from)
-        .into();
-        arguments.push(kernel.into());
-        arguments.extend_from_slice(&self.extra);
-        arguments
+        let how = self.accelerator.argument();
+        let machine = ["-accel", how, "-cpu", cpu, "-smp", &cpus, "-m", &self.memory];
+        // Nothing that is not needed: no network, no display, no monitor, no second try after a
+        // triple fault.
+        let devices = "-nic none -vga none -display none -monitor none -no-reboot -serial stdio \
+                       -device isa-debug-exit,iobase=0xf4,iosize=4";
+        let words = machine.into_iter().chain(devices.split(' '));
+        let words = words.chain(["-append", command_line, "-kernel"]).map(OsString::from);
+        words.chain([kernel.into()]).chain(self.extra.iter().cloned()).collect()
     }
 
-    /// Runs a kernel, its serial port on our standard output or nowhere.
-    ///
-    /// # Errors
-    ///
-    /// Where QEMU cannot be started.
-    pub(crate) fn run(
-        &self,
-        kernel: &Path,
-        command_line: &str,
-        limit: Duration,
-        show: bool,
-    ) -> Result<End, String> {
-        let mut child = self.start(kernel, command_line, show.then(Stdio::inherit))?;
-        Self::wait(&mut child, limit)
-    }
-
-    /// Starts a kernel, its serial port and QEMU's complaints on `output`, or nowhere.
-    ///
-    /// # Errors
-    ///
-    /// Where QEMU cannot be started.
+    /// Starts a kernel, its serial port on `output`.
     pub(crate) fn start(
         &self,
         kernel: &Path,
         command_line: &str,
-        output: Option<Stdio>,
+        output: Stdio,
     ) -> Result<Child, String> {
         let mut command = Command::new(&self.qemu);
-        command.args(self.arguments(kernel, command_line)).stdin(Stdio::null());
-        match output {
-            Some(output) => command.stdout(output),
-            None => command.stdout(Stdio::null()).stderr(Stdio::null()),
-        };
+        command.args(self.arguments(kernel, command_line)).stdin(Stdio::null()).stdout(output);
         command.spawn().map_err(|error| format!("{} does not start: {error}", self.qemu.display()))
     }
 
     /// Waits for a kernel that was started; stops it at the limit.
-    ///
-    /// # Errors
-    ///
-    /// Where it can be neither waited for nor stopped.
     pub(crate) fn wait(child: &mut Child, limit: Duration) -> Result<End, String> {
         let started = Instant::now();
         loop {
             match child.try_wait() {
-                Ok(Some(status)) => return Ok(End::of(status)),
+                Ok(Some(status)) => return Ok(End::of(status.code())),
                 Ok(None) if started.elapsed() < limit => {
                     std::thread::sleep(Duration::from_millis(20))
                 }
@@ -244,10 +170,6 @@ impl Machine {
 }
 
 /// Finds QEMU: the one that was named, or the one that would be found by its name.
-///
-/// # Errors
-///
-/// What to do where there is none.
 pub(crate) fn find(named: Option<&Path>) -> Result<PathBuf, String> {
     let name = "qemu-system-x86_64";
     if let Some(path) = named {
@@ -271,12 +193,12 @@ mod tests {
 
     #[test]
     fn only_the_kernels_own_word_passes() {
-        assert_eq!(End::of_code(Some(33)), End::Passed);
-        assert_eq!(End::of_code(Some(35)), End::Failed);
-        assert_eq!(End::of_code(Some(65)), End::Failed);
+        assert_eq!(End::of(Some(33)), End::Passed);
+        assert_eq!(End::of(Some(35)), End::Failed);
+        assert_eq!(End::of(Some(65)), End::Failed);
         // QEMU's own success means that the kernel never said anything.
-        assert_eq!(End::of_code(Some(0)), End::Died(Some(0)));
-        assert_eq!(End::of_code(None), End::Died(None));
+        assert_eq!(End::of(Some(0)), End::Died(Some(0)));
+        assert_eq!(End::of(None), End::Died(None));
         let codes = [End::Passed, End::Failed, End::TimedOut, End::Died(Some(0))].map(End::code);
         assert_eq!(codes, [0, 1, 3, 4]);
     }

@@ -1,7 +1,5 @@
-//! Freehold behind the interfaces that kernels already have.
-//!
-//! The feature `ostd` is Asterinas OSTD's `GlobalFrameAllocator`: a `static`, which takes its
-//! metadata out of the first memory it is given. Other interfaces need a few lines each: below.
+// What registries show, with its example compiled and run.
+#![cfg_attr(feature = "ostd", doc = include_str!("../README.md"))]
 //!
 //! # What happens to a wrong free
 //!
@@ -106,8 +104,3 @@ pub mod ostd;
 #[cfg(all(doctest, feature = "ostd"))]
 #[doc = include_str!("../../../docs/kernels.md")]
 pub struct Kernels;
-
-/// The page that package registries show, here so that its example is compiled and run.
-#[cfg(all(doctest, feature = "ostd"))]
-#[doc = include_str!("../README.md")]
-pub struct Readme;

@@ -5,22 +5,6 @@
 //! [`GlobalFrames`] and calls these methods by the same names, with interrupts off. `os/ostd` in
 //! the repository is one: OSTD's own tests run on it.
 //!
-//! ```
-//! use freehold::{Threads, Watermarks};
-//! use freehold_adapters::ostd::{GlobalFrames, Settings};
-//!
-//! # use std::sync::LazyLock;
-//! # static MEMORY: LazyLock<usize> = LazyLock::new(|| vec![0u64; 1 << 19].leak().as_ptr().addr());
-//! # fn direct_map(paddr: usize) -> *mut u8 {
-//! #     core::ptr::with_exposed_provenance_mut(*MEMORY + paddr - (64 << 20))
-//! # }
-//! // SAFETY: the kernel maps all memory, and what it adds nobody else uses.
-//! static FRAMES: GlobalFrames<Threads> = unsafe {
-//!     GlobalFrames::new(Settings::new(8, 1 << 36, direct_map), || Threads::new(8))
-//! };
-//! # let _ = FRAMES.limit();
-//! ```
-//!
 //! ```text
 //! add_free_memory  |#### a large piece ####|metadata|      the first that is large enough
 //!                  |## a small one ##|  |## others ##|     all of the rest is free memory

@@ -24,16 +24,24 @@ fn cpu(n: usize) -> CpuId {
 /// A machine of 1 GiB whose CPUs take `batch` frames at once.
 fn machine(engine: &str, cpus: u16, batch: u32, cma: u64) -> Outcome<(Classic, Pfn)> {
     let mut config = Config::single_zone(Design::parse(engine)?, cpus, BLOCKS * PAGEBLOCK_FRAMES);
-    let start = config.zones[0].range.start;
+    let start = config.zone.range.start;
     if cma > 0 {
         let first = Pfn::new(start.get() + (BLOCKS - cma) * PAGEBLOCK_FRAMES);
-        config.zones[0].cma = FrameRange::new(first, cma * PAGEBLOCK_FRAMES).into_iter().collect();
+        config.zone.cma = FrameRange::new(first, cma * PAGEBLOCK_FRAMES).into_iter().collect();
     }
     let classic = Classic::new(config)?;
     let most = 8 * batch.max(512);
     (0..cpus)
-        .for_each(|n| classic.set_tuning(0, CpuId::new(n), Tuning::new(batch, most, most, false)));
+        .for_each(|n| classic.set_tuning(CpuId::new(n), Tuning::new(batch, most, most, false)));
     Ok((classic, start))
+}
+
+/// One whose requests may take all of it.
+fn without_marks(engine: &str, cpus: usize) -> Outcome<Classic> {
+    let frames = BLOCKS * PAGEBLOCK_FRAMES;
+    let mut config = Config::single_zone(Design::parse(engine)?, cpus as u16, frames);
+    config.zone.watermarks = Some(Watermarks::default());
+    Ok(Classic::new(config)?)
 }
 
 fn take(classic: &Classic, n: usize, order: Order) -> Result<Pfn, AllocError> {
@@ -61,38 +69,29 @@ fn punch_hole(engine: &str, by_range: bool, pinned: bool) -> Outcome<()> {
     classic.reset_stats();
     let range = FrameRange::new(block, PAGEBLOCK_FRAMES).ok_or("no such range")?;
     let mut kept = Vec::new();
-    let frees = if by_range {
+    if by_range {
         classic.free_contig_range(cpu(0), range)?;
-        let stats = classic.stats();
-        for _ in 0..64 {
+    }
+    for i in 0..PAGEBLOCK_FRAMES {
+        if !by_range {
+            put(&classic, 0, at(block, i))?;
+        }
+        if i % 8 == 7 {
             kept.push(take(&classic, 0, Order::ZERO)?);
         }
-        stats.pcp.frees + stats.zone.frees
-    } else {
-        for i in 0..PAGEBLOCK_FRAMES {
-            put(&classic, 0, at(block, i))?;
-            if i % 8 == 7 {
-                kept.push(take(&classic, 0, Order::ZERO)?);
-            }
-        }
-        let stats = classic.stats();
-        stats.pcp.frees + stats.zone.frees
-    };
+    }
+    let stats = classic.stats();
+    let frees = stats.pcp.frees + stats.zone.frees;
     let reused = kept.iter().filter(|&&pfn| range.contains(pfn)).count();
     if pinned {
         put(&classic, 0, at(block, 100))?;
     }
     classic.drain_all();
-    let free = classic
-        .pageblocks(0)
-        .iter()
-        .find(|found| found.start == block)
-        .map_or(0, |found| found.free);
+    let blocks = classic.pageblocks();
+    let free = blocks.iter().find(|found| found.start == block).map_or(0, |found| found.free);
     let pin = if pinned { "one" } else { "none" };
-    println!(
-        "{engine:<6} {:<13} {pin:<6} {frees:>6} {reused:>7} {free:>11}",
-        if by_range { "one range" } else { "page by page" }
-    );
+    let how = if by_range { "one range" } else { "page by page" };
+    println!("{engine:<6} {how:<13} {pin:<6} {frees:>6} {reused:>7} {free:>11}");
     Ok(())
 }
 
@@ -101,9 +100,8 @@ fn cma_share(engine: &str, cma: u64, fragmented: bool) -> Outcome<String> {
     let (classic, start) = machine(engine, 1, 63, BLOCKS * cma / 100)?;
     if fragmented {
         for block in 0..BLOCKS {
-            let one =
-                FrameRange::new(at(start, block * PAGEBLOCK_FRAMES), 1).ok_or("no such range")?;
-            classic.alloc_contig_range(cpu(0), one, &mut |_| false)?;
+            let one = FrameRange::new(at(start, block * PAGEBLOCK_FRAMES), 1);
+            classic.alloc_contig_range(cpu(0), one.ok_or("no such range")?, &mut |_| false)?;
         }
     }
     classic.reset_stats();
@@ -138,13 +136,8 @@ fn ranges(engine: &str) -> Outcome<()> {
             Ok(()) => _ = classic.free_contig_range(cpu(0), range)?,
             Err(_) => busy += 1,
         }
-        let now = classic.stats();
-        let counted = [
-            now.range_visits,
-            now.pcp.drained_frames,
-            now.zone_lock.holds(),
-            now.zone_lock.total(),
-        ];
+        let (now, lock) = (classic.stats(), classic.stats().zone_lock);
+        let counted = [now.range_visits, now.pcp.drained_frames, lock.holds(), lock.total()];
         stats.iter_mut().zip(counted).for_each(|(sum, n)| *sum += n);
     }
     let [visits, drained, holds, steps] = stats.map(|n| n as f64 / 100.0);
@@ -159,11 +152,8 @@ fn spread(engine: &str) -> Outcome<()> {
     const CPUS: usize = 8;
     const OWNED: u64 = 64;
     const EACH: usize = 256;
-    let frames = BLOCKS * PAGEBLOCK_FRAMES;
-    let mut config = Config::single_zone(Design::parse(engine)?, CPUS as u16, frames);
-    config.zones[0].watermarks = Some(Watermarks::default());
-    let classic = Classic::new(config)?;
-    classic.set_tuning(0, cpu(0), Tuning::new(512, 4096, 4096, false));
+    let classic = without_marks(engine, CPUS)?;
+    classic.set_tuning(cpu(0), Tuning::new(512, 4096, 4096, false));
     let mut first = Vec::new();
     for _ in 0..OWNED * PAGEBLOCK_FRAMES {
         first.push(take(&classic, 0, Order::ZERO)?);
@@ -174,7 +164,7 @@ fn spread(engine: &str) -> Outcome<()> {
     }
     classic.drain_all();
     (0..CPUS as u16)
-        .for_each(|n| classic.set_tuning(0, CpuId::new(n), Tuning::new(63, 443, 2000, false)));
+        .for_each(|n| classic.set_tuning(CpuId::new(n), Tuning::new(63, 443, 2000, false)));
     classic.reset_stats();
     const ROUNDS: usize = 100;
     for _ in 0..ROUNDS {
@@ -186,16 +176,10 @@ fn spread(engine: &str) -> Outcome<()> {
     }
     let stats = classic.stats();
     let each = |n: u64| 1000.0 * n as f64 / (ROUNDS * EACH * CPUS) as f64;
-    let counts = [
-        stats.zone_lock.holds(),
-        stats.zone_lock.total(),
-        stats.pcp.lock_holds,
-        stats.pcp.lock_steps,
-        stats.pcp.remote_frees,
-        stats.zone.merges,
-        stats.pcp.merges,
-    ];
-    let [holds, steps, pcp_holds, pcp_steps, remote, merges, pcp_merges] = counts.map(each);
+    let [holds, steps] = [stats.zone_lock.holds(), stats.zone_lock.total()].map(each);
+    let [pcp_holds, pcp_steps] = [stats.pcp.lock_holds, stats.pcp.lock_steps].map(each);
+    let (remote, merges) = (each(stats.pcp.remote_frees), each(stats.zone.merges));
+    let pcp_merges = each(stats.pcp.merges);
     println!(
         "{engine:<34} {holds:>7.2} {steps:>8.0} {pcp_holds:>9.0} {pcp_steps:>9.0} {remote:>7.0} \
          {merges:>7.0} {pcp_merges:>10.0}"
@@ -206,18 +190,15 @@ fn spread(engine: &str) -> Outcome<()> {
 /// `pages` pages taken and given back as vmalloc does in three kernels, and what that asks of the
 /// zone, a hundred times.
 fn vmalloc(kernel: &str, pages: u64) -> Outcome<()> {
-    let config =
-        Config::single_zone(Design::parse("6.18,+contig-max-order")?, 2, BLOCKS * PAGEBLOCK_FRAMES);
-    let classic = Classic::new(config)?;
+    let design = Design::parse("6.18,+contig-max-order")?;
+    let classic = Classic::new(Config::single_zone(design, 2, BLOCKS * PAGEBLOCK_FRAMES))?;
     vmalloc_loops(&classic, kernel, pages)?;
     let stats = classic.stats();
     let each = |n: u64| 100.0 * n as f64 / LOOPS as f64;
     let (frees, merges) = (stats.pcp.frees + stats.zone.frees, each(stats.zone.merges));
     let (holds, steps) = (each(stats.zone_lock.holds()), each(stats.zone_lock.total()));
-    println!(
-        "{pages:>5} {kernel:<10} {:>6} {holds:>7.1} {steps:>9.0} {merges:>8.0}",
-        frees / LOOPS
-    );
+    let frees = frees / LOOPS;
+    println!("{pages:>5} {kernel:<10} {frees:>6} {holds:>7.1} {steps:>9.0} {merges:>8.0}");
     Ok(())
 }
 
@@ -254,12 +235,9 @@ fn vmalloc_loops(classic: &Classic, kernel: &str, pages: u64) -> Outcome<()> {
 /// frames, one by one; after each of them each of the others takes a frame and gives it back.
 fn last_frames(engine: &str) -> Outcome<()> {
     const CPUS: usize = 8;
-    let frames = BLOCKS * PAGEBLOCK_FRAMES;
-    let mut config = Config::single_zone(Design::parse(engine)?, CPUS as u16, frames);
-    config.zones[0].watermarks = Some(Watermarks::default());
-    let classic = Classic::new(config)?;
+    let classic = without_marks(engine, CPUS)?;
     let tuning = Tuning::new(63, 4096, 4096, false);
-    (0..CPUS).for_each(|n| classic.set_tuning(0, cpu(n), tuning));
+    (0..CPUS).for_each(|n| classic.set_tuning(cpu(n), tuning));
     let mut stock = Vec::new();
     for n in 1..CPUS {
         for _ in 0..PAGEBLOCK_FRAMES {
@@ -330,13 +308,8 @@ fn pcp_buddy() -> Outcome<()> {
     println!("\nMovable requests take half of the memory: frames of CMA among theirs\n");
     println!("{:<28} {:>8} {:>6} {:>6} {:>6}", "engine", "CMA: 25 %", "50 %", "75 %", "90 %");
     for fragmented in [false, true] {
-        for engine in [
-            "vanilla",
-            "vanilla,-cma-half",
-            "pcp-buddy",
-            "pcp-buddy,+cma-phases",
-            "pcp-buddy-fixed",
-        ] {
+        let variants = ["vanilla,-cma-half", "pcp-buddy", "pcp-buddy,+cma-phases"];
+        for engine in ["vanilla"].into_iter().chain(variants).chain(["pcp-buddy-fixed"]) {
             let [a, b, c, d] = [25, 50, 75, 90].map(|cma| cma_share(engine, cma, fragmented));
             let name = if fragmented { format!("{engine} *") } else { engine.to_owned() };
             println!("{name:<28} {:>9} {:>6} {:>6} {:>6}", a?, b?, c?, d?);
@@ -351,14 +324,10 @@ fn pcp_buddy() -> Outcome<()> {
         "{:<34} {:>4} {:>7} {:>8} {:>7} {:>8}",
         "engine", "busy", "visited", "drained", "holds", "steps"
     );
-    for engine in [
-        "vanilla",
-        "pcp-buddy",
-        "pcp-buddy,+targeted-drain",
-        "pcp-buddy-fixed",
-        "pcp-buddy-fixed,+targeted-drain",
-    ] {
+    ranges("vanilla")?;
+    for engine in ["pcp-buddy", "pcp-buddy-fixed"] {
         ranges(engine)?;
+        ranges(&format!("{engine},+targeted-drain"))?;
     }
     println!(
         "\nNeighbouring pages in the hands of eight CPUs, in blocks that one of them owns; for \
@@ -379,15 +348,9 @@ fn pcp_buddy() -> Outcome<()> {
         "{:<34} {:>7} {:>6} {:>8} {:>8} {:>7} {:>8}",
         "engine", "drains", "asked", "drained", "refills", "holds", "steps"
     );
-    for engine in [
-        "vanilla",
-        "vanilla,+least-drain",
-        "pcp-buddy",
-        "pcp-buddy,+least-drain",
-        "pcp-buddy-fixed",
-        "pcp-buddy-fixed,+least-drain",
-    ] {
+    for engine in ["vanilla", "pcp-buddy", "pcp-buddy-fixed"] {
         last_frames(engine)?;
+        last_frames(&format!("{engine},+least-drain"))?;
     }
     Ok(())
 }

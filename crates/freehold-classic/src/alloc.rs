@@ -1,10 +1,9 @@
-//! Allocating: zone by zone, from the CPU's lists where the order is kept there, else from the
-//! zone.
+//! Allocating: from the CPU's lists where the order is kept there, else from the zone.
 //!
 //! ```text
-//!   for each zone, own node's first:  above low?  ── PCP: list ── empty? refill ── zone lock
-//!                                                   └─ busy, or order not kept ──> zone lock
-//!   nothing:  each zone again, down to min, with the reserves that the request may use
+//!   above low?  ── PCP: list ── empty? refill ── zone lock
+//!              └─ busy, or order not kept ──> zone lock
+//!   nothing:  down to min, with the reserves that the request may use
 //!   nothing:  (peer-blocks) a block from another CPU
 //!   nothing:  (least-drain) one CPU after the other gives back what is lacking
 //!   nothing:  give a HIGHATOMIC block back, drain all CPUs, once more (not for requests that may
@@ -50,10 +49,8 @@ impl Classic {
     /// See [`AllocError`].
     pub fn alloc_finding_busy(&self, cpu: CpuId, request: Request) -> Result<Pfn, AllocError> {
         let set = |busy| {
-            for zone in &self.zones {
-                if let Some(pcp) = zone.pcps.get(cpu.index()) {
-                    pcp.look().busy = busy;
-                }
+            if let Some(pcp) = self.zone.pcps.get(cpu.index()) {
+                pcp.look().busy = busy;
             }
         };
         set(true);
@@ -83,66 +80,51 @@ impl Classic {
             AllocFlags::empty()
         };
         let easy = request.with((request.flags - RESERVES - AllocFlags::NO_WATERMARKS) | early);
-        if let Some(pfn) = self.alloc_above(cpu, easy, Mark::Low) {
-            return Some(pfn);
-        }
+        let above = |request, mark| self.alloc_above(cpu, request, mark);
         let polluting = |request: Request| request.with(request.flags - AllocFlags::NO_FRAGMENT);
-        if request.flags.contains(AllocFlags::NO_FRAGMENT) && !defrag {
-            if let Some(pfn) = self.alloc_above(cpu, polluting(easy), Mark::Low) {
-                return Some(pfn);
-            }
-        }
+        let avoids = request.flags.contains(AllocFlags::NO_FRAGMENT) && !defrag;
         let last = polluting(request);
         let request = if defrag { request } else { last };
-        if let Some(pfn) = self.alloc_above(cpu, request, Mark::Min) {
-            return Some(pfn);
+        let last_if = |may: bool| if may { above(last, Mark::Min) } else { None };
+        let found = above(easy, Mark::Low)
+            .or_else(|| if avoids { above(polluting(easy), Mark::Low) } else { None })
+            .or_else(|| above(request, Mark::Min));
+        if found.is_some() {
+            return found;
         }
         if request.flags.intersects(AllocFlags::NON_BLOCK | AllocFlags::NO_LOCK) {
-            return if defrag { self.alloc_above(cpu, last, Mark::Min) } else { None };
+            return last_if(defrag);
         }
-        if self.on.has(Switch::PeerBlocks) {
-            if let Some(pfn) = self.alloc_from_peer(cpu, request) {
-                return Some(pfn);
-            }
-        }
-        self.unreserve_high_atomic(cpu, request.migratetype, false);
-        if self.on.has(Switch::LeastDrain) {
-            if let Some(pfn) = self.alloc_asking(cpu, request) {
-                return Some(pfn);
-            }
-        }
-        self.drain_all();
-        if let Some(pfn) = self.alloc_above(cpu, request, Mark::Min) {
+        let peers = self.on.has(Switch::PeerBlocks).then(|| self.alloc_from_peer(cpu, request));
+        if let Some(pfn) = peers.flatten() {
             return Some(pfn);
         }
-        if defrag {
-            if let Some(pfn) = self.alloc_above(cpu, last, Mark::Min) {
-                return Some(pfn);
-            }
+        self.unreserve_high_atomic(request.migratetype, false);
+        let asked = self.on.has(Switch::LeastDrain).then(|| self.alloc_asking(cpu, request));
+        if let Some(pfn) = asked.flatten() {
+            return Some(pfn);
         }
-        // Before anybody is failed, the last reserve has to go too.
-        if self.unreserve_high_atomic(cpu, request.migratetype, true) {
-            return self.alloc_above(cpu, last, Mark::Min);
-        }
-        None
+        self.drain_all();
+        above(request, Mark::Min)
+            .or_else(|| last_if(defrag))
+            // Before anybody is failed, the last reserve has to go too.
+            .or_else(|| last_if(self.unreserve_high_atomic(request.migratetype, true)))
     }
 
     /// `least-drain`: one CPU after the other, the caller's own last, gives back what the request
-    /// lacks in a zone, until it can be served. A CPU that has a chunk of that order and type gives
-    /// that.
+    /// lacks, until it can be served. A CPU that has a chunk of that order and type gives that.
     fn alloc_asking(&self, cpu: CpuId, request: Request) -> Option<Pfn> {
         let (order, migratetype) = (request.order.get(), request.migratetype);
-        for (i, zone) in self.zonelist(cpu) {
-            let cpus = zone.pcps.len();
-            for peer in (1..=cpus).map(|n| (cpu.index() + n) % cpus) {
-                let lacks = zone.lacks(request.order, self.reserves[i]);
-                if zone.give_back(peer, self.layout, lacks, order, migratetype) == 0 {
-                    continue;
-                }
-                self.counts.cpus_asked.fetch_add(1, Relaxed);
-                if let Some(pfn) = self.alloc_above(cpu, request, Mark::Min) {
-                    return Some(pfn);
-                }
+        let zone = &self.zone;
+        let cpus = zone.pcps.len();
+        for peer in (1..=cpus).map(|n| (cpu.index() + n) % cpus) {
+            let lacks = zone.lacks(request.order);
+            if zone.give_back(peer, self.layout, lacks, order, migratetype) == 0 {
+                continue;
+            }
+            self.counts.cpus_asked.fetch_add(1, Relaxed);
+            if let Some(pfn) = self.alloc_above(cpu, request, Mark::Min) {
+                return Some(pfn);
             }
         }
         None
@@ -155,81 +137,49 @@ impl Classic {
         if !self.layout.keeps(order) {
             return None;
         }
-        self.zonelist(cpu).find_map(|(_, zone)| {
-            let mut inner = zone.pcps[cpu.index()].try_lock().filter(|inner| !inner.busy)?;
-            if !zone.take_from_peer(cpu.index(), &mut inner, self.layout, migratetype) {
-                return None;
-            }
-            let frame = inner.take(&zone.frames, self.layout, order, migratetype)?;
-            inner.counters.allocs += 1;
-            zone.frames.set_allocated(frame, order, migratetype);
-            Some(zone.frames.pfn(frame))
-        })
+        let zone = &self.zone;
+        let mut inner = zone.pcps[cpu.index()].try_lock().filter(|inner| !inner.busy)?;
+        if !zone.take_from_peer(cpu.index(), &mut inner, self.layout, migratetype) {
+            return None;
+        }
+        let frame = inner.take(&zone.frames, self.layout, order, migratetype)?;
+        inner.counters.allocs += 1;
+        zone.frames.set_allocated(frame, order, migratetype);
+        Some(zone.frames.pfn(frame))
     }
 
-    /// Gives a reserved block back, of the first zone in the order in which the CPU's requests try
-    /// them that has one.
-    fn unreserve_high_atomic(&self, cpu: CpuId, migratetype: Migratetype, force: bool) -> bool {
-        // A block without free frames is of no use, so zones without free reserved frames need no
-        // lock.
-        let mut zones = self.zonelist(cpu).filter(|(_, zone)| zone.free_frames().high_atomic > 0);
-        zones.any(|(_, zone)| zone.lock().unreserve_high_atomic(migratetype, force))
+    /// Gives a reserved block back, if there is one.
+    fn unreserve_high_atomic(&self, migratetype: Migratetype, force: bool) -> bool {
+        // A block without free frames is of no use, so without free reserved frames no lock is
+        // needed.
+        self.zone.free_frames().high_atomic > 0
+            && self.zone.lock().unreserve_high_atomic(migratetype, force)
     }
 
-    /// Tries every zone whose free memory stays above `mark`.
+    /// Takes a chunk if free memory stays above `mark`.
     fn alloc_above(&self, cpu: CpuId, request: Request, mark: Mark) -> Option<Pfn> {
         let Request { order, flags, .. } = request;
-        let may_cma = request.may_cma();
-        let node = self.node(cpu);
-        for (i, zone) in self.zonelist(cpu) {
-            let avoids = flags.contains(AllocFlags::NO_FRAGMENT);
-            if avoids && zone.node != node && !self.on.has(Switch::DefragMode) {
-                // To have it near is worth more than unmixed blocks: the caller tries all zones
-                // again without that flag.
-                return None;
-            }
-            let reserve = self.reserves[i];
-            if !zone.below_high.load(Relaxed)
-                && !zone.mark_ok(Mark::High, order, flags, may_cma, reserve)
-            {
-                zone.below_high.store(true, Relaxed);
-            }
-            if !flags.contains(AllocFlags::NO_WATERMARKS)
-                && !zone.mark_ok(mark, order, flags, may_cma, reserve)
-            {
-                continue;
-            }
-            if let Some(frame) = self.take(cpu, zone, request) {
-                let high_atomic = flags.contains(AllocFlags::HIGH_ATOMIC) && order > Order::ZERO;
-                if high_atomic && mark == Mark::Min {
-                    zone.reserve_high_atomic(frame, order.get());
-                }
-                return Some(zone.frames.pfn(frame));
-            }
+        let (zone, may_cma) = (&self.zone, request.may_cma());
+        if !zone.below_high.load(Relaxed) && !zone.mark_ok(Mark::High, order, flags, may_cma) {
+            zone.below_high.store(true, Relaxed);
         }
-        None
+        if !flags.contains(AllocFlags::NO_WATERMARKS) && !zone.mark_ok(mark, order, flags, may_cma)
+        {
+            return None;
+        }
+        let frame = self.take(cpu, zone, request)?;
+        let high_atomic = flags.contains(AllocFlags::HIGH_ATOMIC) && order > Order::ZERO;
+        if high_atomic && mark == Mark::Min {
+            zone.reserve_high_atomic(frame, order.get());
+        }
+        Some(zone.frames.pfn(frame))
     }
 
-    /// The node that a CPU's requests go to first.
-    fn node(&self, cpu: CpuId) -> u8 {
-        self.zonelist(cpu).next().map_or(0, |(_, zone)| zone.node)
-    }
-
-    /// The zones in the order in which a CPU's requests try them, each with its number.
-    fn zonelist(&self, cpu: CpuId) -> impl Iterator<Item = (usize, &Zone)> {
-        self.zonelists[cpu.index()].iter().map(|&zone| (zone, &self.zones[zone]))
-    }
-
-    /// Takes a chunk from one zone, through the PCP if it keeps the order. Source: Linux,
-    /// `rmqueue`.
+    /// Takes a chunk, through the PCP if it keeps the order. Source: Linux, `rmqueue`.
     fn take(&self, cpu: CpuId, zone: &Zone, request: Request) -> Option<u32> {
         let order = request.order.get();
-        let frame = self
-            .layout
-            .keeps(order)
-            .then(|| self.take_from_pcp(cpu, zone, request))
-            .flatten()
-            .or_else(|| Self::take_from_zone(zone, request))?;
+        let listed = self.layout.keeps(order).then(|| self.take_from_pcp(cpu, zone, request));
+        let frame = listed.flatten().or_else(|| Self::take_from_zone(zone, request))?;
         zone.frames.set_allocated(frame, order, request.migratetype);
         Some(frame)
     }
@@ -259,19 +209,16 @@ impl Classic {
         request: Request,
     ) -> Option<u32> {
         let (order, migratetype) = (request.order.get(), request.migratetype);
-        if let Some(frame) = inner.take(&zone.frames, self.layout, order, migratetype) {
+        let mut held = inner.take(&zone.frames, self.layout, order, migratetype);
+        let pcp = &zone.pcps[cpu.index()];
+        if held.is_none() && !pcp.remote.is_empty() {
+            zone.absorb(cpu.index(), inner, self.layout);
+            held = inner.take(&zone.frames, self.layout, order, migratetype);
+        }
+        if held.is_some() {
             inner.counters.allocs += 1;
             inner.counters.hits += 1;
-            return Some(frame);
-        }
-        let pcp = &zone.pcps[cpu.index()];
-        if !pcp.remote.is_empty() {
-            zone.absorb(cpu.index(), inner, self.layout);
-            if let Some(frame) = inner.take(&zone.frames, self.layout, order, migratetype) {
-                inner.counters.allocs += 1;
-                inner.counters.hits += 1;
-                return Some(frame);
-            }
+            return held;
         }
         if request.flags.contains(AllocFlags::HIGH_ATOMIC) && self.on.has(Switch::HighAtomicDirect)
         {
@@ -315,9 +262,9 @@ impl Classic {
     /// Fills the empty places of `slots` with single frames and returns how many places from the
     /// start on are filled.
     ///
-    /// Takes the PCP lock of one zone of the own node once, stops at the first refill that brings
-    /// nothing, and falls back to one ordinary allocation when that leaves nothing, no such zone
-    /// has enough, or only one is wanted. Source: Linux, `alloc_pages_bulk`.
+    /// Takes the PCP lock once, stops at the first refill that brings nothing, and falls back to
+    /// one ordinary allocation when that leaves nothing, the zone has not enough, or only one is
+    /// wanted. Source: Linux, `alloc_pages_bulk`.
     ///
     /// # Errors
     ///
@@ -363,20 +310,12 @@ impl Classic {
         filled: &mut usize,
         missing: u64,
     ) {
-        let node = self.node(cpu);
-        let mut near = self.zonelist(cpu).take_while(|(_, zone)| zone.node == node);
-        let zone = near.find(|&(i, zone)| {
-            let mark = zone.marks.low + zone.boost.load(Relaxed) + missing;
-            enough(
-                mark,
-                self.reserves[i],
-                Order::ZERO,
-                AllocFlags::empty(),
-                request.may_cma(),
-                zone.free_frames(),
-            )
-        });
-        let Some((_, zone)) = zone else { return };
+        let zone = &self.zone;
+        let mark = zone.marks.low + zone.boost.load(Relaxed) + missing;
+        let none = AllocFlags::empty();
+        if !enough(mark, Order::ZERO, none, request.may_cma(), zone.free_frames()) {
+            return;
+        }
         let Some(mut inner) = zone.pcps[cpu.index()].try_lock() else {
             self.counts.pcp_busy.fetch_add(1, Relaxed);
             return;

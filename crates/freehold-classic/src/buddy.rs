@@ -58,7 +58,7 @@ impl Locked<'_> {
         tail: bool,
     ) {
         let zone = self.zone;
-        self.account(1 << order, migratetype);
+        zone.account(1 << order, migratetype);
         if order == PAGEBLOCK_ORDER {
             self.disown(frame);
         }
@@ -126,7 +126,7 @@ impl Locked<'_> {
             self.counters.splits += 1;
             self.work += 1;
             self.add(frame + (1 << order), order, migratetype, false);
-            self.account(1 << order, migratetype);
+            self.zone.account(1 << order, migratetype);
         }
     }
 
@@ -146,7 +146,6 @@ impl Locked<'_> {
             if let Some(frame) = self.areas[at].lists[migratetype.index()].first() {
                 self.take_and_expand(frame, order);
                 self.counters.taken_chunks += 1;
-                self.counters.taken_frames += 1 << order;
                 return Some(frame);
             }
         }

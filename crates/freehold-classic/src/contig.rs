@@ -50,28 +50,21 @@ impl Classic {
         migrate: &mut dyn FnMut(InUse) -> bool,
     ) -> Result<(), AllocError> {
         self.check_cpu(cpu).map_err(|cpu| AllocError::CpuOffline { cpu })?;
-        let (index, start, end) = self.find_range(range)?;
-        let zone = &self.zones[index];
-        if let Some(hole) =
-            (start..end).find(|&frame| zone.frames.state(frame).kind() == Kind::Hole)
-        {
-            return Err(AllocError::BadRange { pfn: zone.frames.pfn(hole) });
-        }
-        zone.isolate_range(start, end)?;
-        let result = self.empty_and_take(index, start, end, migrate);
-        zone.unisolate_range(start, end);
+        let (start, end) = self.find_range(range)?;
+        self.zone.isolate_range(start, end)?;
+        let result = self.empty_and_take(start, end, migrate);
+        self.zone.unisolate_range(start, end);
         result
     }
 
     fn empty_and_take(
         &self,
-        index: usize,
         start: u32,
         end: u32,
         migrate: &mut dyn FnMut(InUse) -> bool,
     ) -> Result<(), AllocError> {
-        let zone = &self.zones[index];
-        self.drain_range(index, start, end);
+        let zone = &self.zone;
+        self.drain_range(start, end);
         let mut at = start;
         while at < end {
             let Some((head, state)) = zone.frames.chunk(at) else { return Err(zone.busy(at)) };
@@ -95,20 +88,20 @@ impl Classic {
     /// # Errors
     ///
     /// [`AllocError::Busy`] where a block is isolated already or an unmovable chunk lies in the
-    /// range; [`AllocError::BadRange`] where the range is not inside one zone. Nothing has changed
+    /// range; [`AllocError::BadRange`] where the range is not inside the zone. Nothing has changed
     /// then.
     pub fn isolate(&self, range: FrameRange) -> Result<(), AllocError> {
-        let (index, start, end) = self.find_range(range)?;
-        self.zones[index].isolate_range(start, end)?;
-        self.drain_range(index, start, end);
+        let (start, end) = self.find_range(range)?;
+        self.zone.isolate_range(start, end)?;
+        self.drain_range(start, end);
         Ok(())
     }
 
     /// Empties the PCPs, so that free frames of an isolated range get onto its lists: everybody's,
     /// or with `targeted-drain` those of the CPUs that own blocks of it, and everybody's only if
     /// that was not enough.
-    fn drain_range(&self, index: usize, start: u32, end: u32) {
-        let zone = &self.zones[index];
+    fn drain_range(&self, start: u32, end: u32) {
+        let zone = &self.zone;
         let visited = |cpus: usize| self.counts.range_visits.fetch_add(cpus as u64, Relaxed);
         if self.on.has(Switch::TargetedDrain) {
             let blocks = zone.block_of(start)..=zone.block_of(end - 1);
@@ -124,31 +117,30 @@ impl Classic {
             }
         }
         visited(zone.pcps.len());
-        self.drain_zone(index);
+        self.drain_cpus();
     }
 
     /// Ends the isolation of the pageblocks that `range` covers.
     ///
     /// # Errors
     ///
-    /// [`AllocError::BadRange`] where the range is not inside one zone.
+    /// [`AllocError::BadRange`] where the range is not inside the zone.
     pub fn unisolate(&self, range: FrameRange) -> Result<(), AllocError> {
-        let (index, start, end) = self.find_range(range)?;
-        self.zones[index].unisolate_range(start, end);
+        let (start, end) = self.find_range(range)?;
+        self.zone.unisolate_range(start, end);
         Ok(())
     }
 
-    /// The zone that a range lies in, and its first frame and the one after its last there.
-    fn find_range(&self, range: FrameRange) -> Result<(usize, u32, u32), AllocError> {
+    /// The first frame of a range, and the one after its last.
+    fn find_range(&self, range: FrameRange) -> Result<(u32, u32), AllocError> {
         if range.is_empty() {
             return Err(AllocError::ZeroLength);
         }
-        let (index, start) =
-            self.find(range.start).map_err(|_| AllocError::BadRange { pfn: range.start })?;
-        let zone = &self.zones[index];
+        let zone = &self.zone;
+        let start = zone.frame(range.start).ok_or(AllocError::BadRange { pfn: range.start })?;
         let last = zone.frame(Pfn::new(range.end.get() - 1));
         let last = last.ok_or(AllocError::BadRange { pfn: zone.frames.pfn(zone.end) })?;
-        Ok((index, start, last + 1))
+        Ok((start, last + 1))
     }
 }
 
@@ -311,7 +303,7 @@ mod tests {
 
     fn machine(name: &str) -> (Classic, Pfn) {
         let config = Config::single_zone(Design::parse(name).unwrap(), 2, 16 * PAGEBLOCK_FRAMES);
-        let start = config.zones[0].range.start;
+        let start = config.zone.range.start;
         (Classic::new(config).unwrap(), start)
     }
 
@@ -324,13 +316,13 @@ mod tests {
         let range = FrameRange::new(pfn.pageblock(), PAGEBLOCK_FRAMES).unwrap();
         // A thread has dropped the last reference and read the type, but not yet put the frame
         // anywhere.
-        let (zone, frame) = classic.find(pfn).unwrap();
-        let put = classic.zones[zone].frames.put(frame, 0).unwrap();
-        let loose = classic.prepare(put, Loose { zone, frame, order: 0 }).unwrap();
+        let frame = classic.find(pfn).unwrap();
+        let put = classic.zone.frames.put(frame, 0).unwrap();
+        let loose = classic.prepare(put, Loose { frame, order: 0 }).unwrap();
         let busy = classic.alloc_contig_range(CPU, range, &mut |_| false);
         assert_eq!(busy, Err(AllocError::Busy { pfn }));
         classic.validate().unwrap_err(); // the frame is still in flight
-        classic.free_loose(CPU, loose);
+        classic.free_batch(CPU, &[loose]);
         classic.validate().unwrap();
         classic.alloc_contig_range(CPU, range, &mut |_| false).unwrap();
         classic.free_contig_range(CPU, range).unwrap();

@@ -8,28 +8,17 @@ use crate::switches::Switch;
 use crate::tune::{Tuning, batch_size, clamp, high_range};
 
 impl Classic {
-    /// Among how many CPUs a zone's memory is shared out: those of its node; all where it has none.
-    fn cpus_for(&self, node: u8) -> u16 {
-        match self.cpu_nodes.iter().filter(|of| **of == node).count() {
-            0 => self.cpu_nodes.len() as u16,
-            own => own as u16,
-        }
-    }
-
-    /// Gives everything that CPUs hold back to the zones (`drain_all_pages`).
+    /// Gives everything that CPUs hold back to the zone (`drain_all_pages`).
     pub fn drain_all(&self) {
         self.counts.drain_all.fetch_add(1, Relaxed);
-        for zone in 0..self.zones.len() {
-            self.drain_zone(zone);
-        }
+        self.drain_cpus();
     }
 
-    /// Gives everything that CPUs hold of one zone back to it. CPUs that hold nothing are passed
+    /// As [`drain_all`](Self::drain_all), and counts as none. CPUs that hold nothing are passed
     /// over after a look at their count.
-    pub(crate) fn drain_zone(&self, zone: usize) {
-        let zone = &self.zones[zone];
-        for cpu in 0..zone.pcps.len() {
-            zone.drain_pcp(cpu, self.layout);
+    pub(crate) fn drain_cpus(&self) {
+        for cpu in 0..self.zone.pcps.len() {
+            self.zone.drain_pcp(cpu, self.layout);
         }
     }
 
@@ -37,39 +26,34 @@ impl Classic {
     /// boost of the watermarks ends (in the kernel when kswapd has made room; there is no reclaim
     /// here).
     pub fn tick(&self, cpu: CpuId) {
-        for zone in &self.zones {
-            zone.boost.store(0, Relaxed);
-            if cpu.index() < zone.pcps.len() {
-                zone.decay(cpu.index(), self.layout);
-            }
+        self.zone.boost.store(0, Relaxed);
+        if cpu.index() < self.zone.pcps.len() {
+            self.zone.decay(cpu.index(), self.layout);
         }
     }
 
-    /// The periodic work of a CPU that holds frames of a remote node: a batch goes back. Source:
+    /// The periodic work of a CPU for which the zone is another node's: a batch goes back. Source:
     /// Linux, `drain_zone_pages`, called after three ticks without use.
     pub fn tick_remote_node(&self, cpu: CpuId) {
-        for zone in &self.zones {
-            if cpu.index() < zone.pcps.len() {
-                zone.drain_remote_node(cpu.index(), self.layout);
-            }
+        if cpu.index() < self.zone.pcps.len() {
+            self.zone.drain_remote_node(cpu.index(), self.layout);
         }
     }
 
     /// Sets every PCP's batch and range by the formulae, for all CPUs.
     pub(crate) fn retune(&self) {
-        for zone in &self.zones {
-            let cpus = self.cpus_for(zone.node);
-            let batch = batch_size(zone.managed, self.on.has(Switch::BatchQuarterMebi));
-            let (high_min, high_max) = high_range(zone.managed, zone.marks.low, batch, cpus);
-            let free_high_batch = self.cache_slice > u64::from(3 * batch);
-            for pcp in &zone.pcps {
-                // The kernel sets these without the lock.
-                let mut inner = pcp.look();
-                let high = clamp(inner.tuning.high, high_min, high_max);
-                let high = if self.on.has(Switch::AutoHigh) { high } else { high_min };
-                inner.tuning =
-                    Tuning { batch, high, high_min, high_max, free_high_batch, ..inner.tuning };
-            }
+        let zone = &self.zone;
+        let batch = batch_size(zone.managed, self.on.has(Switch::BatchQuarterMebi));
+        let cpus = zone.pcps.len() as u16;
+        let (high_min, high_max) = high_range(zone.managed, zone.marks.low, batch, cpus);
+        let free_high_batch = self.cache_slice > u64::from(3 * batch);
+        for pcp in &zone.pcps {
+            // The kernel sets these without the lock.
+            let mut inner = pcp.look();
+            let high = clamp(inner.tuning.high, high_min, high_max);
+            let high = if self.on.has(Switch::AutoHigh) { high } else { high_min };
+            inner.tuning =
+                Tuning { batch, high, high_min, high_max, free_high_batch, ..inner.tuning };
         }
     }
 }

@@ -19,7 +19,7 @@ use freehold::Migratetype;
 
 use crate::list::List;
 use crate::page::{Kind, MAX_ORDER, PAGEBLOCK_ORDER, State};
-use crate::pcp::{Layout, PcpInner};
+use crate::pcp::{Layout, PcpInner, next};
 use crate::stats::ListFlow;
 use crate::switches::Switch;
 use crate::tune::SCALE_MAX;
@@ -121,42 +121,48 @@ impl Zone {
     }
 
     /// Chunks are taken off and freed one by one, all under the zone lock.
-    fn free_in_one_pass(
-        &self,
-        pcp: &mut PcpInner,
-        mut left: u32,
-        mut selection: Selection,
-        mut prefetch: u32,
-    ) {
+    fn free_in_one_pass(&self, pcp: &mut PcpInner, left: u32, selection: Selection, prefetch: u32) {
         let mut zone = self.lock();
-        while left > 0 {
-            let looked = pcp.counters.lists_looked_at;
-            let list = selection.next(pcp, self);
-            zone.work += pcp.counters.lists_looked_at - looked;
-            let mut share = self.share(&mut selection, left);
-            loop {
-                let (frame, state) = self.pick(pcp, list, &mut prefetch);
-                left = left.saturating_sub(1 << state.order());
-                share -= 1;
-                zone.work += 1;
-                zone.free_drained(frame, state);
-                if left == 0 || share == 0 || pcp.lists[list].is_empty() {
-                    break;
-                }
-            }
-            selection.share = share;
-        }
+        let looked = pcp.counters.lists_looked_at;
+        self.pick_all(pcp, left, selection, prefetch, |_, frame, state| {
+            zone.work += 1;
+            zone.free_drained(frame, state);
+        });
+        zone.work += pcp.counters.lists_looked_at - looked;
     }
 
     /// Chunks are gathered on a list of their own first, and freed from there under the zone lock.
     fn free_in_two_passes(
         &self,
         pcp: &mut PcpInner,
+        left: u32,
+        selection: Selection,
+        prefetch: u32,
+    ) {
+        let mut picked = List::EMPTY;
+        self.pick_all(pcp, left, selection, prefetch, |pcp, frame, state| {
+            self.frames.set(frame, state);
+            picked.push_back(&self.frames, frame);
+            pcp.counters.second_list_moves += 1;
+        });
+        let mut zone = self.lock();
+        let mut at = picked.first();
+        while let Some(frame) = at {
+            // Read before the free reuses the links.
+            at = next(&self.frames, frame);
+            zone.free_drained(frame, self.frames.state(frame));
+        }
+    }
+
+    /// Takes chunks of `left` frames off, list by list.
+    fn pick_all(
+        &self,
+        pcp: &mut PcpInner,
         mut left: u32,
         mut selection: Selection,
         mut prefetch: u32,
+        mut with: impl FnMut(&mut PcpInner, u32, State),
     ) {
-        let mut picked = List::EMPTY;
         while left > 0 {
             let list = selection.next(pcp, self);
             let mut share = self.share(&mut selection, left);
@@ -164,22 +170,12 @@ impl Zone {
                 let (frame, state) = self.pick(pcp, list, &mut prefetch);
                 left = left.saturating_sub(1 << state.order());
                 share -= 1;
-                self.frames.set(frame, state);
-                picked.push_back(&self.frames, frame);
-                pcp.counters.second_list_moves += 1;
+                with(pcp, frame, state);
                 if left == 0 || share == 0 || pcp.lists[list].is_empty() {
                     break;
                 }
             }
             selection.share = share;
-        }
-        let mut zone = self.lock();
-        let mut at = picked.first();
-        while let Some(frame) = at {
-            // Read before the free reuses the links. Relaxed: the lists are this thread's own now.
-            let next = self.frames.page(frame).next.load(crate::primitive::Ordering::Relaxed);
-            at = (next != crate::page::NIL).then_some(next);
-            zone.free_drained(frame, self.frames.state(frame));
         }
     }
 
@@ -240,11 +236,8 @@ impl Zone {
         let mut left = all;
         while left > 0 {
             let mut inner = pcp.lock();
-            let most = if self.on.has(Switch::AutoHigh) {
-                inner.tuning.batch << SCALE_MAX
-            } else {
-                u32::MAX
-            };
+            let bounded = self.on.has(Switch::AutoHigh);
+            let most = if bounded { inner.tuning.batch << SCALE_MAX } else { u32::MAX };
             let piece = left.min(most.max(1)).min(inner.count);
             if piece == 0 {
                 break;
@@ -330,11 +323,8 @@ impl Zone {
                 break;
             }
             let before = inner.count;
-            let piece = if self.on.has(Switch::ChunkedDecay) {
-                left.min(inner.tuning.batch.max(1))
-            } else {
-                left
-            };
+            let chunked = self.on.has(Switch::ChunkedDecay);
+            let piece = if chunked { left.min(inner.tuning.batch.max(1)) } else { left };
             self.free_bulk(&mut inner, layout, piece, 0, left == excess);
             left = left.saturating_sub(self.given(piece, before - inner.count));
         }
@@ -368,15 +358,13 @@ impl Locked<'_> {
         let then = state.migratetype();
         let migratetype =
             if stale && now.is_mergeable() && then.is_mergeable() { then } else { now };
-        let mut tail = false;
-        if state.kind() == Kind::PcpBuddy && order < PAGEBLOCK_ORDER {
-            if let Some(owner) = zone.blocks.owner(block) {
-                if zone.on.has(Switch::Recover) {
-                    self.enlist(owner, block);
-                }
+        let fragment = state.kind() == Kind::PcpBuddy && order < PAGEBLOCK_ORDER;
+        if let Some(owner) = zone.blocks.owner(block) {
+            if fragment && zone.on.has(Switch::Recover) {
+                self.enlist(owner, block);
             }
-            tail = zone.on.has(Switch::FragmentTail);
         }
+        let tail = fragment && zone.on.has(Switch::FragmentTail);
         self.free_one(frame, order, migratetype, tail);
     }
 }

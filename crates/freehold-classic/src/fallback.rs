@@ -71,18 +71,6 @@ impl Locked<'_> {
         None
     }
 
-    /// Counts a fallback of a request to a chunk of type `from`.
-    fn count_fallback(&mut self, order: u8, requested: Migratetype, from: Migratetype) {
-        self.counters.fallbacks += 1;
-        let types = self
-            .fallbacks
-            .get_mut(usize::from(order))
-            .and_then(|types| types.get_mut(requested.index()));
-        if let Some(count) = types.and_then(|types| types.get_mut(from.index())) {
-            *count += 1;
-        }
-    }
-
     /// Looks for a block to claim, from the largest order down; with `NO_FRAGMENT` for whole blocks
     /// only.
     pub(crate) fn claim(
@@ -96,9 +84,8 @@ impl Locked<'_> {
                 break;
             }
             let Some(frame) = self.foreign(at, requested) else { continue };
-            let from = self.zone.frames.state(frame).migratetype();
             if let Some(frame) = self.claim_block(frame, order, requested) {
-                self.count_fallback(order, requested, from);
+                self.counters.fallbacks += 1;
                 self.counters.claims += 1;
                 return Some(frame);
             }
@@ -115,7 +102,6 @@ impl Locked<'_> {
             self.set_types(frame, from, requested);
             self.expand(frame, order, from, requested);
             self.counters.taken_chunks += 1;
-            self.counters.taken_frames += 1 << order;
             return Some(frame);
         }
         self.boost_watermark();
@@ -133,11 +119,9 @@ impl Locked<'_> {
     pub(crate) fn steal(&mut self, order: u8, requested: Migratetype) -> Option<u32> {
         for at in order..=MAX_ORDER {
             let Some(frame) = self.foreign(at, requested) else { continue };
-            let from = self.zone.frames.state(frame).migratetype();
             self.take_and_expand(frame, order);
             self.counters.taken_chunks += 1;
-            self.counters.taken_frames += 1 << order;
-            self.count_fallback(order, requested, from);
+            self.counters.fallbacks += 1;
             self.counters.steals += 1;
             return Some(frame);
         }
@@ -152,21 +136,15 @@ impl Locked<'_> {
         requested: Migratetype,
         flags: AllocFlags,
     ) -> Option<u32> {
-        let mut found = None;
-        for at in (least(order, flags)..=MAX_ORDER).rev() {
-            if let Some(frame) = self.foreign(at, requested) {
-                found = Some(frame);
-                // A small movable request that may not have the block anyway: break up the smallest
-                // chunk instead.
-                if !may_claim(at, requested) && at > order {
-                    found = (order..=MAX_ORDER).find_map(|at| self.foreign(at, requested));
-                }
-                break;
-            }
+        let mut orders = (least(order, flags)..=MAX_ORDER).rev();
+        let (at, mut frame) = orders.find_map(|at| Some((at, self.foreign(at, requested)?)))?;
+        // A small movable request that may not have the block anyway: break up the smallest chunk
+        // instead.
+        if !may_claim(at, requested) && at > order {
+            frame = (order..=MAX_ORDER).find_map(|at| self.foreign(at, requested))?;
         }
-        let frame = found?;
         let state = self.zone.frames.state(frame);
-        self.count_fallback(order, requested, state.migratetype());
+        self.counters.fallbacks += 1;
         if state.order() >= PAGEBLOCK_ORDER {
             return Some(self.take_single(frame, order, requested));
         }
@@ -212,7 +190,6 @@ impl Locked<'_> {
         }
         self.expand(frame, order, from, rest);
         self.counters.taken_chunks += 1;
-        self.counters.taken_frames += 1 << order;
         frame
     }
 

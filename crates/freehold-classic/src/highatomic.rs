@@ -75,11 +75,7 @@ impl Locked<'_> {
             else {
                 continue;
             };
-            let blocks = if order as u8 > PAGEBLOCK_ORDER {
-                1 << (order as u8 - PAGEBLOCK_ORDER)
-            } else {
-                1
-            };
+            let blocks = 1 << (order as u8).saturating_sub(PAGEBLOCK_ORDER);
             if order as u8 > PAGEBLOCK_ORDER {
                 self.retype(frame, migratetype);
                 self.set_types(frame, order as u8, migratetype);

@@ -6,7 +6,6 @@ use freehold::{CpuId, Migratetype, Pfn};
 
 use crate::Classic;
 use crate::page::{Kind, PAGEBLOCK};
-use crate::zone::Zone;
 
 /// The state of one pageblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,36 +24,30 @@ pub struct PageblockState {
 }
 
 impl Classic {
-    /// The pageblocks of a zone that have memory, by rising address; empty where there is no such
-    /// zone.
+    /// The pageblocks that have memory, by rising address.
     ///
     /// Looks at one record a chunk, without a lock. Exact when nobody else is using the allocator.
     #[must_use]
-    pub fn pageblocks(&self, zone: usize) -> Vec<PageblockState> {
-        self.zones.get(zone).map_or_else(Vec::new, Zone::pageblocks)
-    }
-}
-
-impl Zone {
-    fn pageblocks(&self) -> Vec<PageblockState> {
-        let (first, last) = (self.block_of(self.start), self.block_of(self.end - 1));
+    pub fn pageblocks(&self) -> Vec<PageblockState> {
+        let zone = &self.zone;
+        let (first, last) = (zone.block_of(zone.start), zone.block_of(zone.end - 1));
         let mut blocks: Vec<PageblockState> = (first..=last)
             .map(|block| PageblockState {
-                start: self.frames.pfn(block * PAGEBLOCK),
-                owner: self.blocks.owner(block).map(|cpu| CpuId::new(cpu as u16)),
-                migratetype: self.blocks.migratetype(block),
+                start: zone.frames.pfn(block * PAGEBLOCK),
+                owner: zone.blocks.owner(block).map(|cpu| CpuId::new(cpu as u16)),
+                migratetype: zone.blocks.migratetype(block),
                 frames: 0,
                 free: 0,
             })
             .collect();
-        let mut at = self.start;
-        while at < self.end {
-            let state = self.frames.state(at);
+        let mut at = zone.start;
+        while at < zone.end {
+            let state = zone.frames.state(at);
             let size = 1u32 << state.order();
             if !matches!(state.kind(), Kind::Hole | Kind::Tail) {
                 // A chunk of the largest order covers more than one block.
                 for part in (at..at + size).step_by(PAGEBLOCK as usize) {
-                    let Some(block) = blocks.get_mut((self.block_of(part) - first) as usize) else {
+                    let Some(block) = blocks.get_mut((zone.block_of(part) - first) as usize) else {
                         break;
                     };
                     let frames = size.min(PAGEBLOCK) as u16;
@@ -89,27 +82,22 @@ mod tests {
                 (1, 9, Migratetype::Movable),
             ] {
                 let order = Order::new(order).unwrap();
-                let request = Request { order, migratetype, flags: freehold::AllocFlags::empty() };
-                classic.alloc(CpuId::new(cpu), request).unwrap();
+                classic.alloc(CpuId::new(cpu), Request::new(order, migratetype)).unwrap();
             }
-            let (blocks, map) = (classic.pageblocks(0), classic.memory_map());
+            let (blocks, map) = (classic.pageblocks(), classic.memory_map());
             assert_eq!(blocks.len(), 32, "{design}");
             assert_eq!(blocks.iter().map(|b| u64::from(b.frames)).sum::<u64>(), map.managed);
             assert_eq!(blocks.iter().map(|b| u64::from(b.free)).sum::<u64>(), map.free);
-            assert_eq!(blocks.iter().filter(|b| b.free == 512).count() as u64, map.free_blocks);
+            let count = |fits: &dyn Fn(&PageblockState) -> bool| {
+                blocks.iter().filter(|block| fits(block)).count() as u64
+            };
+            assert_eq!(count(&|b| b.free == 512), map.free_blocks);
             for (index, &owned) in map.blocks_by_owner.iter().enumerate() {
                 let owner = index.checked_sub(1).map(|cpu| CpuId::new(cpu as u16));
-                assert_eq!(
-                    blocks.iter().filter(|b| b.owner == owner).count() as u64,
-                    owned,
-                    "{design} {owner:?}"
-                );
+                assert_eq!(count(&|b| b.owner == owner), owned, "{design} {owner:?}");
             }
-            for (migratetype, &count) in Migratetype::ALL.iter().zip(&map.blocks_by_type) {
-                assert_eq!(
-                    blocks.iter().filter(|b| b.migratetype == *migratetype).count() as u64,
-                    count
-                );
+            for (migratetype, &of_type) in Migratetype::ALL.iter().zip(&map.blocks_by_type) {
+                assert_eq!(count(&|b| b.migratetype == *migratetype), of_type);
             }
         }
     }
@@ -118,15 +106,10 @@ mod tests {
     fn free_neighbours_are_a_run_on_the_lists_of_whichever_cpus_they_are() {
         let classic = classic("vanilla");
         let (cpu, order) = (CpuId::new(0), |order| Order::new(order).unwrap());
-        let single = || Request {
-            order: order(0),
-            migratetype: Migratetype::Movable,
-            flags: freehold::AllocFlags::empty(),
-        };
         let empty = classic.memory_map();
         assert_eq!(empty.runs, empty.chunks, "all of it is merged");
         // One frame out, and back onto its CPU's list, with others that the list was filled with.
-        let pfn = classic.alloc(cpu, single()).unwrap();
+        let pfn = classic.alloc(cpu, Request::new(order(0), Migratetype::Movable)).unwrap();
         let used = classic.memory_map();
         // A zone of 16,384 frames less one: one chunk of each order from 0 on is what its largest
         // chunk becomes.

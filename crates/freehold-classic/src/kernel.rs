@@ -201,8 +201,8 @@ mod tests {
         let message = |text| Kernel::parse(text).unwrap().switches().unwrap_err().to_string();
         assert_eq!(
             message("5.15"),
-            "Linux 5.15 is older than 5.17, the oldest engine there is; 5.17 is the nearest: its CPUs \
-             keep pages of the orders kept since 5.14"
+            "Linux 5.15 is older than 5.17, the oldest engine there is; 5.17 is the nearest: its \
+             CPUs keep pages of the orders kept since 5.14"
         );
         assert!(message("4.19").contains("5.17,-high-order-pcp is the nearest"));
         assert_eq!(message("7.4"), "Linux 7.4 is newer than 7.3, the newest engine there is");

@@ -62,14 +62,11 @@ pub use inspect::PageblockState;
 pub use kernel::{Kernel, KernelOutside};
 pub use page::Put;
 pub use presets::{Design, DesignError, Preset, presets};
-pub use stats::{
-    FallbackTable, ListFlow, MemoryMap, PcpCounters, Stats, Work, WorkHistogram, ZoneCounters,
-};
+pub use stats::{ListFlow, MemoryMap, PcpCounters, Stats, Work, WorkHistogram, ZoneCounters};
 pub use switches::{Proposal, Switch, Switches};
 pub use tune::{Pressure, SCALE_MAX, Tuning, batch_size, high_range};
 pub use watermark::Watermarks;
 
-use crate::page::Kind;
 use crate::pcp::Layout;
 use crate::primitive::{AtomicU64, Ordering::SeqCst};
 use crate::zone::Zone;
@@ -80,7 +77,6 @@ struct Counts {
     failed: AtomicU64,
     kept: AtomicU64,
     pcp_busy: AtomicU64,
-    pcp_relocks_lost: AtomicU64,
     remote_pcp_waits: AtomicU64,
     remote_queued: AtomicU64,
     drain_all: AtomicU64,
@@ -90,12 +86,7 @@ struct Counts {
 
 /// A machine's page allocator. All methods take `&self` and may be called from any thread.
 pub struct Classic {
-    zones: Vec<Zone>,
-    /// For each CPU the zones in the order in which to try them.
-    zonelists: Vec<Box<[usize]>>,
-    /// For each zone what requests that could use a higher one of its node leave free in it.
-    reserves: Vec<u64>,
-    cpu_nodes: Box<[u8]>,
+    zone: Zone,
     on: Switches,
     layout: Layout,
     cache_slice: u64,
@@ -111,21 +102,11 @@ impl Classic {
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         config.check()?;
         let on = config.design.switches;
-        let managed: Vec<u64> = config.zones.iter().map(ZoneConfig::managed).collect();
-        let marks = Watermarks::kernel_default(&managed, config.huge_pages);
-        let zones = config.zones.iter().zip(marks);
-        let highest =
-            |i: usize| config.zones[i + 1..].iter().all(|zone| zone.node != config.zones[i].node);
-        let reserve =
-            |(i, zone): (usize, &ZoneConfig)| if highest(i) { 0 } else { zone.lowmem_reserve };
-        let nodes: Vec<u8> = (0..config.cpus).map(|cpu| config.node_of(cpu)).collect();
+        let marks = config.zone.watermarks.unwrap_or_else(|| {
+            Watermarks::kernel_default(config.zone.range.len(), config.huge_pages)
+        });
         let classic = Self {
-            zonelists: config.zonelists(),
-            zones: zones
-                .map(|(z, m)| Zone::new(z, on, config.cpus, z.watermarks.unwrap_or(m)))
-                .collect(),
-            reserves: config.zones.iter().enumerate().map(reserve).collect(),
-            cpu_nodes: nodes.into_boxed_slice(),
+            zone: Zone::new(&config.zone, on, config.cpus, marks),
             on,
             layout: Layout::new(on, config.huge_pages),
             cache_slice: config.cache_slice,
@@ -135,29 +116,28 @@ impl Classic {
         Ok(classic)
     }
 
-    /// The tuning state of one CPU in one zone.
+    /// The tuning state of one CPU.
     #[must_use]
-    pub fn tuning(&self, zone: usize, cpu: CpuId) -> Option<Tuning> {
-        Some(self.zones.get(zone)?.pcps.get(cpu.index())?.look().tuning)
+    pub fn tuning(&self, cpu: CpuId) -> Option<Tuning> {
+        Some(self.zone.pcps.get(cpu.index())?.look().tuning)
     }
 
-    /// Frames on a CPU's lists in one zone.
+    /// Frames on a CPU's lists.
     #[must_use]
-    pub fn pcp_count(&self, zone: usize, cpu: CpuId) -> u32 {
-        self.zones
-            .get(zone)
-            .and_then(|zone| zone.pcps.get(cpu.index()))
-            .map_or(0, |pcp| pcp.look().count)
+    pub fn pcp_count(&self, cpu: CpuId) -> u32 {
+        self.zone.pcps.get(cpu.index()).map_or(0, |pcp| pcp.look().count)
     }
 
-    /// What has been done under a zone's lock and under one CPU's, so far: a few numbers, to be
-    /// compared before and after a call. `None` where there is no such zone or CPU. Constant time,
-    /// and counts as no hold.
+    /// What has been done under the zone's lock and under one CPU's, so far: a few numbers, to be
+    /// compared before and after a call. `None` where there is no such CPU. Constant time, and
+    /// counts as no hold.
     #[must_use]
-    pub fn work(&self, zone: usize, cpu: CpuId) -> Option<Work> {
-        let zone = self.zones.get(zone)?;
-        let (zone_holds, zone_steps) = zone.read_holds();
-        let pcp = zone.pcps.get(cpu.index())?.look().counters;
+    pub fn work(&self, cpu: CpuId) -> Option<Work> {
+        let (zone_holds, zone_steps) = {
+            let zone = self.zone.look();
+            (zone.histogram.holds(), zone.histogram.total())
+        };
+        let pcp = self.zone.pcps.get(cpu.index())?.look().counters;
         Some(Work {
             zone_holds,
             zone_steps,
@@ -170,12 +150,8 @@ impl Classic {
     /// The CPU that owns the pageblock of a frame (pcp-buddy): where a free of that frame goes.
     #[must_use]
     pub fn owner(&self, pfn: Pfn) -> Option<CpuId> {
-        let (zone, frame) = self.find(pfn).ok()?;
-        let zone = &self.zones[zone];
-        zone.blocks
-            .owner(zone.block_of(frame))
-            .and_then(|cpu| u16::try_from(cpu).ok())
-            .map(CpuId::new)
+        let owner = self.zone.blocks.owner(self.zone.block_of(self.find(pfn).ok()?))?;
+        Some(CpuId::new(owner as u16))
     }
 
     /// The switches of the design.
@@ -187,31 +163,21 @@ impl Classic {
     /// Says that memory is being reclaimed, or no longer (`ZONE_RECLAIM_ACTIVE`): CPUs keep less
     /// then.
     pub fn set_reclaim(&self, active: bool) {
-        for zone in &self.zones {
-            zone.reclaim.store(active, SeqCst);
-        }
+        self.zone.reclaim.store(active, SeqCst);
     }
 
     /// Bytes of metadata for pageblocks: what the first patch of the pcp-buddy proposal adds to.
     #[must_use]
     pub fn pageblock_bytes(&self) -> usize {
-        self.zones.iter().map(|zone| zone.blocks.bytes()).sum()
+        self.zone.blocks.bytes()
     }
 
     fn check_cpu(&self, cpu: CpuId) -> Result<(), CpuId> {
-        if cpu.index() < self.cpu_nodes.len() { Ok(()) } else { Err(cpu) }
+        if cpu.index() < self.zone.pcps.len() { Ok(()) } else { Err(cpu) }
     }
 
-    /// The zone and index of a frame.
-    fn find(&self, pfn: Pfn) -> Result<(usize, u32), FreeError> {
-        for (i, zone) in self.zones.iter().enumerate() {
-            if let Some(frame) = zone.frame(pfn) {
-                if zone.frames.state(frame).kind() == Kind::Hole {
-                    return Err(FreeError::Hole { pfn });
-                }
-                return Ok((i, frame));
-            }
-        }
-        Err(FreeError::OutOfZone { pfn })
+    /// The index of a frame.
+    fn find(&self, pfn: Pfn) -> Result<u32, FreeError> {
+        self.zone.frame(pfn).ok_or(FreeError::OutOfZone { pfn })
     }
 }

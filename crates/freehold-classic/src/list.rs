@@ -1,10 +1,17 @@
-//! Doubly linked lists that run through the frames' own records, as the kernel's do: adding and
-//! removing never allocates, and a chunk can be taken from the middle in constant time.
+//! Doubly linked lists that run through the frames' own records, or the pageblocks', as the
+//! kernel's do: adding and removing never allocates, and a chunk can be taken from the middle in
+//! constant time.
 
-use crate::page::{Frames, NIL};
-use crate::primitive::Ordering::Relaxed;
+use crate::page::NIL;
+use crate::primitive::{AtomicU32, Ordering::Relaxed};
 
-/// A list of chunks, by the index of their first frame.
+/// What a list runs through.
+pub(crate) trait Links {
+    /// The links of one: to the next on its list, and to the one before.
+    fn links(&self, index: u32) -> (&AtomicU32, &AtomicU32);
+}
+
+/// A list of chunks by the index of their first frame, or of pageblocks by theirs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct List {
     first: u32,
@@ -31,52 +38,55 @@ impl List {
 
     /// Adds at the front: the next to be taken by an allocation.
     #[inline]
-    pub(crate) fn push_front(&mut self, frames: &Frames, frame: u32) {
-        let page = frames.page(frame);
-        page.prev.store(NIL, Relaxed);
-        page.next.store(self.first, Relaxed);
+    pub(crate) fn push_front(&mut self, through: &impl Links, index: u32) {
+        let (next, prev) = through.links(index);
+        prev.store(NIL, Relaxed);
+        next.store(self.first, Relaxed);
         match self.first {
-            NIL => self.last = frame,
-            first => frames.page(first).prev.store(frame, Relaxed),
+            NIL => self.last = index,
+            first => through.links(first).1.store(index, Relaxed),
         }
-        self.first = frame;
+        self.first = index;
     }
 
     /// Adds at the back: the last to be taken by an allocation, the first to be drained.
     #[inline]
-    pub(crate) fn push_back(&mut self, frames: &Frames, frame: u32) {
-        let page = frames.page(frame);
-        page.next.store(NIL, Relaxed);
-        page.prev.store(self.last, Relaxed);
+    pub(crate) fn push_back(&mut self, through: &impl Links, index: u32) {
+        let (next, prev) = through.links(index);
+        next.store(NIL, Relaxed);
+        prev.store(self.last, Relaxed);
         match self.last {
-            NIL => self.first = frame,
-            last => frames.page(last).next.store(frame, Relaxed),
+            NIL => self.first = index,
+            last => through.links(last).0.store(index, Relaxed),
         }
-        self.last = frame;
+        self.last = index;
     }
 
-    /// Takes `frame`, which must be on this list, out of it.
+    /// Takes `index`, which must be on this list, out of it.
     #[inline]
-    pub(crate) fn remove(&mut self, frames: &Frames, frame: u32) {
-        let page = frames.page(frame);
-        let (prev, next) = (page.prev.load(Relaxed), page.next.load(Relaxed));
+    pub(crate) fn remove(&mut self, through: &impl Links, index: u32) {
+        let (next, prev) = through.links(index);
+        let (next, prev) = (next.load(Relaxed), prev.load(Relaxed));
         match prev {
             NIL => self.first = next,
-            prev => frames.page(prev).next.store(next, Relaxed),
+            prev => through.links(prev).0.store(next, Relaxed),
         }
         match next {
             NIL => self.last = prev,
-            next => frames.page(next).prev.store(prev, Relaxed),
+            next => through.links(next).1.store(prev, Relaxed),
         }
     }
 
-    /// The chunks from front to back.
-    pub(crate) fn iter<'a>(&self, frames: &'a Frames) -> impl Iterator<Item = u32> + use<'a> {
+    /// From front to back.
+    pub(crate) fn iter<'a, L: Links>(
+        &self,
+        through: &'a L,
+    ) -> impl Iterator<Item = u32> + use<'a, L> {
         let mut at = self.first;
         core::iter::from_fn(move || {
-            let frame = (at != NIL).then_some(at)?;
-            at = frames.page(frame).next.load(Relaxed);
-            Some(frame)
+            let index = (at != NIL).then_some(at)?;
+            at = through.links(index).0.load(Relaxed);
+            Some(index)
         })
     }
 }
@@ -84,6 +94,7 @@ impl List {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::page::Frames;
 
     #[test]
     fn front_back_and_middle() {

@@ -11,13 +11,11 @@
 //! in the push, or without Acquire in the take, the taker walks links that it cannot see, and
 //! `loom_pushes_and_takes_lose_and_double_nothing` fails.
 
+use crate::page::NIL;
 use crate::primitive::{
     AtomicU32,
     Ordering::{Acquire, Relaxed, Release},
 };
-
-/// "No chunk".
-const NIL: u32 = u32::MAX;
 
 /// The head of a stack whose links live with the chunks.
 pub(crate) struct Llist {

@@ -23,6 +23,7 @@
 
 use freehold::{FreeError, Migratetype, Order, Pfn};
 
+use crate::list::Links;
 use crate::primitive::{
     AtomicU32, AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
@@ -137,7 +138,7 @@ pub(crate) struct Page {
     /// The next chunk on whatever list this head is on, or [`NIL`].
     pub(crate) next: AtomicU32,
     /// The previous chunk, or [`NIL`].
-    pub(crate) prev: AtomicU32,
+    prev: AtomicU32,
     state: AtomicU32,
 }
 
@@ -158,6 +159,14 @@ pub(crate) struct Frames {
     /// never allocated.
     touched: Box<[AtomicU64]>,
     base: u64,
+}
+
+impl Links for Frames {
+    #[inline]
+    fn links(&self, frame: u32) -> (&AtomicU32, &AtomicU32) {
+        let page = self.page(frame);
+        (&page.next, &page.prev)
+    }
 }
 
 impl Frames {

@@ -17,6 +17,7 @@
 
 use freehold::Migratetype;
 
+use crate::list::Links;
 use crate::page::NIL;
 use crate::primitive::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -33,7 +34,7 @@ pub(crate) struct PageblockData {
     flags: AtomicU32,
     owner: AtomicU32,
     pub(crate) next: AtomicU32,
-    pub(crate) prev: AtomicU32,
+    prev: AtomicU32,
     /// Which list of owned blocks it is on: [`UNLISTED`], or `cpu * 6 + type`.
     pub(crate) list: AtomicU32,
 }
@@ -170,60 +171,11 @@ fn type_of(bits: u64) -> Migratetype {
     Migratetype::from_index((bits & TYPE) as usize).unwrap_or(Migratetype::Isolate)
 }
 
-/// A list of pageblocks that one CPU owns and that have fragments in the zone.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct BlockList {
-    first: u32,
-    last: u32,
-    /// Which list this is, written to the blocks on it.
-    id: u32,
-}
-
-impl BlockList {
-    pub(crate) fn new(id: u32) -> Self {
-        Self { first: NIL, last: NIL, id }
-    }
-
-    pub(crate) fn first(&self) -> Option<u32> {
-        (self.first != NIL).then_some(self.first)
-    }
-
-    /// Adds a block at the front.
-    pub(crate) fn push_front(&mut self, blocks: &Pageblocks, block: u32) {
-        let Some(data) = blocks.data(block) else { return };
-        data.prev.store(NIL, Relaxed);
-        data.next.store(self.first, Relaxed);
-        data.list.store(self.id, Relaxed);
-        match blocks.data(self.first) {
-            None => self.last = block,
-            Some(first) => first.prev.store(block, Relaxed),
-        }
-        self.first = block;
-    }
-
-    /// Takes a block that is on this list out of it.
-    pub(crate) fn remove(&mut self, blocks: &Pageblocks, block: u32) {
-        let Some(data) = blocks.data(block) else { return };
-        let (prev, next) = (data.prev.load(Relaxed), data.next.load(Relaxed));
-        match blocks.data(prev) {
-            None => self.first = next,
-            Some(prev) => prev.next.store(next, Relaxed),
-        }
-        match blocks.data(next) {
-            None => self.last = prev,
-            Some(next) => next.prev.store(prev, Relaxed),
-        }
-        data.list.store(UNLISTED, Relaxed);
-    }
-
-    /// The blocks from front to back.
-    pub(crate) fn iter<'a>(&self, blocks: &'a Pageblocks) -> impl Iterator<Item = u32> + use<'a> {
-        let mut at = self.first;
-        core::iter::from_fn(move || {
-            let block = at;
-            at = blocks.data(block)?.next.load(Relaxed);
-            Some(block)
-        })
+impl Links for Pageblocks {
+    /// Only owned blocks are on lists, which have structs.
+    fn links(&self, block: u32) -> (&AtomicU32, &AtomicU32) {
+        let data = self.data(block).unwrap_or_else(|| unreachable!("packed blocks have no owner"));
+        (&data.next, &data.prev)
     }
 }
 
@@ -251,20 +203,5 @@ mod tests {
     fn packed_bits_cost_half_a_byte_and_structs_twenty() {
         assert_eq!(Pageblocks::new(512, false, Migratetype::Movable).bytes(), 256);
         assert_eq!(Pageblocks::new(512, true, Migratetype::Movable).bytes(), 512 * 20);
-    }
-
-    #[test]
-    fn owned_lists_link_and_unlink() {
-        let blocks = Pageblocks::new(8, true, Migratetype::Movable);
-        let mut list = BlockList::new(3);
-        for block in [1, 2, 3] {
-            list.push_front(&blocks, block);
-        }
-        list.remove(&blocks, 2);
-        assert_eq!(list.iter(&blocks).collect::<Vec<_>>(), [3, 1]);
-        assert_eq!(blocks.data(2).unwrap().list.load(Relaxed), UNLISTED);
-        list.remove(&blocks, 3);
-        list.remove(&blocks, 1);
-        assert_eq!(list.first(), None);
     }
 }

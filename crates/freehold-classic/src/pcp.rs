@@ -322,12 +322,8 @@ impl PcpInner {
                     // frees.
                     self.remove(frames, layout.index(order, other.migratetype()), buddy);
                     let state = State::new(kind, order + 1, migratetype);
-                    self.push_back(
-                        frames,
-                        layout.index(order + 1, migratetype),
-                        frame & buddy,
-                        state,
-                    );
+                    let larger = layout.index(order + 1, migratetype);
+                    self.push_back(frames, larger, frame & buddy, state);
                     self.counters.merges += 1;
                 }
             }
@@ -353,16 +349,11 @@ mod tests {
     #[test]
     fn lists_by_design() {
         use Migratetype::{Cma, Movable, Unmovable};
-        assert_eq!(
-            (layout("5.17").lists(), layout("7.2").lists(), layout("pcp-buddy").lists()),
-            (15, 14, 30)
-        );
+        assert_eq!(["5.17", "7.2", "pcp-buddy"].map(|name| layout(name).lists()), [15, 14, 30]);
         assert_eq!(layout("7.2").index(3, Movable), 10);
-        assert_eq!((layout("7.2").index(9, Unmovable), layout("7.2").index(9, Movable)), (12, 13));
-        assert_eq!(
-            (layout("5.17").index(9, Unmovable), layout("5.17").index(9, Movable)),
-            (12, 13)
-        );
+        for name in ["7.2", "5.17"] {
+            assert_eq!([Unmovable, Movable].map(|of| layout(name).index(9, of)), [12, 13]);
+        }
         let one = layout("7.2,-thp-by-type");
         assert_eq!((one.lists(), one.index(9, Unmovable), one.index(9, Movable)), (13, 12, 12));
         assert_eq!(layout("pcp-buddy").index(9, Movable), 28);
@@ -377,11 +368,8 @@ mod tests {
         }
         let single = layout("7.2,-high-order-pcp");
         assert_eq!(((0..=10).filter(|&order| single.keeps(order)).count(), single.lists()), (1, 3));
-        assert!(
-            !layout("7.2").keeps(4)
-                && layout("pcp-buddy").keeps(4)
-                && !layout("pcp-buddy").keeps(10)
-        );
+        assert!(!layout("7.2").keeps(4) && layout("pcp-buddy").keeps(4));
+        assert!(!layout("pcp-buddy").keeps(10));
     }
 
     fn filled(marked: impl Fn(u32) -> bool) -> (Frames, PcpInner) {

@@ -6,8 +6,6 @@
 //! below a watermark: until 6.3 that was said in other flags, to nearly the same effect. What else
 //! each preset has otherwise than its source is on one page, `docs/threads/deviations.md`.
 
-use core::fmt;
-
 use crate::kernel::{Kernel, KernelOutside};
 use crate::switches::{Switch, Switches};
 
@@ -154,7 +152,7 @@ impl Design {
     ///
     /// # Errors
     ///
-    /// An unknown preset or switch, with the nearest known name.
+    /// See [`DesignError`].
     pub fn parse(text: &str) -> Result<Self, DesignError> {
         let mut parts = text.split(',').map(str::trim);
         let name = parts.next().unwrap_or_default();
@@ -163,12 +161,10 @@ impl Design {
             let (on, name) = match (part.strip_prefix('+'), part.strip_prefix('-')) {
                 (Some(name), _) => (true, name),
                 (_, Some(name)) => (false, name),
-                _ => return Err(DesignError::NoSign { part: part.into() }),
+                _ => return Err(DesignError::NoSign(part.into())),
             };
-            let switch = Switch::from_name(name).ok_or_else(|| DesignError::UnknownSwitch {
-                name: name.into(),
-                nearest: nearest_switch(name),
-            })?;
+            let switch =
+                Switch::from_name(name).ok_or_else(|| DesignError::UnknownSwitch(name.into()))?;
             switches = if on { turn_on(switches, switch) } else { turn_off(switches, switch) };
         }
         Ok(Self { name: text.into(), switches })
@@ -182,10 +178,8 @@ fn switches_of(name: &str) -> Result<Switches, DesignError> {
         return Ok(preset.switches);
     }
     match Kernel::parse(name) {
-        Some(kernel) => kernel.switches().map_err(DesignError::Kernel),
-        None => {
-            Err(DesignError::UnknownPreset { name: name.into(), nearest: nearest_preset(name) })
-        }
+        Some(kernel) => Ok(kernel.switches()?),
+        None => Err(DesignError::UnknownPreset(name.into())),
     }
 }
 
@@ -200,78 +194,23 @@ fn turn_off(switches: Switches, switch: Switch) -> Switches {
         .fold(switches.without(switch), |switches, &other| turn_off(switches, other))
 }
 
-fn nearest_preset(name: &str) -> &'static str {
-    nearest(name, presets().iter().flat_map(|preset| [Some(preset.name), preset.alias]).flatten())
-}
-
-fn nearest_switch(name: &str) -> &'static str {
-    nearest(name, Switch::ALL.iter().map(|switch| switch.name()))
-}
-
-/// The name with the smallest edit distance.
-fn nearest(name: &str, names: impl Iterator<Item = &'static str>) -> &'static str {
-    names.min_by_key(|candidate| edit_distance(name, candidate)).unwrap_or_default()
-}
-
-fn edit_distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.bytes().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.bytes().enumerate() {
-            let substitute = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = substitute.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
-}
-
 /// Why a text names no design.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DesignError {
     /// No preset of that name.
-    UnknownPreset {
-        /// What was given.
-        name: String,
-        /// The nearest known name.
-        nearest: &'static str,
-    },
+    #[error("no engine '{0}'")]
+    UnknownPreset(String),
     /// A kernel that is not here.
-    Kernel(KernelOutside),
+    #[error(transparent)]
+    Kernel(#[from] KernelOutside),
     /// No switch of that name.
-    UnknownSwitch {
-        /// What was given.
-        name: String,
-        /// The nearest known name.
-        nearest: &'static str,
-    },
+    #[error("no switch '{0}'")]
+    UnknownSwitch(String),
     /// A switch without `+` or `-` before it.
-    NoSign {
-        /// What was given.
-        part: String,
-    },
+    #[error("'{0}' needs a sign: write '+{0}' or '-{0}'")]
+    NoSign(String),
 }
-
-impl fmt::Display for DesignError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::UnknownPreset { name, nearest } => {
-                write!(f, "no engine '{name}'; did you mean '{nearest}'?")
-            }
-            Self::Kernel(outside) => outside.fmt(f),
-            Self::UnknownSwitch { name, nearest } => {
-                write!(f, "no switch '{name}'; did you mean '{nearest}'?")
-            }
-            Self::NoSign { part } => {
-                write!(f, "'{part}' needs a sign: write '+{part}' or '-{part}'")
-            }
-        }
-    }
-}
-
-impl core::error::Error for DesignError {}
 
 #[cfg(all(test, not(loom)))]
 mod tests {
@@ -295,35 +234,29 @@ mod tests {
 
     #[test]
     fn switches_take_what_depends_on_them_along() {
-        let off = Design::parse("pcp-buddy-fixed,-ownership").unwrap().switches;
-        assert!(
-            !off.has(Switch::Merge)
-                && !off.has(Switch::RemoteList)
-                && off.has(Switch::PageblockData)
-        );
-        let on = Design::parse("5.18,+remote-list").unwrap().switches;
-        assert!(
-            on.has(Switch::Route) && on.has(Switch::Ownership) && on.has(Switch::PageblockData)
-        );
-        assert!(!on.has(Switch::Merge));
-        // A switch may need two, and each of them takes it along.
-        let off = Design::parse("pcp-buddy,-high-order-pcp").unwrap().switches;
-        assert!(
-            !off.has(Switch::Ownership)
-                && !off.has(Switch::Route)
-                && !off.has(Switch::FreeHighHalf)
-        );
-        assert!(off.has(Switch::PageblockData) && off.has(Switch::AutoHigh));
+        use Switch::{AutoHigh, FreeHighHalf, Merge, Ownership, PageblockData, RemoteList, Route};
+        let cases: [(&str, &[Switch], &[Switch]); 3] = [
+            ("pcp-buddy-fixed,-ownership", &[PageblockData], &[Merge, RemoteList]),
+            ("5.18,+remote-list", &[Route, Ownership, PageblockData], &[Merge]),
+            // A switch may need two, and each of them takes it along.
+            (
+                "pcp-buddy,-high-order-pcp",
+                &[PageblockData, AutoHigh],
+                &[Ownership, Route, FreeHighHalf],
+            ),
+        ];
+        for (name, on, off) in cases {
+            let switches = Design::parse(name).unwrap().switches;
+            assert!(on.iter().all(|&switch| switches.has(switch)), "{name}");
+            assert!(!off.iter().any(|&switch| switches.has(switch)), "{name}");
+        }
     }
 
     #[test]
-    fn mistakes_are_named_with_the_nearest_name() {
+    fn mistakes_are_named() {
         let message = |text| Design::parse(text).unwrap_err().to_string();
-        assert_eq!(message("vanila"), "no engine 'vanila'; did you mean 'vanilla'?");
-        assert_eq!(
-            message("vanilla,-contigfree"),
-            "no switch 'contigfree'; did you mean 'contig-free'?"
-        );
+        assert_eq!(message("vanila"), "no engine 'vanila'");
+        assert_eq!(message("vanilla,-contigfree"), "no switch 'contigfree'");
         assert_eq!(message("vanilla,merge"), "'merge' needs a sign: write '+merge' or '-merge'");
         assert!(Design::parse("").is_err());
     }

@@ -8,9 +8,9 @@
 //!   chunks  |3| |4  5| |6|      |8  9  10 11| |12|        instead of nine single frees
 //! ```
 //!
-//! Every frame has its own reference count, so each is put and prepared singly;
-//! only what follows, getting the frames back onto lists, is done by chunk. Source: "Free
-//! contiguous order-0 pages efficiently".
+//! Every frame has its own reference count, so each is put and prepared singly; only what follows,
+//! getting the frames back onto lists, is done by chunk. Source: "Free contiguous order-0 pages
+//! efficiently".
 
 use freehold::{CpuId, FrameRange, FreeError, Order, Pfn};
 
@@ -18,7 +18,6 @@ use crate::Classic;
 use crate::free::Loose;
 use crate::page::{Kind, Put, State};
 use crate::switches::Switch;
-use crate::zone::Zone;
 
 impl Classic {
     /// Turns the allocated chunk of order `from` at `pfn` into chunks of order `to`, each with one
@@ -27,11 +26,10 @@ impl Classic {
     /// # Errors
     ///
     /// See [`FreeError`]; nothing has changed then. A chunk with more than one reference cannot be
-    /// split and counts as
-    /// [`FreeError::WrongOrder`].
+    /// split and counts as [`FreeError::WrongOrder`].
     pub fn split(&self, pfn: Pfn, from: Order, to: Order) -> Result<(), FreeError> {
-        let Loose { zone, frame, .. } = self.locate(pfn, from)?;
-        let frames = &self.zones[zone].frames;
+        let Loose { frame, .. } = self.locate(pfn, from)?;
+        let frames = &self.zone.frames;
         // Seized, so that nobody takes or drops a reference while the one record becomes many.
         let references = frames.seize(frame, from.get())?;
         if to >= from || references != 1 {
@@ -56,8 +54,7 @@ impl Classic {
     ///
     /// See [`FreeError`].
     pub fn get(&self, pfn: Pfn) -> Result<(), FreeError> {
-        let (zone, frame) = self.find(pfn)?;
-        self.zones[zone].frames.get(frame)
+        self.zone.frames.get(self.find(pfn)?)
     }
 
     /// Drops one reference of every frame of `range`, which must be single frames (allocated with
@@ -65,8 +62,7 @@ impl Classic {
     /// of further references.
     ///
     /// With switch `contig-free`, runs of freed frames go back in the largest aligned chunks;
-    /// without it, one by one. The range may lie in several zones, if they lie side by side: each
-    /// frame goes back to its own.
+    /// without it, one by one.
     ///
     /// # Errors
     ///
@@ -76,26 +72,14 @@ impl Classic {
         if range.is_empty() {
             return Err(FreeError::ZeroLength);
         }
-        let (zone, _) = self.find(range.start)?;
-        let end = self.memory_end(zone);
+        self.find(range.start)?;
+        let end = self.zone.frames.pfn(self.zone.end);
         if range.end > end {
             return Err(FreeError::PastEnd { pfn: end });
         }
         let frames = range.start.get()..range.end.get();
         let dropped = self.drop_references(frames.map(|pfn| (Pfn::new(pfn), Order::ZERO)))?;
-        let kept = dropped.iter().filter(|(put, _)| *put == Put::Kept).count() as u64;
-        self.free_runs(cpu, dropped);
-        Ok(kept)
-    }
-
-    /// Where the memory that `zone` begins ends: zones side by side are one piece.
-    fn memory_end(&self, zone: usize) -> Pfn {
-        let ends = |zone: &Zone| (zone.frames.pfn(zone.start), zone.frames.pfn(zone.end));
-        let (_, end) = ends(&self.zones[zone]);
-        self.zones[zone + 1..]
-            .iter()
-            .map(ends)
-            .fold(end, |end, (start, next)| if start == end { next } else { end })
+        Ok(self.free_runs(cpu, dropped))
     }
 
     /// Drops one reference of each of the single frames of `pfns`, in whatever order they are, and
@@ -109,21 +93,18 @@ impl Classic {
     pub fn free_array(&self, cpu: CpuId, pfns: &[Pfn]) -> Result<u64, FreeError> {
         self.check_cpu(cpu).map_err(|cpu| FreeError::CpuOffline { cpu })?;
         let dropped = self.drop_references(pfns.iter().map(|&pfn| (pfn, Order::ZERO)))?;
-        let kept = dropped.iter().filter(|(put, _)| *put == Put::Kept).count() as u64;
-        self.free_runs(cpu, dropped);
-        Ok(kept)
+        Ok(self.free_runs(cpu, dropped))
     }
 
-    /// Prepares single frames and frees runs of neighbours.
-    fn free_runs(&self, cpu: CpuId, dropped: Vec<(Put, Loose)>) {
+    /// Prepares single frames and frees runs of neighbours; how many were kept.
+    fn free_runs(&self, cpu: CpuId, dropped: Vec<(Put, Loose)>) -> u64 {
+        let kept = dropped.iter().filter(|(put, _)| *put == Put::Kept).count() as u64;
         let mut run: Option<(Loose, u32)> = None;
         for (put, loose) in dropped {
             let prepared = self.prepare(put, loose);
             run = match (run, prepared) {
                 (Some((start, len)), Some(next))
-                    if self.on.has(Switch::ContigFree)
-                        && next.zone == start.zone
-                        && next.frame == start.frame + len =>
+                    if self.on.has(Switch::ContigFree) && next.frame == start.frame + len =>
                 {
                     Some((start, len + 1))
                 }
@@ -134,28 +115,25 @@ impl Classic {
             };
         }
         self.free_run(cpu, run);
+        kept
     }
 
     /// Frees one run of prepared frames in the largest aligned chunks.
     fn free_run(&self, cpu: CpuId, run: Option<(Loose, u32)>) {
         let Some((start, len)) = run else { return };
-        let frames = &self.zones[start.zone].frames;
+        let frames = &self.zone.frames;
         let Some(range) = FrameRange::new(frames.pfn(start.frame), u64::from(len)) else { return };
         let mut frame = start.frame;
-        let largest = match self.on.has(Switch::ContigMaxOrder) {
-            true => Order::LINUX_MAX,
-            false => Order::PAGEBLOCK,
-        };
+        let any = self.on.has(Switch::ContigMaxOrder);
+        let largest = if any { Order::LINUX_MAX } else { Order::PAGEBLOCK };
         for (_, order) in range.chunks(largest) {
             // One chunk from now on: its parts are tails, its head is on its way.
             for part in frame + 1..frame + order.frames() as u32 {
                 frames.set(part, State::TAIL);
             }
-            frames.set(
-                frame,
-                State::new(Kind::Freeing, order.get(), frames.state(frame).migratetype()),
-            );
-            self.free_loose(cpu, Loose { zone: start.zone, frame, order: order.get() });
+            let migratetype = frames.state(frame).migratetype();
+            frames.set(frame, State::new(Kind::Freeing, order.get(), migratetype));
+            self.free_batch(cpu, &[Loose { frame, order: order.get() }]);
             frame += order.frames() as u32;
         }
     }

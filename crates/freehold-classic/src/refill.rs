@@ -17,8 +17,9 @@
 use freehold::{AllocFlags, Migratetype};
 
 use crate::buddy::Mode;
-use crate::page::{Kind, PAGEBLOCK, PAGEBLOCK_ORDER, State};
+use crate::page::{Kind, NIL, PAGEBLOCK, PAGEBLOCK_ORDER, State};
 use crate::pcp::{Layout, PcpInner};
+use crate::primitive::Ordering::Relaxed;
 use crate::stats::ListFlow;
 use crate::switches::Switch;
 use crate::zone::{Locked, Zone};
@@ -38,11 +39,8 @@ impl Zone {
     /// Gets at least one chunk onto the PCP, or says no. Source: Linux, `rmqueue_bulk`; with
     /// ownership, the RFC's.
     pub(crate) fn refill(&self, pcp: &mut PcpInner, layout: Layout, refill: Refill) -> bool {
-        let locked = if refill.flags.contains(AllocFlags::NO_LOCK) {
-            self.try_lock()
-        } else {
-            Some(self.lock())
-        };
+        let waits = !refill.flags.contains(AllocFlags::NO_LOCK);
+        let locked = if waits { Some(self.lock()) } else { self.try_lock() };
         let Some(mut zone) = locked else { return false };
         let mut job = Job { zone: &mut zone, pcp, layout, refill, mode: Mode::Normal, got: 0 };
         let wanted = refill.chunks << refill.order;
@@ -77,12 +75,8 @@ impl Job<'_, '_> {
     fn keep(&mut self, frame: u32, order: u8, kind: Kind) {
         let migratetype = self.refill.migratetype;
         let index = self.layout.index(order, migratetype);
-        self.pcp.push_back(
-            &self.zone.zone.frames,
-            index,
-            frame,
-            State::new(kind, order, migratetype),
-        );
+        let state = State::new(kind, order, migratetype);
+        self.pcp.push_back(&self.zone.zone.frames, index, frame, state);
         ListFlow::count(&mut self.pcp.flow.refilled, order, migratetype.index());
         self.zone.work += 1;
         self.zone.count_movable(frame, order, migratetype);
@@ -110,11 +104,8 @@ impl Job<'_, '_> {
         'lists: for list in lists.into_iter().flatten() {
             let mut at = self.zone.owned[self.refill.cpu as usize][list].first();
             while let Some(block) = at {
-                at = zone
-                    .blocks
-                    .data(block)
-                    .map(|data| data.next.load(crate::primitive::Ordering::Relaxed));
-                at = at.filter(|&next| next != crate::page::NIL);
+                let next = zone.blocks.data(block).map(|data| data.next.load(Relaxed));
+                at = next.filter(|&next| next != NIL);
                 self.zone.work += 1;
                 let migratetype = zone.blocks.migratetype(block);
                 if migratetype != self.refill.migratetype
@@ -198,7 +189,6 @@ impl Job<'_, '_> {
                 let Some(frame) = found else { break };
                 self.zone.take(frame);
                 self.zone.counters.taken_chunks += 1;
-                self.zone.counters.taken_frames += 1 << order;
                 self.keep(frame, order, Kind::Pcp);
             }
         }

@@ -21,51 +21,46 @@ use crate::Classic;
 use crate::Counts;
 use crate::pcp::PcpInner;
 use crate::primitive::Ordering::{Relaxed, SeqCst};
-use crate::stats::{FallbackTable, ListFlow, PcpCounters, WorkHistogram, ZoneCounters};
+use crate::stats::{ListFlow, PcpCounters};
 use crate::tune::Tuning;
 
 impl Classic {
-    /// Ends a set-up: CPUs give back what they hold and are tuned as at boot, and no zone remembers
-    /// having been short of memory. What is allocated, and the pageblocks' types and owners, stay;
-    /// so do the counts, until [`reset_stats`](Self::reset_stats). Nobody else may use the
-    /// allocator meanwhile.
+    /// Ends a set-up: CPUs give back what they hold and are tuned as at boot, and the zone does not
+    /// remember having been short of memory. What is allocated, and the pageblocks' types and
+    /// owners, stay; so do the counts, until [`reset_stats`](Self::reset_stats). Nobody else may
+    /// use the allocator meanwhile.
     pub fn forget_setup(&self) {
         self.drain_all();
-        for zone in &self.zones {
-            // Relaxed, here and below: nobody else is using the allocator.
-            zone.below_high.store(false, Relaxed);
-            zone.reclaim.store(false, Relaxed);
-            zone.boost.store(0, Relaxed);
-            for pcp in &zone.pcps {
-                pcp.look().tuning = PcpInner::BOOT_TUNING;
-            }
+        let zone = &self.zone;
+        // Relaxed, here and below: nobody else is using the allocator.
+        zone.below_high.store(false, Relaxed);
+        zone.reclaim.store(false, Relaxed);
+        zone.boost.store(0, Relaxed);
+        for pcp in &zone.pcps {
+            pcp.look().tuning = PcpInner::BOOT_TUNING;
         }
         self.retune();
     }
 
     /// Puts a CPU's PCP into a state observed elsewhere, for instance in `/proc/zoneinfo`.
-    pub fn set_tuning(&self, zone: usize, cpu: CpuId, tuning: Tuning) {
-        if let Some(pcp) = self.zones.get(zone).and_then(|zone| zone.pcps.get(cpu.index())) {
+    pub fn set_tuning(&self, cpu: CpuId, tuning: Tuning) {
+        if let Some(pcp) = self.zone.pcps.get(cpu.index()) {
             pcp.look().tuning = tuning;
         }
     }
 
     /// Forgets everything counted so far. Nobody else may use the allocator meanwhile.
     pub fn reset_stats(&self) {
-        for zone in &self.zones {
-            for pcp in &zone.pcps {
-                let mut inner = pcp.look();
-                inner.counters = PcpCounters::default();
-                inner.flow = ListFlow::default();
-            }
-            zone.write_counters(ZoneCounters::default(), WorkHistogram::new());
-            zone.write_fallbacks(FallbackTable::default());
+        for pcp in &self.zone.pcps {
+            let mut inner = pcp.look();
+            inner.counters = PcpCounters::default();
+            inner.flow = ListFlow::default();
         }
+        self.zone.forget_counts();
         let Counts {
             failed,
             kept,
             pcp_busy,
-            pcp_relocks_lost,
             remote_pcp_waits,
             remote_queued,
             drain_all,
@@ -74,7 +69,7 @@ impl Classic {
         } = &self.counts;
         let calls = [failed, kept, remote_queued];
         let visits = [drain_all, range_visits, cpus_asked];
-        let locks = [pcp_busy, pcp_relocks_lost, remote_pcp_waits];
+        let locks = [pcp_busy, remote_pcp_waits];
         for count in calls.into_iter().chain(visits).chain(locks) {
             // SeqCst like the other rare accesses; nothing depends on the order.
             count.store(0, SeqCst);
@@ -93,7 +88,7 @@ mod tests {
         let design = Design::parse("7.2").unwrap();
         let classic = Classic::new(Config::single_zone(design, 1, 1 << 10)).unwrap();
         let all = &classic.counts;
-        for count in [&all.pcp_busy, &all.pcp_relocks_lost, &all.remote_pcp_waits, &all.failed] {
+        for count in [&all.pcp_busy, &all.remote_pcp_waits, &all.failed] {
             count.store(7, SeqCst);
         }
         for count in [&all.kept, &all.remote_queued, &all.drain_all, &all.range_visits] {

@@ -49,13 +49,6 @@ impl WorkHistogram {
         self.max = self.max.max(work);
     }
 
-    pub(crate) fn add(&mut self, other: &Self) {
-        self.buckets.iter_mut().zip(&other.buckets).for_each(|(a, b)| *a += b);
-        self.holds += other.holds;
-        self.total += other.total;
-        self.max = self.max.max(other.max);
-    }
-
     /// The buckets with holds in them, by rising steps: the least and the most steps that fall into
     /// it, and the holds.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
@@ -106,6 +99,40 @@ impl Default for WorkHistogram {
     }
 }
 
+/// Counted under a zone lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ZoneCounters {
+    /// Chunks allocated straight from the zone.
+    pub allocs: u64,
+    /// Chunks freed straight to the zone.
+    pub frees: u64,
+    /// Chunks that left the zone's lists: the kernel's `mm_page_alloc_zone_locked` events.
+    pub taken_chunks: u64,
+    /// Pairs of buddies merged.
+    pub merges: u64,
+    /// Chunks split in two.
+    pub splits: u64,
+    /// Frames that left the zone for movable requests, where the zone has CMA; recovered ones
+    /// included.
+    pub movable_frames: u64,
+    /// Of those, frames of CMA pageblocks.
+    pub cma_frames: u64,
+    /// Lists looked at while searching.
+    pub lists_looked_at: u64,
+    /// Requests served from another migratetype: the kernel's `mm_page_alloc_extfrag` events.
+    pub fallbacks: u64,
+    /// Fallbacks that made a whole pageblock change its type.
+    pub claims: u64,
+    /// Fallbacks that took single chunks out of foreign blocks.
+    pub steals: u64,
+    /// Pageblocks turned into HIGHATOMIC reserves.
+    pub high_atomic_reserves: u64,
+    /// Reserves given back.
+    pub high_atomic_unreserves: u64,
+    /// Times free memory was found below the low watermark and the fallback boosted the marks.
+    pub boosts: u64,
+}
+
 macro_rules! counters {
     ($(#[$doc:meta])* $vis:vis struct $name:ident { $($(#[$field_doc:meta])* $field:ident,)* }) => {
         $(#[$doc])*
@@ -118,43 +145,6 @@ macro_rules! counters {
             }
         }
     };
-}
-
-counters! {
-    /// Counted under a zone lock.
-    pub struct ZoneCounters {
-        /// Chunks allocated straight from the zone.
-        allocs,
-        /// Chunks freed straight to the zone.
-        frees,
-        /// Chunks that left the zone's lists: the kernel's `mm_page_alloc_zone_locked` events.
-        taken_chunks,
-        /// Their frames.
-        taken_frames,
-        /// Pairs of buddies merged.
-        merges,
-        /// Chunks split in two.
-        splits,
-        /// Frames that left the zone for movable requests, where the zone has CMA; recovered ones
-        /// included.
-        movable_frames,
-        /// Of those, frames of CMA pageblocks.
-        cma_frames,
-        /// Lists looked at while searching.
-        lists_looked_at,
-        /// Requests served from another migratetype: the kernel's `mm_page_alloc_extfrag` events.
-        fallbacks,
-        /// Fallbacks that made a whole pageblock change its type.
-        claims,
-        /// Fallbacks that took single chunks out of foreign blocks.
-        steals,
-        /// Pageblocks turned into HIGHATOMIC reserves.
-        high_atomic_reserves,
-        /// Reserves given back.
-        high_atomic_unreserves,
-        /// Times free memory was found below the low watermark and the fallback boosted the marks.
-        boosts,
-    }
 }
 
 counters! {
@@ -246,11 +236,6 @@ impl ListFlow {
     }
 }
 
-/// Fallbacks by order and type of the request, and by the type of what was taken: the kernel's
-/// `mm_page_alloc_extfrag` events. Other types than the three that requests have are in none of
-/// them.
-pub type FallbackTable = [[[u64; 3]; 3]; 11];
-
 /// What has been done under a zone's lock and under one CPU's lock in it. Totals: subtract two of
 /// them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -270,14 +255,12 @@ pub struct Work {
 /// Totals of an allocator, taken at one moment; exact when nobody else is using it.
 #[derive(Clone, Debug, Default)]
 pub struct Stats {
-    /// Under the zones' locks.
+    /// Under the zone's lock.
     pub zone: ZoneCounters,
     /// Under the CPUs' locks.
     pub pcp: PcpCounters,
     /// Between the zones and the CPUs' lists, by list.
     pub flow: ListFlow,
-    /// Fallbacks by order and types.
-    pub fallbacks: FallbackTable,
     /// Work per hold of a zone lock; its count of holds is the number of acquisitions.
     pub zone_lock: WorkHistogram,
     /// Allocations that failed.
@@ -286,9 +269,6 @@ pub struct Stats {
     pub kept: u64,
     /// Times a PCP lock was busy, so that the call went to the zone.
     pub pcp_busy: u64,
-    /// Times a drain in pieces found that somebody else had taken the PCP lock between two pieces,
-    /// and ended.
-    pub pcp_relocks_lost: u64,
     /// Waits of a free for the PCP lock of another CPU (pcp-buddy as posted): a CPU behind another
     /// one's work, which may itself be waiting for the zone.
     pub remote_pcp_waits: u64,

@@ -31,40 +31,28 @@ pub(crate) enum Mark {
 }
 
 impl Watermarks {
-    /// The kernel's defaults for zones of `managed` frames each, in order.
+    /// The kernel's defaults for a machine of one zone of `managed` frames.
     ///
     /// `min_free_kbytes = clamp(isqrt(16 * lowmem_kB), 128, 262144)`, raised where transparent huge
-    /// pages are on to 11 pageblocks a zone, but to no more than 5 % of memory; each zone gets its
-    /// share; `low` and `high` follow at a distance of `max(min / 4, managed / 1000)`. Source:
-    /// Linux 7.3, `__setup_per_zone_wmarks` and khugepaged's `set_recommended_min_free_kbytes`.
+    /// pages are on to 11 pageblocks, but to no more than 5 % of memory; `low` and `high` follow at
+    /// a distance of `max(min / 4, managed / 1000)`. Source: Linux 7.3,
+    /// `__setup_per_zone_wmarks` and khugepaged's `set_recommended_min_free_kbytes`.
     ///
     /// ```
     /// use freehold_classic::Watermarks;
     ///
-    /// // One zone of 32 GiB without huge pages.
-    /// let [marks] = Watermarks::kernel_default(&[8 << 20], false)[..] else { unreachable!() };
+    /// // 32 GiB without huge pages.
+    /// let marks = Watermarks::kernel_default(8 << 20, false);
     /// assert_eq!((marks.min, marks.low, marks.high), (5792, 14180, 22568));
     /// ```
     #[must_use]
-    pub fn kernel_default(managed: &[u64], huge_pages: bool) -> Vec<Self> {
-        let total: u64 = managed.iter().sum();
-        let mut min_total = (16 * total * 4).isqrt().clamp(128, 262_144) / 4;
+    pub fn kernel_default(managed: u64, huge_pages: bool) -> Self {
+        let mut min = (16 * managed * 4).isqrt().clamp(128, 262_144) / 4;
         if huge_pages {
-            let recommended = (2 + 9) * 512 * managed.len() as u64;
-            min_total = min_total.max(recommended.min(total / 20));
+            min = min.max(((2 + 9) * 512).min(managed / 20));
         }
-        managed
-            .iter()
-            .map(|&managed| {
-                let min = if total == 0 {
-                    0
-                } else {
-                    (u128::from(min_total) * u128::from(managed) / u128::from(total)) as u64
-                };
-                let gap = (min / 4).max(managed / 1000);
-                Self { min, low: min + gap, high: min + 2 * gap }
-            })
-            .collect()
+        let gap = (min / 4).max(managed / 1000);
+        Self { min, low: min + gap, high: min + 2 * gap }
     }
 
     pub(crate) fn get(&self, mark: Mark) -> u64 {
@@ -94,12 +82,9 @@ pub(crate) struct FreeFrames {
 /// whether there is a chunk of that order at all is the caller's second question. Source: Linux
 /// 7.3, `__zone_watermark_ok`.
 ///
-/// `reserve` (`lowmem_reserve`) comes on top of the mark and no flag relaxes it: it protects this
-/// zone from requests that could have used a higher one. HIGHATOMIC frames count for everybody who
-/// may go below `min` at all.
+/// HIGHATOMIC frames count for everybody who may go below `min` at all.
 pub(crate) fn enough(
     mut mark: u64,
-    reserve: u64,
     order: Order,
     flags: AllocFlags,
     may_cma: bool,
@@ -118,7 +103,7 @@ pub(crate) fn enough(
     if flags.contains(AllocFlags::OOM) {
         mark -= mark / 2;
     }
-    free.free.saturating_sub(unusable) > mark + reserve
+    free.free.saturating_sub(unusable) > mark
 }
 
 #[cfg(all(test, not(loom)))]
@@ -128,7 +113,7 @@ mod tests {
     const FREE: FreeFrames = FreeFrames { free: 1000, high_atomic: 100, cma: 200 };
 
     fn least(flags: AllocFlags, may_cma: bool) -> u64 {
-        (0..2000).find(|&mark| !enough(mark, 0, Order::ZERO, flags, may_cma, FREE)).unwrap()
+        (0..2000).find(|&mark| !enough(mark, Order::ZERO, flags, may_cma, FREE)).unwrap()
     }
 
     #[test]
@@ -144,27 +129,17 @@ mod tests {
     fn both_relaxations_together_leave_three_eighths_of_the_mark() {
         let flags = AllocFlags::MIN_RESERVE | AllocFlags::NON_BLOCK;
         let free = |free| FreeFrames { free, high_atomic: 0, cma: 0 };
-        assert!(!enough(800, 0, Order::ZERO, flags, true, free(300)));
-        assert!(enough(800, 0, Order::ZERO, flags, true, free(301)));
+        assert!(!enough(800, Order::ZERO, flags, true, free(300)));
+        assert!(enough(800, Order::ZERO, flags, true, free(301)));
         // NON_BLOCK alone opens no reserve: only callers that are also important may use it.
-        assert!(!enough(800, 0, Order::ZERO, AllocFlags::NON_BLOCK, true, free(800)));
-    }
-
-    #[test]
-    fn no_flag_relaxes_what_is_kept_back_from_higher_zones() {
-        let free = |free| FreeFrames { free, high_atomic: 0, cma: 0 };
-        let flags = AllocFlags::MIN_RESERVE | AllocFlags::OOM;
-        assert!(!enough(800, 100, Order::ZERO, flags, true, free(300)));
-        assert!(enough(800, 100, Order::ZERO, flags, true, free(301)));
+        assert!(!enough(800, Order::ZERO, AllocFlags::NON_BLOCK, true, free(800)));
     }
 
     #[test]
     fn small_machines_and_huge_pages() {
-        assert_eq!(Watermarks::kernel_default(&[], true), []);
-        let [marks] = Watermarks::kernel_default(&[256], false)[..] else { panic!() };
-        assert_eq!(marks.min, 32);
+        assert_eq!(Watermarks::kernel_default(256, false).min, 32);
         // 11 pageblocks for huge pages, but never more than 5 %.
-        let with = |managed| Watermarks::kernel_default(&[managed], true)[0].min;
+        let with = |managed| Watermarks::kernel_default(managed, true).min;
         assert_eq!(with(8 << 20), 5792);
         assert_eq!(with(1 << 20), 5632);
         assert_eq!(with(10_000), 500);

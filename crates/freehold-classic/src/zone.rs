@@ -21,15 +21,15 @@
 
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
-use freehold::{AllocFlags, FrameRange, Migratetype, Order, Pfn};
+use freehold::{AllocFlags, Migratetype, Order, Pfn};
 
 use crate::config::ZoneConfig;
 use crate::list::List;
 use crate::page::{Frames, Kind, MAX_ORDER, ORDERS, PAGEBLOCK, PAGEBLOCK_ORDER, State};
-use crate::pageblock::{BlockList, Pageblocks, UNLISTED};
+use crate::pageblock::{Pageblocks, UNLISTED};
 use crate::pcp::Pcp;
 use crate::primitive::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
-use crate::stats::{FallbackTable, WorkHistogram, ZoneCounters};
+use crate::stats::{WorkHistogram, ZoneCounters};
 use crate::switches::{Switch, Switches};
 use crate::tune::Pressure;
 use crate::watermark::{FreeFrames, Mark, Watermarks, enough};
@@ -46,11 +46,10 @@ pub(crate) struct ZoneInner {
     pub(crate) areas: [FreeArea; ORDERS],
     /// For each CPU the blocks it owns that have fragments in the zone: one list of all types, or
     /// one a type.
-    pub(crate) owned: Box<[[BlockList; 6]]>,
+    pub(crate) owned: Box<[[List; 6]]>,
     /// Isolated pageblocks: while there are any, bulk free may not trust a type cached earlier.
     pub(crate) isolated_blocks: u32,
     pub(crate) counters: ZoneCounters,
-    pub(crate) fallbacks: FallbackTable,
     pub(crate) histogram: WorkHistogram,
     /// Steps done in this hold.
     pub(crate) work: u64,
@@ -66,7 +65,6 @@ pub(crate) struct Zone {
     pub(crate) start: u32,
     pub(crate) end: u32,
     base: u64,
-    pub(crate) node: u8,
     pub(crate) frames: Frames,
     pub(crate) blocks: Pageblocks,
     pub(crate) managed: u64,
@@ -97,22 +95,16 @@ impl Zone {
         let base = first & !(chunk - 1);
         let count = (last.next_multiple_of(chunk) - base) as u32;
         let frames = Frames::new(base, count);
-        let blocks = Pageblocks::new(
-            count >> PAGEBLOCK_ORDER,
-            on.has(Switch::PageblockData),
-            Migratetype::Movable,
-        );
+        let structs = on.has(Switch::PageblockData);
+        let blocks = Pageblocks::new(count >> PAGEBLOCK_ORDER, structs, Migratetype::Movable);
         let area = FreeArea { lists: [List::EMPTY; 6], free: 0 };
-        let owned = (0..u32::from(cpus))
-            .map(|cpu| core::array::from_fn(|mt| BlockList::new(cpu * 6 + mt as u32)));
         let zone = Self {
             start: (first - base) as u32,
             end: (last - base) as u32,
             base,
-            node: config.node,
             frames,
             blocks,
-            managed: config.managed(),
+            managed: config.range.len(),
             has_cma: !config.cma.is_empty(),
             marks,
             boost: AtomicU64::new(0),
@@ -125,58 +117,41 @@ impl Zone {
             reclaim: AtomicBool::new(false),
             lock: Apart(Mutex::new(ZoneInner {
                 areas: [area; ORDERS],
-                owned: owned.collect(),
+                owned: vec![[List::EMPTY; 6]; usize::from(cpus)].into(),
                 isolated_blocks: 0,
                 counters: ZoneCounters::default(),
-                fallbacks: FallbackTable::default(),
                 histogram: WorkHistogram::new(),
                 work: 0,
             })),
             pcps: (0..cpus).map(|_| Pcp::new()).collect(),
             on,
         };
-        for &cma in &config.cma {
-            for block in zone.block_of((cma.start.get() - base) as u32)
-                ..zone.block_of((cma.end.get() - base) as u32)
-            {
-                zone.blocks.set_migratetype(block, Migratetype::Cma);
-            }
+        let block_at = |pfn: Pfn| zone.block_of((pfn.get() - base) as u32);
+        for block in config.cma.iter().flat_map(|cma| block_at(cma.start)..block_at(cma.end)) {
+            zone.blocks.set_migratetype(block, Migratetype::Cma);
         }
         zone.fill(config);
         zone
     }
 
-    /// Puts all memory that is no hole on the free lists, as the kernel does at boot: in the
-    /// largest aligned chunks, each joined to its buddy where that is free.
+    /// Puts all memory on the free lists, as the kernel does at boot: in the largest aligned
+    /// chunks, each joined to its buddy where that is free.
     fn fill(&self, config: &ZoneConfig) {
-        let mut memory = vec![config.range];
-        for hole in &config.holes {
-            memory = memory
-                .into_iter()
-                .flat_map(|part| {
-                    let before = FrameRange { start: part.start, end: part.end.min(hole.start) };
-                    let after = FrameRange { start: part.start.max(hole.end), end: part.end };
-                    [before, after].into_iter().filter(|part| !part.is_empty())
-                })
-                .collect();
-        }
-        // What lies between is no memory, down to the first and up to the last record.
-        let index = |pfn: Pfn| (pfn.get() - self.base) as u32;
-        let mut known = 0;
-        for part in &memory {
-            self.frames.set_holes(known..index(part.start));
-            known = index(part.end);
-        }
-        self.frames.set_holes(known..self.frames.len());
+        // No memory, down to the first and up to the last record.
+        self.frames.set_holes(0..self.start);
+        self.frames.set_holes(self.end..self.frames.len());
         let mut locked = self.lock();
-        for part in &memory {
-            for (pfn, order) in part.chunks(Order::LINUX_MAX) {
-                locked.free_split(index(pfn), order.get(), true);
-            }
+        for (pfn, order) in config.range.chunks(Order::LINUX_MAX) {
+            locked.free_split((pfn.get() - self.base) as u32, order.get(), true);
         }
         drop(locked);
         // What was done so far is set-up, not work to be counted.
-        let mut inner = self.lock.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        self.forget_counts();
+    }
+
+    /// Counts begin anew.
+    pub(crate) fn forget_counts(&self) {
+        let mut inner = self.look();
         inner.counters = ZoneCounters::default();
         inner.histogram = WorkHistogram::new();
     }
@@ -202,63 +177,22 @@ impl Zone {
 
     /// Takes the zone lock, waiting for it.
     pub(crate) fn lock(&self) -> Locked<'_> {
-        let inner = self.lock.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        Locked { zone: self, inner }
+        Locked { zone: self, inner: self.look() }
     }
 
     /// Takes the zone lock if it is free at this moment.
     pub(crate) fn try_lock(&self) -> Option<Locked<'_>> {
-        match self.lock.0.try_lock() {
-            Ok(inner) => Some(Locked { zone: self, inner }),
-            Err(TryLockError::Poisoned(poisoned)) => {
-                Some(Locked { zone: self, inner: poisoned.into_inner() })
-            }
-            Err(TryLockError::WouldBlock) => None,
-        }
+        let inner = match self.lock.0.try_lock() {
+            Ok(inner) => inner,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(Locked { zone: self, inner })
     }
 
-    /// The counters, without counting the look at them as a hold.
-    pub(crate) fn read_counters(&self) -> (ZoneCounters, WorkHistogram) {
-        let inner = self.lock.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        (inner.counters, inner.histogram.clone())
-    }
-
-    /// Holds of the lock so far, and the steps done in them, without counting this look as one.
-    pub(crate) fn read_holds(&self) -> (u64, u64) {
-        let inner = self.lock.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        (inner.histogram.holds(), inner.histogram.total())
-    }
-
-    /// Puts the counters back to what they were.
-    pub(crate) fn write_counters(&self, counters: ZoneCounters, histogram: WorkHistogram) {
-        let mut inner = self.lock.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        inner.counters = counters;
-        inner.histogram = histogram;
-    }
-
-    /// Fallbacks so far, without counting the look at them as a hold.
-    pub(crate) fn read_fallbacks(&self) -> FallbackTable {
-        self.lock.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).fallbacks
-    }
-
-    /// Puts them back to what they were.
-    pub(crate) fn write_fallbacks(&self, fallbacks: FallbackTable) {
-        self.lock.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).fallbacks = fallbacks;
-    }
-
-    /// A copy of the list heads, for validation.
-    pub(crate) fn read_areas(&self) -> [FreeArea; ORDERS] {
-        self.lock.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).areas
-    }
-
-    /// How many pageblocks are isolated, for validation.
-    pub(crate) fn read_isolated(&self) -> u32 {
-        self.lock.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).isolated_blocks
-    }
-
-    /// A copy of the lists of owned blocks, for validation.
-    pub(crate) fn read_owned(&self) -> Box<[[BlockList; 6]]> {
-        self.lock.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).owned.clone()
+    /// What the lock protects, without counting that as a hold: for whoever only wants to know.
+    pub(crate) fn look(&self) -> MutexGuard<'_, ZoneInner> {
+        self.lock.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// Frames on the zone's lists, isolated ones not included.
@@ -274,7 +208,7 @@ impl Zone {
 
     /// Adds `change` frames of `migratetype` to the free counters. The zone lock is held, so that a
     /// load and a store are enough.
-    fn account(&self, change: i64, migratetype: Migratetype) {
+    pub(crate) fn account(&self, change: i64, migratetype: Migratetype) {
         let add = |counter: &AtomicU64| {
             counter.store(counter.load(Relaxed).wrapping_add_signed(change), Relaxed)
         };
@@ -290,22 +224,21 @@ impl Zone {
 
     /// How many frames have to come back before a request of `order` can be above the min mark: its
     /// own at least.
-    pub(crate) fn lacks(&self, order: Order, reserve: u64) -> u32 {
-        let mark = self.marks.get(Mark::Min) + self.boost.load(Relaxed) + reserve;
+    pub(crate) fn lacks(&self, order: Order) -> u32 {
+        let mark = self.marks.get(Mark::Min) + self.boost.load(Relaxed);
         let wanted = mark + order.frames();
         let lacks = wanted.saturating_sub(self.free_frames().free).max(order.frames());
         u32::try_from(lacks).unwrap_or(u32::MAX)
     }
 
-    /// Whether enough frames stay free for `mark` (the boost and `reserve` included), and for
-    /// orders above 0 whether there is a chunk at all. Source: Linux 7.3, `__zone_watermark_ok`.
+    /// Whether enough frames stay free for `mark` (the boost included), and for orders above 0
+    /// whether there is a chunk at all. Source: Linux 7.3, `__zone_watermark_ok`.
     pub(crate) fn mark_ok(
         &self,
         mark: Mark,
         order: Order,
         flags: AllocFlags,
         may_cma: bool,
-        reserve: u64,
     ) -> bool {
         // Important single-frame requests at the last mark are not to suffer from a boost that only
         // asks for reclaim.
@@ -313,7 +246,7 @@ impl Zone {
             mark == Mark::Min && order == Order::ZERO && flags.contains(AllocFlags::MIN_RESERVE);
         let boost = if unboosted { 0 } else { self.boost.load(Relaxed) };
         let mark = self.marks.get(mark) + boost;
-        if !enough(mark, reserve, order, flags, may_cma, self.free_frames()) {
+        if !enough(mark, order, flags, may_cma, self.free_frames()) {
             return false;
         }
         let has = |migratetype: Migratetype| {
@@ -414,33 +347,25 @@ impl Locked<'_> {
         self.add(frame, order, to, true);
     }
 
-    /// Adds to the free counters.
-    pub(crate) fn account(&self, change: i64, migratetype: Migratetype) {
-        self.zone.account(change, migratetype);
-    }
-
     /// Disowns a pageblock: it is whole again, so no frame of it is outstanding. `frame` is any
     /// frame of it.
     pub(crate) fn disown(&mut self, frame: u32) {
-        let zone = self.zone;
-        let block = zone.block_of(frame);
-        if !zone.on.has(Switch::Ownership) {
-            return;
+        let block = self.zone.block_of(frame);
+        if self.zone.on.has(Switch::Ownership) {
+            self.zone.blocks.set_owner(block, None);
+            self.unlist(block);
         }
-        zone.blocks.set_owner(block, None);
-        self.unlist(block);
     }
 
     /// Takes a block off whatever list of owned blocks it is on.
     pub(crate) fn unlist(&mut self, block: u32) {
         let blocks = &self.zone.blocks;
         let Some(data) = blocks.data(block) else { return };
-        match data.list.load(Relaxed) {
-            UNLISTED => {}
-            id => {
-                self.inner.owned[(id / 6) as usize][(id % 6) as usize].remove(blocks, block);
-                self.inner.work += 1;
-            }
+        let id = data.list.load(Relaxed);
+        if id != UNLISTED {
+            self.inner.owned[(id / 6) as usize][(id % 6) as usize].remove(blocks, block);
+            data.list.store(UNLISTED, Relaxed);
+            self.inner.work += 1;
         }
     }
 
@@ -464,12 +389,10 @@ impl Locked<'_> {
         if data.list.load(Relaxed) != UNLISTED {
             return;
         }
-        let list = if zone.on.has(Switch::OwnedByType) {
-            zone.blocks.type_underneath(block).index()
-        } else {
-            0
-        };
+        let by_type = zone.on.has(Switch::OwnedByType);
+        let list = if by_type { zone.blocks.type_underneath(block).index() } else { 0 };
         self.inner.owned[cpu as usize][list].push_front(&zone.blocks, block);
+        data.list.store(cpu * 6 + list as u32, Relaxed);
         self.inner.work += 1;
     }
 

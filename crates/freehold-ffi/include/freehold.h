@@ -228,9 +228,7 @@ typedef enum freehold_backing {
     /** A memfd, so that a frame can be mapped a second time. */
     FREEHOLD_BACKING_MEMFD = 1,
     /** Private anonymous memory that the kernel may back with huge pages. */
-    FREEHOLD_BACKING_HUGE_PAGES = 2,
-    /** Huge pages set aside by the administrator (vm.nr_hugepages). */
-    FREEHOLD_BACKING_HUGETLB = 3
+    FREEHOLD_BACKING_HUGE_PAGES = 2
 } freehold_backing;
 
 /** What a forked child finds at the arena's addresses. */
@@ -386,12 +384,8 @@ typedef struct freehold_pressure {
     enum freehold_pressure_level level;
     /** Free frames in the zone's own hand when the level was read. */
     uint64_t free;
-    /** The watermarks, in frames. */
-    uint64_t min;
-    /** See `min`. */
-    uint64_t low;
-    /** See `min`. */
-    uint64_t high;
+    /** The watermarks, in frames: min, low, high. */
+    uint64_t watermarks[3];
 } freehold_pressure;
 
 /** What the host brings. Copied by `freehold_new`. Any function may be null, which means what it
@@ -441,11 +435,6 @@ typedef struct freehold_request {
     uint64_t from;
 } freehold_request;
 
-/** Moves the contents of the frames from `start` to `end` (not included) elsewhere and frees the
- * frames; says whether trying was of use. Called without any lock held, so it may call the
- * allocator. Must not throw or longjmp. */
-typedef bool (*freehold_migrate)(void *user, uint64_t start, uint64_t end);
-
 #if defined(FREEHOLD_HOSTED)
 /** Neighbouring frames of an arena. A plain value: the frames are the one copy's that is
  * in use. */
@@ -476,6 +465,24 @@ typedef struct freehold_released {
     uint64_t frames;
 } freehold_released;
 
+/** Copies the chunk at `from` to `to`, has whoever uses it use `to` from then on, and returns true.
+ * False says that it did not: the chunk is nobody's that it knows, or busy. It may allocate and
+ * free in the arena, but not the chunk at `from`, nor wait for another thread that does, nor give
+ * memory back. Must not throw or longjmp. */
+typedef bool (*freehold_mover)(void *user, void *from, void *to);
+
+/** What emptying blocks came to. */
+typedef struct freehold_evacuated {
+    /** Blocks that are wholly free now. */
+    uint64_t blocks;
+    /** Frames moved. */
+    uint64_t frames;
+    /** Blocks of which something could not move. */
+    uint64_t refused;
+    /** An allocation failed meanwhile and waited for the call, which ended early. */
+    bool cut_short;
+} freehold_evacuated;
+
 /** An allocation of so many neighbouring frames is about to fail, for the `attempts`th time.
  * Says whether it has freed something, so that it is to be tried again. Must not throw or
  * longjmp. */
@@ -493,8 +500,8 @@ typedef struct freehold_arena_options {
     uint32_t backing;
     /** At least so many bytes, in whole blocks of 2 MiB; only what is used counts. */
     uint64_t bytes;
-    /** What a forked child finds: a `freehold_fork_rule`. Default: its own copy. Memfd and hugetlb
-     * arenas are always unmapped there. */
+    /** What a forked child finds: a `freehold_fork_rule`. Default: its own copy. Memfd arenas
+     * are always unmapped there. */
     uint32_t on_fork;
     /** A `freehold_numa_rule`. Default: memory of the thread's own node first. */
     uint32_t numa;
@@ -551,6 +558,11 @@ typedef struct freehold_arena_stats {
     uint64_t frames_released;
 } freehold_arena_stats;
 #endif
+
+/** Moves the contents of the frames from `start` to `end` (not included) elsewhere and frees the
+ * frames; says whether trying was of use. Called without any lock held, so it may call the
+ * allocator. Must not throw or longjmp. */
+typedef bool (*freehold_migrate)(void *user, uint64_t start, uint64_t end);
 
 /** Frames of one pageblock, a bit for each: bit 0 of the first word is the block's first frame. */
 typedef struct freehold_block_frames {
@@ -754,15 +766,6 @@ enum freehold_status freehold_alloc(const struct freehold_cpu *cpu,
 enum freehold_status freehold_free(const struct freehold_cpu *cpu, uint64_t pfn, uint8_t order,
     struct freehold_error *error);
 
-/* ---- The bare allocator: runs, and frames that are named ---- */
-
-/** Allocates exactly the frames from `start` to `end` (not included), having `migrate` move their
- * users away. Takes time proportional to the range, times the rounds of migration (5 at most). On
- * failure every block is as it was, but for what `migrate` has moved. */
-enum freehold_status freehold_alloc_contig_range(const struct freehold_allocator *allocator,
-    uint64_t start, uint64_t end, freehold_migrate migrate, void *user,
-    struct freehold_error *error);
-
 /* ---- The bare allocator: CPUs ---- */
 
 /** Takes a CPU for the caller, until `freehold_release`: its calls need no atomic read-modify-write
@@ -781,6 +784,16 @@ const struct freehold_cpu *freehold_on(const struct freehold_allocator *allocato
 
 /** The current CPU: each call asks the platform's `current_cpu` which one that is. */
 const struct freehold_cpu *freehold_here(const struct freehold_allocator *allocator);
+
+/** A CPU comes online; nothing where it is already. Calls of this kind, for CPUs and for
+ * memory, wait for each other. */
+enum freehold_status freehold_cpu_online(const struct freehold_allocator *allocator, uint16_t cpu,
+    struct freehold_error *error);
+
+/** A CPU that nobody owns goes offline: everything it holds goes to the zones. Frees of what it
+ * allocated may go on meanwhile. */
+enum freehold_status freehold_cpu_offline(const struct freehold_allocator *allocator, uint16_t cpu,
+    struct freehold_error *error);
 
 #if defined(FREEHOLD_HOSTED)
 /* ---- The arena: making it, frames by number ---- */
@@ -865,6 +878,14 @@ enum freehold_status freehold_arena_frames_in_memory(const struct freehold_arena
 enum freehold_status freehold_arena_trim(const struct freehold_arena *arena,
     struct freehold_released *released, struct freehold_error *error);
 
+/** Empties blocks, those with least in use first, of a program that holds chunks of `order` and can
+ * move each of them; moves at most `budget` frames, each chunk by a call of `mover`. Other threads
+ * work on meanwhile. What is free then goes back by the next `freehold_arena_trim`. What it did is
+ * written to `done`, unless that is null. Of an arena in guard mode nothing moves. */
+enum freehold_status freehold_arena_evacuate(const struct freehold_arena *arena, uint8_t order,
+    uint64_t budget, freehold_mover mover, void *user, struct freehold_evacuated *done,
+    struct freehold_error *error);
+
 /** Gives back the blocks that have been wholly free, and untouched, since the last call, and
  * free runs of those of which nothing was handed out since; does the periodic work of the
  * threads' CPUs. To be called each 10 s or so, from a thread of the program's. What it did is
@@ -883,16 +904,13 @@ enum freehold_status freehold_arena_read_stats(const struct freehold_arena *aren
     struct freehold_arena_stats *stats, struct freehold_error *error);
 #endif
 
-/* ---- The bare allocator: CPUs and memory that come and go ---- */
+/* ---- The bare allocator: ranges, pageblocks, reserves ---- */
 
-/** A CPU comes online; nothing where it is already. Hotplug calls, here and below, wait for each
- * other. */
-enum freehold_status freehold_cpu_online(const struct freehold_allocator *allocator, uint16_t cpu,
-    struct freehold_error *error);
-
-/** A CPU that nobody owns goes offline: everything it holds goes to the zones. Frees of what it
- * allocated may go on meanwhile. */
-enum freehold_status freehold_cpu_offline(const struct freehold_allocator *allocator, uint16_t cpu,
+/** Allocates exactly the frames from `start` to `end` (not included), having `migrate` move their
+ * users away. Takes time proportional to the range, times the rounds of migration (5 at most). On
+ * failure every block is as it was, but for what `migrate` has moved. */
+enum freehold_status freehold_alloc_contig_range(const struct freehold_allocator *allocator,
+    uint64_t start, uint64_t end, freehold_migrate migrate, void *user,
     struct freehold_error *error);
 
 /** Adds the frames from `start` to `end` (not included) to the zone whose span covers them, all of
@@ -904,8 +922,6 @@ enum freehold_status freehold_add_memory(const struct freehold_allocator *alloca
  * frees them, in chunks of any order. */
 enum freehold_status freehold_add_memory_in_use(const struct freehold_allocator *allocator,
     uint64_t start, uint64_t end, struct freehold_error *error);
-
-/* ---- The bare allocator: pageblocks, reserves ---- */
 
 /** Writes to `block` what the pageblock is that a frame lies in. Takes no lock; exact while nothing
  * runs. */
@@ -922,7 +938,8 @@ enum freehold_status freehold_take_free(const struct freehold_allocator *allocat
 
 /** Isolates every pageblock that the frames from `start` to `end` (not included) touch, or none,
  * where one is isolated already: nothing is allocated from them until `freehold_restore`. What is
- * freed into them stays there. Takes one heavy barrier where CPUs have some of it in hand. */
+ * freed into them stays there. Takes one heavy barrier where CPUs have owners, and one more where
+ * CPUs keep whole blocks of it. */
 enum freehold_status freehold_isolate(const struct freehold_allocator *allocator, uint64_t start,
     uint64_t end, struct freehold_error *error);
 

@@ -16,9 +16,8 @@ pub(crate) struct Options {
     /// Addresses of an arena, in bytes; 0: as many as are sensible.
     pub(crate) size: u64,
     pub(crate) backing: Backing,
-    /// The least run of frames that is given back out of a block in use.
-    ///
-    /// One, where an arena has eight: no request is as short as what eight would keep.
+    /// The least run of frames that is given back out of a block in use. One, where an arena has
+    /// four: no request is as short as what four would keep.
     pub(crate) least_run: u64,
     /// What has been free for so long is given back, in milliseconds; 0: never.
     pub(crate) decay: u64,
@@ -27,19 +26,7 @@ pub(crate) struct Options {
     pub(crate) stats: bool,
 }
 
-const DEFAULT: Options = Options {
-    from: 16 << 10,
-    size: 0,
-    backing: Backing::Private,
-    least_run: 1,
-    decay: 1000,
-    thread: true,
-    stats: false,
-};
-
-/// A variable's value, if it is set.
-///
-/// By the C library, which allocates nothing for it.
+/// A variable's value, if it is set: by the C library, which allocates nothing for it.
 fn value(name: &CStr) -> Option<&'static str> {
     // SAFETY: a name that ends with a zero. Read while the loader is at work, or after it by one
     // thread: nobody sets variables then.
@@ -102,28 +89,27 @@ pub(crate) fn get() -> &'static Options {
 }
 
 fn read_all() -> Options {
-    let d = DEFAULT;
     Options {
-        from: read(c"FREEHOLD_MALLOC_FROM", "bytes, 4K to 1G", d.from as u64, |text| {
+        from: read(c"FREEHOLD_MALLOC_FROM", "bytes, 4K to 1G", 16 << 10, |text| {
             within(text, 4 << 10, 1 << 30)
         }) as usize,
-        size: read(c"FREEHOLD_MALLOC_SIZE", "bytes, 64M to 4T", d.size, |text| {
+        size: read(c"FREEHOLD_MALLOC_SIZE", "bytes, 64M to 4T", 0, |text| {
             within(text, 64 << 20, 4 << 40)
         }),
-        backing: read(c"FREEHOLD_MALLOC_BACKING", "private or huge", d.backing, backing),
+        backing: read(c"FREEHOLD_MALLOC_BACKING", "private or huge", Backing::Private, backing),
         least_run: read(
             c"FREEHOLD_MALLOC_LEAST_RUN",
             "frames, a power of two from 1 to 512",
-            d.least_run,
+            1,
             |text| within(text, 1, 512).filter(|run| run.is_power_of_two()),
         ),
         decay: read(
             c"FREEHOLD_MALLOC_DECAY_MS",
             "milliseconds, 0 (never) or 100 to 1000000",
-            d.decay,
+            1000,
             |text| within(text, 0, 1_000_000).filter(|&ms| ms == 0 || ms >= 100),
         ),
-        thread: read(c"FREEHOLD_MALLOC_THREAD", "0 or 1", d.thread, switch),
-        stats: read(c"FREEHOLD_MALLOC_STATS", "0 or 1", d.stats, switch),
+        thread: read(c"FREEHOLD_MALLOC_THREAD", "0 or 1", true, switch),
+        stats: read(c"FREEHOLD_MALLOC_STATS", "0 or 1", false, switch),
     }
 }

@@ -15,16 +15,18 @@ use core::{ptr, slice};
 
 use freehold::{AllocFlags, CpuId, Freehold, Order, Pfn};
 
-use crate::arguments::{put, put_if_wanted, shared, wanted};
+use crate::arguments::{put_if_wanted, shared, wanted};
 use crate::config::Config;
-use crate::error::{Error, Failure, answer};
+use crate::error::{Error, Failure, answer, ask, tell};
 use crate::handle::{Cpu, Way};
 use crate::platform::{Host, Platform};
 use crate::status::Status;
 
+pub(crate) type Engine = Freehold<'static, Host>;
+
 /// A page-frame allocator over the caller's metadata memory. Opaque.
 pub struct Allocator {
-    pub(crate) engine: Freehold<'static, Host>,
+    pub(crate) engine: Engine,
     /// Of each CPU its owner's handle; then of each CPU anybody's; then that of the current CPU.
     cpus: &'static [Cpu],
 }
@@ -55,12 +57,6 @@ impl Allocator {
     }
 }
 
-/// Where things start, in bytes behind the pad.
-struct Front {
-    handles: usize,
-    engine: usize,
-}
-
 const ALIGN: usize = if align_of::<Allocator>() > align_of::<Cpu>() {
     align_of::<Allocator>()
 } else {
@@ -72,16 +68,15 @@ fn handle_count(config: &freehold::Config<'_>) -> usize {
     2 * usize::from(config.cpus) + 1
 }
 
-impl Front {
-    fn of(config: &freehold::Config<'_>) -> Self {
-        let handles = size_of::<Allocator>().next_multiple_of(ALIGN);
-        Self { handles, engine: handles + handle_count(config) * size_of::<Cpu>() }
-    }
+/// Where the handles start, in bytes behind the pad; and the engine's metadata.
+const HANDLES: usize = size_of::<Allocator>().next_multiple_of(ALIGN);
+
+fn engine_at(config: &freehold::Config<'_>) -> usize {
+    HANDLES + handle_count(config) * size_of::<Cpu>()
 }
 
 fn needed(config: &freehold::Config<'_>) -> Result<usize, Failure> {
-    let engine = config.metadata_size()?;
-    Ok(Front::of(config).engine + ALIGN + engine)
+    Ok(engine_at(config) + ALIGN + config.metadata_size()?)
 }
 
 /// Fills in a configuration of these zones with `cpus` CPUs, all online, on node 0. Everything else
@@ -116,12 +111,7 @@ pub unsafe extern "C" fn freehold_metadata_size(
     error: *mut Error,
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
-    unsafe {
-        answer(error, || {
-            let needed = shared(config, "config")?.with_engine(needed)?;
-            put(size, "size", needed)
-        })
-    }
+    unsafe { tell(size, "size", error, || shared(config, "config")?.with_engine(needed)) }
 }
 
 /// Makes an allocator inside `metadata`, with all memory of the configuration free. Takes time
@@ -142,15 +132,13 @@ pub unsafe extern "C" fn freehold_new(
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
-        answer(error, || {
+        tell(allocator, "allocator", error, || {
             wanted(metadata, "metadata")?;
-            wanted(allocator, "allocator")?;
             let config = shared(config, "config")?;
             let host = Host::new(platform);
             let region =
                 slice::from_raw_parts_mut(metadata.cast(), metadata_size.min(isize::MAX as usize));
-            let made = config.with_engine(|config| make(config, region, host))?;
-            put(allocator, "allocator", made)
+            config.with_engine(|config| make(config, region, host))
         })
     }
 }
@@ -164,16 +152,15 @@ fn make(
     if region.len() < needed {
         return Err(freehold::ConfigError::TooSmall { given: region.len(), needed }.into());
     }
-    let front = Front::of(config);
     let pad = region.as_ptr().align_offset(ALIGN);
-    let (first, metadata) = region[pad..].split_at_mut(front.engine);
+    let (first, metadata) = region[pad..].split_at_mut(engine_at(config));
     let first = first.as_mut_ptr();
     let allocator = first.cast::<Allocator>();
     // SAFETY: `first` has room for the allocator and, from there on, for the handles; both are
     // aligned, because `ALIGN` is enough for either and the allocator's size is rounded up to it.
     // The region is nobody else's.
     let cpus = unsafe {
-        let handles = first.add(front.handles).cast::<Cpu>();
+        let handles = first.add(HANDLES).cast::<Cpu>();
         let engine = &raw const (*allocator).engine;
         let numbers = || (0..config.cpus).map(CpuId::new);
         let ways = numbers().map(Way::Owner).chain(numbers().map(Way::Anybody));
@@ -246,9 +233,9 @@ pub unsafe extern "C" fn freehold_drain_all(
 ) -> Status {
     // SAFETY: the caller's promise.
     unsafe {
-        answer(error, || {
-            shared(allocator, "allocator")?.engine.drain_all();
-            Ok(())
+        ask(allocator, error, |engine| {
+            engine.drain_all();
+            Ok::<_, Failure>(())
         })
     }
 }
@@ -261,5 +248,5 @@ pub unsafe extern "C" fn freehold_validate(
     error: *mut Error,
 ) -> Status {
     // SAFETY: the caller's promise.
-    unsafe { answer(error, || Ok(shared(allocator, "allocator")?.engine.validate()?)) }
+    unsafe { ask(allocator, error, |engine| engine.validate()) }
 }

@@ -1,5 +1,6 @@
 //! One chunk: the hot calls. An owner's from what its CPU has in hand first, compiled once for each
 //! order; then the long way; then the way for everybody else, and that finds out what is wrong.
+//! Each function is unsafe for its pointers, which are as the [crate](crate#pointers) says.
 
 use freehold::{Migratetype, Order, Pfn};
 
@@ -38,32 +39,14 @@ pub unsafe extern "C" fn freehold_alloc(
 type Alloc = unsafe fn(*const Cpu, *const Request, *mut u64, *mut Error) -> Status;
 type Free = unsafe fn(*const Cpu, u64, *mut Error) -> Status;
 
+macro_rules! by_order {
+    ($f:ident: $($order:literal)*) => { [$($f::<$order>),*] };
+}
+
 /// By order. Compiled once for each: what is known of the order then need not be asked, some 60
 /// instructions of a pair.
-static ALLOC: [Alloc; 10] = [
-    alloc_chunk::<0>,
-    alloc_chunk::<1>,
-    alloc_chunk::<2>,
-    alloc_chunk::<3>,
-    alloc_chunk::<4>,
-    alloc_chunk::<5>,
-    alloc_chunk::<6>,
-    alloc_chunk::<7>,
-    alloc_chunk::<8>,
-    alloc_chunk::<9>,
-];
-static FREE: [Free; 10] = [
-    free_chunk::<0>,
-    free_chunk::<1>,
-    free_chunk::<2>,
-    free_chunk::<3>,
-    free_chunk::<4>,
-    free_chunk::<5>,
-    free_chunk::<6>,
-    free_chunk::<7>,
-    free_chunk::<8>,
-    free_chunk::<9>,
-];
+static ALLOC: [Alloc; 10] = by_order!(alloc_chunk: 0 1 2 3 4 5 6 7 8 9);
+static FREE: [Free; 10] = by_order!(free_chunk: 0 1 2 3 4 5 6 7 8 9);
 
 const fn order_of(order: u8) -> Order {
     match Order::new(order) {
@@ -72,10 +55,7 @@ const fn order_of(order: u8) -> Order {
     }
 }
 
-/// # Safety
-///
-/// The pointers are as the [crate](crate#pointers) says, and `request` is not null and of that
-/// order.
+/// `request` is not null and of that order, here and in `alloc_long`.
 #[inline(never)]
 unsafe fn alloc_chunk<const ORDER: u8>(
     cpu: *const Cpu,
@@ -106,10 +86,6 @@ enum InHand {
 }
 
 /// A chunk of order 0 to 5 from what the CPU has in hand.
-///
-/// # Safety
-///
-/// The pointers are as the [crate](crate#pointers) says.
 #[inline(always)]
 unsafe fn take_in_hand(
     cpu: *const Cpu,
@@ -126,9 +102,6 @@ unsafe fn take_in_hand(
     InHand::Taken
 }
 
-/// # Safety
-///
-/// As `alloc_chunk`.
 #[inline(never)]
 unsafe fn alloc_long<const ORDER: u8>(
     cpu: *const Cpu,
@@ -153,9 +126,6 @@ unsafe fn alloc_long<const ORDER: u8>(
     }
 }
 
-/// # Safety
-///
-/// The pointers are as the [crate](crate#pointers) says.
 #[cold]
 #[inline(never)]
 unsafe fn alloc_any(
@@ -196,9 +166,6 @@ pub unsafe extern "C" fn freehold_free(
     }
 }
 
-/// # Safety
-///
-/// The pointers are as the [crate](crate#pointers) says.
 #[inline(always)]
 unsafe fn free_chunk<const ORDER: u8>(cpu: *const Cpu, pfn: u64, error: *mut Error) -> Status {
     // SAFETY: the caller's promise, for each pointer.
@@ -211,9 +178,6 @@ unsafe fn free_chunk<const ORDER: u8>(cpu: *const Cpu, pfn: u64, error: *mut Err
     }
 }
 
-/// # Safety
-///
-/// The pointers are as the [crate](crate#pointers) says.
 #[inline(never)]
 unsafe fn free_long<const ORDER: u8>(cpu: *const Cpu, pfn: u64, error: *mut Error) -> Status {
     // SAFETY: the caller's promise, for each pointer.
@@ -226,9 +190,6 @@ unsafe fn free_long<const ORDER: u8>(cpu: *const Cpu, pfn: u64, error: *mut Erro
     }
 }
 
-/// # Safety
-///
-/// The pointers are as the [crate](crate#pointers) says.
 #[cold]
 #[inline(never)]
 unsafe fn free_any(cpu: *const Cpu, pfn: u64, order: u8, error: *mut Error) -> Status {

@@ -127,7 +127,10 @@ impl Zone {
             0 => Watermarks::Kernel,
             1 => Watermarks::Frames { min: self.min, low: self.low, high: self.high },
             2 => Watermarks::None,
-            value => return Err(watermark_rule(value)),
+            value => {
+                let allowed = "a freehold_watermark_rule";
+                return Err(Failure::Argument { what: "watermarks", value: value.into(), allowed });
+            }
         };
         let default = ZoneConfig::new(memory);
         let span = if self.span == FrameRange::default() {
@@ -143,15 +146,6 @@ impl Zone {
             watermarks,
             ..default
         })
-    }
-}
-
-/// That number is no rule.
-pub(crate) fn watermark_rule(value: u32) -> Failure {
-    Failure::Argument {
-        what: "watermarks",
-        value: value.into(),
-        allowed: "a freehold_watermark_rule",
     }
 }
 

@@ -12,7 +12,7 @@ use freehold::CpuId;
 
 use crate::allocator::Allocator;
 use crate::arguments::shared;
-use crate::error::{Error, answer, tell};
+use crate::error::{Error, answer, ask, tell};
 use crate::handle::Cpu;
 use crate::status::Status;
 
@@ -66,4 +66,28 @@ pub unsafe extern "C" fn freehold_on(allocator: *const Allocator, cpu: u16) -> *
 pub unsafe extern "C" fn freehold_here(allocator: *const Allocator) -> *const Cpu {
     // SAFETY: the caller's promise.
     unsafe { allocator.as_ref() }.map_or(ptr::null(), |this| ptr::from_ref(this.current_cpu()))
+}
+
+/// A CPU comes online; nothing where it is already. Calls of this kind, for CPUs and for
+/// memory, wait for each other.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_cpu_online(
+    allocator: *const Allocator,
+    cpu: u16,
+    error: *mut Error,
+) -> Status {
+    // SAFETY: the caller's promise.
+    unsafe { ask(allocator, error, |engine| engine.on(CpuId::new(cpu)).online()) }
+}
+
+/// A CPU that nobody owns goes offline: everything it holds goes to the zones. Frees of what it
+/// allocated may go on meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_cpu_offline(
+    allocator: *const Allocator,
+    cpu: u16,
+    error: *mut Error,
+) -> Status {
+    // SAFETY: the caller's promise.
+    unsafe { ask(allocator, error, |engine| engine.on(CpuId::new(cpu)).offline()) }
 }

@@ -8,7 +8,8 @@ use core::fmt::{self, Write};
 
 use freehold::{AllocError, ConfigError, FreeError, HotplugError, Pfn};
 
-use crate::arguments::{put, wanted};
+use crate::allocator::{Allocator, Engine};
+use crate::arguments::{put, shared, wanted};
 pub(crate) use crate::failure::Failure;
 use crate::status::Status;
 
@@ -184,7 +185,7 @@ impl Failure {
     fn details(&self) -> Error {
         let Facts { status, pfn, found, expected, done, os_errno } = self.facts();
         let pfn = pfn.map_or(FREEHOLD_NO_PFN, Pfn::get);
-        let mut message = Message { bytes: [0; FREEHOLD_MESSAGE_SIZE], len: 0 };
+        let mut message = Message::EMPTY;
         // It only fails where the message is full.
         let _ = write!(message, "{self}");
         Error { status, os_errno, pfn, found, expected, done, message: message.bytes }
@@ -192,9 +193,13 @@ impl Failure {
 }
 
 /// Text into C's array; what does not fit is cut off at a character's edge.
-struct Message {
-    bytes: [c_char; FREEHOLD_MESSAGE_SIZE],
-    len: usize,
+pub(crate) struct Message {
+    pub(crate) bytes: [c_char; FREEHOLD_MESSAGE_SIZE],
+    pub(crate) len: usize,
+}
+
+impl Message {
+    pub(crate) const EMPTY: Self = Self { bytes: [0; FREEHOLD_MESSAGE_SIZE], len: 0 };
 }
 
 impl fmt::Write for Message {
@@ -230,6 +235,20 @@ pub(crate) unsafe fn answer(
         // SAFETY: the caller's promise.
         Err(failure) => unsafe { fail(error, &failure) },
     }
+}
+
+/// [`answer`] of a call of the engine's that only says whether it could.
+///
+/// # Safety
+///
+/// `allocator` is null or points to one; `error` is null or may be written to.
+pub(crate) unsafe fn ask<E: Into<Failure>>(
+    allocator: *const Allocator,
+    error: *mut Error,
+    call: impl FnOnce(&Engine) -> Result<(), E>,
+) -> Status {
+    // SAFETY: the caller's promise, for each pointer.
+    unsafe { answer(error, || call(&shared(allocator, "allocator")?.engine).map_err(Into::into)) }
 }
 
 /// [`answer`] with a result that is written to `out`; before anything is done whose result could
@@ -298,7 +317,7 @@ mod tests {
 
     #[test]
     fn a_long_message_is_cut_off_and_ends_with_a_zero() {
-        let mut message = Message { bytes: [0; FREEHOLD_MESSAGE_SIZE], len: 0 };
+        let mut message = Message::EMPTY;
         // Two bytes each, after one: the array ends in the middle of a character.
         assert!(write!(message, "x{}", "é".repeat(200)).is_err());
         assert_eq!(message.len, 255);

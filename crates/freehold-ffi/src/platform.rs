@@ -27,12 +27,8 @@ pub struct Pressure {
     pub level: PressureLevel,
     /// Free frames in the zone's own hand when the level was read.
     pub free: u64,
-    /// The watermarks, in frames.
-    pub min: u64,
-    /// See `min`.
-    pub low: u64,
-    /// See `min`.
-    pub high: u64,
+    /// The watermarks, in frames: min, low, high.
+    pub watermarks: [u64; 3],
 }
 
 /// What the host brings. Copied by `freehold_new`. Any function may be null, which means what it
@@ -117,14 +113,13 @@ impl freehold::Platform for Host {
 
     fn pressure(&self, pressure: freehold::Pressure) {
         let Some(tell) = self.0.pressure else { return };
-        let [min, low, high] = pressure.watermarks;
         let level = match pressure.level {
             EngineLevel::None => PressureLevel::None,
             EngineLevel::Low => PressureLevel::Low,
             EngineLevel::Min => PressureLevel::Min,
         };
-        let pressure =
-            Pressure { zone: pressure.zone as u32, level, free: pressure.free, min, low, high };
+        let freehold::Pressure { zone, free, watermarks, .. } = pressure;
+        let pressure = Pressure { zone: zone as u32, level, free, watermarks };
         // SAFETY: the promise made to `new`.
         unsafe { tell(self.0.user, &raw const pressure) };
     }

@@ -1,8 +1,8 @@
 //! The counters.
 
-use crate::allocator::Allocator;
-use crate::arguments::{migratetype, put, shared, wanted};
-use crate::error::{Error, Failure, answer, tell};
+use crate::allocator::{Allocator, Engine};
+use crate::arguments::{migratetype, shared};
+use crate::error::{Error, Failure, tell};
 use crate::status::Status;
 
 /// Orders that there are: 0 to 18.
@@ -108,6 +108,7 @@ macro_rules! copied {
         }
     };
 }
+#[cfg(feature = "std")]
 pub(crate) use copied;
 
 copied!(CpuStats, freehold::CpuStats: allocs, local_frees, remote_frees, failed, slow, refills,
@@ -129,10 +130,7 @@ pub unsafe extern "C" fn freehold_read_zone_stats(
 ) -> Status {
     // SAFETY: the caller's promise.
     unsafe {
-        tell(stats, "stats", error, || {
-            let found = shared(allocator, "allocator")?.engine.zone_stats(zone);
-            Ok(found.ok_or_else(|| no_zone(zone))?.into())
-        })
+        tell(stats, "stats", error, || Ok(of_zone(allocator, zone, Engine::zone_stats)?.into()))
     }
 }
 
@@ -147,10 +145,7 @@ pub unsafe extern "C" fn freehold_read_zone_blocks(
 ) -> Status {
     // SAFETY: the caller's promise.
     unsafe {
-        tell(blocks, "blocks", error, || {
-            let found = shared(allocator, "allocator")?.engine.zone_blocks(zone);
-            Ok(found.ok_or_else(|| no_zone(zone))?.into())
-        })
+        tell(blocks, "blocks", error, || Ok(of_zone(allocator, zone, Engine::zone_blocks)?.into()))
     }
 }
 
@@ -167,11 +162,7 @@ pub unsafe extern "C" fn freehold_read_listed_chunks(
 ) -> Status {
     // SAFETY: the caller's promise; an array of numbers is aligned as its first one is.
     unsafe {
-        answer(error, || {
-            wanted(chunks, "chunks")?;
-            let found = shared(allocator, "allocator")?.engine.listed_chunks(zone);
-            put(chunks.cast(), "chunks", found.ok_or_else(|| no_zone(zone))?)
-        })
+        tell(chunks.cast(), "chunks", error, || of_zone(allocator, zone, Engine::listed_chunks))
     }
 }
 
@@ -188,18 +179,27 @@ pub unsafe extern "C" fn freehold_read_free_chunks(
 ) -> Status {
     // SAFETY: the caller's promise; an array of numbers is aligned as its first one is.
     unsafe {
-        answer(error, || {
-            wanted(chunks, "chunks")?;
+        tell(chunks.cast::<[u64; FREEHOLD_ORDERS]>(), "chunks", error, || {
             let migratetype = self::migratetype(migratetype)?;
-            let found = shared(allocator, "allocator")?.engine.free_chunks(zone, migratetype);
-            let found: [u64; FREEHOLD_ORDERS] = found.ok_or_else(|| no_zone(zone))?;
-            put(chunks.cast(), "chunks", found)
+            of_zone(allocator, zone, |engine, zone| engine.free_chunks(zone, migratetype))
         })
     }
 }
 
-pub(crate) fn no_zone(zone: usize) -> Failure {
-    freehold::ConfigError::Zones { zones: zone }.into()
+/// What the engine says of a zone; an error where there is none of that number.
+///
+/// # Safety
+///
+/// `allocator` is null, or points to one.
+pub(crate) unsafe fn of_zone<T>(
+    allocator: *const Allocator,
+    zone: usize,
+    ask: impl FnOnce(&Engine, usize) -> Option<T>,
+) -> Result<T, Failure> {
+    // SAFETY: the caller's promise.
+    let this = unsafe { shared(allocator, "allocator")? };
+    let no_zone = freehold::ConfigError::Zones { zones: zone };
+    ask(&this.engine, zone).ok_or(no_zone.into())
 }
 
 /// Sums over all CPUs and zones. Takes no lock; does not walk.

@@ -73,6 +73,8 @@ void freehold_panic(const char *message, size_t len)
             end(1, text, sizeof text - 1);                                      \
     } while (0)
 
+#define OK(call) CHECK((call) == FREEHOLD_STATUS_OK)
+
 static char metadata[1 << 20];
 
 /* Called on an aligned stack. */
@@ -90,15 +92,12 @@ __attribute__((used)) static _Noreturn void start(void)
     zone.memory = memory;
     zone.memory_count = 2;
     freehold_config_init(&config, 2, &zone, 1);
-    CHECK(freehold_metadata_size(&config, &size, &error) == FREEHOLD_STATUS_OK);
+    OK(freehold_metadata_size(&config, &size, &error));
     CHECK(size <= sizeof metadata);
-    CHECK(freehold_new(&config, metadata, sizeof metadata, NULL, &allocator, &error)
-          == FREEHOLD_STATUS_OK);
+    OK(freehold_new(&config, metadata, sizeof metadata, NULL, &allocator, &error));
     for (request.order = 0; request.order <= 9; request.order++) {
-        CHECK(freehold_alloc(freehold_here(allocator), &request, &pfn, &error)
-              == FREEHOLD_STATUS_OK);
-        CHECK(freehold_free(freehold_on(allocator, 1), pfn, request.order, &error)
-              == FREEHOLD_STATUS_OK);
+        OK(freehold_alloc(freehold_here(allocator), &request, &pfn, &error));
+        OK(freehold_free(freehold_on(allocator, 1), pfn, request.order, &error));
         CHECK(freehold_free(freehold_here(allocator), pfn, request.order, &error)
               != FREEHOLD_STATUS_OK);
         CHECK(error.status == FREEHOLD_STATUS_DOUBLE_FREE && error.pfn == pfn
@@ -106,14 +105,14 @@ __attribute__((used)) static _Noreturn void start(void)
     }
     const freehold_cpu *cpu;
     request.order = 0;
-    CHECK(freehold_own(allocator, 0, &cpu, &error) == FREEHOLD_STATUS_OK);
-    CHECK(freehold_alloc(cpu, &request, &pfn, &error) == FREEHOLD_STATUS_OK);
-    CHECK(freehold_free(cpu, pfn, 0, &error) == FREEHOLD_STATUS_OK);
-    CHECK(freehold_alloc(cpu, &request, &again, &error) == FREEHOLD_STATUS_OK);
-    CHECK(freehold_free(cpu, again, 0, &error) == FREEHOLD_STATUS_OK);
-    CHECK(freehold_release(cpu, &error) == FREEHOLD_STATUS_OK);
-    CHECK(freehold_drain_all(allocator, &error) == FREEHOLD_STATUS_OK);
-    CHECK(freehold_validate(allocator, &error) == FREEHOLD_STATUS_OK);
+    OK(freehold_own(allocator, 0, &cpu, &error));
+    OK(freehold_alloc(cpu, &request, &pfn, &error));
+    OK(freehold_free(cpu, pfn, 0, &error));
+    OK(freehold_alloc(cpu, &request, &again, &error));
+    OK(freehold_free(cpu, again, 0, &error));
+    OK(freehold_release(cpu, &error));
+    OK(freehold_drain_all(allocator, &error));
+    OK(freehold_validate(allocator, &error));
     static const char done[] = "freestanding: all right\n";
     end(0, done, sizeof done - 1);
 }

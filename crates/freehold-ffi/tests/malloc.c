@@ -1,7 +1,7 @@
 /* The malloc, preloaded under this program, which was not told of it: random requests of all kinds
  * from several threads against a shadow, lengthening and shortening, children of fork(2), memory
- * that goes back. `malloc twice` frees something twice, `malloc inside` frees what it was not given;
- * `malloc stats` asks whether there is an arena at all. */
+ * that goes back. `malloc twice` frees something twice, `malloc inside` frees what it was not
+ * given; `malloc stats` asks whether there is an arena at all. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <malloc.h>
@@ -26,11 +26,6 @@ static size_t draw(uint64_t *state)
 {
     size_t most = (size_t)64 << (next(state) % 16);
     return most + next(state) % most;
-}
-
-static void fill(unsigned char *memory, size_t size, unsigned char with)
-{
-    memset(memory, with, size);
 }
 
 /* Looked at here and there, and at both ends. */
@@ -99,7 +94,7 @@ static void *exchange(void *seed)
         }
         CHECK(slot->memory && malloc_usable_size(slot->memory) >= size);
         slot->size = size, slot->with = (unsigned char)next(&state);
-        fill(slot->memory, size, slot->with);
+        memset(slot->memory, slot->with, size);
         pthread_mutex_unlock(&slot->lock);
     }
     return NULL;
@@ -127,9 +122,9 @@ static void lengths(void)
         size_t longer = size + ((size_t)100000 << n % 5);
         grows = realloc(grows, longer);
         CHECK(grows && holds(grows, size, 3));
-        fill(grows, longer, 3), size = longer;
+        memset(grows, 3, longer), size = longer;
         CHECK((beside[n] = malloc(40000)) != NULL);
-        fill(beside[n], 40000, 4);
+        memset(beside[n], 4, 40000);
     }
     for (; size > 10; size = size / 3 + 1) {
         grows = realloc(grows, size / 3 + 1);
@@ -162,12 +157,12 @@ static void moves(void)
     int before = mappings();
     for (int n = 0; n < MOVED; n++) {
         CHECK((moved[n] = malloc(300000)) != NULL);
-        fill(moved[n], 300000, (unsigned char)n);
+        memset(moved[n], (unsigned char)n, 300000);
     }
     for (int n = 0; n < MOVED; n++) {
         moved[n] = realloc(moved[n], 700000);
         CHECK(moved[n] && holds(moved[n], 300000, (unsigned char)n));
-        fill(moved[n], 700000, (unsigned char)n);
+        memset(moved[n], (unsigned char)n, 700000);
     }
     CHECK(mappings() > before + MOVED / 2);
     for (int n = 0; n < MOVED; n++) {
@@ -192,7 +187,7 @@ static void refusals(void)
     free(found);
     for (size_t align = 4096; align <= 8 << 20; align *= 4) {
         CHECK((found = memalign(align, 70000)) && (uintptr_t)found % align == 0);
-        fill(found, 70000, 1), free(found);
+        memset(found, 1, 70000), free(found);
     }
 }
 
@@ -203,7 +198,7 @@ static void forks(int deep)
     unsigned char *shared[3];
     for (int n = 0; n < 3; n++) {
         CHECK((shared[n] = malloc(300000)) != NULL);
-        fill(shared[n], 300000, (unsigned char)(n + 1));
+        memset(shared[n], (unsigned char)(n + 1), 300000);
     }
     pid_t child = fork();
     CHECK(child >= 0);
@@ -252,7 +247,7 @@ static void goes_back(void)
     for (size_t size = 0, used = 0; used < ALL; used += size) {
         size = (32 << 10) + next(&state) % (224 << 10);
         CHECK((all[count] = malloc(size)) != NULL);
-        fill(all[count++], size, 1);
+        memset(all[count++], 1, size);
     }
     CHECK(resident_kib() - before > ALL / 1024 * 9 / 10);
     for (int n = 0; n < count; n++)

@@ -9,7 +9,6 @@
 //! counts them under callgrind: the difference of two runs, so that set-up cancels out.
 
 use std::hint::black_box;
-use std::process::ExitCode;
 
 use freehold_host::{Arena, Error, Limits, Lock, Tenants};
 
@@ -171,7 +170,7 @@ fn run(row: &str, n: u64) -> Option<Result<(), Error>> {
     }
 }
 
-fn main() -> ExitCode {
+fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     if arguments == ["--list"] {
@@ -180,21 +179,11 @@ fn main() -> ExitCode {
         for name in known.chain(EXCHANGES.iter().map(exchange_name)).chain(small) {
             println!("{name} {} {}", NUMBERS.0, NUMBERS.1);
         }
-        return ExitCode::SUCCESS;
+        return Ok(());
     }
     let done = match arguments[..] {
         [row, n] => n.parse().ok().and_then(|n| run(row, n)),
         _ => None,
     };
-    match done {
-        Some(Ok(())) => ExitCode::SUCCESS,
-        Some(Err(error)) => {
-            eprintln!("arena-instructions: {error}");
-            ExitCode::from(2)
-        }
-        None => {
-            eprintln!("usage: arena-instructions ROW N, or --list");
-            ExitCode::from(2)
-        }
-    }
+    Ok(done.ok_or("usage: arena-instructions ROW N, or --list")??)
 }

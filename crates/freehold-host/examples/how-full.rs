@@ -54,7 +54,7 @@ impl Random {
 }
 
 /// The share that is in use when the first request fails.
-fn filled(bytes: u64, mut next: impl FnMut() -> u64) -> Result<f64, Error> {
+pub(crate) fn filled(bytes: u64, mut next: impl FnMut() -> u64) -> Result<f64, Error> {
     let arena = Arena::with_size(bytes)?;
     let (mut all, mut used) = (Vec::new(), 0);
     while let Ok(frames) = arena.frames(next()) {

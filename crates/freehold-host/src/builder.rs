@@ -9,16 +9,16 @@ use freehold::{
 
 use crate::Error;
 use crate::arena::Arena;
+use crate::arena::Inner;
 use crate::core::Core;
 use crate::guard::Guard;
 use crate::host::Host;
-use crate::inner::Inner;
 use crate::memory::{Backing, Memory, OnFork};
 use crate::notes::Notes;
 use crate::numa::{Numa, Topology};
 use crate::release::Release;
 use crate::slots::Slots;
-use crate::sys::Placement;
+use crate::sys::{self, Placement};
 use crate::watch::{Exhausted, Pressure, Watch};
 
 /// How a thread gets at the state of the CPU it has for itself.
@@ -270,10 +270,7 @@ impl Builder {
 
     /// An error for a knob out of its range; and the order of the least run.
     fn check_knobs(&self) -> Result<Order, Error> {
-        let page = rustix::param::page_size();
-        if page as u64 != FRAME_SIZE {
-            return Err(Error::PageSize { bytes: page });
-        }
+        sys::check_page_size()?;
         let knob = |right: bool, knob: &'static str, value: u64, allowed: &'static str| match right
         {
             true => Ok(()),

@@ -12,8 +12,7 @@
 //! is needed all the same (a second mapping), [`File::get`] looks at what it names first.
 
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
@@ -48,45 +47,20 @@ impl Drop for File {
     }
 }
 
-/// No descriptor has been opened yet.
-const NONE: i64 = -1;
-
-/// This process as `process_madvise(2)` wants it named, and whose it is: the process number in the
-/// upper half, so that a forked child opens one of its own. One for all arenas, opened by the first
-/// that needs it, and never closed.
-static OURSELVES: AtomicI64 = AtomicI64::new(NONE);
-
-fn packed(fd: RawFd) -> i64 {
-    (i64::from(getpid().as_raw_nonzero().get()) << 32) | i64::from(fd)
-}
-
-/// Runs `call` with a descriptor of this process. A number that the program has closed, or has
-/// given to a file of its own, is refused by the kernel with `EBADF`: then another one is opened.
-pub(crate) fn with_pidfd<R>(call: impl Fn(BorrowedFd<'_>) -> Result<R, Errno>) -> Result<R, Errno> {
-    // Relaxed, here and below: the number is all there is; the kernel knows what it means.
-    let known = OURSELVES.load(Ordering::Relaxed);
-    if known != NONE && known >> 32 == packed(0) >> 32 {
-        // SAFETY: a number that is not open, or names something else, is an error of the call.
-        match call(unsafe { BorrowedFd::borrow_raw(known as RawFd) }) {
-            Err(Errno::BADF) => {}
-            result => return result,
-        }
-    }
-    let new = pidfd_open(getpid(), PidfdFlags::empty())?;
-    let packed = packed(new.as_raw_fd());
-    match OURSELVES.compare_exchange(known, packed, Ordering::Relaxed, Ordering::Relaxed) {
-        // SAFETY: it stays open, as far as it is up to us.
-        Ok(_) => call(unsafe { BorrowedFd::borrow_raw(new.into_raw_fd()) }),
-        // Another thread was first. This one is closed after its only use.
-        Err(_) => call(new.as_fd()),
-    }
+/// Runs `call` with a descriptor of this process, as `process_madvise(2)` wants it named. It is
+/// open for that call only: so nobody closes it meanwhile who does not know it, and a forked child
+/// has none of its parent's.
+pub(crate) fn with_pidfd<R>(
+    call: impl FnOnce(BorrowedFd<'_>) -> Result<R, Errno>,
+) -> Result<R, Errno> {
+    call(pidfd_open(getpid(), PidfdFlags::empty())?.as_fd())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::io::Write;
-    use std::os::fd::FromRawFd;
+    use std::os::fd::{AsRawFd, FromRawFd};
 
     fn memfd() -> OwnedFd {
         rustix::fs::memfd_create("freehold-test", rustix::fs::MemfdFlags::CLOEXEC).unwrap()
@@ -105,20 +79,5 @@ mod tests {
         // SAFETY: the number is that file's, which nobody else closes.
         let mut theirs = unsafe { std::fs::File::from_raw_fd(number) };
         theirs.write_all(b"still open").unwrap();
-    }
-
-    #[test]
-    fn a_descriptor_of_this_process_is_opened_again_where_it_was_closed() {
-        let first = with_pidfd(|fd| Ok(fd.as_raw_fd())).unwrap();
-        let refused = std::cell::Cell::new(0);
-        let second = with_pidfd(|fd| {
-            if fd.as_raw_fd() == first {
-                refused.set(refused.get() + 1);
-                return Err(Errno::BADF);
-            }
-            Ok(fd.as_raw_fd())
-        });
-        assert_eq!(refused.get(), 1);
-        assert!(second.unwrap() != first);
     }
 }

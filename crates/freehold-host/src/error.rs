@@ -142,29 +142,17 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-impl From<AllocError> for Error {
-    fn from(error: AllocError) -> Self {
-        Self::Alloc(error)
-    }
+macro_rules! wrap {
+    ($($from:ident => $into:ident),*) => {
+        $(impl From<$from> for Error {
+            fn from(error: $from) -> Self {
+                Self::$into(error)
+            }
+        })*
+    };
 }
 
-impl From<FreeError> for Error {
-    fn from(error: FreeError) -> Self {
-        Self::Free(error)
-    }
-}
-
-impl From<BulkFreeError> for Error {
-    fn from(error: BulkFreeError) -> Self {
-        Self::BulkFree(error)
-    }
-}
-
-impl From<ConfigError> for Error {
-    fn from(error: ConfigError) -> Self {
-        Self::Config(error)
-    }
-}
+wrap!(AllocError => Alloc, FreeError => Free, BulkFreeError => BulkFree, ConfigError => Config);
 
 impl From<Error> for io::Error {
     fn from(error: Error) -> Self {

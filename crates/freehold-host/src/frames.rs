@@ -5,7 +5,7 @@ use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::ptr;
 
-use freehold::{FRAME_SIZE, FrameRange, Pfn, Request};
+use freehold::{FRAME_SIZE, FrameRange, Pfn};
 
 use crate::Error;
 use crate::arena::{Arena, Handle};
@@ -103,24 +103,12 @@ impl<H: Handle> Frames<H> {
         Ok(Self { arena, range })
     }
 
-    /// What the request says: a power of two of frames, of some migratetype, on some node.
-    ///
-    /// # Errors
-    ///
-    /// As [`Arena::alloc`].
-    #[inline(always)]
-    pub fn from_request(arena: H, request: Request) -> Result<Self, Error> {
-        let start = arena.request(request)?;
-        let range = FrameRange { start, end: Pfn::new(start.get() + request.order().frames()) };
-        Ok(Self { arena, range })
-    }
-
     /// Makes a handle of raw frames.
     ///
     /// # Safety
     ///
     /// The frames are of that arena, allocated, and nobody else has or uses them: they come from
-    /// [`into_raw`](Self::into_raw), [`Arena::alloc`] or the like, and were not freed since.
+    /// [`into_raw`](Self::into_raw), [`Arena::request`] or the like, and were not freed since.
     ///
     /// # Errors
     ///
@@ -277,18 +265,6 @@ impl<H: Handle> Drop for Frames<H> {
     #[inline]
     fn drop(&mut self) {
         self.arena.give_frames(self.range);
-    }
-}
-
-impl<H: Handle> AsRef<[u8]> for Frames<H> {
-    fn as_ref(&self) -> &[u8] {
-        self
-    }
-}
-
-impl<H: Handle> AsMut<[u8]> for Frames<H> {
-    fn as_mut(&mut self) -> &mut [u8] {
-        self
     }
 }
 

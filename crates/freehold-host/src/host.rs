@@ -21,6 +21,8 @@ pub(crate) type OwnedCpu = Owned<'static, 'static, Host>;
 pub(crate) struct Host {
     barrier: bool,
     late_double_frees: AtomicU64,
+    #[cfg(test)]
+    pub(crate) barriers: AtomicU64,
     /// What the OS backs; there once the arena is put together.
     notes: OnceLock<Arc<Notes>>,
 }
@@ -31,7 +33,13 @@ impl Host {
     pub(crate) fn new(barrier: bool) -> Self {
         let barrier = barrier
             && rustix::thread::membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok();
-        Self { barrier, late_double_frees: AtomicU64::new(0), notes: OnceLock::new() }
+        Self {
+            barrier,
+            late_double_frees: AtomicU64::new(0),
+            #[cfg(test)]
+            barriers: AtomicU64::new(0),
+            notes: OnceLock::new(),
+        }
     }
 
     /// Where it is noted what the OS backs.
@@ -53,6 +61,9 @@ impl Platform for Host {
     }
 
     fn heavy_barrier(&self) {
+        // Relaxed: a statistic.
+        #[cfg(test)]
+        self.barriers.fetch_add(1, Ordering::Relaxed);
         // The kernel may lack the memory for a moment.
         let done = || rustix::thread::membarrier(MembarrierCommand::PrivateExpedited).is_ok();
         if (0..RETRIES).any(|_| {

@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering;
 use freehold::PAGEBLOCK_FRAMES;
 use rustix::io::Errno;
 
-use crate::inner::Inner;
+use crate::arena::Inner;
 use crate::memory::Backing;
 use crate::pass::Released;
 

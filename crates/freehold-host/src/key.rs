@@ -1,14 +1,39 @@
 //! Where in a thread's `FAST` an arena has its place: see `thread.rs`.
 
 use std::cell::Cell;
+use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::own::Own;
+use crate::host::OwnedCpu;
+use crate::runs::Runs;
 use crate::stamp::Stamp;
 
 /// Places in `FAST`.
 pub(crate) const WAYS: usize = 8;
+
+/// What a thread has for itself in an arena: a CPU, and where it has freed runs. The CPU first,
+/// which every call needs.
+#[repr(C)]
+pub(crate) struct Own {
+    cpu: OwnedCpu,
+    pub(crate) runs: Runs,
+}
+
+impl Own {
+    pub(crate) fn new(cpu: OwnedCpu, runs: Runs) -> Self {
+        Self { cpu, runs }
+    }
+}
+
+impl Deref for Own {
+    type Target = OwnedCpu;
+
+    #[inline(always)]
+    fn deref(&self) -> &OwnedCpu {
+        &self.cpu
+    }
+}
 
 /// One of the places.
 pub(crate) struct Fast {

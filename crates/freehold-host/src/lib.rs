@@ -15,6 +15,7 @@
 //!
 //!  beside it      engine    100 bytes a block: which frames are free, which CPUs lease words
 //!                 notes      68 bytes a block: does the OS back it, which frames are still zero
+//!                 marks     128 bytes a block: which frames a thread that frees them may keep
 //!                 stamp      one page that reads 0 in a forked child
 //!
 //!  threads        thread A -> CPU 0, its own:  plain loads and stores
@@ -31,7 +32,7 @@
 //!   lease, and [`Lock::Ordinary`] take some.
 //! - **[`Frames`]** are owned memory, `&[u8]` and `&mut [u8]`, that goes home on drop from any
 //!   thread; beside them are [raw calls](Arena::alloc) by frame number.
-//! - **Giving back.** Blocks that have been wholly free for a while, and free runs of 32 KiB and
+//! - **Giving back.** Blocks that have been wholly free for a while, and free runs of 16 KiB and
 //!   more within others, are [given back](Arena::pass) to the OS, in batches, with one system call
 //!   for each run of neighbours; [`Arena::trim`] does it now.
 //! - **Errors are values.** No address space, no memory, a wrong free, a call in a forked child: an
@@ -69,11 +70,11 @@
 //! # What it does not do
 //!
 //! - It moves no frames by itself: a program that can move its own has
-//!   [`evacuate`](Arena::evacuate). In a block with frames in use, free runs of less than 8 frames
+//!   [`evacuate`](Arena::evacuate). In a block with frames in use, free runs of less than 4 frames
 //!   are not given back.
 //! - It cannot keep the kernel from overcommitting: memory that was not
 //!   [populated](Arena::populate) may be missing when it is touched, which is a signal.
-//!   [`Builder::populate`] and [`Backing::Hugetlb`] avoid that.
+//!   [`Builder::populate`] avoids that.
 //! - It has no choice of placement: lower blocks are handed out first, and the highest are given
 //!   back first. Single frames, whole blocks and runs that are no power of two come from resident
 //!   memory before memory that was given back; other runs where their thread has freed them last.
@@ -85,109 +86,65 @@ compile_error!("freehold-host is for Linux only: it is made of its memory and th
 
 // Elsewhere the line above is the only error, not the first of hundreds.
 #[cfg(target_os = "linux")]
-mod arena;
-#[cfg(target_os = "linux")]
-mod builder;
-#[cfg(target_os = "linux")]
-mod core;
-#[cfg(target_os = "linux")]
-mod descriptors;
-#[cfg(target_os = "linux")]
-mod ended;
-#[cfg(target_os = "linux")]
-mod error;
-#[cfg(target_os = "linux")]
-mod frame_allocator;
-#[cfg(target_os = "linux")]
-mod frames;
-#[cfg(target_os = "linux")]
-mod guard;
-#[cfg(target_os = "linux")]
-mod host;
-#[cfg(target_os = "linux")]
-mod huge;
-#[cfg(target_os = "linux")]
-mod inner;
-#[cfg(target_os = "linux")]
-mod key;
-#[cfg(target_os = "linux")]
-mod mapping;
-#[cfg(target_os = "linux")]
-mod memory;
-#[cfg(target_os = "linux")]
-mod mmu;
-#[cfg(target_os = "linux")]
-mod notes;
-#[cfg(target_os = "linux")]
-mod numa;
-#[cfg(target_os = "linux")]
-mod own;
-#[cfg(target_os = "linux")]
-mod own_thread;
-#[cfg(target_os = "linux")]
-mod pass;
-#[cfg(target_os = "linux")]
-mod psi;
-#[cfg(target_os = "linux")]
-mod release;
-#[cfg(target_os = "linux")]
-mod runs;
-#[cfg(target_os = "linux")]
-mod slots;
-#[cfg(target_os = "linux")]
-mod stamp;
-#[cfg(target_os = "linux")]
-mod stats;
-#[cfg(target_os = "linux")]
-mod sys;
-#[cfg(target_os = "linux")]
-mod tenants;
-#[cfg(target_os = "linux")]
-mod thread;
-#[cfg(target_os = "linux")]
-mod userfault;
-#[cfg(target_os = "linux")]
-mod view;
-#[cfg(target_os = "linux")]
-mod vm;
-#[cfg(target_os = "linux")]
-mod watch;
+#[path = "."]
+mod linux {
+    pub(crate) mod arena;
+    pub(crate) mod builder;
+    #[cfg(test)]
+    #[path = "../tests/common/child.rs"]
+    pub(crate) mod child;
+    pub(crate) mod core;
+    pub(crate) mod descriptors;
+    pub(crate) mod error;
+    pub(crate) mod frame_allocator;
+    pub(crate) mod frames;
+    pub(crate) mod guard;
+    pub(crate) mod host;
+    pub(crate) mod huge;
+    pub(crate) mod key;
+    pub(crate) mod mapping;
+    pub(crate) mod marks;
+    pub(crate) mod memory;
+    pub(crate) mod mmu;
+    pub(crate) mod notes;
+    pub(crate) mod numa;
+    pub(crate) mod own_thread;
+    pub(crate) mod pass;
+    pub(crate) mod psi;
+    pub(crate) mod release;
+    pub(crate) mod runs;
+    pub(crate) mod slots;
+    pub(crate) mod stamp;
+    pub(crate) mod stats;
+    pub(crate) mod stops;
+    pub(crate) mod sys;
+    pub(crate) mod tenants;
+    pub(crate) mod thread;
+    pub(crate) mod userfault;
+    pub(crate) mod view;
+    pub(crate) mod vm;
+    pub(crate) mod watch;
+
+    pub use self::arena::{Arena, Evacuated, Handle};
+    pub use self::builder::{Builder, Lock};
+    pub use self::error::Error;
+    pub use self::frame_allocator::ArenaFrames;
+    pub use self::frames::Frames;
+    pub use self::memory::{Backing, OnFork};
+    pub use self::mmu::{HostMmu, HostStats, Stored};
+    pub use self::numa::{Numa, Topology};
+    pub use self::pass::Released;
+    pub use self::psi::Psi;
+    pub use self::stats::Stats;
+    pub use self::tenants::{Cause, Limits, Tenant, Tenants, Usage};
+    pub use self::view::View;
+    pub use self::vm::HostVm;
+    pub use self::watch::{Exhausted, Pressure};
+    pub use {freehold, freehold_vm};
+}
 
 #[cfg(target_os = "linux")]
-pub use arena::{Arena, Evacuated, Handle};
-#[cfg(target_os = "linux")]
-pub use builder::{Builder, Lock};
-#[cfg(target_os = "linux")]
-pub use error::Error;
-#[cfg(target_os = "linux")]
-pub use frame_allocator::ArenaFrames;
-#[cfg(target_os = "linux")]
-pub use frames::Frames;
-#[cfg(target_os = "linux")]
-pub use memory::{Backing, OnFork};
-#[cfg(target_os = "linux")]
-pub use mmu::{HostMmu, HostStats, Stored};
-#[cfg(target_os = "linux")]
-pub use numa::{Numa, Topology};
-#[cfg(target_os = "linux")]
-pub use pass::Released;
-#[cfg(target_os = "linux")]
-pub use psi::Psi;
-#[cfg(target_os = "linux")]
-pub use stats::Stats;
-#[cfg(target_os = "linux")]
-pub use tenants::{Cause, Limits, Tenant, Tenants, Usage};
-#[cfg(target_os = "linux")]
-pub use view::View;
-#[cfg(target_os = "linux")]
-pub use vm::HostVm;
-#[cfg(target_os = "linux")]
-pub use watch::{Exhausted, Pressure};
-
-#[cfg(target_os = "linux")]
-pub use freehold;
-#[cfg(target_os = "linux")]
-pub use freehold_vm;
+pub use linux::*;
 
 /// The project's front page; here so that its code is compiled and run.
 #[cfg(doctest)]

@@ -7,8 +7,12 @@
 //!
 //! A program that writes beyond its last frame, or before its first, is ended by a signal instead
 //! of writing into what the kernel happened to map there.
+//!
+//! A process may have 65,530 mappings. So guards of little arenas are as wide as the gaps that
+//! alignment leaves, and become one with their neighbours'; and metadata of a few pages is from the
+//! heap.
 
-use std::ffi::c_void;
+use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
 
 use rustix::io::Errno;
@@ -17,8 +21,16 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 use crate::Error;
 use crate::sys::NO_ROOM;
 
+const RW: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
+
 /// Bytes without access at both ends: the largest page that Linux has on any machine.
 const GUARD: usize = 64 << 10;
+
+/// Where memory is aligned to more than this, address space is worth more than a mapping.
+const WIDE_GUARDS: usize = 64 << 20;
+
+/// Metadata of more bytes than this has a mapping.
+const HEAP: usize = 64 << 10;
 
 /// Unmaps a range, or at least gives back what is in it: where it has become part of a larger
 /// mapping, which would have to be cut in two, and the process has as many as it may have. Then
@@ -39,44 +51,22 @@ fn too_large(len: usize) -> Error {
     Error::Knob { knob: "size", value: len as u64, allowed: "within the address space" }
 }
 
-/// New anonymous memory, at that address if the kernel has it free.
-fn map_near(
-    hint: *mut c_void,
-    len: usize,
-    prot: ProtFlags,
-    flags: MapFlags,
-) -> Result<NonNull<u8>, Error> {
-    // SAFETY: the address is a wish, so nothing that exists is replaced.
-    let base = unsafe { rustix::mm::mmap_anonymous(hint, len, prot, MapFlags::PRIVATE | flags) };
+/// New anonymous memory.
+fn map(len: usize, prot: ProtFlags) -> Result<NonNull<u8>, Error> {
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    // SAFETY: at whatever address is free, so nothing that exists is replaced.
+    let base = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), len, prot, flags) };
     let refused = |errno| Error::os("mmap", errno, len as u64, NO_ROOM);
     // The kernel maps nothing at address 0 unless asked to.
     NonNull::new(base.map_err(refused)?.cast()).ok_or(refused(Errno::NOMEM))
-}
-
-/// Reserves `len` bytes and their guards at whatever address the kernel has, aligned: more is
-/// reserved, and the ends are given up.
-fn reserve(len: usize, around: usize, align: usize, flags: MapFlags) -> Result<NonNull<u8>, Error> {
-    let more = around.checked_add(align).ok_or(too_large(len))?;
-    let start = map_near(ptr::null_mut(), more, ProtFlags::empty(), flags)?.as_ptr();
-    let skip = (start.addr() + GUARD).next_multiple_of(align) - GUARD - start.addr();
-    let kept = start.wrapping_add(skip);
-    for (from, bytes) in [(start, skip), (kept.wrapping_add(around), more - skip - around)] {
-        if bytes > 0 {
-            // SAFETY: these pages were mapped just now, nobody knows of them, and the rest does
-            // not include them.
-            unsafe { unmap(from, bytes) };
-        }
-    }
-    let refused = Error::os("mmap", Errno::NOMEM, len as u64, NO_ROOM);
-    NonNull::new(kept.wrapping_add(GUARD)).ok_or(refused)
 }
 
 /// Anonymous memory of its own, unmapped when dropped.
 pub(crate) struct Mapping {
     base: NonNull<u8>,
     len: usize,
-    /// Bytes without access on each side, which are this mapping's too.
-    guard: usize,
+    /// Bytes without access before it and behind it, which are this mapping's too.
+    guards: (usize, usize),
 }
 
 // SAFETY: a mapping is only an address range that this value owns; what is done with the memory is
@@ -88,72 +78,57 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Zeroed private memory of at least `len` bytes; pages come into being when they are touched.
     pub(crate) fn zeroed(len: usize) -> Result<Self, Error> {
-        Self::anonymous(len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::NORESERVE)
-    }
-
-    /// Address space, or memory, of at least `len` bytes.
-    pub(crate) fn anonymous(len: usize, prot: ProtFlags, flags: MapFlags) -> Result<Self, Error> {
         let len = len.max(1).checked_next_multiple_of(4096).ok_or(too_large(len))?;
-        Ok(Self { base: map_near(ptr::null_mut(), len, prot, flags)?, len, guard: 0 })
+        Ok(Self { base: map(len, RW)?, len, guards: (0, 0) })
     }
 
-    /// Address space, or memory, of `len` bytes from a multiple of `align` (a power of two) on,
-    /// with a guard on each side.
+    /// `len` bytes from a multiple of `align` (a power of two) on, with a guard on each side:
+    /// memory of its own, or a file's.
     pub(crate) fn aligned(
         len: usize,
         align: usize,
-        prot: ProtFlags,
-        flags: MapFlags,
+        file: Option<BorrowedFd<'_>>,
     ) -> Result<Self, Error> {
-        let around = len.checked_add(2 * GUARD).ok_or(too_large(len))?;
-        let base = reserve(len, around, align, flags)?;
-        let this = Self { base, len, guard: GUARD };
-        if !prot.is_empty() {
-            let at = base.as_ptr().cast();
-            // SAFETY: within what was reserved just now, which nobody knows of. A failure drops
-            // `this` and with it the reservation.
-            unsafe {
-                rustix::mm::mmap_anonymous(
-                    at,
-                    len,
-                    prot,
-                    MapFlags::PRIVATE | MapFlags::FIXED | flags,
-                )
-            }
-            .map_err(|errno| Error::os("mmap", errno, len as u64, NO_ROOM))?;
+        let around = len.checked_add(2 * GUARD).and_then(|len| len.checked_add(align));
+        let around = around.ok_or(too_large(len))?;
+        let start = map(around, ProtFlags::empty())?;
+        let before = (start.addr().get() + GUARD).next_multiple_of(align) - start.addr().get();
+        let guards = (before, around - before - len);
+        // SAFETY: within what was mapped.
+        let mut this = Self { base: unsafe { start.add(before) }, len, guards };
+        if align > WIDE_GUARDS {
+            this.narrow();
         }
+        let at = this.base.as_ptr().cast();
+        let flags = MapFlags::FIXED | MapFlags::NORESERVE;
+        // SAFETY: within what was reserved just now, which nobody knows of. A failure drops `this`
+        // and with it the reservation.
+        let (call, mapped) = unsafe {
+            match file {
+                Some(fd) => (
+                    "mmap of the memfd",
+                    rustix::mm::mmap(at, len, RW, flags | MapFlags::SHARED, fd, 0),
+                ),
+                None => {
+                    ("mmap", rustix::mm::mmap_anonymous(at, len, RW, flags | MapFlags::PRIVATE))
+                }
+            }
+        };
+        mapped.map_err(|errno| Error::os(call, errno, len as u64, NO_ROOM))?;
         Ok(this)
     }
 
-    /// Puts the whole of a file there instead.
-    pub(crate) fn replace_with_file(
-        &mut self,
-        fd: std::os::fd::BorrowedFd<'_>,
-    ) -> Result<(), Error> {
-        let prot = ProtFlags::READ | ProtFlags::WRITE;
-        let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::NORESERVE;
-        // SAFETY: the range replaced is this mapping's, of which `&mut self` shows that nobody uses
-        // it.
-        let mapped =
-            unsafe { rustix::mm::mmap(self.base.as_ptr().cast(), self.len, prot, flags, fd, 0) };
-        mapped
-            .map(drop)
-            .map_err(|errno| Error::os("mmap of the memfd", errno, self.len as u64, NO_ROOM))
-    }
-
-    /// Puts huge pages of 2 MiB there instead, all of them set aside for this mapping at once.
-    pub(crate) fn replace_with_huge_pages(&mut self) -> Result<(), Error> {
-        let prot = ProtFlags::READ | ProtFlags::WRITE;
-        // Not NORESERVE: that would put the error off to the first touch, where it is a SIGBUS.
-        let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::HUGETLB | MapFlags::HUGE_2MB;
-        // SAFETY: the range replaced is this mapping's, which `&mut self` shows to be unused.
-        let mapped =
-            unsafe { rustix::mm::mmap_anonymous(self.base.as_ptr().cast(), self.len, prot, flags) };
-        let hint = "set huge pages aside first: vm.nr_hugepages must have one to spare for each \
-                    2 MiB of the arena";
-        mapped
-            .map(drop)
-            .map_err(|errno| Error::os("mmap(MAP_HUGETLB)", errno, self.len as u64, hint))
+    /// Gives up what its guards have beyond what they need.
+    fn narrow(&mut self) {
+        let (before, behind) = std::mem::replace(&mut self.guards, (GUARD, GUARD));
+        let (start, end) = (self.base.as_ptr().wrapping_sub(before), self.base.as_ptr());
+        let end = end.wrapping_add(self.len + GUARD);
+        for (from, bytes) in [(start, before - GUARD), (end, behind - GUARD)] {
+            if bytes > 0 {
+                // SAFETY: nobody knows of these pages, which are this mapping's no longer.
+                unsafe { unmap(from, bytes) };
+            }
+        }
     }
 
     /// Keeps the kernel from using huge pages here, where it has any.
@@ -178,7 +153,52 @@ impl Drop for Mapping {
         // SAFETY: the range is this value's own; whoever drops it has made sure that nothing points
         // there any more.
         unsafe {
-            unmap(self.base.as_ptr().wrapping_sub(self.guard), self.len + 2 * self.guard);
+            let (before, behind) = self.guards;
+            unmap(self.base.as_ptr().wrapping_sub(before), before + self.len + behind);
+        }
+    }
+}
+
+/// Zeroed memory for metadata, from a multiple of [`ALIGN`](Self::ALIGN) on.
+pub(crate) enum Metadata {
+    Mapped(Mapping),
+    Heap { base: NonNull<u8>, len: usize, _of: Vec<u128> },
+}
+
+// SAFETY: as a `Mapping`: the vector is never looked at again.
+unsafe impl Send for Metadata {}
+// SAFETY: as a `Mapping`.
+unsafe impl Sync for Metadata {}
+
+impl Metadata {
+    const ALIGN: usize = 64;
+
+    pub(crate) fn new(len: usize) -> Result<Self, Error> {
+        if len > HEAP {
+            let mapping = Mapping::zeroed(len)?;
+            // A huge page would be 2 MiB for the first block that is used.
+            mapping.no_huge_pages();
+            return Ok(Self::Mapped(mapping));
+        }
+        // Of this alignment the C library has zeroed memory without touching it.
+        let mut of = vec![0u128; (len + Self::ALIGN).div_ceil(size_of::<u128>())];
+        let start = NonNull::from(of.as_mut_slice()).cast::<u8>();
+        let skip = start.addr().get().next_multiple_of(Self::ALIGN) - start.addr().get();
+        // SAFETY: it is as much longer.
+        Ok(Self::Heap { base: unsafe { start.add(skip) }, len, _of: of })
+    }
+
+    pub(crate) fn base(&self) -> NonNull<u8> {
+        match self {
+            Self::Mapped(mapping) => mapping.base(),
+            Self::Heap { base, .. } => *base,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Mapped(mapping) => mapping.len(),
+            Self::Heap { len, .. } => *len,
         }
     }
 }
@@ -191,25 +211,20 @@ mod tests {
     #[test]
     fn aligned_mappings_are_and_can_be_written_to_the_last_byte() {
         for len in [4096, 1 << 20, 3 << 20] {
-            let rw = ProtFlags::READ | ProtFlags::WRITE;
-            let mapping = Mapping::aligned(len, 2 << 20, rw, MapFlags::NORESERVE).unwrap();
+            let mapping = Mapping::aligned(len, 2 << 20, None).unwrap();
             assert_eq!((mapping.base().addr().get() % (2 << 20), mapping.len()), (0, len));
             // SAFETY: within the mapping, which nobody else knows.
             unsafe { mapping.base().add(len - 1).write(1) };
             assert_eq!(pages_in_memory((mapping.base(), len)), Ok(1));
         }
-        assert!(Mapping::aligned(usize::MAX, 4096, ProtFlags::empty(), MapFlags::empty()).is_err());
+        assert!(Mapping::aligned(usize::MAX, 4096, None).is_err());
         assert!(Mapping::zeroed(usize::MAX).is_err());
     }
 
     #[test]
     fn mappings_are_guarded_on_both_sides() {
-        let all: Vec<_> = (0..4)
-            .map(|_| {
-                let rw = ProtFlags::READ | ProtFlags::WRITE;
-                Mapping::aligned(2 << 20, 1 << 30, rw, MapFlags::NORESERVE).unwrap()
-            })
-            .collect();
+        let all: Vec<_> =
+            (0..4).map(|_| Mapping::aligned(2 << 20, 1 << 30, None).unwrap()).collect();
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let rights = |address: usize| {
             let line = maps.lines().find(|line| {

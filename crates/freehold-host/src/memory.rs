@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use freehold::{FRAME_SIZE, FrameRange, PAGEBLOCK_FRAMES, Pfn};
 use rustix::fs::SealFlags;
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
+use rustix::mm::{Advice, MprotectFlags};
 
 use crate::Error;
 use crate::descriptors::{File, with_pidfd};
@@ -44,12 +44,6 @@ pub enum Backing {
     /// eighteenth of the price to give back (13.5 ns for each 4 KiB), fewer TLB misses; but the
     /// first byte touched in a block takes 2 MiB of memory.
     HugePages,
-    /// Huge pages of 2 MiB set aside by the administrator (`vm.nr_hugepages`). They are reserved
-    /// when the arena is made, so that running out of them is an error there and not a signal
-    /// later. But what is given back, by [`trim`](crate::Arena::trim) or a
-    /// [pass](crate::Arena::pass), is anybody's again, and if others have taken it by then the next
-    /// touch of it is that signal: of such an arena give back only what may be lost, or nothing.
-    Hugetlb,
 }
 
 /// What a forked child finds at the arena's addresses.
@@ -62,8 +56,8 @@ pub enum OnFork {
     Copy,
     /// Nothing: touching a frame is a segmentation fault. Spares the kernel copying the page tables
     /// (about 2 MiB of them for each GiB in use), which is what makes `fork` of a large process
-    /// slow. Memfd and hugetlb arenas always do this: their memory is shared, so a child's write
-    /// would reach the parent.
+    /// slow. Memfd arenas always do this: their memory is shared, so a child's write would reach
+    /// the parent.
     Unmapped,
 }
 
@@ -116,42 +110,18 @@ impl Memory {
         let len = (blocks * PAGEBLOCK_FRAMES * FRAME_SIZE) as usize;
         // The largest chunk is 1 GiB.
         let align = len.checked_next_power_of_two().unwrap_or(GIB).min(GIB);
-        let rw = ProtFlags::READ | ProtFlags::WRITE;
-        let mut file = None;
-        let mapping = match backing {
-            Backing::Private | Backing::HugePages => {
-                Mapping::aligned(len, align, rw, MapFlags::NORESERVE)?
-            }
-            Backing::Memfd => {
-                let fd = sealed_memfd(len as u64)?;
-                let mut mapping =
-                    Mapping::aligned(len, align, ProtFlags::empty(), MapFlags::NORESERVE)?;
-                mapping.replace_with_file(fd.as_fd())?;
-                let known = File::new(fd)
-                    .map_err(|errno| Error::os("fstat of the memfd", errno, len as u64, ""))?;
-                file = Some(known);
-                mapping
-            }
-            Backing::Hugetlb => {
-                // Aligned as address space first: aligning huge pages would take more of them for a
-                // moment.
-                let mut mapping =
-                    Mapping::aligned(len, align, ProtFlags::empty(), MapFlags::NORESERVE)?;
-                mapping.replace_with_huge_pages()?;
-                mapping
-            }
-        };
+        let memfd = backing == Backing::Memfd;
+        let fd = if memfd { Some(sealed_memfd(len as u64)?) } else { None };
+        let mapping = Mapping::aligned(len, align, fd.as_ref().map(AsFd::as_fd))?;
+        let file = fd.map(File::new).transpose();
+        let file = file.map_err(|errno| Error::os("fstat of the memfd", errno, len as u64, ""))?;
         let this = Self {
             mapping: ManuallyDrop::new(mapping),
             backing,
-            on_fork: if matches!(backing, Backing::Memfd | Backing::Hugetlb) {
-                OnFork::Unmapped
-            } else {
-                on_fork
-            },
+            on_fork: if memfd { OnFork::Unmapped } else { on_fork },
             file,
             // Shared memory is given back range by range: see `release_run`.
-            vectors: AtomicBool::new(matches!(backing, Backing::Private | Backing::HugePages)),
+            vectors: AtomicBool::new(!memfd),
             absent: AtomicBool::new(false),
         };
         if backing == Backing::HugePages {
@@ -261,8 +231,7 @@ impl Memory {
 
     /// Keeps the kernel from using huge pages here, where it has any.
     pub(crate) fn no_huge_pages(&self) {
-        // A kernel without huge pages refuses the advice, which is as good.
-        let _ = self.advise(self.range(), Advice::LinuxNoHugepage, "madvise(MADV_NOHUGEPAGE)", "");
+        self.mapping.no_huge_pages();
     }
 
     /// Has the kernel back these frames now, so that it is here that it says if it cannot.
@@ -307,9 +276,9 @@ impl Memory {
 
     /// Frames that the kernel has in memory.
     pub(crate) fn in_memory(&self, range: FrameRange) -> Result<u64, Error> {
-        let bytes = self.bytes(range);
-        sys::pages_in_memory(bytes)
-            .map_err(|errno| Error::os("mincore", errno, bytes.1 as u64, "try again"))
+        let mut frames = 0;
+        self.each_in_memory(range, |_| frames += 1)?;
+        Ok(frames)
     }
 
     /// Gives runs of frames back to the OS: they are zero, and cost no memory, until they are

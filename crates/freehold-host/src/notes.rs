@@ -7,7 +7,8 @@
 //!   USED_UP       every frame was: the usual case (together with RESIDENT), and all that an
 //!                 allocation looks at
 //!   SEEN          a pass has found the block wholly free, and nothing was handed out of it since
-//!   WATCHED       a pass has found it in use, and nothing was handed out of it since
+//!   WATCHED       a pass has found it in use, and the allocator has handed out nothing of it
+//!                 since; what a thread has freed and takes again by itself is not looked at
 //!   PARTED        some of it was given back since, so that the OS backs it page by page
 //!   BACKED        the OS has backed all of it beforehand, used or not (populate)
 //!   generation    how often parts of the block were given back
@@ -29,7 +30,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use freehold::{FrameRange, PAGEBLOCK_FRAMES, Pfn};
 
 use crate::Error;
-use crate::mapping::Mapping;
+use crate::mapping::Metadata;
 
 const RESIDENT: u32 = 1 << 0;
 const USED_UP: u32 = 1 << 1;
@@ -46,9 +47,9 @@ const WORDS: usize = (PAGEBLOCK_FRAMES / 64) as usize;
 /// See the module's documentation.
 pub(crate) struct Notes {
     /// One for each block, in a mapping so that blocks never used cost nothing.
-    notes: Mapping,
+    notes: Metadata,
     /// `WORDS` words a block.
-    used: Mapping,
+    used: Metadata,
     first_block: u64,
     blocks: u64,
     /// The OS backs a block as a whole as soon as one frame is used, until part of it is given
@@ -63,19 +64,15 @@ pub(crate) struct Notes {
 impl Notes {
     /// For `blocks` blocks that come fresh from the OS, the first of which has that number.
     pub(crate) fn new(first_block: u64, blocks: u64, huge: bool) -> Result<Self, Error> {
-        let this = Self {
-            notes: Mapping::zeroed(blocks as usize * size_of::<AtomicU32>())?,
-            used: Mapping::zeroed(blocks as usize * WORDS * size_of::<AtomicU64>())?,
+        Ok(Self {
+            notes: Metadata::new(blocks as usize * size_of::<AtomicU32>())?,
+            used: Metadata::new(blocks as usize * WORDS * size_of::<AtomicU64>())?,
             first_block,
             blocks,
             huge,
             resident: AtomicU64::new(0),
             top: AtomicU64::new(0),
-        };
-        // A huge page would be 2 MiB for the first block that is used.
-        this.notes.no_huge_pages();
-        this.used.no_huge_pages();
-        Ok(this)
+        })
     }
 
     /// The OS may back all of the blocks that these frames are in, whoever has them.
@@ -545,7 +542,7 @@ mod tests {
     fn notes_of_blocks_never_used_take_no_memory() {
         let notes = Notes::new(0, 1 << 23, false).unwrap();
         let backed = || {
-            let mapped = |mapping: &Mapping| {
+            let mapped = |mapping: &Metadata| {
                 crate::sys::pages_in_memory((mapping.base(), mapping.len())).unwrap()
             };
             mapped(&notes.notes) + mapped(&notes.used)

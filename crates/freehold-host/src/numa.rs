@@ -57,8 +57,7 @@ impl Topology {
 
     /// As the files under that directory have it: nodes in proportion to their memory, and without
     /// those next to no CPU, unless there are no others.
-    #[must_use]
-    pub fn read(directory: &Path) -> Self {
+    fn read(directory: &Path) -> Self {
         let text = |path: &str| std::fs::read_to_string(directory.join(path)).ok();
         let nodes = text("has_memory").or_else(|| text("online"));
         nodes
@@ -81,8 +80,7 @@ impl Topology {
     }
 
     /// Without nodes that no CPU is next to, unless there are no others.
-    #[must_use]
-    pub fn with_cpus(mut self) -> Self {
+    fn with_cpus(mut self) -> Self {
         if self.nodes.iter().any(|(_, cpus)| !cpus.is_empty()) {
             self.nodes.retain(|(_, cpus)| !cpus.is_empty());
             self.sizes.clear();
@@ -92,8 +90,7 @@ impl Topology {
 
     /// With shares in proportion to the nodes' memory, from the text of each node's `meminfo`;
     /// equal ones where one of them does not tell.
-    #[must_use]
-    pub fn sized(mut self, mut meminfo: impl FnMut(u32) -> Option<String>) -> Self {
+    fn sized(mut self, mut meminfo: impl FnMut(u32) -> Option<String>) -> Self {
         let mut total = |node: u32| {
             let text = meminfo(node)?;
             let line = text.lines().find_map(|line| line.split_once("MemTotal:"))?.1;

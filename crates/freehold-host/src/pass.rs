@@ -16,8 +16,8 @@
 //! - A glance at the block decides whether it is tried at all: blocks in use cost some 200 ns and
 //!   disturb nobody. The allocator's `alloc_contig_range` would do as well but isolates first,
 //!   pulling blocks in use out of threads' hands.
-//! - The highest first, because the allocator takes the lowest whole block it has: what stays is
-//!   what is used next.
+//! - The highest first, because the allocator takes the lowest whole block it has for frames that
+//!   can be moved, as all are here: what stays is what is used next.
 //! - A decaying pass takes a block twice: the first time it notes that the block was found free,
 //!   and gives it back as it is; the second time it finds that nothing was handed out in between,
 //!   so it was free all the time. Of a block in use it gives back what is free where nothing was
@@ -34,9 +34,8 @@ use freehold::{
 };
 
 use crate::Error;
+use crate::arena::Inner;
 use crate::host::Host;
-use crate::inner::Inner;
-use crate::memory::Backing;
 
 /// Which blocks a pass gives back.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -122,6 +121,7 @@ pub(crate) fn pass(inner: &Inner, which: Which) -> Result<Released, Error> {
     }
     let (release, engine) = (&inner.release, &inner.core.engine);
     let _one = release.begin();
+    inner.core.gather();
     if which == Which::Decayed {
         inner.core.collect_ended();
         // The periodic work of every thread's CPU, for those that are idle: what they freed goes
@@ -237,9 +237,6 @@ impl Pass<'_> {
 
     /// Takes what is free in a block in use and is backed.
     fn take_parts(&mut self, block: FrameRange) {
-        if self.inner.memory.backing() == Backing::Hugetlb {
-            return;
-        }
         let first = self.taken.len();
         // The smallest first: where there is none there is nothing, and that is all that most
         // blocks cost.
@@ -311,7 +308,7 @@ impl Pass<'_> {
                     } else {
                         notes.released_part(range);
                         released.frames += range.len();
-                        self.inner.core.engine.keep_to_memory();
+                        self.inner.core.keep_to_memory();
                     }
                 }
             })

@@ -21,10 +21,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use freehold::{CpuId, NodeId};
 
-use crate::ended;
 use crate::host::Engine;
+use crate::key::Own;
 use crate::numa::Topology;
-use crate::own::Own;
+use crate::sys;
 
 /// See the module's documentation.
 pub(crate) struct Slots {
@@ -40,7 +40,7 @@ pub(crate) struct Slots {
 
 struct Table {
     holders: Vec<Option<Holder>>,
-    /// Failed requests to come before the next look for [threads that are gone](crate::ended): one
+    /// Failed requests to come before the next look for threads that ended without a word: one
     /// for each 16 slots, so that many threads without a slot do not look at each other all the
     /// time.
     until_look: usize,
@@ -51,11 +51,12 @@ struct Table {
 /// Who has an exclusive slot.
 struct Holder {
     thread: i32,
-    /// What it has boxed. Only for whoever has found that the thread is gone.
+    /// What it has boxed: for whoever has found that the thread is gone, or stops it.
     own: Option<NonNull<Own>>,
 }
 
-// SAFETY: the pointer is followed by nobody before its thread is gone.
+// SAFETY: the pointer is followed by nobody before its thread is gone, but to what is behind a
+// barrier of its own (`Door::stopped`).
 unsafe impl Send for Holder {}
 
 impl Slots {
@@ -121,7 +122,7 @@ impl Slots {
             let near = |&i: &usize| (i as u16) % self.nodes == here;
             let free = || (0..table.holders.len()).filter(|&i| table.holders[i].is_none());
             let slot = free().find(near).or_else(|| free().next())?;
-            table.holders[slot] = Some(Holder { thread: ended::current(), own: None });
+            table.holders[slot] = Some(Holder { thread: sys::thread_number(), own: None });
             // Relaxed: a hint, see `has_free`.
             self.free.fetch_sub(1, Ordering::Relaxed);
             CpuId::new(slot as u16)
@@ -140,6 +141,27 @@ impl Slots {
         }
     }
 
+    /// It is about to drop that. Before the table forgets it, `last` is called: whoever looks at
+    /// [all of them](Self::each_own) finds that done, or it to be done.
+    pub(crate) fn unboxed(&self, cpu: CpuId, last: impl FnOnce()) {
+        let mut table = self.table();
+        last();
+        if let Some(Some(holder)) = table.holders.get_mut(cpu.index()) {
+            holder.own = None;
+        }
+    }
+
+    /// Calls `f` with what each thread has boxed, and the thread. No slot is given up meanwhile.
+    pub(crate) fn each_own(&self, mut f: impl FnMut(i32, &Own)) {
+        let table = self.table();
+        for holder in table.holders.iter().flatten() {
+            if let Some(own) = holder.own {
+                // SAFETY: whoever drops it has the table forget it first, which waits for the lock.
+                f(holder.thread, unsafe { own.as_ref() });
+            }
+        }
+    }
+
     /// A request has failed: whether to look for slots whose threads are gone.
     pub(crate) fn is_look_due(&self) -> bool {
         let mut table = self.table();
@@ -148,16 +170,25 @@ impl Slots {
         due
     }
 
-    /// Slots whose threads are gone, each with what its thread has left there. Told once: the
-    /// caller gives them back.
-    pub(crate) fn left_behind(&self) -> Vec<(CpuId, NonNull<Own>)> {
+    /// The first slot from that number on whose thread is gone, with what that has left there. Told
+    /// once: the caller gives it back. `last` is called with it as by [`unboxed`](Self::unboxed).
+    ///
+    /// One at a time, as nothing is to be allocated under the lock: that may be from this arena.
+    pub(crate) fn left_behind(
+        &self,
+        from: usize,
+        last: impl FnOnce(&mut Own),
+    ) -> Option<(CpuId, NonNull<Own>)> {
         let mut table = self.table();
-        let holders = table.holders.iter_mut().enumerate();
-        let left = holders.filter_map(|(slot, holder)| {
-            let holder = holder.as_mut().filter(|holder| ended::is_gone(holder.thread))?;
-            Some((CpuId::new(slot as u16), holder.own.take()?))
-        });
-        left.collect()
+        let mut holders = table.holders.iter_mut().enumerate().skip(from);
+        let (slot, mut own) = holders.find_map(|(slot, holder)| {
+            let holder = holder.as_mut().filter(|holder| sys::is_gone(holder.thread))?;
+            Some((slot, holder.own.take()?))
+        })?;
+        // SAFETY: its thread is gone, and has not dropped it; whoever else looks at it has the
+        // table locked.
+        last(unsafe { own.as_mut() });
+        Some((CpuId::new(slot as u16), own))
     }
 
     /// Gives an exclusive slot back: what it holds goes to the zones, what waits in its buffers
@@ -211,6 +242,6 @@ impl Slots {
         if self.nodes == 1 {
             return 0;
         }
-        self.machine.get(crate::sys::current_cpu()).copied().unwrap_or(0)
+        self.machine.get(sys::current_cpu()).copied().unwrap_or(0)
     }
 }

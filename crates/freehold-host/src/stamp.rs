@@ -184,6 +184,7 @@ impl Drop for Stamp {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::child::fork;
 
     #[test]
     fn words_are_used_again_and_numbers_are_not() {
@@ -229,26 +230,10 @@ mod tests {
         }
     }
 
-    /// Runs that in a child, which has only this thread; whether it came back with true.
-    fn in_a_child(child: impl FnOnce() -> bool) -> bool {
-        let mut status = 0;
-        // SAFETY: the child leaves without running destructors.
-        unsafe {
-            match libc::fork() {
-                0 => {
-                    let run = std::panic::AssertUnwindSafe(child);
-                    libc::_exit(i32::from(!std::panic::catch_unwind(run).unwrap_or(false)))
-                }
-                pid => assert_eq!(libc::waitpid(pid, &raw mut status, 0), pid),
-            }
-        }
-        status == 0
-    }
-
     /// In a sandbox, or under an emulator that does not heed the advice.
     #[test]
     fn a_child_is_found_out_without_the_kernel() {
-        assert!(in_a_child(|| {
+        let status = fork(|| {
             refuse_the_advice();
             let before = pages().count();
             let mut stamps = Vec::new();
@@ -260,7 +245,8 @@ mod tests {
             // SAFETY: advice about a page of this process's own.
             assert_ne!(unsafe { libc::madvise(base.cast(), 4096, libc::MADV_WIPEONFORK) }, 0);
             assert!(!last.is_forked());
-            in_a_child(|| last.is_forked()) && !last.is_forked()
-        }));
+            fork(|| last.is_forked()) == 0 && !last.is_forked()
+        });
+        assert_eq!(status, 0);
     }
 }

@@ -11,6 +11,8 @@ use std::ptr::NonNull;
 
 use rustix::io::Errno;
 
+use crate::Error;
+
 /// What to try when there is no address space.
 pub(crate) const NO_ROOM: &str = "ask for less, raise RLIMIT_AS, RLIMIT_DATA and vm.max_map_count \
                                   (mappings of a process), or allow overcommit \
@@ -19,6 +21,24 @@ pub(crate) const NO_ROOM: &str = "ask for less, raise RLIMIT_AS, RLIMIT_DATA and
 /// What to try when a call about a mapping fails: where it is not for want of room, `hint`.
 pub(crate) fn no_room_or(hint: &'static str, errno: Errno) -> &'static str {
     if errno == Errno::NOMEM { NO_ROOM } else { hint }
+}
+
+/// A slice on the heap. An allocation that fails otherwise would end the process.
+pub(crate) fn boxed<T>(len: usize, make: impl FnMut() -> T) -> Result<Box<[T]>, Error> {
+    let mut all = Vec::new();
+    let bytes = (len * size_of::<T>()) as u64;
+    let no_memory = |_| Error::os("malloc", Errno::NOMEM, bytes, "fewer bytes, or raise RLIMIT_AS");
+    all.try_reserve_exact(len).map_err(no_memory)?;
+    all.resize_with(len, make);
+    Ok(all.into_boxed_slice())
+}
+
+/// An error where the system's pages are no frames.
+pub(crate) fn check_page_size() -> Result<(), Error> {
+    match rustix::param::page_size() {
+        4096 => Ok(()),
+        bytes => Err(Error::PageSize { bytes }),
+    }
 }
 
 /// Bytes of memory: where they start, and how many.
@@ -123,6 +143,7 @@ pub(crate) fn current_cpu() -> usize {
 }
 
 /// How many pages of a range the kernel has in memory.
+#[cfg(test)]
 pub(crate) fn pages_in_memory(range: Bytes) -> Result<u64, Errno> {
     let mut pages = 0;
     each_page_in_memory(range, |_| pages += 1)?;
@@ -146,6 +167,19 @@ pub(crate) fn each_page_in_memory(range: Bytes, mut f: impl FnMut(usize)) -> Res
         there.for_each(|(page, _)| f(start / 4096 + page));
     }
     Ok(())
+}
+
+/// The calling thread's number.
+pub(crate) fn thread_number() -> i32 {
+    rustix::thread::gettid().as_raw_nonzero().get()
+}
+
+/// Whether no thread has that number, of this process or another that shares its memory. A number
+/// that another thread has by now, of this program or another, is that of a living thread.
+pub(crate) fn is_gone(thread: i32) -> bool {
+    // SAFETY: signal 0 is never sent.
+    let there = unsafe { libc::syscall(libc::SYS_tkill, thread, 0) };
+    there != 0 && last_errno() == Errno::SRCH
 }
 
 pub(crate) fn last_errno() -> Errno {

@@ -24,8 +24,8 @@ use freehold::CpuId;
 
 use crate::Error;
 use crate::core::{Core, Cpu};
+use crate::key::Own;
 use crate::key::{Fast, Key, WAYS};
-use crate::own::Own;
 
 /// No arena has this number; nor is it what a forked child reads.
 const NOBODY: u64 = u64::MAX;
@@ -68,52 +68,57 @@ struct Entry {
     seat: Seat,
 }
 
+#[derive(Clone, Copy)]
 enum Seat {
     /// What the slot has is boxed, and the slots know where.
     Exclusive(CpuId, NonNull<Own>),
     Shared(CpuId),
-    /// Given up; only while an entry is dropped or changed.
-    GivenUp,
 }
 
-impl Entry {
-    fn new(core: &Arc<Core>, id: u64) -> Self {
-        let mut entry = Self { core: Arc::clone(core), id, seat: Seat::GivenUp };
-        if !entry.take_exclusive() {
-            entry.seat = Seat::Shared(core.slots.join(&core.engine));
-        }
-        entry
-    }
-
-    /// Gets a slot of its own, if there is one.
-    fn take_exclusive(&mut self) -> bool {
-        let core = &self.core;
+impl Seat {
+    /// A slot for the calling thread alone, if there is one.
+    fn exclusive(core: &Arc<Core>) -> Option<Self> {
         let mut cpu = core.slots.take(&core.engine);
         if cpu.is_none() && core.slots.is_look_due() {
             core.collect_ended();
             cpu = core.slots.take(&core.engine);
         }
-        let Some(cpu) = cpu else { return false };
-        // SAFETY: the handle stays in this entry, which drops it before its `Arc<Core>`; see
-        // `Drop`.
+        let cpu = cpu?;
+        // SAFETY: the handle goes into an entry, which drops it before its `Arc<Core>`; see `Drop`.
         let Ok(owned) = (unsafe { core.own(cpu) }) else {
             core.slots.give(&core.engine, cpu);
-            return false;
+            return None;
         };
-        let own = NonNull::from(Box::leak(Box::new(Own::new(owned))));
+        let own = NonNull::from(Box::leak(Box::new(Own::new(owned, core.runs()))));
         core.slots.boxed(cpu, own);
-        self.seat = Seat::Exclusive(cpu, own);
-        true
+        Some(Self::Exclusive(cpu, own))
+    }
+
+    /// Runs `f` on the CPU of a seat that the calling thread has.
+    fn run<R>(self, core: &Core, f: impl FnOnce(Cpu<'_>) -> R) -> R {
+        match self {
+            // SAFETY: as in `fast`: the entry lives while the arena does and this thread runs.
+            Self::Exclusive(_, own) => f(Cpu::Owned(unsafe { own.as_ref() })),
+            Self::Shared(cpu) => f(Cpu::Shared(core.engine.on(cpu))),
+        }
+    }
+}
+
+impl Entry {
+    fn new(core: &Arc<Core>, id: u64) -> Self {
+        let seat = Seat::exclusive(core);
+        let seat = seat.unwrap_or_else(|| Seat::Shared(core.slots.join(&core.engine)));
+        Self { core: Arc::clone(core), id, seat }
     }
 
     fn cache(&self) {
-        let Seat::Exclusive(_, own) = &self.seat else { return };
+        let Seat::Exclusive(_, own) = self.seat else { return };
         if self.core.guarded {
             return;
         }
         FAST.with(|fast| {
             let fast = &fast[self.core.key().way()];
-            fast.own.set(*own);
+            fast.own.set(own);
             fast.id.set(self.id);
         });
     }
@@ -129,23 +134,24 @@ impl Drop for Entry {
             }
         });
         let core = &self.core;
-        let place = std::mem::replace(&mut self.seat, Seat::GivenUp);
         if core.stamp.is_forked() {
             // The slot is the parent's; a lock here may be held by a thread that does not exist in
             // this process.
             return;
         }
-        match place {
+        match self.seat {
             Seat::Exclusive(cpu, own) => {
                 // SAFETY: boxed by this entry's thread, which has just forgotten where, and is not
-                // gone: nobody else drops it.
+                // gone: nobody else drops it. Whoever else looks at it has the table locked, as
+                // this has.
+                core.slots.unboxed(cpu, || core.free_last(unsafe { &mut *own.as_ptr() }));
+                // SAFETY: likewise, and nobody else knows of it any more.
                 drop(unsafe { Box::from_raw(own.as_ptr()) });
                 if !core.is_closed() {
                     core.slots.give(&core.engine, cpu);
                 }
             }
             Seat::Shared(cpu) => core.slots.leave(&core.engine, cpu),
-            Seat::GivenUp => {}
         }
     }
 }
@@ -210,7 +216,7 @@ pub(crate) fn enter<R>(core: &Arc<Core>, f: impl FnOnce(Cpu<'_>) -> R) -> Result
 fn enter_slow<R>(core: &Arc<Core>, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R, Error> {
     core.check_fork()?;
     let id = core.stamp.id();
-    let place = ENTRIES.try_with(|entries| {
+    let seat = ENTRIES.try_with(|entries| {
         // Borrowed where this is a signal handler.
         let Ok(mut entries) = entries.try_borrow_mut() else { return Err(Error::Reentered) };
         if !entries.contains_key(&id) {
@@ -218,35 +224,25 @@ fn enter_slow<R>(core: &Arc<Core>, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R, Er
                 // A good moment to let go of arenas that are gone.
                 entries.retain(|_, entry| !entry.core.is_closed());
             }
-            entries.insert(id, Entry::new(core, id));
             KNOWN.set(true);
         }
-        let Some(entry) = entries.get_mut(&id) else { return Ok(Err(core.slots.keeper())) };
+        let entry = entries.entry(id).or_insert_with(|| Entry::new(core, id));
         if let Seat::Shared(cpu) = entry.seat {
-            if core.slots.has_free() && entry.take_exclusive() {
+            if let Some(own) = core.slots.has_free().then(|| Seat::exclusive(core)).flatten() {
+                entry.seat = own;
                 core.slots.leave(&core.engine, cpu);
             }
         }
         entry.cache();
-        Ok(match &entry.seat {
-            Seat::Exclusive(_, own) => Ok(own.as_ptr().cast_const()),
-            Seat::Shared(cpu) => Err(*cpu),
-            Seat::GivenUp => Err(core.slots.keeper()),
-        })
+        Ok(entry.seat)
     });
-    let place = match place {
-        Ok(place) => Ok(place?),
-        Err(error) => Err(error),
-    };
-    Ok(match place {
-        // SAFETY: as in `fast`: the entry lives while the arena does and this thread runs.
-        Ok(Ok(owned)) => f(Cpu::Owned(unsafe { &*owned })),
-        Ok(Err(cpu)) => f(Cpu::Shared(core.engine.on(cpu))),
+    match seat {
+        Ok(seat) => Ok(seat?.run(core, f)),
         Err(_) => {
             let guest = Guest { core, cpu: core.slots.join(&core.engine) };
-            f(Cpu::Shared(core.engine.on(guest.cpu)))
+            Ok(f(Cpu::Shared(core.engine.on(guest.cpu))))
         }
-    })
+    }
 }
 
 /// Runs `f`, which frees, on a CPU that takes no waiting to find: the calling thread's own or the
@@ -265,24 +261,16 @@ pub(crate) fn enter_to_free<R>(core: &Core, f: impl FnOnce(Cpu<'_>) -> R) -> Res
 fn enter_to_free_slow<R>(core: &Core, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R, Error> {
     core.check_fork()?;
     let id = core.stamp.id();
-    let mut place = None;
-    if KNOWN.get() {
-        // Where the storage is gone already, nobody's CPU will do.
-        let _ = ENTRIES.try_with(|entries| {
-            let Ok(entries) = entries.try_borrow() else { return };
-            let Some(entry) = entries.get(&id) else { return };
-            entry.cache();
-            place = match &entry.seat {
-                Seat::Exclusive(_, own) => Some(Ok(own.as_ptr().cast_const())),
-                Seat::Shared(cpu) => Some(Err(*cpu)),
-                Seat::GivenUp => None,
-            };
-        });
-    }
-    Ok(match place {
-        // SAFETY: as in `fast`: the entry lives while the arena does and this thread runs.
-        Some(Ok(owned)) => f(Cpu::Owned(unsafe { &*owned })),
-        Some(Err(cpu)) => f(Cpu::Shared(core.engine.on(cpu))),
+    // Where the storage is gone already, nobody's CPU will do.
+    let find = |entries: &RefCell<Entries>| {
+        let entries = entries.try_borrow().ok()?;
+        let entry = entries.get(&id)?;
+        entry.cache();
+        Some(entry.seat)
+    };
+    let seat = if KNOWN.get() { ENTRIES.try_with(find).ok().flatten() } else { None };
+    Ok(match seat {
+        Some(seat) => seat.run(core, f),
         None => f(Cpu::Shared(core.keeper())),
     })
 }

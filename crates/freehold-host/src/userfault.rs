@@ -51,7 +51,6 @@ struct Range {
 /// parent's memory. So there nothing is.
 pub(crate) struct Userfault {
     fd: OwnedFd,
-    kernel_faults: bool,
     stamp: Stamp,
 }
 
@@ -68,26 +67,19 @@ impl Userfault {
             // SAFETY: the descriptor stays in this type, which says what may be done with it.
             unsafe { rustix::mm::userfaultfd(flags) }
         };
-        let (fd, kernel_faults) = match open(0) {
-            Ok(fd) => (fd, true),
-            Err(Errno::PERM) => (
-                open(USER_MODE_ONLY).map_err(|errno| Error::os("userfaultfd", errno, 0, HINT))?,
-                false,
-            ),
-            Err(errno) => return Err(Error::os("userfaultfd", errno, 0, HINT)),
+        // Writes that the kernel makes for a thread, as in `read(2)`, are seen too where that is
+        // allowed; else they fail with `EFAULT`.
+        let fd = match open(0) {
+            Err(Errno::PERM) => open(USER_MODE_ONLY),
+            opened => opened,
         };
+        let fd = fd.map_err(|errno| Error::os("userfaultfd", errno, 0, HINT))?;
         let mut api = [UFFD_API, FEATURE_WRITE_PROTECT | FEATURE_UNPOPULATED, 0];
-        let this = Self { fd, kernel_faults, stamp: Stamp::new()? };
+        let this = Self { fd, stamp: Stamp::new()? };
         // SAFETY: the structure is three words.
         unsafe { this.ioctl(UFFDIO_API, &mut api) }
             .map_err(|errno| Error::os("UFFDIO_API", errno, 0, HINT))?;
         Ok(this)
-    }
-
-    /// Whether writes that the kernel makes for a thread, as in `read(2)`, are seen too. If not,
-    /// they fail with `EFAULT`.
-    pub(crate) fn sees_kernel_faults(&self) -> bool {
-        self.kernel_faults
     }
 
     /// Whether this is a child of the process that made it, where no write is seen.

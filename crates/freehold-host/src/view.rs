@@ -14,7 +14,6 @@ use std::ptr::NonNull;
 
 use rustix::fs::SealFlags;
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::Error;
 use crate::mapping::Mapping;
@@ -42,22 +41,7 @@ impl View {
         let status = rustix::fs::fstat(fd).map_err(|errno| refused("fstat", errno))?;
         let len = usize::try_from(status.st_size).unwrap_or(0);
         // The base is a multiple of a block, so that huge pages can be shown, too.
-        let mut mapping =
-            Mapping::aligned(len.max(1), 2 << 20, ProtFlags::empty(), MapFlags::NORESERVE)?;
-        mapping.replace_with_file(fd)?;
-        Ok(Self { mapping })
-    }
-
-    /// Bytes there are.
-    #[must_use]
-    pub fn len(&self) -> u64 {
-        self.mapping.len() as u64
-    }
-
-    /// Never: an arena has a block.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        Ok(Self { mapping: Mapping::aligned(len.max(1), 2 << 20, Some(fd))? })
     }
 
     /// Where so many bytes from an [`offset`](crate::Arena::offset) on are; `None` where there are
@@ -67,6 +51,6 @@ impl View {
     pub fn pointer(&self, offset: u64, bytes: u64) -> Option<NonNull<u8>> {
         let end = offset.checked_add(bytes)?;
         let start = self.mapping.base().as_ptr().wrapping_add(usize::try_from(offset).ok()?);
-        if end <= self.len() { NonNull::new(start) } else { None }
+        if end <= self.mapping.len() as u64 { NonNull::new(start) } else { None }
     }
 }

@@ -8,7 +8,6 @@ use freehold_vm::{
     Access, Frame, IntervalNode, Mapping, PageTable, Space, SpaceId, TABLE_ENTRIES, Vm, Vma, Vpn,
     VpnRange,
 };
-use rustix::io::Errno;
 
 use crate::{Arena, ArenaFrames, Error, HostMmu};
 
@@ -60,14 +59,7 @@ unsafe impl<T: Sync> Sync for Owned<T> {}
 
 impl<T> Owned<T> {
     fn new(len: usize, make: impl FnMut() -> T) -> Result<Self, Error> {
-        let mut all = Vec::new();
-        let no_memory = |_| {
-            let bytes = (len * size_of::<T>()) as u64;
-            Error::os("malloc", Errno::NOMEM, bytes, "fewer bytes, or raise RLIMIT_AS")
-        };
-        all.try_reserve_exact(len).map_err(no_memory)?;
-        all.resize_with(len, make);
-        Ok(Self(NonNull::from(Box::leak(all.into_boxed_slice()))))
+        Ok(Self(NonNull::from(Box::leak(crate::sys::boxed(len, make)?))))
     }
 
     /// # Safety
@@ -103,11 +95,9 @@ impl HostVm {
     pub fn new(bytes: u64) -> Result<Self, Error> {
         let tables = bytes.div_ceil(FRAME_SIZE * TABLE_ENTRIES).max(1);
         let pages = tables * TABLE_ENTRIES;
-        let range = VpnRange::new(Self::FIRST, pages).ok_or(Error::Knob {
-            knob: "bytes",
-            value: bytes,
-            allowed: "within the address space",
-        })?;
+        let too_many =
+            Error::Knob { knob: "bytes", value: bytes, allowed: "within the address space" };
+        let range = VpnRange::new(Self::FIRST, pages).ok_or(too_many)?;
         // Frames by number: the pages have memory of their own, so that the arena's is never
         // touched.
         let arena = Arena::with_size(pages.saturating_mul(FRAME_SIZE))?;
@@ -132,11 +122,7 @@ impl HostVm {
         if vm.add_vma(Self::SPACE, range, all).is_err() {
             // An empty space has room for one; nothing else is wrong with a range that its own
             // tables cover.
-            return Err(Error::Knob {
-                knob: "bytes",
-                value: bytes,
-                allowed: "within the address space",
-            });
+            return Err(too_many);
         }
         Ok(Self {
             vm,

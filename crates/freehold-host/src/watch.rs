@@ -20,7 +20,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 
-use freehold::{Order, PAGEBLOCK_FRAMES};
+use freehold::PAGEBLOCK_FRAMES;
 
 /// An allocation that is about to fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,8 +28,6 @@ use freehold::{Order, PAGEBLOCK_FRAMES};
 pub struct Exhausted {
     /// How many neighbouring frames are wanted.
     pub frames: u64,
-    /// The order that these are, where they are a power of two.
-    pub order: Option<Order>,
     /// How often this allocation has been tried.
     pub attempts: u32,
 }
@@ -92,8 +90,7 @@ impl Watch {
         let Some(callback) = self.on_exhausted.as_ref().filter(|_| attempts < ATTEMPTS) else {
             return false;
         };
-        let order = Order::fitting(frames).filter(|order| order.frames() == frames);
-        called(|| callback(Exhausted { frames, order, attempts })).unwrap_or(false)
+        called(|| callback(Exhausted { frames, attempts })).unwrap_or(false)
     }
 
     /// The arena is at its limit.

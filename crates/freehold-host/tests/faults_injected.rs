@@ -34,14 +34,13 @@ use length::length;
 ///   `fcntl`, and `close`, whose failure nobody can act upon;
 /// - `rt_sigprocmask`, which the C library makes for each thread as well, and `getpid`, which
 ///   cannot fail, as `fstat` of an open file;
-/// - `pidfd_open`, which is made once in a process, before this; `kernel/descriptors.rs` has it
-///   fail;
 /// - `sched_yield`, which is a hint; `tkill`, of which any failure but one says that a thread
 ///   lives.
-const CALLS: [libc::c_long; 19] = [
+const CALLS: [libc::c_long; 20] = [
     libc::SYS_mmap,
     libc::SYS_munmap,
     libc::SYS_madvise,
+    libc::SYS_pidfd_open,
     libc::SYS_process_madvise,
     libc::SYS_mincore,
     libc::SYS_mbind,
@@ -61,38 +60,14 @@ const CALLS: [libc::c_long; 19] = [
 ];
 const ERRORS: [i32; 5] = [libc::ENOMEM, libc::EAGAIN, libc::EPERM, libc::ENOSYS, libc::EMFILE];
 /// Of these only calls that make a descriptor are refused with `EMFILE`.
-const DESCRIPTORS: [libc::c_long; 5] = [
+const DESCRIPTORS: [libc::c_long; 6] = [
+    libc::SYS_pidfd_open,
     libc::SYS_memfd_create,
     libc::SYS_userfaultfd,
     libc::SYS_ioctl,
     libc::SYS_eventfd2,
     libc::SYS_openat,
 ];
-
-#[repr(C)]
-#[derive(Default)]
-struct Notice {
-    id: u64,
-    pid: u32,
-    flags: u32,
-    call: i32,
-    arch: u32,
-    instruction: u64,
-    arguments: [u64; 6],
-}
-
-#[repr(C)]
-#[derive(Default)]
-struct Answer {
-    id: u64,
-    value: i64,
-    error: i32,
-    flags: u32,
-}
-
-/// `SECCOMP_IOCTL_NOTIF_RECV` and `_SEND`.
-const RECEIVE: libc::c_ulong = 0xc050_2100;
-const SEND: libc::c_ulong = 0xc018_2101;
 
 /// Has the calling thread's calls, and those of threads that it starts, decided by whoever has the
 /// descriptor.
@@ -154,23 +129,27 @@ const HEAP: [libc::c_long; 3] = [libc::SYS_mmap, libc::SYS_munmap, libc::SYS_mad
 /// for an answer may hold a lock of the heap's.
 fn decide(listener: &OwnedFd, plan: &Plan, library: &Range<u64>) {
     loop {
-        let mut notice = Notice::default();
-        // SAFETY: the structures of the two requests.
-        if unsafe { libc::ioctl(listener.as_raw_fd(), RECEIVE, &raw mut notice) } != 0 {
+        let receive = libc::SECCOMP_IOCTL_NOTIF_RECV;
+        // SAFETY: zeros are a value.
+        let mut notice: libc::seccomp_notif = unsafe { std::mem::zeroed() };
+        // SAFETY: the structure of the request.
+        if unsafe { libc::ioctl(listener.as_raw_fd(), receive, &raw mut notice) } != 0 {
             match std::io::Error::last_os_error().raw_os_error() {
                 Some(libc::EINTR | libc::ENOENT) => continue,
                 _ => return,
             }
         }
-        let call = libc::c_long::from(notice.call);
-        let heap = library.contains(&notice.instruction) && HEAP.contains(&call);
-        let mut answer = Answer { id: notice.id, flags: 1, ..Answer::default() }; // CONTINUE
+        let call = libc::c_long::from(notice.data.nr);
+        let heap = library.contains(&notice.data.instruction_pointer) && HEAP.contains(&call);
+        let go_on = libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32;
+        let mut answer = libc::seccomp_notif_resp { id: notice.id, val: 0, error: 0, flags: go_on };
         if !heap && plan.seen.fetch_add(1, SeqCst) == plan.refuse.load(SeqCst) {
-            plan.refused.store(notice.call, SeqCst);
-            answer = Answer { id: notice.id, error: -plan.error.load(SeqCst), ..Answer::default() };
+            plan.refused.store(notice.data.nr, SeqCst);
+            (answer.error, answer.flags) = (-plan.error.load(SeqCst), 0);
         }
-        // SAFETY: the structures of the two requests. It fails where the caller is gone.
-        unsafe { libc::ioctl(listener.as_raw_fd(), SEND, &raw mut answer) };
+        let send = libc::SECCOMP_IOCTL_NOTIF_SEND;
+        // SAFETY: the structure of the request. It fails where the caller is gone.
+        unsafe { libc::ioctl(listener.as_raw_fd(), send, &raw mut answer) };
     }
 }
 
@@ -239,7 +218,7 @@ fn pages() {
 
 /// Each is run over and over by itself: of all in one run, the calls would be refused as often and
 /// take the square of the time.
-const PARTS: [fn(); 6] = [
+const PARTS: [fn(); 5] = [
     || arena(&Arena::builder(8 << 20)),
     || arena(&Arena::builder(8 << 20).backing(Backing::Memfd)),
     || {
@@ -252,7 +231,6 @@ const PARTS: [fn(); 6] = [
         let two = Arena::builder(8 << 20).topology(two).numa(Numa::Prefer);
         arena(&two.populate(true));
     },
-    || drop(fine(Arena::builder(8 << 20).backing(Backing::Hugetlb).build())),
     pages,
 ];
 

@@ -13,6 +13,7 @@ use freehold::{
     Config, CpuId, FrameRange, FreeError, Freehold, Migratetype, On, Order, Pfn, Request,
     SingleCpu, ZoneConfig,
 };
+use freehold_lab::trials::random::Random;
 
 /// CPUs, frames, and how many percent are in use at most.
 const MACHINES: [(u16, u64, u64); 6] = [
@@ -27,23 +28,6 @@ const SEEDS: u64 = 8;
 const STEPS: u64 = 400_000;
 /// Steps after which the share in use changes.
 const PHASE: u64 = 50_000;
-
-/// Marsaglia's xorshift.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    /// One time in `n`.
-    fn one_in(&mut self, n: u64) -> bool {
-        self.next().is_multiple_of(n)
-    }
-}
 
 /// What is in use, and what was chosen so far.
 struct Held {
@@ -67,7 +51,7 @@ impl Held {
 
     /// A chunk of random order and type, a bulk call, or a run of any length.
     fn allocate(&mut self, cpu: &On<'_, '_, SingleCpu>, random: &mut Random) {
-        let drawn = random.next();
+        let drawn = random.step();
         let kind = match drawn >> 8 & 15 {
             0 | 1 => Migratetype::Unmovable,
             2 => Migratetype::Reclaimable,
@@ -98,12 +82,12 @@ impl Held {
 
     /// Up to 64 chunks in the order in which they were allocated, or one at random.
     fn free(&mut self, cpu: &On<'_, '_, SingleCpu>, random: &mut Random) -> Result<(), FreeError> {
-        let at = random.next() as usize % self.chunks.len();
-        if random.one_in(64) {
+        let at = random.below(self.chunks.len() as u64) as usize;
+        if random.below(64) == 0 {
             let end = self.chunks.len().min(at + 64);
             let burst: Vec<(Pfn, Order)> = self.chunks.drain(at..end).collect();
             self.frames -= burst.iter().map(|(_, order)| order.frames()).sum::<u64>();
-            if random.one_in(2) && burst.iter().all(|&(_, order)| order == Order::ZERO) {
+            if random.below(2) == 0 && burst.iter().all(|&(_, order)| order == Order::ZERO) {
                 let frames: Vec<Pfn> = burst.iter().map(|&(pfn, _)| pfn).collect();
                 return cpu.free_bulk(&frames).map_err(|refused| refused.error);
             }
@@ -112,7 +96,9 @@ impl Held {
         let (pfn, order) = self.chunks.swap_remove(at);
         self.frames -= order.frames();
         match FrameRange::new(pfn, order.frames()) {
-            Some(range) if order == Order::PAGEBLOCK && random.one_in(2) => cpu.free_range(range),
+            Some(range) if order == Order::PAGEBLOCK && random.below(2) == 0 => {
+                cpu.free_range(range)
+            }
             _ => cpu.free(pfn, order),
         }
     }
@@ -128,21 +114,21 @@ fn run(
     let config = Config::new(cpus, &zones);
     let mut metadata = Vec::<u8>::with_capacity(config.metadata_size()?);
     let fh = Freehold::new(&config, metadata.spare_capacity_mut(), SingleCpu)?;
-    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut random = Random::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let (mut held, most, mut wanted) = (Held::new(), frames * percent / 100, 0);
     for step in 0..STEPS {
-        let cpu = fh.on(CpuId::new((random.next() % u64::from(cpus)) as u16));
+        let cpu = fh.on(CpuId::new(random.below(u64::from(cpus)) as u16));
         if step % PHASE == 0 {
-            wanted = most / 2 + random.next() % (most / 2 + 1);
+            wanted = most / 2 + random.below(most / 2 + 1);
         }
         if held.chunks.is_empty() || held.frames < wanted {
             held.allocate(&cpu, &mut random);
         } else {
             held.free(&cpu, &mut random)?;
-            if random.one_in(20_000) {
+            if random.below(20_000) == 0 {
                 cpu.tick()?;
             }
-            if random.one_in(50_000) {
+            if random.below(50_000) == 0 {
                 cpu.flush()?;
             }
         }

@@ -171,9 +171,8 @@ impl Row {
             Self::PairOn => {
                 let machine = FreeholdMachine::new(cpus, frames, InitialThread)?;
                 let mut cpu = machine.on(CpuId::new(0));
-                used(&mut cpu)
-                    .and_then(|()| pairs::<_, 0>(&mut cpu, n))
-                    .map_err(|refused| refused.to_string())
+                used(&mut cpu)?;
+                Ok(pairs::<_, 0>(&mut cpu, n)?)
             }
             _ => self.run_on(&FreeholdMachine::new(cpus, frames, InitialThread)?, n),
         }
@@ -204,7 +203,7 @@ impl Row {
     }
 
     fn run_on<M: Machine>(self, machine: &M, n: u64) -> Result<(), String> {
-        let mut cpu = machine.cpu(CpuId::new(0)).map_err(|refused| refused.to_string())?;
+        let mut cpu = machine.cpu(CpuId::new(0))?;
         let other = || machine.cpu(CpuId::new(1));
         let (_, frames) = self.machine();
         let done = match self {
@@ -225,12 +224,8 @@ impl Row {
                 let mut frames = vec![Pfn::default(); GIB as usize];
                 frames[..n as usize].chunks_mut(BULK).try_for_each(|chunk| cpu.alloc_bulk(chunk))
             }
-            Self::FreeInOrder => {
-                filled(&mut cpu, false).and_then(|f| free_all(&mut cpu, f[..n as usize].iter()))
-            }
-            Self::FreeAtRandom => {
-                filled(&mut cpu, true).and_then(|f| free_all(&mut cpu, f[..n as usize].iter()))
-            }
+            Self::FreeInOrder | Self::FreeAtRandom => filled(&mut cpu, self == Self::FreeAtRandom)
+                .and_then(|f| free_all(&mut cpu, f[..n as usize].iter())),
             Self::BulkFree => {
                 filled(&mut cpu, false).and_then(|f| free_in_bulk(&mut cpu, &f[..n as usize]))
             }
@@ -241,12 +236,15 @@ impl Row {
             Self::NearMark(_, permille, order) => {
                 let held = (frames * permille / 1000) >> order;
                 match order {
-                    0 => near_mark::<_, 0>(&mut cpu, held, n),
-                    3 => near_mark::<_, 3>(&mut cpu, held, n),
-                    _ => near_mark::<_, 6>(&mut cpu, held, n),
+                    0 => steps::<_, 0>(&mut cpu, (held, NEAR_MARK), n),
+                    3 => steps::<_, 3>(&mut cpu, (held, NEAR_MARK), n),
+                    _ => steps::<_, 6>(&mut cpu, (held, NEAR_MARK), n),
                 }
             }
-            Self::Churn(percent) => steps::<_, 0>(&mut cpu, GIB * percent / 100, n),
+            Self::Churn(percent) => {
+                let held = GIB * percent / 100;
+                steps::<_, 0>(&mut cpu, (held, held), n)
+            }
             Self::Mixed(percent) => Mixed::new(GIB * percent / 100, SEED).steps(&mut cpu, n),
             Self::Fail(_, order) => {
                 while cpu.alloc(Order::ZERO).is_ok() {}
@@ -264,7 +262,7 @@ impl Row {
                 filled(&mut cpu, true).and_then(|f| free_in_bulk(&mut other()?, &f[..n as usize]))
             }
         };
-        done.map_err(|refused| refused.to_string())
+        Ok(done?)
     }
 }
 
@@ -320,36 +318,28 @@ fn failures<C: Calls>(cpu: &mut C, order: Order, n: u64) {
 
 /// That loop for each order from 0 to 9: the order is a constant in each, as it is where kernels
 /// call their allocators.
-macro_rules! of_each_order {
-    ($of:ident::<$calls:ty>) => {
-        of_each_order!($of::<$calls>: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9)
-    };
-    ($of:ident::<$calls:ty>: $($order:literal),+) => {
-        [$($of::<$calls, $order>),+]
-    };
+macro_rules! of_orders {
+    ($of:ident: $($order:literal),+) => { [$($of::<C, $order>),+] };
 }
 
 fn pairs_of<C: Calls>(cpu: &mut C, order: u8, n: u64) -> Result<(), Refused> {
-    of_each_order!(pairs::<C>)[usize::from(order)](cpu, n)
+    of_orders!(pairs: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9)[usize::from(order)](cpu, n)
 }
 
-/// Steps with so many chunks held, each of which has been replaced once before.
-fn steps<C: Calls, const ORDER: u8>(cpu: &mut C, held: u64, n: u64) -> Result<(), Refused> {
+/// Steps with so many chunks held, after so many that do not count: as many as chunks, so that each
+/// has been replaced once, or few near the mark, where what one costs does not depend on that.
+fn steps<C: Calls, const ORDER: u8>(
+    cpu: &mut C,
+    (held, before): (u64, u64),
+    n: u64,
+) -> Result<(), Refused> {
     let mut churn = Churn::<ORDER>::start(cpu, held, SEED)?;
-    churn.steps(cpu, held)?;
-    churn.steps(cpu, n)
-}
-
-/// Steps with so many chunks held. What one costs near the mark does not depend on how often each
-/// has been replaced: a few do before those that count.
-fn near_mark<C: Calls, const ORDER: u8>(cpu: &mut C, held: u64, n: u64) -> Result<(), Refused> {
-    let mut churn = Churn::<ORDER>::start(cpu, held, SEED)?;
-    churn.steps(cpu, NEAR_MARK)?;
+    churn.steps(cpu, before)?;
     churn.steps(cpu, n)
 }
 
 fn steps_of<C: Calls>(cpu: &mut C, order: u8, n: u64) -> Result<(), Refused> {
-    of_each_order!(steps::<C>)[usize::from(order)](cpu, HELD, n)
+    of_orders!(steps: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9)[usize::from(order)](cpu, (HELD, HELD), n)
 }
 
 fn main() -> ExitCode {

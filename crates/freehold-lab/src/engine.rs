@@ -6,8 +6,8 @@
 mod cma;
 mod count;
 
-use freehold::{AllocError, CpuId, FreeError, Migratetype, Order, Pfn};
-pub use freehold_classic::Request;
+use freehold::{AllocError, CpuId, FreeError, Order, Pfn};
+pub use freehold_classic::{ListFlow, Request};
 use serde::Serialize;
 
 pub use cma::{CmaBook, CmaCounts};
@@ -62,12 +62,11 @@ pub trait Engine: Send + Sync {
     /// The state of free memory now.
     fn memory(&self) -> Memory;
 
-    /// Every pageblock, by rising address: what a picture of memory is made of. Empty where an
-    /// engine cannot say.
+    /// Frames of CMA that are free, wherever they are held. 0 where an engine cannot say.
     ///
     /// Walks all of memory.
-    fn blocks(&self) -> Vec<Block> {
-        Vec::new()
+    fn free_cma(&self) -> u64 {
+        0
     }
 
     /// Holds of zone locks since [`Engine::start`], by the steps of work done in them: the fewest
@@ -95,30 +94,6 @@ pub struct Listed {
     pub cpu: CpuId,
     pub pfn: Pfn,
     pub order: Order,
-}
-
-/// One pageblock.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Block {
-    /// Its first frame.
-    pub start: Pfn,
-    /// The CPU that has it; `None`: the zone.
-    pub holder: Option<CpuId>,
-    /// Its migratetype; [`Migratetype::Isolate`] while it is isolated.
-    pub migratetype: Migratetype,
-    /// Frames that exist, at most 512.
-    pub frames: u16,
-    /// Of these, frames free, wherever they are held.
-    pub free: u16,
-}
-
-/// Frames that went between a zone and the CPUs' lists, by order and by type of the list.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ListFlow {
-    /// To the CPUs.
-    pub refilled: [[u64; 3]; 11],
-    /// Back to the zone.
-    pub drained: [[u64; 3]; 11],
 }
 
 /// Totals since the engine was made. `work` is counted in elementary steps done while the zone lock

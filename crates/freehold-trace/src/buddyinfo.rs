@@ -120,7 +120,7 @@ impl PageTypeInfo {
 pub fn parse_buddyinfo(text: &str) -> Result<Vec<ZoneFree>, StateError> {
     let mut zones = Vec::new();
     for (number, line) in (1u64..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
-        let bad = |why: String| StateError::BadLine { file: "buddyinfo".into(), line: number, why };
+        let bad = |why: String| StateError::bad_line("buddyinfo", number, why);
         let (node, zone, numbers) = zone_line(line).ok_or_else(|| bad(unexpected(line)))?;
         let (chunks, at_least) = counts(numbers).map_err(bad)?;
         if at_least {
@@ -137,11 +137,7 @@ pub fn parse_buddyinfo(text: &str) -> Result<Vec<ZoneFree>, StateError> {
         zones.push(ZoneFree { node, zone: zone.to_owned(), chunks });
     }
     if zones.is_empty() {
-        return Err(StateError::BadLine {
-            file: "buddyinfo".into(),
-            line: 1,
-            why: "no zone in it".into(),
-        });
+        return Err(StateError::bad_line("buddyinfo", 1, "no zone in it"));
     }
     Ok(zones)
 }
@@ -157,14 +153,10 @@ pub fn parse_pagetypeinfo(text: &str) -> Result<PageTypeInfo, StateError> {
     let mut last = 1;
     for (number, line) in (1u64..).zip(text.lines()) {
         last = number;
-        sections.line(line.trim()).map_err(|why| StateError::BadLine {
-            file: "pagetypeinfo".into(),
-            line: number,
-            why,
-        })?;
+        let bad = |why| StateError::bad_line("pagetypeinfo", number, why);
+        sections.line(line.trim()).map_err(bad)?;
     }
-    let bad = |why| StateError::BadLine { file: "pagetypeinfo".into(), line: last, why };
-    sections.finish().map_err(bad)
+    sections.finish().map_err(|why| StateError::bad_line("pagetypeinfo", last, why))
 }
 
 /// What has been read of a pagetypeinfo.

@@ -12,15 +12,10 @@ const MERGED_NS: u64 = 1_000_000;
 /// second.
 const SILENCE_NS: u64 = 3_600_000_000_000;
 
-/// An event that lies so far before the latest one: nanoseconds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct StepBack(pub(super) u64);
-
-impl std::fmt::Display for StepBack {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} s earlier than the latest event before it", seconds(self.0))
-    }
-}
+/// An event that lies far before the latest one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{} s earlier than the latest event before it", seconds(*.0))]
+pub(super) struct StepBack(u64);
 
 /// Judges the times of events as they come.
 #[derive(Debug, Default)]

@@ -5,7 +5,7 @@
 //! line starting with `hint: ` says what. Nothing in this module is ever a panic: traces come from
 //! other machines, half-finished copies and full disks.
 
-use std::fmt;
+use std::borrow::Cow;
 use std::io;
 use std::path::PathBuf;
 
@@ -22,31 +22,6 @@ pub enum TraceError {
         source: io::Error,
     },
 
-    /// There is nothing in it to replay.
-    #[error("{path}: {what}\nhint: record with the kmem:mm_page_* events enabled", path = path.display())]
-    Empty {
-        /// The file.
-        path: PathBuf,
-        /// What there was instead of events.
-        what: String,
-    },
-
-    /// The content is no format that is read here.
-    #[error(
-        "{path}: not a page-allocator trace: {looks_like}\nhint: {hint}",
-        path = path.display(),
-        hint = hint.as_deref().unwrap_or(ACCEPTED)
-    )]
-    NotATrace {
-        /// The file.
-        path: PathBuf,
-        /// What it looks like.
-        looks_like: String,
-        /// What to do with that kind of file, where there is something better than the list of
-        /// accepted formats.
-        hint: Option<String>,
-    },
-
     /// It ends in the middle of something.
     #[error("{path}: truncated: {at}\nhint: {hint}", path = path.display())]
     Truncated {
@@ -58,162 +33,15 @@ pub enum TraceError {
         hint: &'static str,
     },
 
-    /// A line of a text trace makes no sense.
-    #[error("{path}: line {line}: {why}: `{text}`\nhint: {SKIP_LINES}", path = path.display())]
-    BadLine {
+    /// Something in it makes no sense, or is not read here.
+    #[error("{path}: {what}\nhint: {hint}", path = path.display())]
+    Bad {
         /// The file.
         path: PathBuf,
-        /// The line's number, from 1.
-        line: u64,
-        /// The beginning of the line.
-        text: String,
-        /// What is wrong, with the offending value.
-        why: String,
-    },
-
-    /// A GFP flag that no kernel known here has.
-    #[error(
-        "{path}: line {line}: unknown GFP flag `{flag}`\nhint: the flags of Linux 3.3 to 7.1 are known; {SKIP_LINES}",
-        path = path.display()
-    )]
-    UnknownFlag {
-        /// The file.
-        path: PathBuf,
-        /// The line's number, from 1.
-        line: u64,
-        /// The name.
-        flag: String,
-    },
-
-    /// Flags are numbers, and whose is not known.
-    #[error(
-        "{path}: {place}: gfp_flags are a number, {flags}, and its kernel is not known\nhint: say which kernel recorded it, \
-         as `uname -r` prints it: --kernel VERSION; bits have other meanings before 5.1, 4.18, 4.10 and 4.4",
-        path = path.display()
-    )]
-    UnknownKernel {
-        /// The file.
-        path: PathBuf,
-        /// The line, or the column.
-        place: String,
-        /// The number.
-        flags: String,
-    },
-
-    /// Times that are no times.
-    #[error("{path}: line {line}: {what}\nhint: {hint}", path = path.display())]
-    NoClock {
-        /// The file.
-        path: PathBuf,
-        /// The line's number, from 1.
-        line: u64,
-        /// What they are.
+        /// What is wrong, with its place and the offending value.
         what: String,
         /// What to do.
-        hint: &'static str,
-    },
-
-    /// A row of a Parquet trace makes no sense.
-    #[error(
-        "{path}: row {row}: column `{column}`: {value} {why}\nhint: --skip-bad leaves such rows out and counts them",
-        path = path.display()
-    )]
-    BadRow {
-        /// The file.
-        path: PathBuf,
-        /// The row's number, from 0.
-        row: u64,
-        /// The column.
-        column: &'static str,
-        /// The offending value.
-        value: String,
-        /// What is wrong with it.
-        why: &'static str,
-    },
-
-    /// An event lies far before the one in front of it.
-    #[error(
-        "{path}: {place}: {how_far}: time goes back\nhint: sort the events by time, and give each recording a file of its \
-         own; --skip-bad leaves such events out and counts them",
-        path = path.display()
-    )]
-    TimeGoesBack {
-        /// The file.
-        path: PathBuf,
-        /// The line or row.
-        place: String,
-        /// How far before the latest event it lies.
-        how_far: String,
-    },
-
-    /// A Parquet file without a column that a trace must have.
-    #[error(
-        "{path}: no column `{column}`; the columns are {found}\nhint: a trace needs ts_ns, cpu, event, pfn and order",
-        path = path.display()
-    )]
-    MissingColumn {
-        /// The file.
-        path: PathBuf,
-        /// The missing column.
-        column: &'static str,
-        /// The columns there are.
-        found: String,
-    },
-
-    /// A Parquet column that holds something else than whole numbers.
-    #[error(
-        "{path}: column `{column}` is {found}\nhint: a trace's columns are plain INT32 or INT64, signed or not",
-        path = path.display()
-    )]
-    BadColumn {
-        /// The file.
-        path: PathBuf,
-        /// The column.
-        column: &'static str,
-        /// What it is.
-        found: String,
-    },
-
-    /// A Parquet column packed in a way that is not built in.
-    #[error(
-        "{path}: column `{column}` is compressed with {codec}, which is not read here\nhint: write it with zstd, snappy, \
-         gzip, lz4 or without compression; with pyarrow: pq.write_table(pq.read_table(OLD).replace_schema_metadata(), NEW, \
-         compression='zstd')",
-        path = path.display()
-    )]
-    UnknownCodec {
-        /// The file.
-        path: PathBuf,
-        /// The column.
-        column: &'static str,
-        /// The name of the compression.
-        codec: &'static str,
-    },
-
-    /// Compressed data that does not decompress.
-    #[error(
-        "{path}: damaged {what} data: {source}\nhint: copy or record it again; --skip-bad cannot help here",
-        path = path.display()
-    )]
-    Compression {
-        /// The file.
-        path: PathBuf,
-        /// `gzip` or `zstd`.
-        what: &'static str,
-        /// What the decompressor said.
-        source: io::Error,
-    },
-
-    /// A Parquet file whose own structure is damaged.
-    #[error(
-        "{path}: damaged Parquet file: {why}\nhint: copy or record it again; --skip-bad cannot help here",
-        path = path.display()
-    )]
-    Corrupt {
-        /// The file.
-        path: PathBuf,
-        /// What is damaged, and where.
-        why: String,
+        hint: Cow<'static, str>,
     },
 
     /// A trace could not be written.
@@ -224,6 +52,38 @@ pub enum TraceError {
         /// Why.
         why: String,
     },
+}
+
+impl TraceError {
+    pub(super) fn bad(
+        path: impl Into<PathBuf>,
+        what: impl Into<String>,
+        hint: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        Self::Bad { path: path.into(), what: what.into(), hint: hint.into() }
+    }
+
+    /// There is nothing in it to replay.
+    pub(super) fn empty(path: PathBuf, what: impl Into<String>) -> Self {
+        Self::bad(path, what, "record with the kmem:mm_page_* events enabled")
+    }
+
+    /// The content is no format that is read here.
+    pub(super) fn not_a_trace(path: PathBuf, looks_like: &str, hint: Option<String>) -> Self {
+        let hint = hint.map_or(Cow::Borrowed(ACCEPTED), Cow::Owned);
+        Self::bad(path, format!("not a page-allocator trace: {looks_like}"), hint)
+    }
+
+    /// A line of a text trace makes no sense.
+    pub(super) fn bad_line(path: PathBuf, line: u64, why: &str, text: &str) -> Self {
+        Self::bad(path, format!("line {line}: {why}: `{text}`"), SKIP_LINES)
+    }
+
+    /// Flags are numbers, and whose is not known.
+    pub(super) fn unknown_kernel(path: PathBuf, place: &str, flags: &str) -> Self {
+        let what = format!("{place}: gfp_flags are a number, {flags}, and its kernel is not known");
+        Self::bad(path, what, SAY_KERNEL)
+    }
 }
 
 /// Why a description of a machine's memory could not be read.
@@ -281,19 +141,35 @@ impl StateError {
         text: &str,
         parse: impl FnOnce(&str) -> Result<T, StateError>,
     ) -> Result<T, StateError> {
-        parse(text.strip_prefix('\u{feff}').unwrap_or(text)).map_err(|error| match error {
-            Self::BadLine { line, why, .. } => Self::BadLine { file: name.to_owned(), line, why },
+        parse(text.strip_prefix('\u{feff}').unwrap_or(text)).map_err(|error| error.of(name))
+    }
+
+    /// A line of a file, or of a kind of text, makes no sense.
+    pub(super) fn bad_line(file: &str, line: u64, why: impl Into<String>) -> Self {
+        Self::BadLine { file: file.to_owned(), line, why: why.into() }
+    }
+
+    /// It is of a text of that name.
+    pub(super) fn of(self, name: &str) -> Self {
+        match self {
+            Self::BadLine { line, why, .. } => Self::bad_line(name, line, why),
             error => error,
-        })
+        }
     }
 }
 
 /// What can be read: the hint wherever nothing more helpful is known.
 pub(super) const ACCEPTED: &str = "accepted are Parquet with columns ts_ns, cpu, event, pfn and order, and the text of \
-                                   tracefs (trace, trace_pipe), `trace-cmd report`, `perf script` and bpftrace, \
-                                   plain, gzip or zstd";
+                                   tracefs (trace, trace_pipe), `trace-cmd report`, `perf script` \
+                                   and bpftrace, plain, gzip or zstd";
 
-const SKIP_LINES: &str = "--skip-bad leaves such lines out and counts them";
+pub(super) const SKIP_LINES: &str = "--skip-bad leaves such lines out and counts them";
+
+const SAY_KERNEL: &str = "say which kernel recorded it, as `uname -r` prints it: --kernel VERSION; \
+                          bits have other meanings before 5.1, 4.18, 4.10 and 4.4";
+
+/// Where nothing helps but another copy.
+pub(super) const DAMAGED: &str = "copy or record it again; --skip-bad cannot help here";
 
 /// At most this many bytes of an offending line are shown.
 const SNIPPET: usize = 120;
@@ -311,32 +187,23 @@ pub(super) fn snippet(line: &[u8]) -> String {
 }
 
 /// Why one line or row is bad, before it is known which file and line it is.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(super) enum Bad {
     /// In words.
+    #[error("{0}")]
     Because(String),
-    /// An unknown GFP flag.
+    #[error("unknown GFP flag `{0}`")]
     Flag(String),
-    /// A number for GFP flags, and no kernel to read it by.
+    /// And no kernel to read it by.
+    #[error("gfp_flags are a number of some kernel, {0}")]
     Number(String),
-    /// A time in units that nobody knows.
+    #[error("time `{0}` is no seconds")]
     Ticks(String),
 }
 
 impl Bad {
     pub(super) fn because(why: impl Into<String>) -> Self {
         Self::Because(why.into())
-    }
-}
-
-impl fmt::Display for Bad {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Because(why) => f.write_str(why),
-            Self::Flag(flag) => write!(f, "unknown GFP flag `{flag}`"),
-            Self::Number(flags) => write!(f, "gfp_flags are a number of some kernel, {flags}"),
-            Self::Ticks(time) => write!(f, "time `{time}` is no seconds"),
-        }
     }
 }
 
@@ -351,57 +218,5 @@ mod tests {
         let long = snippet(&[b'x'; 500]);
         assert_eq!(long.len(), SNIPPET + 3);
         assert!(long.ends_with("..."));
-    }
-
-    #[test]
-    fn messages_are_one_line_and_perhaps_a_hint() {
-        let all = [
-            TraceError::Empty { path: "t".into(), what: "the file is empty".into() },
-            TraceError::NotATrace {
-                path: "t".into(),
-                looks_like: "an ELF program".into(),
-                hint: None,
-            },
-            TraceError::BadLine {
-                path: "t".into(),
-                line: 7,
-                text: "x".into(),
-                why: "no CPU".into(),
-            },
-            TraceError::UnknownFlag { path: "t".into(), line: 7, flag: "__GFP_X".into() },
-            TraceError::UnknownKernel {
-                path: "t".into(),
-                place: "line 7".into(),
-                flags: "0xcc0".into(),
-            },
-            TraceError::NoClock {
-                path: "t".into(),
-                line: 7,
-                what: "no time".into(),
-                hint: "again",
-            },
-            TraceError::BadRow {
-                path: "t".into(),
-                row: 9,
-                column: "order",
-                value: "77".into(),
-                why: "is too large",
-            },
-            TraceError::TimeGoesBack {
-                path: "t".into(),
-                place: "row 9".into(),
-                how_far: "1 s earlier".into(),
-            },
-            TraceError::UnknownCodec { path: "t".into(), column: "pfn", codec: "brotli" },
-            TraceError::MissingColumn { path: "t".into(), column: "pfn", found: "a, b".into() },
-            TraceError::Io { path: "t".into(), source: io::Error::other("no") },
-        ];
-        for error in all {
-            let text = error.to_string();
-            let mut lines = text.lines();
-            assert!(lines.next().unwrap().starts_with("t: "), "{text}");
-            assert!(lines.next().is_none_or(|hint| hint.starts_with("hint: ")), "{text}");
-            assert_eq!(lines.next(), None, "{text}");
-        }
     }
 }

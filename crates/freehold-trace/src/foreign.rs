@@ -266,8 +266,8 @@ mod tests {
 
     #[test]
     fn one_line_for_one_line() {
-        let text = "[23:59:59.100000000] (+?.?) host kmem_mm_page_free: { cpu_id = 3 }, { tid = 7 }, \
-                    { page = 0xFFEA, pfn = 17, order = 0 }\nother\n[00:00:01.5] (+1.4) h \
+        let text = "[23:59:59.100000000] (+?.?) host kmem_mm_page_free: { cpu_id = 3 }, { tid = 7 \
+                    }, { page = 0xFFEA, pfn = 17, order = 0 }\nother\n[00:00:01.5] (+1.4) h \
                     kmem_mm_page_free: { cpu_id = 0 }, { pfn = 0x1A, order = 1 }\n";
         assert_eq!(format_of(text.as_bytes()), Some(Format::Lttng));
         assert_eq!(

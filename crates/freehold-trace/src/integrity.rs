@@ -19,7 +19,7 @@ use super::schema::{COLUMNS, EVENTS};
 /// The key under which the checksum of the description stands.
 pub(super) const CHECK_KEY: &str = "pagetrace-crc32";
 /// The field of the description that has the columns' sums.
-const SUMS: &str = "column_sums";
+pub(super) const SUMS: &str = "column_sums";
 
 /// What a file says it is protected with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -64,11 +64,6 @@ pub(super) fn described(sums: &[ColumnSum]) -> Value {
         .zip(&COLUMNS)
         .map(|(sum, def)| (def.name.to_owned(), json!(format!("{:016x}", sum.sum))))
         .collect()
-}
-
-/// The name of the field that has them.
-pub(super) const fn sums_field() -> &'static str {
-    SUMS
 }
 
 /// The checksum that stands beside a description.

@@ -9,7 +9,7 @@
 //!  4.4 and later  Unmovable  Movable      Reclaimable  HighAtomic  CMA      Isolate
 //!  Android's      Unmovable  Movable      Reclaimable  CMA         HighAtomic  Isolate
 //!
-//!  gfp_flags      see `gfp::bits_of`: before 4.4, 4.4, 4.10, 4.18, and 5.1 and later
+//!  gfp_flags      see `GfpEra`: before 4.4, 4.4, 4.10, 4.18, and 5.1 and later
 //! ```
 //!
 //! Without CMA in its configuration a kernel has no such number, and Isolate is one lower. The
@@ -71,8 +71,7 @@ impl Kernel {
     }
 
     /// Which numbering of [`gfp`](super::gfp) flags it has.
-    #[must_use]
-    pub fn gfp_era(self) -> GfpEra {
+    pub(super) fn gfp_era(self) -> GfpEra {
         match (self.major, self.minor) {
             version if version < (4, 4) => GfpEra::Wait,
             version if version < (4, 10) => GfpEra::OtherNode,

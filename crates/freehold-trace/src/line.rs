@@ -178,7 +178,7 @@ impl LineParser {
         // Beside names a number is bits that the kernel has no name for: no request's kind.
         let named = words.split('|').any(|part| !gfp::is_number(part));
         let number = |n| flags.apply(n).or(named.then(|| gfp::without_name(n)));
-        let bits = gfp::parse_with(words, &number).map_err(|part| {
+        let bits = gfp::parse(words, &number).map_err(|part| {
             if part.is_empty() {
                 Bad::because(format!("gfp_flags `{words}` has an empty part"))
             } else if matches!(flags, Flags::Unknown) && gfp::is_number(part) {
@@ -207,7 +207,7 @@ pub(super) fn request_numbers(line: &[u8], flags: &Flags) -> Option<(u64, u32)> 
     }
     let fields = Fields::read(prefix.fields).ok()?;
     let words = std::str::from_utf8(fields.gfp_flags?).ok()?;
-    let bits = gfp::parse_with(words, &|number| flags.apply(number)).ok()?;
+    let bits = gfp::parse(words, &|number| flags.apply(number)).ok()?;
     Some((number(fields.migratetype?)?, bits))
 }
 

@@ -9,6 +9,7 @@ use freehold::Migratetype;
 
 use super::gfp::{self, Translation};
 use super::kernel::{GfpEra, Kernel, TypeNumbers};
+use super::line::request_numbers;
 
 /// What numbers mean.
 #[derive(Clone, Debug)]
@@ -64,10 +65,24 @@ impl Meaning {
         Self { numbers: types.unwrap_or(numbers), flags: Flags::of(kernel), is_told: false }
     }
 
+    /// By those, and by the requests at the beginning of a text; what to say of it.
+    pub(super) fn of_text(
+        kernel: Option<Kernel>,
+        types: Option<TypeNumbers>,
+        head: &[u8],
+    ) -> (Self, Option<String>) {
+        let mut meaning = Self::of(kernel, types);
+        let flags = meaning.flags.clone();
+        let lines = head.split(|&byte| byte == b'\n');
+        let requests = lines.filter_map(|line| request_numbers(line, &flags));
+        let note = meaning.settle(requests, kernel.is_some() || types.is_some());
+        (meaning, note)
+    }
+
     /// Takes the numbering that requests show, if they all show one; what to say of it.
     ///
     /// `requests`: type numbers and flags of requests in the trace.
-    pub(super) fn settle(
+    fn settle(
         &mut self,
         requests: impl Iterator<Item = (u64, u32)>,
         known: bool,

@@ -29,7 +29,7 @@ pub(super) const NAMES: &str = "files";
 const KINDS: [&str; 8] =
     ["zoneinfo", "buddyinfo", "pagetypeinfo", "pages", "meminfo", "uname", "version", "ticks"];
 /// How a copy of a kind may end, the best first: from before a recording, then of no known moment.
-const ENDS: [&str; 3] = [".before.txt", ".txt", ""];
+pub(super) const ENDS: [&str; 3] = [".before.txt", ".txt", ""];
 /// More text than any machine's files have: 4,096 CPUs in 64 zones are some 40 MB of zoneinfo.
 const MOST: u64 = 256 << 20;
 

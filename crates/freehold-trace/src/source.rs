@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tempfile::NamedTempFile;
 
-use super::error::{TraceError, snippet};
+use super::error::{DAMAGED, TraceError, snippet};
 use super::foreign::{self, Translated};
 use super::info::{Compression, Format};
 use super::input::Input;
@@ -68,26 +68,16 @@ impl Source {
         if path.as_os_str() == "-" { Self::Stdin } else { Self::Path(path) }
     }
 
-    /// Copies the standard input to a temporary file (in `TMPDIR`), so that it can be opened more
-    /// than once.
+    /// This trace as a source that can be opened any number of times: the standard input, pipes
+    /// and other special files are copied to a temporary file (in `TMPDIR`), everything else is
+    /// returned as it is.
     ///
     /// # Errors
     ///
     /// [`TraceError::Io`] where reading or writing fails, for example because the disk is full.
-    pub fn spool_stdin() -> Result<Self, TraceError> {
-        spool("<stdin>", &mut io::stdin().lock())
-    }
-
-    /// This trace as a source that can be opened any number of times: the standard input, pipes
-    /// and other special files are copied to a temporary file, everything else is returned as it
-    /// is.
-    ///
-    /// # Errors
-    ///
-    /// [`TraceError::Io`] where reading or writing fails.
     pub fn reopenable(self) -> Result<Self, TraceError> {
         match self {
-            Self::Stdin => Self::spool_stdin(),
+            Self::Stdin => spool("<stdin>", &mut io::stdin().lock()),
             Self::Path(path) => {
                 let fail = |source| TraceError::Io { path: path.clone(), source };
                 let kind = std::fs::metadata(&path).map_err(fail)?.file_type();
@@ -259,7 +249,7 @@ pub(super) fn open(source: &Source) -> Result<(Opened, u64), TraceError> {
     let path = source.shown();
     let fail = |source| TraceError::Io { path: path.clone(), source };
     if let Some((looks_like, hint)) = folder(source) {
-        return Err(TraceError::NotATrace { path, looks_like, hint: Some(hint) });
+        return Err(TraceError::not_a_trace(path, &looks_like, Some(hint)));
     }
     let consumed = Consumed::default();
     let (raw, total, file) = raw(source, &path).map_err(fail)?;
@@ -268,7 +258,7 @@ pub(super) fn open(source: &Source) -> Result<(Opened, u64), TraceError> {
         if let Some(error) = raw.error.take() {
             return Err(fail(error));
         }
-        return Err(TraceError::Empty { path, what: "the file is empty".into() });
+        return Err(TraceError::empty(path, "the file is empty"));
     }
 
     if raw.head.starts_with(b"PAR1") {
@@ -297,9 +287,7 @@ pub(super) fn open(source: &Source) -> Result<(Opened, u64), TraceError> {
     if text.head.is_empty() {
         return Err(match text.error.take() {
             Some(error) => stream_error(path, compression, error, 1),
-            None => {
-                TraceError::Empty { path, what: format!("the {compression} stream holds nothing") }
-            }
+            None => TraceError::empty(path, format!("the {compression} stream holds nothing")),
         });
     }
     // Windows tools mark UTF-8 so.
@@ -308,26 +296,21 @@ pub(super) fn open(source: &Source) -> Result<(Opened, u64), TraceError> {
     }
     if text.head.starts_with(ZIP) {
         let (looks_like, hint) = looks_like(&text.head, compression);
-        return Err(TraceError::NotATrace { path, looks_like, hint });
+        return Err(TraceError::not_a_trace(path, &looks_like, hint));
     }
     if let Some((looks_like, hint)) = other_text(&text.head) {
-        return Err(TraceError::NotATrace { path, looks_like, hint: Some(hint) });
+        return Err(TraceError::not_a_trace(path, &looks_like, Some(hint)));
     }
-    if let Some(format) = foreign::format_of(&text.head) {
-        let plain: Box<dyn Read + Send> = Box::new(Translated::new(text, format));
-        let text = Peeked::new(plain, TEXT_HEAD);
-        let head = text.head.clone();
-        return Ok((
-            Opened::Text { input: Box::new(text), head, format, compression, consumed },
-            total,
-        ));
-    }
-    let format = match text_format(&text.head) {
-        Some(format) => format,
-        None => {
-            let (looks_like, hint) = looks_like(&text.head, compression);
-            return Err(TraceError::NotATrace { path, looks_like, hint });
+    let (format, text) = match foreign::format_of(&text.head) {
+        Some(format) => {
+            let plain: Box<dyn Read + Send> = Box::new(Translated::new(text, format));
+            (Some(format), Peeked::new(plain, TEXT_HEAD))
         }
+        None => (text_format(&text.head), text),
+    };
+    let Some(format) = format else {
+        let (looks_like, hint) = looks_like(&text.head, compression);
+        return Err(TraceError::not_a_trace(path, &looks_like, hint));
     };
     let head = text.head.clone();
     Ok((Opened::Text { input: Box::new(text), head, format, compression, consumed }, total))
@@ -382,7 +365,7 @@ pub(super) fn stream_error(
             hint: "copy or record it again, or read as far as it goes with --skip-bad",
         }
     } else {
-        TraceError::Compression { path, what, source }
+        TraceError::bad(path, format!("damaged {what} data: {source}"), DAMAGED)
     }
 }
 
@@ -473,9 +456,6 @@ fn others(head: &[u8]) -> Option<(&'static str, &'static str)> {
             "record on the machine itself: freehold record",
         ));
     }
-    if is_perfetto(head) {
-        return Some(("a Perfetto trace", "turn it into text: traceconv systrace FILE trace.txt"));
-    }
     let of_perf_trace = |line: &[u8]| {
         let at = memchr::memmem::find(line, b"kmem:mm_page_");
         at.is_some_and(|at| line[at..].contains(&b'(') && !line[..at].contains(&b'['))
@@ -486,40 +466,19 @@ fn others(head: &[u8]) -> Option<(&'static str, &'static str)> {
     ))
 }
 
-/// Whether it is packets of a Perfetto trace: each field 1 with its length, one behind the other.
-fn is_perfetto(head: &[u8]) -> bool {
-    let (mut at, mut packets) = (0usize, 0);
-    while packets < 3 && head.get(at) == Some(&0x0a) {
-        let (mut length, mut shift) = (0usize, 0);
-        loop {
-            at += 1;
-            let Some(&byte) = head.get(at).filter(|_| shift < 28) else { return false };
-            length |= usize::from(byte & 0x7f) << shift;
-            shift += 7;
-            if byte & 0x80 == 0 {
-                break;
-            }
-        }
-        // A text may begin with empty lines.
-        if length < 2 {
-            return false;
-        }
-        at += 1 + length;
-        packets += 1;
-    }
-    packets > 1 || packets == 1 && at >= head.len()
-}
-
 /// What to do with text as Windows tools write it.
 const UTF_16: &str = "turn it into UTF-8: iconv -f UTF-16 -t UTF-8 FILE | freehold replay -";
+
+/// What to do with what may be a Perfetto trace.
+const PERFETTO: &str = "make text of a Perfetto trace: traceconv systrace FILE trace.txt";
 
 /// What to do with a table of a trace's columns that is no Parquet.
 const TABLE: &str = "make Parquet of it; with pyarrow: \
                      pq.write_table(csv.read_csv('FILE.csv'), 'FILE.parquet', compression='zstd')";
 
 /// What to do with a description of a machine's memory.
-const DESCRIPTION: &str = "freehold look shows such a machine; a replay reads the files beside a trace by their names, or \
-                           --machine FILE";
+const DESCRIPTION: &str = "freehold look shows such a machine; a replay reads the files beside a \
+                           trace by their names, or --machine FILE";
 
 /// A zip archive, whose files may lie in it as they are.
 const ZIP: &[u8] = b"PK\x03\x04";
@@ -573,7 +532,9 @@ fn looks_like(head: &[u8], compression: Compression) -> (String, Option<String>)
         return (format!("it looks like {inside}UTF-16 text"), Some(UTF_16.to_owned()));
     }
     if nuls > 0 {
-        return (format!("it looks like {inside}binary data"), None);
+        // Perfetto's packets begin so.
+        let hint = (head[0] == b'\n').then(|| PERFETTO.to_owned());
+        return (format!("it looks like {inside}binary data"), hint);
     }
     let first =
         head.split(|&b| b == b'\n').map(snippet).find(|line| !line.is_empty()).unwrap_or_default();

@@ -42,8 +42,10 @@ impl Tally {
             Ok(()) => out.push(event),
             Err(back) if self.skip_bad => self.skip(|| format!("{}: {back}", place())),
             Err(back) => {
-                let (place, how_far) = (place(), back.to_string());
-                return Err(TraceError::TimeGoesBack { path: path.to_owned(), place, how_far });
+                let what = format!("{}: {back}: time goes back", place());
+                let hint = "sort the events by time, and give each recording a file of its own; \
+                            --skip-bad leaves such events out and counts them";
+                return Err(TraceError::bad(path, what, hint));
             }
         }
         Ok(())

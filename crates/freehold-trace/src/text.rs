@@ -10,7 +10,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 
-use super::error::{Bad, TraceError, snippet};
+use super::error::{Bad, SKIP_LINES, TraceError, snippet};
 use super::info::{Compression, Format, TraceInfo};
 use super::kernel::Kernel;
 use super::line::{self, Line, LineParser};
@@ -169,7 +169,7 @@ impl TextReader {
         if let Some(first) = &tally.first_skipped {
             what.push_str(&format!(", {} skipped as bad, first {first}", tally.skipped));
         }
-        TraceError::Empty { path: self.path.clone(), what }
+        TraceError::empty(self.path.clone(), what)
     }
 
     fn take(&self, line: Line, out: &mut Vec<Event>, tally: &mut Tally) -> Result<(), TraceError> {
@@ -192,7 +192,7 @@ impl TextReader {
     }
 
     fn no_clock(&self, what: String, hint: &'static str) -> TraceError {
-        TraceError::NoClock { path: self.path.clone(), line: self.line, what, hint }
+        TraceError::bad(&self.path, format!("line {}: {what}", self.line), hint)
     }
 
     fn bad(&self, bad: Bad, text: String, tally: &mut Tally) -> Result<(), TraceError> {
@@ -200,8 +200,8 @@ impl TextReader {
         // What is so of every line is no bad line.
         match bad {
             Bad::Number(flags) => {
-                let (path, place) = (self.path.clone(), format!("line {line}"));
-                return Err(TraceError::UnknownKernel { path, place, flags });
+                let place = format!("line {line}");
+                return Err(TraceError::unknown_kernel(self.path.clone(), &place, &flags));
             }
             Bad::Ticks(time) => {
                 let what = format!(
@@ -220,8 +220,11 @@ impl TextReader {
         }
         let path = self.path.clone();
         Err(match bad {
-            Bad::Flag(flag) => TraceError::UnknownFlag { path, line, flag },
-            bad => TraceError::BadLine { path, line, text, why: bad.to_string() },
+            Bad::Flag(_) => {
+                let hint = format!("the flags of Linux 3.3 to 7.1 are known; {SKIP_LINES}");
+                TraceError::bad(path, format!("line {line}: {bad}"), hint)
+            }
+            bad => TraceError::bad_line(path, line, &bad.to_string(), &text),
         })
     }
 
@@ -318,12 +321,8 @@ pub(super) fn meaning(info: &mut TraceInfo, head: &[u8], options: OpenOptions) -
         info.kernel = Some(format!("Linux {kernel}"));
     }
     let kernel = options.kernel.or_else(|| Kernel::parse(info.kernel.as_deref()?));
-    let mut meaning = Meaning::of(kernel, options.types);
-    let known = kernel.is_some() || options.types.is_some();
-    let flags = meaning.flags.clone();
-    let requests =
-        head.split(|&b| b == b'\n').filter_map(|line| line::request_numbers(line, &flags));
-    info.notes.extend(meaning.settle(requests, known));
+    let (meaning, note) = Meaning::of_text(kernel, options.types, head);
+    info.notes.extend(note);
     meaning
 }
 

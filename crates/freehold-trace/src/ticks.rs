@@ -14,6 +14,7 @@
 use freehold::CpuId;
 
 use crate::StateError;
+use crate::line::prefix;
 
 /// The file's kind: `NAME.ticks.txt` lies beside `NAME.parquet`.
 pub const KIND: &str = "ticks";
@@ -37,7 +38,7 @@ pub struct Tick {
 pub fn parse(text: &str) -> Result<Vec<Tick>, StateError> {
     let mut ticks: Vec<Tick> = Vec::new();
     for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.starts_with('#')) {
-        let bad = |why: String| StateError::BadLine { file: KIND.into(), line: number, why };
+        let bad = |why: String| StateError::bad_line(KIND, number, why);
         let words =
             line.split_once(' ').and_then(|(ts, cpu)| Some((ts.parse().ok()?, cpu.parse().ok()?)));
         let (ts_ns, cpu) = words.ok_or_else(|| bad(format!("'{line}' is not a time and CPU")))?;
@@ -56,31 +57,14 @@ pub fn written(ticks: &[Tick]) -> String {
     std::iter::once(HEAD.to_owned()).chain(lines).collect()
 }
 
-/// The event of the kernel's that says it, as tracefs prints it.
-const EVENT: &[u8] = b": workqueue_execute_start: ";
 /// What runs then.
 pub(crate) const FUNCTION: &str = "vmstat_update";
 
 /// The tick that a line of tracefs' text is.
 pub(crate) fn in_line(line: &[u8]) -> Option<Tick> {
-    let at = line.windows(EVENT.len()).position(|window| window == EVENT)?;
-    std::str::from_utf8(&line[..at]).ok().filter(|_| names_it(line)).and_then(tick)
-}
-
-fn names_it(line: &[u8]) -> bool {
-    std::str::from_utf8(line)
-        .is_ok_and(|line| line.trim_end().ends_with(&format!("function {FUNCTION}")))
-}
-
-/// `kworker/1:0-19581   [001] ..... 66878.072050`
-fn tick(before: &str) -> Option<Tick> {
-    let (_, behind) = before.rsplit_once('[')?;
-    let (cpu, rest) = behind.split_once(']')?;
-    let (seconds, fraction) = rest.split_whitespace().last()?.split_once('.')?;
-    let digits = u32::try_from(fraction.len()).ok().filter(|&digits| digits <= 9)?;
-    let ns = fraction.parse::<u64>().ok()? * 10u64.pow(9 - digits);
-    let ts_ns = seconds.parse::<u64>().ok()?.checked_mul(1_000_000_000)?.checked_add(ns)?;
-    Some(Tick { ts_ns, cpu: CpuId::new(cpu.parse().ok()?) })
+    let found = prefix(line).ok().filter(|found| found.event == b"workqueue_execute_start")?;
+    let (_, function) = std::str::from_utf8(found.fields).ok()?.rsplit_once(' ')?;
+    (function == FUNCTION).then_some(Tick { ts_ns: found.ts_ns, cpu: found.cpu })
 }
 
 #[cfg(test)]

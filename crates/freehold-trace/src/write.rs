@@ -11,6 +11,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use freehold::{Order, Pfn};
 use parquet::basic::{
     Compression, ConvertedType, Encoding, Repetition, Type as PhysicalType, ZstdLevel,
 };
@@ -26,7 +27,9 @@ use super::error::TraceError;
 use super::info::TraceInfo;
 use super::integrity::{self, ColumnSum};
 use super::packed::{FILES_KEY, NAMES, Packed};
-use super::schema::{COLUMNS, Column, EVENTS, FORMAT, METADATA_KEY, NONE, PFN_FAILED, WITH_SUMS};
+use super::schema::{
+    COLUMNS, Column, ColumnDef, EVENTS, FORMAT, METADATA_KEY, NONE, PFN_FAILED, WITH_SUMS,
+};
 use super::{Event, EventKind, gfp};
 
 /// Rows in a row group: small enough to gather in memory (50 MB), large enough to compress well.
@@ -133,27 +136,13 @@ impl<W: Write + Send> TraceWriter<W> {
         zstd_level: i32,
     ) -> Result<Self, TraceError> {
         let file = start(output, zstd_level).map_err(|e| failed(path, &e))?;
-        let columns =
-            COLUMNS
-                .iter()
-                .map(|def| {
-                    if def.bits == 64 {
-                        Values::Wide(Vec::new())
-                    } else {
-                        Values::Narrow(Vec::new())
-                    }
-                })
-                .collect();
-        let sums = [ColumnSum::default(); COLUMNS.len()];
-        Ok(Self {
-            path: path.to_owned(),
-            file,
-            meta,
-            columns,
-            sums,
-            buffered: 0,
-            written: Written::default(),
-        })
+        let values = |def: &ColumnDef| match def.bits {
+            64 => Values::Wide(Vec::new()),
+            _ => Values::Narrow(Vec::new()),
+        };
+        let columns = COLUMNS.iter().map(values).collect();
+        let (path, sums) = (path.to_owned(), [ColumnSum::default(); COLUMNS.len()]);
+        Ok(Self { path, file, meta, columns, sums, buffered: 0, written: Written::default() })
     }
 
     /// Appends events, in the order of time.
@@ -163,11 +152,9 @@ impl<W: Write + Send> TraceWriter<W> {
     /// [`TraceError::Write`].
     pub fn write(&mut self, events: &[Event]) -> Result<(), TraceError> {
         for event in events {
-            let row = Row::of(event);
-            self.written.event_counts[row.event as usize] += 1;
-            for (values, value) in self.columns.iter_mut().zip(row.values(event)) {
-                values.push(value);
-            }
+            let row = row_of(event);
+            self.written.event_counts[row[Column::Event as usize] as usize] += 1;
+            self.columns.iter_mut().zip(row).for_each(|(values, value)| values.push(value));
             self.buffered += 1;
             if self.buffered == GROUP_ROWS {
                 self.flush()?;
@@ -229,17 +216,11 @@ impl<W: Write + Send> TraceWriter<W> {
 
     fn description(&self) -> Value {
         let numbered = |names: &[&str]| -> Map<String, Value> {
-            names
-                .iter()
-                .enumerate()
-                .map(|(number, name)| (number.to_string(), json!(name)))
-                .collect()
+            names.iter().enumerate().map(|(n, name)| (n.to_string(), json!(name))).collect()
         };
-        let counts: Map<String, Value> = EVENTS
-            .iter()
-            .zip(self.written.event_counts)
-            .map(|(name, n)| ((*name).to_owned(), json!(n)))
-            .collect();
+        let counts = EVENTS.iter().zip(self.written.event_counts);
+        let counts: Map<String, Value> =
+            counts.map(|(name, n)| ((*name).to_owned(), json!(n))).collect();
         let gfp_bits: Map<String, Value> =
             gfp::NAMES.iter().map(|(name, bits)| ((*name).to_owned(), json!(bits))).collect();
         let mut all = self.meta.extra.clone();
@@ -258,102 +239,63 @@ impl<W: Write + Send> TraceWriter<W> {
             "none_value": NONE,
             "pfn_failed": PFN_FAILED.to_string(),
             "gfp_bits": gfp_bits,
-            (integrity::sums_field()): integrity::described(&self.sums),
+            (integrity::SUMS): integrity::described(&self.sums),
         });
         if let Value::Object(known) = known {
             all.extend(known);
         }
-        if let Some(kernel) = &self.meta.kernel {
-            all.insert("kernel".into(), json!(kernel));
-        }
-        if let Some(cpus) = self.meta.cpus {
-            all.insert("cpus".into(), json!(cpus));
-        }
-        if let Some(lost) = self.meta.lost_events {
-            all.insert("lost_events".into(), json!(lost));
-        }
+        let TraceMeta { kernel, cpus, lost_events, .. } = &self.meta;
+        let said = [
+            ("kernel", kernel.as_deref().map(Value::from)),
+            ("cpus", cpus.map(Value::from)),
+            ("lost_events", lost_events.map(Value::from)),
+        ];
+        all.extend(said.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
         Value::Object(all)
     }
 }
 
-/// One event in the file's own numbers.
-struct Row {
-    event: u64,
-    pfn: u64,
-    order: u64,
-    migratetype: u64,
-    gfp_flags: u64,
-    fallback_order: u64,
-    fallback_migratetype: u64,
-    flag: bool,
-}
-
-impl Row {
-    fn of(event: &Event) -> Self {
-        let mut row = Self {
-            event: 0,
-            pfn: PFN_FAILED,
-            order: 0,
-            migratetype: NONE,
-            gfp_flags: 0,
-            fallback_order: NONE,
-            fallback_migratetype: NONE,
-            flag: false,
-        };
-        match event.kind {
-            EventKind::Alloc { pfn, order, migratetype, gfp_flags } => {
-                row.pfn = pfn.map_or(PFN_FAILED, |pfn| pfn.get());
-                row.order = order.get().into();
-                row.migratetype = migratetype.into();
-                row.gfp_flags = gfp_flags.into();
-            }
-            EventKind::Free { pfn, order } => {
-                (row.event, row.pfn, row.order) = (1, pfn.get(), order.get().into());
-            }
-            EventKind::FreeBatched { pfn } => (row.event, row.pfn) = (2, pfn.get()),
-            EventKind::PcpuDrain { pfn, order, migratetype } => {
-                (row.event, row.pfn, row.order) = (3, pfn.get(), order.get().into());
-                row.migratetype = migratetype.into();
-            }
-            EventKind::Extfrag {
-                pfn,
-                order,
-                migratetype,
-                fallback_order,
-                fallback_migratetype,
-                change_ownership,
-            } => {
-                (row.event, row.pfn, row.order) = (4, pfn.get(), order.get().into());
-                row.migratetype = migratetype.into();
-                row.fallback_order = fallback_order.get().into();
-                row.fallback_migratetype = fallback_migratetype.into();
-                row.flag = change_ownership;
-            }
-            EventKind::ZoneLocked { pfn, order, migratetype, percpu_refill } => {
-                (row.event, row.pfn, row.order) = (5, pfn.get(), order.get().into());
-                row.migratetype = migratetype.into();
-                row.flag = percpu_refill;
-            }
+/// One event in the file's own numbers, in the order of [`COLUMNS`].
+fn row_of(event: &Event) -> [u64; COLUMNS.len()] {
+    let none = (NONE, NONE);
+    let ((kind, pfn), order, (migratetype, gfp_flags), fallback, flag) = match event.kind {
+        EventKind::Alloc { pfn, order, migratetype, gfp_flags } => {
+            let pfn = pfn.map_or(PFN_FAILED, Pfn::get);
+            ((0, pfn), order, (migratetype.into(), gfp_flags), none, false)
         }
-        row
-    }
-
-    /// In the order of [`COLUMNS`].
-    fn values(&self, event: &Event) -> [u64; COLUMNS.len()] {
-        [
-            event.ts_ns,
-            event.cpu.get().into(),
-            self.event,
-            self.pfn,
-            self.order,
-            self.migratetype,
-            self.gfp_flags,
-            event.pid.into(),
-            self.fallback_order,
-            self.fallback_migratetype,
-            self.flag.into(),
-        ]
-    }
+        EventKind::Free { pfn, order } => ((1, pfn.get()), order, (NONE, 0), none, false),
+        EventKind::FreeBatched { pfn } => ((2, pfn.get()), Order::ZERO, (NONE, 0), none, false),
+        EventKind::PcpuDrain { pfn, order, migratetype } => {
+            ((3, pfn.get()), order, (migratetype.into(), 0), none, false)
+        }
+        EventKind::Extfrag {
+            pfn,
+            order,
+            migratetype,
+            fallback_order,
+            fallback_migratetype,
+            change_ownership,
+        } => {
+            let fallback = (fallback_order.get().into(), fallback_migratetype.into());
+            ((4, pfn.get()), order, (migratetype.into(), 0), fallback, change_ownership)
+        }
+        EventKind::ZoneLocked { pfn, order, migratetype, percpu_refill } => {
+            ((5, pfn.get()), order, (migratetype.into(), 0), none, percpu_refill)
+        }
+    };
+    [
+        event.ts_ns,
+        event.cpu.get().into(),
+        kind,
+        pfn,
+        order.get().into(),
+        migratetype,
+        gfp_flags.into(),
+        event.pid.into(),
+        fallback.0,
+        fallback.1,
+        flag.into(),
+    ]
 }
 
 fn start<W: Write + Send>(

@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use freehold::{CpuId, Pfn};
 
 use super::error::StateError;
+use super::packed::ENDS;
 use super::source::Source;
 
 /// One zone. All amounts are frames.
@@ -63,6 +64,15 @@ pub struct Zone {
     pub held: Option<u64>,
 }
 
+impl Zone {
+    /// Whether a frame lies in it, or in one of its holes.
+    #[must_use]
+    pub fn contains(&self, pfn: Pfn) -> bool {
+        let start = self.start_pfn.unwrap_or_default();
+        pfn >= start && pfn.get() - start.get() < self.spanned
+    }
+}
+
 /// What one CPU holds of a zone. All amounts are frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Pageset {
@@ -91,7 +101,7 @@ pub fn parse(text: &str) -> Result<Vec<Zone>, StateError> {
     let mut last_line = 0;
     for (number, line) in (1u64..).zip(text.lines()) {
         last_line = number;
-        let bad = |why: String| StateError::BadLine { file: "zoneinfo".into(), line: number, why };
+        let bad = |why: String| StateError::bad_line("zoneinfo", number, why);
         let line = line.trim();
         if let Some((node, name)) = zone_header(line) {
             let node = node.ok_or_else(|| bad(format!("no zone's name: `{line}`")))?;
@@ -116,19 +126,10 @@ pub fn parse(text: &str) -> Result<Vec<Zone>, StateError> {
         current.line(line).map_err(bad)?;
     }
     if zones.is_empty() {
-        let why = "no zone in it (`Node 0, zone ...`)".into();
-        return Err(StateError::BadLine { file: "zoneinfo".into(), line: last_line.max(1), why });
+        let why = "no zone in it (`Node 0, zone ...`)";
+        return Err(StateError::bad_line("zoneinfo", last_line.max(1), why));
     }
     zones.into_iter().map(Partial::finish).collect()
-}
-
-/// Reads and parses a copy of `/proc/zoneinfo`.
-///
-/// # Errors
-///
-/// As [`parse`], and [`StateError::Io`].
-pub fn read(path: &Path) -> Result<Vec<Zone>, StateError> {
-    StateError::in_file(path, parse)
 }
 
 /// The description that stands beside a trace, if there is one: for `DIR/NAME.parquet` and `what` =
@@ -137,10 +138,8 @@ pub fn read(path: &Path) -> Result<Vec<Zone>, StateError> {
 #[must_use]
 pub fn beside(trace: &Path, what: &str) -> Option<PathBuf> {
     let name = Source::Path(trace.to_owned()).name();
-    [".before.txt", ".txt", ""]
-        .iter()
-        .map(|end| trace.with_file_name(format!("{name}.{what}{end}")))
-        .find(|path| path.is_file())
+    let mut copies = ENDS.iter().map(|end| trace.with_file_name(format!("{name}.{what}{end}")));
+    copies.find(|path| path.is_file())
 }
 
 /// `Node 0, zone   Normal` and what follows; the node is `None` where the line only begins like
@@ -255,11 +254,7 @@ impl Partial {
                 "zone {} does not say `{}`: is the file cut?",
                 self.zone.name, REQUIRED[missing]
             );
-            return Err(StateError::BadLine {
-                file: "zoneinfo".into(),
-                line: self.header_line,
-                why,
-            });
+            return Err(StateError::bad_line("zoneinfo", self.header_line, why));
         }
         let mut zone = self.zone;
         // Kernels before 3.8 say less present than may be free: boot memory comes later.
@@ -278,11 +273,7 @@ impl Partial {
         ];
         if let Some((part, n, whole, most)) = within.into_iter().find(|(_, n, _, most)| n > most) {
             let why = format!("zone {}: {part} is {n}, more than {whole}, {most}", zone.name);
-            return Err(StateError::BadLine {
-                file: "zoneinfo".into(),
-                line: self.header_line,
-                why,
-            });
+            return Err(StateError::bad_line("zoneinfo", self.header_line, why));
         }
         Ok(zone)
     }

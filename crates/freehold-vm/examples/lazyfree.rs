@@ -7,11 +7,12 @@
 //! ```
 
 use std::error::Error;
+use std::time::{Duration, Instant};
 
 use freehold::{Config, FrameRange, Freehold, Order, Pfn, SingleCpu, Watermarks, ZoneConfig};
 use freehold_vm::{
-    Access, Frame, IntervalNode, Mapping, PageTable, SoftMmu, Space, SpaceId, TABLE_ENTRIES,
-    UnmapPath, Vm, Vma, Vpn, VpnRange,
+    Access, Frame, IntervalNode, Mapping, PageTable, SoftMmu, SoftStats, Space, SpaceId,
+    TABLE_ENTRIES, UnmapPath, Vm, VmStats, Vma, Vpn, VpnRange,
 };
 
 /// Pages: 128 MiB.
@@ -19,7 +20,7 @@ const PAGES: u64 = 1 << 15;
 
 /// What is reclaimed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum What {
+pub(crate) enum What {
     /// Lazyfree folios.
     Lazyfree,
     /// Every eighth of which has been written to again.
@@ -57,14 +58,18 @@ fn main() -> Result<(), Box<dyn Error>> {
         for path in UnmapPath::ALL {
             let counted = what == What::Lazyfree && only == Some(format!("{path:?}"));
             if only.is_none() || counted {
-                run(what, path)?;
+                show(what, path)?;
             }
         }
     }
     Ok(())
 }
 
-fn run(what: What, path: UnmapPath) -> Result<(), Box<dyn Error>> {
+/// What a way has done: of the folios, and of the machine before and after reclaim; and how long
+/// that took.
+type Counts = (VmStats, [SoftStats; 2], Duration);
+
+pub(crate) fn run(what: What, path: UnmapPath) -> Result<Counts, Box<dyn Error>> {
     let order = Order::new(what.order()).ok_or("no such order")?;
     let folios = PAGES / order.frames();
     let memory = [FrameRange::new(Pfn::new(512), 2 * PAGES).ok_or("no such range")?];
@@ -93,22 +98,27 @@ fn run(what: What, path: UnmapPath) -> Result<(), Box<dyn Error>> {
     for folio in (0..rewritten).step_by(8) {
         vm.touch(id, Vpn::new(folio * order.frames() + 3), true)?;
     }
-    let (before, soft) = (vm.stats(), vm.mmu().stats());
-    let start = std::time::Instant::now();
-    let freed = vm.madvise_pageout(&frames, id, all)?;
+    let before = vm.mmu().stats();
+    let start = Instant::now();
+    vm.madvise_pageout(&frames, id, all)?;
     let elapsed = start.elapsed();
-    let (stats, after) = (vm.stats(), vm.mmu().stats());
+    Ok((vm.stats(), [before, vm.mmu().stats()], elapsed))
+}
+
+fn show(what: What, path: UnmapPath) -> Result<(), Box<dyn Error>> {
+    let (stats, [before, after], elapsed) = run(what, path)?;
+    let folios = PAGES >> what.order();
     println!(
         "{:<9} {:<18} {:>9} {:>8} {:>9} {:>8} {:>8} {:>8} {:>7} {:>15} {:>9}",
         format!("{what:?}"),
         format!("{path:?}"),
         stats.redirtied,
-        freed,
+        stats.reclaimed_frames,
         stats.entries_restored,
-        after.clears - soft.clears,
-        after.entries_cleared - soft.entries_cleared,
-        after.flushes - soft.flushes,
-        stats.frees - before.frees,
+        after.clears - before.clears,
+        after.entries_cleared - before.entries_cleared,
+        after.flushes - before.flushes,
+        stats.frees,
         stats.deferred_queued,
         elapsed.as_nanos() / u128::from(folios),
     );

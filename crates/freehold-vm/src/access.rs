@@ -60,8 +60,15 @@ impl<'m, M: Mmu> Vm<'m, M> {
         write: bool,
     ) -> Result<Pfn, VmError> {
         let found = self.space_with(space, VpnRange::new(vpn, 1).unwrap_or_default())?;
-        let Some((head, _, entry)) = self.get_settled(frames, found, vpn)? else {
-            return Err(Fault::NotMapped.into());
+        let (head, _, entry) = loop {
+            match self.get_at(frames, found, vpn)? {
+                Some(got) => break got,
+                None if !self.settled_in(found, vpn).is_mapped() => {
+                    return Err(Fault::NotMapped.into());
+                }
+                // Somebody has the entry in hand, and may put it back.
+                None => {}
+            }
         };
         let fault = if !entry.is_present() {
             Fault::AccessDenied

@@ -6,7 +6,7 @@ use core::fmt;
 use freehold::{AllocError, FreeError};
 
 use crate::stats::counters;
-use crate::{Access, MapError, Vpn};
+use crate::{MapError, Vpn};
 #[cfg(doc)]
 use crate::{Mmu, Vmalloc};
 
@@ -19,17 +19,13 @@ pub struct Layout {
     pub align: u64,
     /// Whether entries of 2 MiB may be used.
     pub huge: bool,
-    /// Whether a page that is never mapped follows.
-    pub guard: bool,
-    /// What its users may do.
-    pub access: Access,
 }
 
 impl Layout {
-    /// `pages` pages to read and write, with a guard page, anywhere.
+    /// `pages` pages to read and write, anywhere; a guard page, which is never mapped, follows.
     #[must_use]
     pub const fn pages(pages: u64) -> Self {
-        Self { pages, align: 1, huge: false, guard: true, access: Access::ReadWrite }
+        Self { pages, align: 1, huge: false }
     }
 
     /// The area has to start at a multiple of `align` pages.
@@ -120,8 +116,7 @@ counters! {
         large_allocs,
         /// Those that failed and lowered the cap.
         large_failures,
-        /// Runs of frames freed, each with one call; or frames, where [`Vmalloc::set_contig_free`]
-        /// is off.
+        /// Runs of frames freed, each with one call.
         frees,
         /// Calls of [`Mmu::map`].
         maps,

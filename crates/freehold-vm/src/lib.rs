@@ -26,7 +26,7 @@
 //!
 //! [`Vmalloc::vmalloc`] takes the largest orders first, maps each run of neighbouring frames with
 //! one call, and [`Vmalloc::vfree`] unmaps, flushes once, brings the frames into order and frees
-//! each run with one call. [`Vmalloc::set_contig_free`] turns that off, for comparison.
+//! each run with one call.
 //!
 //! # Lazyfree folios
 //!
@@ -132,13 +132,14 @@ pub use error::VmError;
 pub use folio::Frame;
 pub use freehold::Frames;
 pub use interval::IntervalNode;
-pub use mmu::{BATCH, Flush, FlushBatch, FlushKind, MapError, Mmu};
+pub(crate) use mmu::FlushBatch;
+pub use mmu::{BATCH, Flush, FlushKind, MapError, Mmu};
 pub use page::{Access, SpaceId, Vpn, VpnRange};
 pub use rmap::Mapping;
 pub use runs::RunNode;
 pub use soft::{SoftMmu, SoftStats};
 pub use space::{Fault, Space, Vma};
 pub use stats::VmStats;
-pub use table::{AtomicEntry, PageTable, Slots, TABLE_ENTRIES};
+pub use table::{PageTable, Slots, TABLE_ENTRIES};
 pub use vm::{Folio, FolioState, UnmapPath, Vm};
 pub use vmalloc::{Area, Vmalloc};

@@ -21,6 +21,12 @@ use crate::{
 const PREEMPTIONS: usize = 3;
 const SPACE: SpaceId = SpaceId::new(0);
 const PAGE: Vpn = Vpn::new(1);
+const FOLIO: crate::Folio = crate::Folio(Pfn::new(0));
+
+/// So many from [`PAGE`] on.
+fn pages(n: u64) -> VpnRange {
+    VpnRange::new(PAGE, n).unwrap()
+}
 
 fn model(f: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
@@ -78,23 +84,11 @@ fn leak<T>(n: usize, make: impl Fn() -> T) -> &'static mut [T] {
 impl World {
     fn new(order: u8, path: UnmapPath) -> Arc<Self> {
         let order = Order::new(order).unwrap();
-        let space = |id| {
-            Space::new(
-                SpaceId::new(id),
-                Vpn::new(0),
-                leak(1, PageTable::new),
-                leak(2, IntervalNode::new),
-            )
-        };
-        let spaces: &'static [Space<'static>] = Vec::leak(std::vec![space(0)]);
+        let (tables, nodes) = (leak(1, PageTable::new), leak(2, IntervalNode::new));
+        let spaces = Vec::leak(std::vec![Space::new(SPACE, Vpn::new(0), tables, nodes)]);
+        let (frames, mappings) = (leak(2, Frame::new), leak(4, Mapping::new));
         let world = Self {
-            vm: Vm::new(
-                SoftMmu::new(),
-                Pfn::new(0),
-                leak(2, Frame::new),
-                leak(4, Mapping::new),
-                spaces,
-            ),
+            vm: Vm::new(SoftMmu::new(), Pfn::new(0), frames, mappings, spaces),
             memory: Memory {
                 contents: core::array::from_fn(|_| loom::cell::UnsafeCell::new(0)),
                 freed: core::array::from_fn(|_| AtomicU32::new(0)),
@@ -106,7 +100,7 @@ impl World {
         let vma = Vma { access: Access::ReadWrite, droppable: false };
         vm.add_vma(SPACE, VpnRange::new(Vpn::new(0), 4).unwrap(), vma).unwrap();
         vm.map_new(memory, SPACE, PAGE, order, Access::ReadWrite).unwrap();
-        vm.madvise_free(memory, SPACE, VpnRange::new(PAGE, order.frames()).unwrap()).unwrap();
+        vm.madvise_free(memory, SPACE, pages(order.frames())).unwrap();
         vm.set_unmap_path(path);
         Arc::new(world)
     }
@@ -127,15 +121,12 @@ impl World {
     }
 }
 
-/// Runs these at the same time and waits for all.
-fn together(world: &Arc<World>, roles: Vec<fn(&World)>) {
-    let threads: Vec<_> = roles
-        .into_iter()
-        .map(|role| {
-            let world = world.clone();
-            thread::spawn(move || role(&world))
-        })
-        .collect();
+/// Runs these at the same time and waits for both.
+fn together(world: &Arc<World>, roles: [fn(&World); 2]) {
+    let threads = roles.map(|role| {
+        let world = world.clone();
+        thread::spawn(move || role(&world))
+    });
     threads.into_iter().for_each(|t| t.join().unwrap());
 }
 
@@ -153,7 +144,7 @@ fn pin_against_reclaim(path: UnmapPath) {
             }
             Err(error) => assert!(matches!(error, VmError::Fault(_))),
         };
-        together(&world, std::vec![pin, World::reclaim]);
+        together(&world, [pin, World::reclaim]);
         if world.pinned.load(Ordering::Relaxed) == 1 {
             assert!(world.entry().is_present(), "pinned, but the page is gone");
             assert_eq!(world.memory.freed()[0], 0);
@@ -176,7 +167,7 @@ fn loom_unpin_against_reclaim() {
             w.memory.use_frame(Pfn::new(0));
             w.vm.unpin(&w.memory, Pfn::new(0), false).unwrap();
         };
-        together(&world, std::vec![unpin, World::reclaim]);
+        together(&world, [unpin, World::reclaim]);
         world.reclaims_all();
     });
 }
@@ -203,7 +194,7 @@ fn write_against_reclaim(path: UnmapPath) {
                 assert_eq!(w.entry().pfn(), pfn);
             }
         };
-        together(&world, std::vec![write, World::reclaim]);
+        together(&world, [write, World::reclaim]);
         // Either the write came first and everything is there, or it found nothing.
         let entry = world.entry();
         assert_eq!(entry.is_mapped(), world.memory.freed()[0] == 0);
@@ -233,7 +224,7 @@ fn loom_unpin_dirty_against_reclaim() {
         let world = World::new(0, UnmapPath::Batched);
         world.vm.pin(&world.memory, SPACE, PAGE, true).unwrap();
         let unpin = |w: &World| w.vm.unpin(&w.memory, Pfn::new(0), true).unwrap();
-        together(&world, std::vec![unpin, World::reclaim]);
+        together(&world, [unpin, World::reclaim]);
         world.reclaim();
         assert_eq!(world.memory.freed()[0], 0);
         assert!(world.entry().is_mapped());
@@ -246,9 +237,9 @@ fn loom_unmap_against_reclaim() {
     model(|| {
         let world = World::new(1, UnmapPath::Batched);
         let unmap = |w: &World| {
-            w.vm.unmap(&w.memory, SPACE, VpnRange::new(PAGE, 2).unwrap()).unwrap();
+            w.vm.unmap(&w.memory, SPACE, pages(2)).unwrap();
         };
-        together(&world, std::vec![unmap, World::reclaim]);
+        together(&world, [unmap, World::reclaim]);
         assert_eq!((world.entry(), world.memory.freed()), (Entry::NONE, [1, 1]));
         assert_eq!(world.vm.queued(), (0, 0));
     });
@@ -262,12 +253,12 @@ fn unmap_against_split(unmap: fn(&World)) {
         let split = |w: &World| {
             // As whoever works on the deferred-split queue: with a reference of its own.
             if w.vm.folio_state(Pfn::new(0)).is_some_and(|state| w.vm.get(state.folio).is_ok()) {
-                let _ = w.vm.split(&w.memory, crate::Folio(Pfn::new(0)));
+                let _ = w.vm.split(&w.memory, FOLIO);
                 w.vm.put(&w.memory, Pfn::new(0)).unwrap();
             }
         };
-        together(&world, std::vec![unmap, split]);
-        world.vm.unmap(&world.memory, SPACE, VpnRange::new(PAGE, 2).unwrap()).unwrap();
+        together(&world, [unmap, split]);
+        world.vm.unmap(&world.memory, SPACE, pages(2)).unwrap();
         assert_eq!((world.entry(), world.memory.freed()), (Entry::NONE, [1, 1]));
         assert_eq!(world.vm.queued(), (0, 0));
     });
@@ -276,7 +267,7 @@ fn unmap_against_split(unmap: fn(&World)) {
 #[test]
 fn loom_unmap_against_split() {
     unmap_against_split(|w| {
-        w.vm.unmap(&w.memory, SPACE, VpnRange::new(PAGE, 2).unwrap()).unwrap();
+        w.vm.unmap(&w.memory, SPACE, pages(2)).unwrap();
     });
 }
 
@@ -299,23 +290,21 @@ fn loom_unmap_of_the_second_page_against_split() {
 fn loom_get_against_split() {
     model(|| {
         let world = World::new(1, UnmapPath::Batched);
-        let folio = crate::Folio(Pfn::new(0));
-        world.vm.get(folio).unwrap();
+        world.vm.get(FOLIO).unwrap();
         let look = |w: &World| {
-            let folio = crate::Folio(Pfn::new(0));
-            if w.vm.get(folio).is_ok() {
-                let order = || w.vm.folio_state(folio.pfn()).unwrap().order;
+            if w.vm.get(FOLIO).is_ok() {
+                let order = || w.vm.folio_state(FOLIO.pfn()).unwrap().order;
                 let first = order();
                 thread::yield_now();
                 assert_eq!(first, order(), "split, though somebody had a reference");
-                w.vm.put(&w.memory, folio.pfn()).unwrap();
+                w.vm.put(&w.memory, FOLIO.pfn()).unwrap();
             }
         };
         let split = |w: &World| {
-            let _ = w.vm.split(&w.memory, crate::Folio(Pfn::new(0)));
+            let _ = w.vm.split(&w.memory, FOLIO);
         };
-        together(&world, std::vec![look, split]);
-        world.vm.put(&world.memory, folio.pfn()).unwrap();
+        together(&world, [look, split]);
+        world.vm.put(&world.memory, FOLIO.pfn()).unwrap();
     });
 }
 
@@ -330,13 +319,13 @@ fn loom_unpin_against_unpin() {
         let (vm, memory) = (&world.vm, &world.memory);
         vm.pin(memory, SPACE, PAGE, true).unwrap();
         vm.pin(memory, SPACE, PAGE, true).unwrap();
-        vm.unmap(memory, SPACE, VpnRange::new(PAGE, 1).unwrap()).unwrap();
+        vm.unmap(memory, SPACE, pages(1)).unwrap();
         let use_it = |w: &World| {
             w.memory.use_frame(Pfn::new(0));
             w.vm.unpin(&w.memory, Pfn::new(0), false).unwrap();
         };
         let leave_it = |w: &World| w.vm.unpin(&w.memory, Pfn::new(0), false).unwrap();
-        together(&world, std::vec![use_it, leave_it]);
+        together(&world, [use_it, leave_it]);
         assert_eq!(world.memory.freed()[0], 1);
     });
 }
@@ -353,17 +342,17 @@ fn loom_unpin_against_split() {
         let second = Vpn::new(PAGE.get() + 1);
         vm.pin(memory, SPACE, second, true).unwrap();
         vm.unmap(memory, SPACE, VpnRange::new(second, 1).unwrap()).unwrap();
-        vm.get(crate::Folio(Pfn::new(0))).unwrap();
+        vm.get(FOLIO).unwrap();
         let unpin = |w: &World| {
             w.memory.use_frame(Pfn::new(1));
             w.vm.unpin(&w.memory, Pfn::new(1), false).unwrap();
         };
         let split = |w: &World| {
-            let _ = w.vm.split(&w.memory, crate::Folio(Pfn::new(0)));
+            let _ = w.vm.split(&w.memory, FOLIO);
             w.vm.put(&w.memory, Pfn::new(0)).unwrap();
         };
-        together(&world, std::vec![unpin, split]);
-        world.vm.unmap(&world.memory, SPACE, VpnRange::new(PAGE, 1).unwrap()).unwrap();
+        together(&world, [unpin, split]);
+        world.vm.unmap(&world.memory, SPACE, pages(1)).unwrap();
         assert_eq!(world.memory.freed(), [1, 1]);
     });
 }
@@ -385,17 +374,17 @@ fn loom_map_against_reclaim() {
             let new = crate::Folio(Pfn::new(1));
             match w.vm.map(new, (0, 1), SPACE, PAGE, Access::ReadWrite) {
                 Ok(()) => {
-                    let seen =
-                        w.vm.mmu().access(0, w.vm.space(SPACE).unwrap(), PAGE, false, |pfn| pfn);
+                    let space = w.vm.space(SPACE).unwrap();
+                    let seen = w.vm.mmu().access(0, space, PAGE, false, |pfn| pfn);
                     assert_eq!(seen, Ok(new.pfn()), "an old translation hides what is mapped now");
                 }
                 Err(error) => assert_eq!(error, VmError::Occupied { vpn: PAGE }),
             }
         };
         let pageout = |w: &World| {
-            w.vm.madvise_pageout(&w.memory, SPACE, VpnRange::new(PAGE, 1).unwrap()).unwrap();
+            w.vm.madvise_pageout(&w.memory, SPACE, pages(1)).unwrap();
         };
-        together(&world, std::vec![pageout, map]);
+        together(&world, [pageout, map]);
         world.vm.put(&world.memory, new.pfn()).unwrap();
     });
 }

@@ -13,11 +13,6 @@ use crate::{Access, Entry, Slots, SpaceId, Vpn, VpnRange};
 pub enum MapError {
     /// The machine has no memory for its own page tables.
     NoMemory,
-    /// The host has a limit, and it is reached.
-    Limit {
-        /// Its name, for whoever can raise it.
-        limit: &'static str,
-    },
     /// The host refused, with this error number.
     Host(i32),
 }
@@ -26,7 +21,6 @@ impl fmt::Display for MapError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoMemory => f.write_str("no memory for page tables"),
-            Self::Limit { limit } => write!(f, "a limit is reached: {limit}"),
             Self::Host(errno) => write!(f, "the host refused to map, error {errno}"),
         }
     }
@@ -77,8 +71,7 @@ pub struct Flush {
 ///    host does by write-protecting clean pages. So a page whose entry came out clean has no later
 ///    writer, flushed or not.
 /// 3. **Frames are freed only after the flush.** Until then a CPU may still read through a
-///    translation that it cached. Flushes are collected and done once for a batch; see
-///    [`FlushBatch`].
+///    translation that it cached. Flushes are collected and done once for a batch.
 ///
 /// # Calls
 ///
@@ -174,21 +167,14 @@ pub trait Mmu: Sync {
 pub const BATCH: usize = 128;
 
 /// Ranges that wait for one flush. Neighbouring ranges become one.
-pub struct FlushBatch {
+pub(crate) struct FlushBatch {
     ranges: [Flush; BATCH],
     len: usize,
 }
 
-impl Default for FlushBatch {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl FlushBatch {
     /// Nothing to flush.
-    #[must_use]
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         let none = Flush {
             space: SpaceId::new(0),
             range: VpnRange { start: Vpn::new(0), end: Vpn::new(0) },
@@ -198,20 +184,13 @@ impl FlushBatch {
     }
 
     /// What has been collected.
-    #[must_use]
-    pub fn ranges(&self) -> &[Flush] {
+    pub(crate) fn ranges(&self) -> &[Flush] {
         &self.ranges[..self.len]
-    }
-
-    /// Whether there is nothing to flush.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
     }
 
     /// Adds a range. `false` where there is no room: flush, then add it again.
     #[must_use]
-    pub fn add(&mut self, flush: Flush) -> bool {
+    pub(crate) fn add(&mut self, flush: Flush) -> bool {
         if let Some(last) = self.ranges[..self.len].last_mut() {
             if last.space == flush.space && last.kind == flush.kind {
                 if last.range.end == flush.range.start {
@@ -232,7 +211,7 @@ impl FlushBatch {
 
     /// Flushes what has been collected, if anything, with one call; returns whether there was a
     /// call.
-    pub fn flush(&mut self, mmu: &impl Mmu) -> bool {
+    pub(crate) fn flush(&mut self, mmu: &impl Mmu) -> bool {
         if self.len == 0 {
             return false;
         }

@@ -21,15 +21,6 @@ impl Vpn {
         self.0
     }
 
-    /// The page `pages` further on, or `None` past the end of the number space.
-    #[must_use]
-    pub const fn checked_add(self, pages: u64) -> Option<Self> {
-        match self.0.checked_add(pages) {
-            Some(vpn) => Some(Self(vpn)),
-            None => None,
-        }
-    }
-
     /// The page `pages` further on, within a range that is known to exist.
     pub(crate) const fn plus(self, pages: u64) -> Self {
         Self(self.0 + pages)
@@ -61,8 +52,8 @@ impl VpnRange {
     /// `pages` pages from `start` on, or `None` where that passes the end of the number space.
     #[must_use]
     pub const fn new(start: Vpn, pages: u64) -> Option<Self> {
-        match start.checked_add(pages) {
-            Some(end) => Some(Self { start, end }),
+        match start.0.checked_add(pages) {
+            Some(end) => Some(Self { start, end: Vpn(end) }),
             None => None,
         }
     }

@@ -146,12 +146,7 @@ impl<'m> Mappings<'m> {
                     *fresh += 1;
                     *fresh - 1
                 } else {
-                    while chain != NIL {
-                        let next = self.get(chain).next();
-                        self.get(chain).next.set(*free);
-                        *free = chain;
-                        chain = next;
-                    }
+                    self.push(free, chain);
                     return Err(NoMapping);
                 };
                 self.get(n).next.set(chain);
@@ -162,18 +157,19 @@ impl<'m> Mappings<'m> {
     }
 
     /// Gives back a chain of records.
-    pub(crate) fn give(&self, mut chain: u32, relax: impl Fn()) {
-        if chain == NIL {
-            return;
+    pub(crate) fn give(&self, chain: u32, relax: impl Fn()) {
+        if chain != NIL {
+            self.free.with(relax, |(free, _)| self.push(free, chain));
         }
-        self.free.with(relax, |(free, _)| {
-            while chain != NIL {
-                let next = self.get(chain).next();
-                self.get(chain).next.set(*free);
-                *free = chain;
-                chain = next;
-            }
-        });
+    }
+
+    fn push(&self, free: &mut u32, mut chain: u32) {
+        while chain != NIL {
+            let next = self.get(chain).next();
+            self.get(chain).next.set(*free);
+            *free = chain;
+            chain = next;
+        }
     }
 
     /// Takes the first record off a chain and makes it that of one page.

@@ -33,8 +33,6 @@ counters! {
     SoftStats, Counters {
         /// Calls of [`Mmu::map`].
         maps,
-        /// Pages they mapped.
-        pages_mapped,
         /// Calls of [`Mmu::unmap`].
         unmaps,
         /// Calls of [`Mmu::flush`].
@@ -49,10 +47,6 @@ counters! {
         clears,
         /// Entries that they cleared; a PMD is one.
         entries_cleared,
-        /// Calls of [`Mmu::restore`].
-        restores,
-        /// Accesses served from a modelled TLB.
-        tlb_hits,
     }
 }
 
@@ -129,7 +123,6 @@ impl<const CPUS: usize> SoftMmu<CPUS> {
                 cached.space == space.id() && cached.vpn == vpn && usable
             });
             if let Some(cached) = hit {
-                count(&self.counters.tlb_hits, 1);
                 return Ok(f(cached.entry.pfn()));
             }
             let (pfn, entry) = space.walk(vpn, write)?;
@@ -140,23 +133,13 @@ impl<const CPUS: usize> SoftMmu<CPUS> {
 }
 
 impl<const CPUS: usize> Mmu for SoftMmu<CPUS> {
-    fn map(
-        &self,
-        space: SpaceId,
-        at: Vpn,
-        frames: FrameRange,
-        access: Access,
-        leaf: Order,
-    ) -> Result<(), MapError> {
-        // Nobody walks what vmalloc maps: there are no software entries for it.
-        let _ = (space, at, access, leaf);
+    // Nobody walks what vmalloc maps: there are no software entries for it.
+    fn map(&self, _: SpaceId, _: Vpn, _: FrameRange, _: Access, _: Order) -> Result<(), MapError> {
         count(&self.counters.maps, 1);
-        count(&self.counters.pages_mapped, frames.len());
         Ok(())
     }
 
-    fn unmap(&self, space: SpaceId, range: VpnRange) {
-        let _ = (space, range);
+    fn unmap(&self, _: SpaceId, _: VpnRange) {
         count(&self.counters.unmaps, 1);
     }
 
@@ -188,11 +171,6 @@ impl<const CPUS: usize> Mmu for SoftMmu<CPUS> {
         count(&self.counters.entry_maps, 1);
         slots.store(first);
         Ok(())
-    }
-
-    fn restore(&self, slots: Slots<'_>, first: Entry) {
-        count(&self.counters.restores, 1);
-        slots.store(first);
     }
 
     fn get_and_clear(&self, slots: Slots<'_>) -> Entry {

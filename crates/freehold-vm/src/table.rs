@@ -40,19 +40,11 @@ pub const TABLE_ENTRIES: u64 = 4;
 /// An entry that anybody may change at any time: hardware, a software walk, a fault handler.
 #[derive(Default)]
 #[repr(transparent)]
-pub struct AtomicEntry(AtomicU64);
+pub(crate) struct AtomicEntry(AtomicU64);
 
 impl AtomicEntry {
-    /// An entry with nothing mapped.
-    #[must_use]
-    pub fn new() -> Self {
-        Self(AtomicU64::new(0))
-    }
-
-    /// The entry now.
     #[inline]
-    #[must_use]
-    pub fn load(&self) -> Entry {
+    fn load(&self) -> Entry {
         // Acquire: who finds a frame here sees what was put into the frame before it was mapped.
         Entry::from_bits(self.0.load(Ordering::Acquire))
     }
@@ -60,7 +52,7 @@ impl AtomicEntry {
     /// Replaces the entry. For an entry that is not mapped and whose table the caller has locked:
     /// nobody else can change that, so nothing is overwritten.
     #[inline]
-    pub fn store(&self, entry: Entry) {
+    fn store(&self, entry: Entry) {
         // Release: pairs with `load`.
         self.0.store(entry.bits(), Ordering::Release);
     }
@@ -68,7 +60,7 @@ impl AtomicEntry {
     /// Takes the entry out, in one step: no dirty bit can be set between the reading and the
     /// clearing.
     #[inline]
-    pub fn take(&self) -> Entry {
+    fn take(&self) -> Entry {
         // AcqRel: Acquire so that what was done through the entry before comes before what the
         // taker does next; Release so that whoever finds nothing here sees what the taker did
         // before.
@@ -77,18 +69,14 @@ impl AtomicEntry {
 
     /// Clears bits, in one step, and returns the entry as it was.
     #[inline]
-    pub fn clear(&self, bits: Entry) -> Entry {
+    fn clear(&self, bits: Entry) -> Entry {
         // AcqRel: as `take`.
         Entry::from_bits(self.0.fetch_and(!bits.bits(), Ordering::AcqRel))
     }
 
     /// Replaces the entry where it still is `old`; otherwise returns what it is.
-    ///
-    /// # Errors
-    ///
-    /// The entry as it is, where that is not `old`.
     #[inline]
-    pub fn replace(&self, old: Entry, new: Entry) -> Result<(), Entry> {
+    pub(crate) fn replace(&self, old: Entry, new: Entry) -> Result<(), Entry> {
         // AcqRel: as `take`. Acquire where it fails: as `load`.
         self.0
             .compare_exchange(old.bits(), new.bits(), Ordering::AcqRel, Ordering::Acquire)
@@ -122,7 +110,7 @@ impl PageTable {
         Self {
             locked: AtomicBool::new(false),
             huge: Hint::new(false),
-            entries: core::array::from_fn(|_| AtomicEntry::new()),
+            entries: core::array::from_fn(|_| AtomicEntry::default()),
         }
     }
 
@@ -332,8 +320,7 @@ impl<'t> Slots<'t> {
 
     /// The software entries, as they lie in the table: with a PMD the first of the table is that,
     /// and no other has anything.
-    #[must_use]
-    pub fn entries(&self) -> &'t [AtomicEntry] {
+    fn entries(&self) -> &'t [AtomicEntry] {
         &self.table.entries[self.index..self.index + self.len]
     }
 }

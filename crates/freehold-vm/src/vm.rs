@@ -39,8 +39,6 @@ pub struct FolioState {
     pub mapped_pages: u32,
     /// Written to in a way that no entry tells.
     pub dirty: bool,
-    /// Found in use by reclaim the last time it looked.
-    pub referenced: bool,
     /// Its contents matter whether it is written to or not.
     pub swap_backed: bool,
     /// Its contents may be dropped unless it is written to: not swap-backed.
@@ -131,9 +129,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
         self.path.set(path as u32);
     }
 
-    /// How reclaim takes entries away.
-    #[must_use]
-    pub fn unmap_path(&self) -> UnmapPath {
+    pub(crate) fn unmap_path(&self) -> UnmapPath {
         UnmapPath::ALL[self.path.get() as usize]
     }
 
@@ -296,7 +292,6 @@ impl<'m, M: Mmu> Vm<'m, M> {
             maps: frame.maps.get(),
             mapped_pages: frame.mapped_pages.get(),
             dirty: frame.has(flag::DIRTY),
-            referenced: frame.has(flag::REFERENCED),
             swap_backed: frame.has(flag::SWAP_BACKED),
             lazyfree: frame.is_lazyfree(),
             deferred: frame.has(flag::DEFERRED),
@@ -411,21 +406,6 @@ impl<'m, M: Mmu> Vm<'m, M> {
                 }
             }
             self.mmu.relax();
-        }
-    }
-
-    /// [`Vm::get_at`]; waits where somebody has the page's entry in hand, and may put it back.
-    pub(crate) fn get_settled(
-        &self,
-        frames: &impl Frames,
-        space: &Space<'m>,
-        vpn: crate::Vpn,
-    ) -> Result<Option<(u32, u32, crate::Entry)>, VmError> {
-        loop {
-            let found = self.get_at(frames, space, vpn)?;
-            if found.is_some() || !self.settled_in(space, vpn).is_mapped() {
-                return Ok(found);
-            }
         }
     }
 

@@ -35,8 +35,7 @@ pub enum BootError {
         /// Bytes of the largest piece, in whole frames.
         largest: u64,
     },
-    /// The map has more pieces of at least one frame than 128. Dropping some would be hard to
-    /// notice later.
+    /// The map has more than 128 pieces of a frame or more. Dropping some would be hard to notice.
     TooManyPieces {
         /// How many it has.
         pieces: usize,

@@ -1,5 +1,4 @@
-//! The allocator itself: made from a configuration and the caller's memory; finds CPUs, zones and
-//! blocks.
+//! The allocator itself: made from a configuration and the caller's memory.
 
 use core::mem::MaybeUninit;
 
@@ -19,7 +18,7 @@ use crate::zone::bitmap::WholeBitmap;
 use crate::zone::board::Board;
 use crate::zone::summary::Summary;
 use crate::zone::zonelists::Zonelists;
-use crate::zone::{Apart, Zone, ZoneParts, bitmap_blocks};
+use crate::zone::{Apart, Zone, ZoneParts, bitmap_blocks, first_block};
 
 /// A page-frame allocator over the caller's metadata memory. See the
 /// [crate's documentation](crate).
@@ -95,6 +94,9 @@ fn lay_out_cpus<'m>(cpus: usize, layout: &mut LayoutBuilder<'m>) -> &'m [CpuStat
     }
 }
 
+/// Blocks of 1 GiB: memory of less than two such regions has none to be kept apart.
+const REGION: u64 = 512;
+
 #[inline(never)]
 fn lay_out_zones<'m>(config: &Config<'_>, layout: &mut LayoutBuilder<'m>) -> &'m [Zone<'m>] {
     // The zones' own slices come first, so that each zone can be written with them.
@@ -110,7 +112,11 @@ fn lay_out_zones<'m>(config: &Config<'_>, layout: &mut LayoutBuilder<'m>) -> &'m
         let [words, any, any2] = levels[z];
         let bitmap = WholeBitmap::new(words, Summary::new(any, any2));
         let board = Board::new(zone.span, boards[z][0], boards[z][1]);
-        let parts = ZoneParts { bitmap, board };
+        let end = zone.memory.iter().map(|piece| piece.end.get() >> 9).max();
+        let frames: u64 = zone.memory.iter().map(|piece| piece.len()).sum();
+        let end = end.filter(|_| frames >> 9 >= 2 * REGION);
+        let first_end = end.map_or(0, |end| end - first_block(zone.span));
+        let parts = ZoneParts { bitmap, board, first_end };
         Zone::new(z as u8, zone.node, zone.span, parts)
     })
 }
@@ -138,8 +144,7 @@ impl Config<'_> {
 }
 
 impl<'m, P: Platform> Freehold<'m, P> {
-    /// Makes an allocator whose metadata lives in `metadata`, with all memory of the configuration
-    /// free.
+    /// Makes an allocator whose metadata is `metadata`, with all memory of the configuration free.
     ///
     /// Writes one bit for each 2 MiB and what CPUs need. A block's metadata is written
     /// when the first of its section of 128 MiB is used: what the region holds until then does not

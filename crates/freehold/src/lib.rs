@@ -81,6 +81,7 @@ mod freehold;
 mod inspect;
 mod memory;
 mod platform;
+#[cfg_attr(any(test, loom), macro_use)]
 mod primitive;
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,4 @@
-//! What only the host knows: which CPU this is, how to wait, how to make other CPUs' stores
-//! visible.
+//! What only the host knows: which CPU this is, how to wait, how to see other CPUs' stores.
 
 #[cfg(feature = "debug-poison")]
 use crate::FrameRange;
@@ -156,8 +155,7 @@ pub(crate) trait PlatformExt: Platform + Sized {
         (0..WORDS).any(|w| self.frames_in_memory(number << BLOCK_ORDER, w) != 0)
     }
 
-    /// Which frames of a word have memory behind them, as far as the host knows; `base` is the
-    /// block's first frame.
+    /// Which frames of a word of the block at `base` have memory, as far as the host knows.
     fn frames_in_memory(&self, base: u64, w: usize) -> u64 {
         self.in_memory(Pfn::new(base + 64 * w as u64))
     }

@@ -124,6 +124,77 @@ pub(crate) fn light_barrier() {
     fence(Ordering::SeqCst);
 }
 
+/// An atomic that has `before_read`, `after_write` and `store!` of where it is made do more than
+/// the machine's: in unit tests, and with loom.
+#[cfg(any(test, loom))]
+macro_rules! atomic {
+    ($name:ident: $value:ty, $($call:ident)*) => {
+        #[repr(transparent)]
+        pub(crate) struct $name(atomic::$name);
+
+        #[allow(dead_code)]
+        impl $name {
+            pub(crate) fn new(value: $value) -> Self {
+                Self(atomic::$name::new(value))
+            }
+            pub(crate) fn load(&self, ordering: Ordering) -> $value {
+                before_read(ordering);
+                self.0.load(ordering)
+            }
+            pub(crate) fn store(&self, value: $value, ordering: Ordering) {
+                store!(self.0, value, ordering);
+                after_write(ordering);
+            }
+            pub(crate) fn swap(&self, value: $value, ordering: Ordering) -> $value {
+                before_read(ordering);
+                let old = self.0.swap(value, ordering);
+                after_write(ordering);
+                old
+            }
+            pub(crate) fn compare_exchange(
+                &self,
+                from: $value,
+                to: $value,
+                ordering: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                before_read(ordering);
+                let result = self.0.compare_exchange(from, to, ordering, failure);
+                result.inspect(|_| after_write(ordering))
+            }
+            // One that fails for no reason would make the number of steps a matter of luck; of
+            // loom's a loop cannot tell that from another CPU's success.
+            pub(crate) fn compare_exchange_weak(
+                &self,
+                from: $value,
+                to: $value,
+                ordering: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                self.compare_exchange(from, to, ordering, failure)
+            }
+            $(pub(crate) fn $call(&self, value: $value, ordering: Ordering) -> $value {
+                before_read(ordering);
+                let old = self.0.$call(value, ordering);
+                after_write(ordering);
+                old
+            })*
+        }
+    };
+}
+
+/// All that there are.
+#[cfg(any(test, loom))]
+macro_rules! atomics {
+    () => {
+        atomic!(AtomicBool: bool, fetch_and fetch_or);
+        atomic!(AtomicU8: u8, fetch_and fetch_or fetch_add fetch_sub);
+        atomic!(AtomicU16: u16, fetch_and fetch_or fetch_add fetch_sub);
+        atomic!(AtomicU32: u32, fetch_and fetch_or fetch_add fetch_sub fetch_max);
+        atomic!(AtomicU64: u64, fetch_and fetch_or fetch_add fetch_sub fetch_max);
+    };
+}
+
 /// Loom takes a sequentially consistent access for an acquiring and releasing one, which is weaker
 /// than the machine's; its fences are what they should be. One before each such load gives what the
 /// protocols rely on: of two threads that each write one place and then read the other's, one sees
@@ -131,8 +202,7 @@ pub(crate) fn light_barrier() {
 ///
 /// Such a fence orders more than the access that it stands for: it releases what came before and
 /// acquires what was seen, so that an access beside it may be weaker than it should be and nothing
-/// shows. A test of one ordering asks for fewer, see
-/// [`Strict`](under_loom::Strict).
+/// shows. A test of one ordering asks for fewer, see [`Strict`](under_loom::Strict).
 #[cfg(loom)]
 pub(crate) mod under_loom {
     extern crate std;
@@ -211,69 +281,17 @@ pub(crate) mod under_loom {
         }
     }
 
-    macro_rules! atomic {
-        ($name:ident: $value:ty, $($call:ident)*) => {
-            pub(crate) struct $name(atomic::$name);
-
-            #[allow(dead_code)]
-            impl $name {
-                pub(crate) fn new(value: $value) -> Self {
-                    Self(atomic::$name::new(value))
-                }
-                pub(crate) fn load(&self, ordering: Ordering) -> $value {
-                    before_read(ordering);
-                    self.0.load(ordering)
-                }
-                pub(crate) fn store(&self, value: $value, ordering: Ordering) {
-                    if ordering == Ordering::SeqCst {
-                        // An exchange, as on x86: loom does not know where among others' exchanges
-                        // a store comes, and shows their values to a thread that reads last.
-                        self.0.swap(value, Ordering::AcqRel);
-                    } else {
-                        self.0.store(value, ordering);
-                    }
-                    after_write(ordering);
-                }
-                pub(crate) fn swap(&self, value: $value, ordering: Ordering) -> $value {
-                    before_read(ordering);
-                    let old = self.0.swap(value, ordering);
-                    after_write(ordering);
-                    old
-                }
-                pub(crate) fn compare_exchange(
-                    &self,
-                    from: $value,
-                    to: $value,
-                    ordering: Ordering,
-                    failure: Ordering,
-                ) -> Result<$value, $value> {
-                    before_read(ordering);
-                    self.0.compare_exchange(from, to, ordering, failure).inspect(|_| after_write(ordering))
-                }
-                // Loom's fails for no reason too, which a loop cannot tell from another CPU's
-                // success.
-                pub(crate) fn compare_exchange_weak(
-                    &self,
-                    from: $value,
-                    to: $value,
-                    ordering: Ordering,
-                    failure: Ordering,
-                ) -> Result<$value, $value> {
-                    self.compare_exchange(from, to, ordering, failure)
-                }
-                $(pub(crate) fn $call(&self, value: $value, ordering: Ordering) -> $value {
-                    before_read(ordering);
-                    let old = self.0.$call(value, ordering);
-                    after_write(ordering);
-                    old
-                })*
+    macro_rules! store {
+        ($word:expr, $value:expr, $ordering:expr) => {
+            if $ordering == Ordering::SeqCst {
+                // An exchange, as on x86: loom does not know where among others' exchanges a store
+                // comes, and shows their values to a thread that reads last.
+                $word.swap($value, Ordering::AcqRel);
+            } else {
+                $word.store($value, $ordering);
             }
         };
     }
 
-    atomic!(AtomicBool: bool, fetch_and fetch_or);
-    atomic!(AtomicU8: u8, fetch_and fetch_or fetch_add fetch_sub);
-    atomic!(AtomicU16: u16, fetch_and fetch_or fetch_add fetch_sub);
-    atomic!(AtomicU32: u32, fetch_and fetch_or fetch_add fetch_sub fetch_max);
-    atomic!(AtomicU64: u64, fetch_and fetch_or fetch_add fetch_sub fetch_max);
+    atomics!();
 }

@@ -3,7 +3,6 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include <rte_eal.h>
 #include <rte_errno.h>
@@ -20,22 +19,9 @@
 
 enum { OBJECTS = 1023, BYTES = 256 };
 
-/* EAL with the options of the command line. */
-static void start_eal(int argc, char **argv)
-{
-	static char prefix[64];
-	static char no_pci[] = "--no-pci";
-	char *all[32] = {argv[0], prefix, no_pci};
-	int n = 3;
-	snprintf(prefix, sizeof prefix, "--file-prefix=freehold-refused-%d", getpid());
-	for (int i = 1; i < argc && n < 31; i++)
-		all[n++] = argv[i];
-	CHECK(rte_eal_init(n, all) >= 0);
-}
-
 int main(int argc, char **argv)
 {
-	start_eal(argc, argv);
+	CHECK(rte_eal_init(argc, argv) >= 0);
 	struct rte_mempool *pool =
 	    rte_mempool_create_empty("refused", OBJECTS, BYTES, 0, 0, SOCKET_ID_ANY, 0);
 	CHECK(pool != NULL);

@@ -7,6 +7,7 @@
 #include <linux/seq_file.h>
 
 atomic_long_t fh_counts[FH_COUNTS];
+const char *fh_normal_locker = "nobody";
 
 static const char *const names[FH_COUNTS] = {
 	[FH_ZONE_LOCKS] = "zone_locks",		[FH_ZONE_WAITS] = "zone_waits",

@@ -40,11 +40,16 @@ static inline void fh_count(enum fh_count what, long by)
 	atomic_long_add(by, &fh_counts[what]);
 }
 
-static inline void fh_zone_locked(struct zone *zone)
+/* The function that last took the lock of a zone Normal. */
+extern const char *fh_normal_locker;
+
+static inline void fh_zone_locked(struct zone *zone, const char *function)
 {
 	fh_count(FH_ZONE_LOCKS, 1);
-	if (zone_idx(zone) == ZONE_NORMAL)
+	if (zone_idx(zone) == ZONE_NORMAL) {
 		fh_count(FH_NORMAL_LOCKS, 1);
+		WRITE_ONCE(fh_normal_locker, function);
+	}
 }
 
 /*
@@ -55,7 +60,7 @@ static inline void fh_zone_locked(struct zone *zone)
 ({									\
 	bool locked_ = spin_trylock_irqsave(&(zone)->lock, flags);	\
 	if (locked_)							\
-		fh_zone_locked(zone);					\
+		fh_zone_locked(zone, __func__);					\
 	locked_;							\
 })
 
@@ -65,5 +70,5 @@ do {									\
 		fh_count(FH_ZONE_WAITS, 1);				\
 		spin_lock_irqsave(&(zone)->lock, flags);		\
 	}								\
-	fh_zone_locked(zone);						\
+	fh_zone_locked(zone, __func__);						\
 } while (0)

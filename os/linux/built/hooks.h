@@ -107,21 +107,23 @@ void fh_forget_highatomic(struct zone *zone);
 void fh_give(unsigned long pfn, unsigned int order);
 
 /*
- * The marks of a zone are set with its lock, against those who read lists and boosts of it.
- * Freehold's have neither, and who sets marks excludes others by a lock of his own.
+ * With its lock a zone's marks are set, against those who read lists and boosts of it; and a
+ * gigantic page is looked for, since chunks of the lists are passed over. Freehold's zones have
+ * neither. Who has begun without the lock says so in the flags: a zone may be handed over
+ * meanwhile.
  */
-#define fh_lock_for_marks(zone, flags)					\
+#define FH_UNLOCKED ULONG_MAX
+
+#define fh_lock_lists(zone, flags)					\
 do {									\
 	if (fh_is_allocator_of(zone))					\
-		local_irq_save(flags);					\
+		flags = FH_UNLOCKED;					\
 	else								\
 		fh_zone_lock(zone, flags);				\
 } while (0)
 
-#define fh_unlock_for_marks(zone, flags)				\
+#define fh_unlock_lists(zone, flags)					\
 do {									\
-	if (fh_is_allocator_of(zone))					\
-		local_irq_restore(flags);				\
-	else								\
+	if (flags != FH_UNLOCKED)					\
 		spin_unlock_irqrestore(&(zone)->lock, flags);		\
 } while (0)

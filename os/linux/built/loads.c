@@ -1,30 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * What the built kernels are made to do. Each load is one thing that the page allocator is asked
- * for on all CPUs at once:
- *
- *   exit    processes fault memory in and end at the same moment
- *   arena   threads fault on every CPU, one thread gives three quarters of it back: many allocate,
- *           few free (jemalloc's way)
- *   huge    blocks of 2 MiB come, are split by holes, copied by a child and go
- *   mixed   regions of many sizes, in folios of many orders where the kernel makes those, children,
- *           files that stay
- *   cache   files in memory are written, read, cut short and deleted
- *   files   small files are packed, unpacked, searched and deleted: inodes and names, many
- *           processes
- *   compile a compiler of the host's on each CPU, whose output must be right
- *   ones    one page in each block is in use, and whole blocks are asked for
- *   save    how much hibernation would save
- *   compact memory is filled and freed in pieces, then asked for whole blocks, then compacted
- *   cpus    CPUs go and come while others allocate, free, fork and exit
- *   memory  parts of the memory go and come while others do so
- *   added   memory that the kernel did not know of comes, and is used
- *   contig  ranges of frames that are named are allocated while others do so
- *   cma     parts of a CMA area come and go while others allocate
- *   poison  free pages are broken, stay away while memory is filled, and are not broken after all
- *   report  free pages are shown to a device, and what is freed later is shown again
- *   atomic  memory is full, and then full of holes, while interrupts ask for chunks
- *   swap    memory is filled until pages are swapped out; all of it is read again and must be right
+ * for on all CPUs at once: os/linux/README.md says what each is.
  *
  * Usage: loads NAME ROUNDS. Whatever fails ends it with 1. What a load has reached is added to
  * /tmp/reached, "what N" a line.
@@ -123,11 +100,6 @@ static void blocks_come_and_go(int cpu)
 	children_end();
 }
 
-static void load_huge(void)
-{
-	on_each_cpu(blocks_come_and_go);
-}
-
 static void write_file(int cpu, unsigned int number, size_t size)
 {
 	static char bytes[16 * PAGE];
@@ -159,11 +131,6 @@ static void regions_of_many_sizes(int cpu)
 		}
 		children_end();
 	}
-}
-
-static void load_mixed(void)
-{
-	on_each_cpu(regions_of_many_sizes);
 }
 
 static void read_cut_delete(int cpu, unsigned int number)
@@ -223,11 +190,6 @@ static void pack_and_unpack(int cpu)
 	shell(command);
 }
 
-static void load_files(void)
-{
-	on_each_cpu(pack_and_unpack);
-}
-
 /* The words are those with which the host has compiled it: xtask/src/linux/compiler.rs. */
 static void compiles(int cpu)
 {
@@ -241,28 +203,23 @@ static void compiles(int cpu)
 	must(!unlink(name), name);
 }
 
-static void load_compile(void)
-{
-	on_each_cpu(compiles);
-}
-
 int main(int count, char **words)
 {
 	static const struct {
 		const char *name;
-		void (*load)(void);
+		void (*load)(void), (*on_each)(int cpu);
 		int counts_itself;
 	} loads[] = {
-		{ "exit", load_exit, 0 },	{ "arena", load_arena, 1 },
-		{ "huge", load_huge, 0 },	{ "mixed", load_mixed, 1 },
-		{ "cache", load_cache, 0 },	{ "files", load_files, 0 },
-		{ "compile", load_compile, 0 },	{ "compact", load_compact, 0 },
-		{ "cpus", load_cpus, 1 },	{ "memory", load_memory, 1 },
-		{ "swap", load_swap, 0 },	{ "contig", load_contig, 1 },
-		{ "added", load_added, 1 },	{ "cma", load_cma, 1 },
-		{ "poison", load_poison, 1 },	{ "report", load_report, 0 },
-		{ "atomic", load_atomic, 0 },	{ "ones", load_ones, 0 },
-		{ "save", load_save, 0 },
+		{ "exit", load_exit, NULL, 0 },		{ "arena", load_arena, NULL, 1 },
+		{ "huge", NULL, blocks_come_and_go, 0 }, { "mixed", NULL, regions_of_many_sizes, 1 },
+		{ "cache", load_cache, NULL, 0 },	{ "files", NULL, pack_and_unpack, 0 },
+		{ "compile", NULL, compiles, 0 },	{ "compact", load_compact, NULL, 0 },
+		{ "cpus", load_cpus, NULL, 1 },		{ "memory", load_memory, NULL, 1 },
+		{ "swap", load_swap, NULL, 0 },		{ "contig", load_contig, NULL, 1 },
+		{ "added", load_added, NULL, 1 },	{ "cma", load_cma, NULL, 1 },
+		{ "poison", load_poison, NULL, 1 },	{ "report", load_report, NULL, 0 },
+		{ "atomic", load_atomic, NULL, 0 },	{ "ones", load_ones, NULL, 0 },
+		{ "save", load_save, NULL, 0 },		{ "pairs", load_pairs, NULL, 0 },
 	};
 
 	cpus = sysconf(_SC_NPROCESSORS_ONLN);
@@ -271,7 +228,7 @@ int main(int count, char **words)
 		if (strcmp(words[1], loads[which].name))
 			continue;
 		for (int round = 0; round < (loads[which].counts_itself ? 1 : rounds); round++)
-			loads[which].load();
+			loads[which].load ? loads[which].load() : on_each_cpu(loads[which].on_each);
 		return 0;
 	}
 	fprintf(stderr, "usage: loads NAME ROUNDS\n");

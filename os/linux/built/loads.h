@@ -162,6 +162,7 @@ void load_report(void);
 void load_atomic(void);
 void load_compact(void);
 void load_ones(void);
+void load_pairs(void);
 void load_save(void);
 void load_swap(void);
 void load_memory(void);

@@ -25,6 +25,8 @@ static inline freehold_allocator *fh_of_zone(const struct zone *zone)
 
 /* Frames that came to the kernel's lists after the hand-over, and were taken from there. */
 extern unsigned long fh_swept;
+/* Chunks that a request whose marks were met did not get: the zone owes them to others. */
+extern atomic64_t fh_owed_chunks;
 /* How often page_alloc.c had taken the lock of a zone Normal when Freehold got it. */
 extern long fh_locks_before;
 

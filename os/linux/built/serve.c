@@ -83,12 +83,38 @@ static __always_inline u16 flags_of(unsigned int alloc_flags, unsigned int order
 	return flags;
 }
 
+atomic64_t fh_owed_chunks;
+
+/*
+ * Whether the zone owes its ordinary chunks of that order to those who may not have CMA pages. For
+ * those who may, the marks count free CMA pages, too; so raised huge pages, which stay, would have
+ * all others. The kernel's lists have no whole blocks left by then, Freehold has.
+ */
+static bool owes(struct zone *zone, unsigned int order, unsigned int alloc_flags)
+{
+#ifdef CONFIG_CMA
+	unsigned long needed = (1UL << order) + wmark_pages(zone, alloc_flags & ALLOC_WMARK_MASK);
+
+	return order > PAGE_ALLOC_COSTLY_ORDER && READ_ONCE(zone->cma_pages) &&
+	       (alloc_flags & ALLOC_CMA) && !(alloc_flags & ALLOC_NO_WATERMARKS) &&
+	       zone_page_state(zone, NR_FREE_PAGES) <
+		       zone_page_state(zone, NR_FREE_CMA_PAGES) + needed;
+#else
+	return false;
+#endif
+}
+
 struct page *fh_page(struct zone *zone, gfp_t gfp, unsigned int order, unsigned int alloc_flags)
 {
 	u64 pfn;
 
 	if (fh_alloc_of(zone_to_nid(zone), gfp, flags_of(alloc_flags, order), order, &pfn))
 		return NULL;
+	if (unlikely(owes(zone, order, alloc_flags)) && !fh_is_cma(pfn)) {
+		fh_free_of(zone_to_nid(zone), pfn, order);
+		atomic64_inc(&fh_owed_chunks);
+		return NULL;
+	}
 	account_taken(zone, pfn, 1UL << order);
 	return pfn_to_page(pfn);
 }
@@ -114,7 +140,16 @@ void fh_free_page(unsigned long pfn, unsigned int order)
 
 bool fh_may_have(struct zone *zone, unsigned int order, unsigned int alloc_flags)
 {
-	return freehold_may_have_free(fh_of_zone(zone), 0, order, flags_of(alloc_flags, order));
+	freehold_allocator *fh = fh_of_zone(zone);
+	u16 flags = flags_of(alloc_flags, order);
+
+	if (!freehold_may_have_free(fh, 0, order, flags))
+		return false;
+	if (likely(!owes(zone, order, alloc_flags)))
+		return true;
+	/* A CMA chunk: where most free pages are CMA ones, or where there is no other. */
+	return 2 * zone_page_state(zone, NR_FREE_CMA_PAGES) > zone_page_state(zone, NR_FREE_PAGES) ||
+	       !freehold_may_have_free(fh, 0, order, flags & ~FREEHOLD_ALLOC_CMA);
 }
 
 void fh_drain_zones(struct zone *zone)

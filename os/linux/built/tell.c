@@ -179,9 +179,11 @@ static int statistics_show(struct seq_file *file, void *unused)
 	seq_printf(file, "inside_another_call %llu\n", fh_interrupted());
 	seq_printf(file, "refused %lld\n",
 		   atomic64_read(&fh_refused) + atomic64_read(&fh_late_double_frees));
+	seq_printf(file, "owed_chunks %lld\n", atomic64_read(&fh_owed_chunks));
 	seq_printf(file, "swept %lu\n", READ_ONCE(fh_swept));
 	seq_printf(file, "locks_since %ld\n",
 		   atomic_long_read(&fh_counts[FH_NORMAL_LOCKS]) - fh_locks_before);
+	seq_printf(file, "last_lock_by %s\n", READ_ONCE(fh_normal_locker));
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(statistics);

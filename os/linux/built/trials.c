@@ -11,7 +11,8 @@
  *                     request for movable memory does
  *   blocks_trial      "BLOCKS" written: at most so many that are whole are taken, then so many are
  *                     asked for by whoever may compact and reclaim, and all are freed; read, how
- *                     many there were of the latter
+ *                     many there were of the latter. blocks_order: of that order instead;
+ *                     blocks_unmovable: unmovable ones
  *   scanners_trial    read: compaction forgets which blocks it has skipped; how far apart its two
  *                     scanners begin then, in hundredths of a zone Normal, the least of all
  *   reporting_trial   a device for free page reporting, from a written 1 to a written 0; read, the
@@ -96,14 +97,16 @@ static unsigned long take_all_blocks(gfp_t gfp, int type)
 }
 
 static unsigned long blocks_had;
+static u32 blocks_order;
+static bool blocks_unmovable;
 
-/* Chunks of a block's size, so many or as many as there are, into a list; how many. */
+/* Chunks, so many or as many as there are, into a list; how many. */
 static unsigned long take_blocks(gfp_t gfp, unsigned long wanted, struct list_head *taken)
 {
 	unsigned long had;
 
 	for (had = 0; had < wanted; had++) {
-		struct page *page = alloc_pages(gfp | __GFP_NOWARN, pageblock_order);
+		struct page *page = alloc_pages(gfp | __GFP_NOWARN, blocks_order);
 
 		if (!page)
 			break;
@@ -116,12 +119,13 @@ static int blocks_set(void *unused, u64 wanted)
 {
 	struct page *page, *next;
 	LIST_HEAD(taken);
+	/* Movable ones leave all blocks places to move to. */
+	gfp_t type = blocks_unmovable ? 0 : __GFP_MOVABLE;
 
-	/* Movable, so that all blocks stay places to move to. */
-	take_blocks(__GFP_MOVABLE, wanted, &taken);
-	blocks_had = take_blocks(GFP_USER | __GFP_MOVABLE | __GFP_RETRY_MAYFAIL, wanted, &taken);
+	take_blocks(type, wanted, &taken);
+	blocks_had = take_blocks(GFP_USER | type | __GFP_RETRY_MAYFAIL, wanted, &taken);
 	list_for_each_entry_safe(page, next, &taken, lru)
-		__free_pages(page, pageblock_order);
+		__free_pages(page, blocks_order);
 	return 0;
 }
 
@@ -236,6 +240,9 @@ DEFINE_DEBUGFS_ATTRIBUTE(reporting_operations, reporting_get, reporting_set, "%l
 static int __init trials_start(void)
 {
 	debugfs_create_file("contig_trial", 0200, NULL, NULL, &contig_operations);
+	blocks_order = pageblock_order;
+	debugfs_create_u32("blocks_order", 0600, NULL, &blocks_order);
+	debugfs_create_bool("blocks_unmovable", 0600, NULL, &blocks_unmovable);
 	debugfs_create_file("blocks_trial", 0600, NULL, NULL, &blocks_operations);
 	debugfs_create_file("scanners_trial", 0400, NULL, NULL, &scanners_operations);
 	debugfs_create_file("isolation_trial", 0200, NULL, NULL, &isolation_operations);

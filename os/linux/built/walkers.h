@@ -2,20 +2,7 @@
 /*
  * For those who walk the pages of a zone and look for free ones among them, where the zone is
  * Freehold's and free pages carry no mark of the kernel's lists. walkers.json says where each is
- * called.
- *
- *   compaction    which pages are free, which blocks pages may be moved into, free pages taken out
- *                 of a block
- *   isolation     a block that Freehold allocates nothing from, until it is restored; beside the
- *                 pageblock's own bit
- *   offlining     all frames of isolated blocks are taken, and nobody has them, until they come
- *                 back by onlining
- *   hwpoison      one free page taken out for good
- *   hibernation   which pages are free, and are not saved
- *   kdump         free pages get the kernel's mark when the machine has crashed, since the program
- *                 that reads the dump knows no other
- *   reporting     whole free blocks shown to the device, each once, until something is allocated of
- *                 it
+ * called, os/linux/README.md what each finds.
  *
  * All of them answer for any page: where it is not Freehold's they say so, and the kernel goes on
  * by itself.

@@ -51,10 +51,6 @@ impl Mutant {
     }
 
     /// The text of its file with the mistake in it.
-    ///
-    /// # Errors
-    ///
-    /// The file does not have its place exactly once.
     pub(crate) fn applied(&self, text: &str) -> Result<String, String> {
         let place = once(text, self.within.as_deref().unwrap_or(&self.old)).and_then(|outer| {
             let inner = once(&text[outer.clone()], &self.old)?;

@@ -146,10 +146,6 @@ impl<'a> Tree<'a> {
 }
 
 /// Runs the job. Fails where a mutant survives and nothing says why.
-///
-/// # Errors
-///
-/// A list that does not fit the sources; mistakes that do not compile.
 fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     let mutants = list::read(&root(), &arguments.package)?;
     let fits =

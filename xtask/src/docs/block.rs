@@ -44,19 +44,13 @@ fn behind<'t>(
     after: &str,
 ) -> Result<impl Iterator<Item = (usize, usize, &'t str)>, String> {
     let mut at = 0;
-    let lines: Vec<_> = text
-        .split_inclusive('\n')
-        .map(|line| {
-            let start = at;
-            at += line.len();
-            (start, at, line)
-        })
-        .collect();
-    let first = lines
-        .iter()
-        .position(|(_, _, line)| line.contains(after))
-        .ok_or("no line has that text")?;
-    Ok(lines.into_iter().skip(first))
+    let mut lines = text.split_inclusive('\n').map(move |line| {
+        let start = at;
+        at += line.len();
+        (start, at, line)
+    });
+    let first = lines.find(|(_, _, line)| line.contains(after)).ok_or("no line has that text")?;
+    Ok(std::iter::once(first).chain(lines))
 }
 
 /// `text` with another block.
@@ -112,13 +106,8 @@ pub(super) fn has_words(text: &str, said: &str) -> bool {
 
 /// The first lines in which two texts differ.
 pub(super) fn difference(old: &str, new: &str) -> String {
-    let differing: Vec<String> = old
-        .lines()
-        .zip(new.lines())
-        .filter(|(old, new)| old != new)
-        .take(4)
-        .map(|(old, new)| format!("  - {old}\n  + {new}"))
-        .collect();
+    let differing = old.lines().zip(new.lines()).filter(|(old, new)| old != new).take(4);
+    let differing: Vec<_> = differing.map(|(old, new)| format!("  - {old}\n  + {new}")).collect();
     let (before, after) = (old.lines().count(), new.lines().count());
     let length =
         if before == after { String::new() } else { format!("  ({before} lines, now {after})\n") };
@@ -152,11 +141,9 @@ mod tests {
         let output = "Fewest: a, 0.5 (-1.5% of\n  6.18's 3.2).\nIs it? No: by b, 3.\nMore.\n";
         let block = "Fewest: a, 0.5 (-1.5% of 6.18's\n3.2).\nIs it? No: by b, 3.\n";
         assert!(sentences_missing(block, output).is_empty());
-        assert_eq!(
-            sentences_missing(&block.replace("3.2", "3.3"), output),
-            ["Fewest: a, 0.5 (-1.5% of 6.18's 3.3)."]
-        );
-        assert_eq!(sentences_missing(&block.replace("b, 3", "b, 4"), output), [" No: by b, 4."]);
+        let missing = |old, new| sentences_missing(&block.replace(old, new), output);
+        assert_eq!(missing("3.2", "3.3"), ["Fewest: a, 0.5 (-1.5% of 6.18's 3.3)."]);
+        assert_eq!(missing("b, 3", "b, 4"), [" No: by b, 4."]);
     }
 
     #[test]

@@ -117,35 +117,32 @@ fn items(document: &Value) -> Vec<Value> {
 fn benchmarks(rows: &[Value]) -> Vec<Value> {
     let mut items: Vec<Value> = Vec::new();
     for row in rows.iter().filter(|row| row["exact"] == true) {
-        let place = items
-            .iter()
-            .position(|item| item["benchmark"] == row["benchmark"])
-            .unwrap_or(items.len());
-        if place == items.len() {
-            items.push(json!({"benchmark": row["benchmark"], "engines": []}));
+        let item = of(&mut items, "benchmark", row);
+        if item["engines"].is_null() {
+            item["engines"] = json!([]);
         }
-        let Some(engines) = items[place]["engines"].as_array_mut() else { continue };
-        let at = engines
-            .iter()
-            .position(|engine| engine["engine"] == row["engine"])
-            .unwrap_or(engines.len());
-        if at == engines.len() {
-            engines.push(json!({"engine": row["engine"]}));
-        }
+        let Some(engines) = item["engines"].as_array_mut() else { continue };
         if let Some(metric) = row["metric"].as_str() {
-            engines[at][metric] = row["median"].clone();
+            of(engines, "engine", row)[metric] = row["median"].clone();
         }
     }
     items
 }
 
+/// The one of these whose name in that field is the row's; a new one where there is none.
+fn of<'v>(all: &'v mut Vec<Value>, field: &str, row: &Value) -> &'v mut Value {
+    let at = all.iter().position(|one| one[field] == row[field]).unwrap_or(all.len());
+    if at == all.len() {
+        all.push(json!({field: row[field]}));
+    }
+    &mut all[at]
+}
+
 /// Rows of a comparison of one engine with another, each with the tallies of all of them.
 fn compared(rows: &[Value], tallies: &Value) -> Vec<Value> {
     let tallies = tallies.as_array().map_or(&[][..], Vec::as_slice);
-    let not_below: Map<String, Value> = tallies
-        .iter()
-        .map(|tally| (tally["order"].to_string(), tally["not_below"].clone()))
-        .collect();
+    let not_below = |tally: &Value| (tally["order"].to_string(), tally["not_below"].clone());
+    let not_below: Map<String, Value> = tallies.iter().map(not_below).collect();
     let with_tallies = |row: &Value| {
         let mut item = row.clone();
         let mib = row["memory_mib"].as_u64().unwrap_or_default();
@@ -214,39 +211,26 @@ fn value<'v>(item: &'v Value, path: &str) -> Option<&'v Value> {
 }
 
 fn shown(value: &Value, format: &str) -> String {
-    match (value, format) {
-        (Value::Null, _) => "-".to_owned(),
-        (Value::Number(number), "%") => {
-            format!("{:.1} %", number.as_f64().unwrap_or_default() * 100.0)
-        }
-        (Value::Number(number), "0.01%") => {
-            let percent = number.as_f64().unwrap_or_default() * 100.0;
-            if percent > 0.0 && percent < 0.01 {
-                "<0.01 %".to_owned()
-            } else {
-                format!("{percent:.2} %")
-            }
-        }
-        (Value::Number(number), "0.1") => format!("{:.1}", number.as_f64().unwrap_or_default()),
-        (Value::Number(number), "+") => format!("{:+.1} %", number.as_f64().unwrap_or_default()),
-        (Value::Number(number), "M") => {
-            format!("{:.1} M", number.as_f64().unwrap_or_default() / 1e6)
-        }
-        (Value::Number(number), "0.3") => format!("{:.3}", number.as_f64().unwrap_or_default()),
-        (Value::Number(number), "+.3") => {
-            format!("{:+.3}", number.as_f64().unwrap_or_default()).replacen("0.", ".", 1)
-        }
-        (Value::Number(number), ".3") => {
-            format!("{:.3}", number.as_f64().unwrap_or_default()).trim_start_matches('0').to_owned()
-        }
-        (Value::Number(number), _) => {
-            let whole = number.as_f64().filter(|number| number.fract() == 0.0 && *number >= 0.0);
-            whole.map_or_else(|| number.to_string(), |whole| thousands(whole as u64))
-        }
-        (Value::String(text), _) => text.clone(),
-        (Value::Bool(true), _) => "yes".to_owned(),
-        (Value::Bool(false), _) => "no".to_owned(),
-        (value, _) => value.to_string(),
+    let Some(number) = value.as_f64() else {
+        return match value {
+            Value::Null => "-".to_owned(),
+            Value::String(text) => text.clone(),
+            Value::Bool(said) => if *said { "yes" } else { "no" }.to_owned(),
+            value => value.to_string(),
+        };
+    };
+    match format {
+        "%" => format!("{:.1} %", number * 100.0),
+        "0.01%" if number > 0.0 && number * 100.0 < 0.01 => "<0.01 %".to_owned(),
+        "0.01%" => format!("{:.2} %", number * 100.0),
+        "0.1" => format!("{number:.1}"),
+        "+" => format!("{number:+.1} %"),
+        "M" => format!("{:.1} M", number / 1e6),
+        "0.3" => format!("{number:.3}"),
+        "+.3" => format!("{number:+.3}").replacen("0.", ".", 1),
+        ".3" => format!("{number:.3}").trim_start_matches('0').to_owned(),
+        _ if number.fract() == 0.0 && number >= 0.0 => thousands(number as u64),
+        _ => value.to_string(),
     }
 }
 
@@ -271,19 +255,15 @@ mod tests {
     fn a_row_for_each_trace_and_for_each_number_of_cpus() {
         let one =
             json!({"trace": {"name": "a"}, "engines": [{"engine": "5.17", "work": 1_234_567}]});
-        assert_eq!(
-            rows(&one, &["| {trace/name} | {5.17/work} |".into()], None).unwrap(),
-            "| a | 1,234,567 |\n"
-        );
+        let template = "| {trace/name} | {5.17/work} |";
+        assert_eq!(rows(&one, &[template.into()], None).unwrap(), "| a | 1,234,567 |\n");
         let both = json!({"traces": [one.clone(), one]});
         assert_eq!(rows(&both, &["x".into(), "y".into()], None).unwrap(), "x\ny\nx\ny\n");
         assert_eq!(rows(&both, &["x".into(), "y".into()], Some(1)).unwrap(), "x\ny\n");
         let swept = json!({"rows": [{"cpus": 16, "engine": "a", "wait": 0.125},
             {"cpus": 16, "engine": "b", "wait": 0}, {"cpus": 1024, "engine": "a", "wait": 0.0031}]});
-        assert_eq!(
-            rows(&swept, &["{cpus} {a/wait:%} {a/wait:.3}".into()], None).unwrap(),
-            "16 12.5 % .125\n1,024 0.3 % .003\n"
-        );
+        let waits = rows(&swept, &["{cpus} {a/wait:%} {a/wait:.3}".into()], None);
+        assert_eq!(waits.unwrap(), "16 12.5 % .125\n1,024 0.3 % .003\n");
         assert!(rows(&swept, &["{b/wait}".into()], None).is_err(), "the last item has no b");
     }
 
@@ -302,10 +282,8 @@ mod tests {
             rows(&all, &[template.into()], None).unwrap(),
             "| 1,024, 2 GiB | 70 % | .500 -.072 |\n| 2, 64 MiB | 70 % | .500 +.250 |\n"
         );
-        assert_eq!(
-            said(&all, "{not_below/3} and {not_below/9} of {of} cells").unwrap(),
-            "2 and 1 of 2 cells"
-        );
+        let tallies = said(&all, "{not_below/3} and {not_below/9} of {of} cells").unwrap();
+        assert_eq!(tallies, "2 and 1 of 2 cells");
     }
 
     #[test]
@@ -335,10 +313,8 @@ mod tests {
         ];
         let all = json!({"rows": all});
         let filled = |line: &str| rows(&all, &[line.into()], None);
-        assert_eq!(
-            filled("{benchmark} {a/uses} x{a/uses ÷ b/uses} {a/uses:M}").unwrap(),
-            "ring 5,000 x2.5 0.0 M\n"
-        );
+        let line = filled("{benchmark} {a/uses} x{a/uses ÷ b/uses} {a/uses:M}").unwrap();
+        assert_eq!(line, "ring 5,000 x2.5 0.0 M\n");
         assert!(filled("{a/ns}").is_err(), "a time is not for checking");
     }
 
@@ -348,11 +324,7 @@ mod tests {
             "against_kernel": {"engines": [
             {"engine": "6.18", "starting_lists": "zoneinfo", "off": -14.84, "within": true},
             {"engine": "6.18", "starting_lists": "trace", "off": null}]}});
-        let text = rows(
-            &item,
-            &["{6.18@zoneinfo/off:+} {6.18@zoneinfo/within} {6.18@trace/off:+} {6.18/work}".into()],
-            None,
-        );
-        assert_eq!(text.unwrap(), "-14.8 % yes - 1\n");
+        let line = "{6.18@zoneinfo/off:+} {6.18@zoneinfo/within} {6.18@trace/off:+} {6.18/work}";
+        assert_eq!(rows(&item, &[line.into()], None).unwrap(), "-14.8 % yes - 1\n");
     }
 }

@@ -13,10 +13,6 @@ use crate::build;
 
 /// The files to be carried: names in the guest, and where they are. So many functions beside a
 /// program of ours are to be compiled.
-///
-/// # Errors
-///
-/// Where there is no gcc, or it does not compile.
 pub(crate) fn carried(
     folder: &Path,
     unused_functions: usize,
@@ -29,21 +25,12 @@ pub(crate) fn carried(
     std::fs::create_dir_all(&there)?;
     let source = build::root().join("os/linux/built/loads.c");
     run(Command::new("cc").current_dir(&there).args(["-E", "-P", "-o", "compile.i"]).arg(source))?;
-    OpenOptions::new()
-        .append(true)
-        .open(there.join("compile.i"))?
-        .write_all(unused(unused_functions).as_bytes())?;
+    let mut file = OpenOptions::new().append(true).open(there.join("compile.i"))?;
+    file.write_all(unused(unused_functions).as_bytes())?;
     // The guest passes these arguments, too: os/linux/built/loads.c.
     let mut compile = Command::new(&cc1);
-    compile.current_dir(&there).args([
-        "-fpreprocessed",
-        "-quiet",
-        "-O2",
-        "compile.i",
-        "-o",
-        "compiled.s",
-    ]);
-    run(&mut compile)?;
+    let arguments = "-fpreprocessed -quiet -O2 compile.i -o compiled.s";
+    run(compile.current_dir(&there).args(arguments.split(' ')))?;
     let mut files = libraries(&output(Command::new("ldd").arg(&cc1))?);
     files.push(("cc1".to_owned(), cc1));
     for name in ["compile.i", "compiled.s"] {
@@ -92,12 +79,8 @@ mod tests {
         let said = "\tlinux-vdso.so.1 (0x0007)\n\tlibz.so.1 => /lib/x86/libz.so.1 \
                     (0x7f)\n\t/lib64/ld-linux.so.2 (0x8)\n";
         let pair = |name: &str, path: &str| (name.to_owned(), PathBuf::from(path));
-        assert_eq!(
-            libraries(said),
-            [
-                pair("lib/libz.so.1", "/lib/x86/libz.so.1"),
-                pair("lib64/ld-linux.so.2", "/lib64/ld-linux.so.2")
-            ]
-        );
+        let library = pair("lib/libz.so.1", "/lib/x86/libz.so.1");
+        let loader = pair("lib64/ld-linux.so.2", "/lib64/ld-linux.so.2");
+        assert_eq!(libraries(said), [library, loader]);
     }
 }

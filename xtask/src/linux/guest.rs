@@ -24,10 +24,6 @@ pub(crate) fn command_line(words: &[String]) -> String {
 
 /// Runs the guest; how it ended, and each line that it printed. `show` says which of them are shown
 /// at once.
-///
-/// # Errors
-///
-/// Where QEMU cannot be started.
 pub(crate) fn boot(
     machine: &Machine,
     guest: &Guest,
@@ -35,7 +31,7 @@ pub(crate) fn boot(
     limit: Duration,
     show: impl Fn(&str) -> bool + Send + 'static,
 ) -> Result<(End, Vec<String>), String> {
-    let mut child = machine.start(&guest.image, line, Some(Stdio::piped()))?;
+    let mut child = machine.start(&guest.image, line, Stdio::piped())?;
     let stdout = child.stdout.take().ok_or("QEMU has no output")?;
     let reader = std::thread::spawn(move || {
         let mut lines = Vec::new();

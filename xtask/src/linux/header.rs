@@ -84,6 +84,8 @@ fn concerns(line: &str) -> bool {
     else {
         return false;
     };
+    // A guess is no name of the sources'.
+    let said = said.split("; did you mean").next().unwrap_or_default();
     let ours = said.contains("freehold_") || said.contains("FREEHOLD_");
     ours || said.starts_with("expected") || said.starts_with("unknown type name")
 }

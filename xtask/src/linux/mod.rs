@@ -16,7 +16,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use crate::qemu::{Kvm, Threads};
+use crate::qemu::Kvm;
 
 /// Why nothing was run.
 #[derive(Debug)]
@@ -49,6 +49,7 @@ Examples:
 pcp-buddy RFC's, Freehold's
   cargo xtask linux --built all --cpus 2,4,8    with so many CPUs each
   cargo xtask linux --built freehold --nodes 2  its memory cut into two nodes
+  cargo xtask linux --foreign                   tests that others wrote, both kernels in one table
   cargo xtask linux --built freehold --checks locking,kasan --loads cpus,swap
   cargo xtask linux --built freehold --plant isolate   a kernel that does without \
 something: must fail
@@ -64,8 +65,20 @@ run, 3 the time limit, 4 the machine died without a word.")]
 pub(crate) struct Arguments {
     /// The kernel that is compiled (170 MB to download once, some minutes) and booted; it counts
     /// what its own page allocator does under some loads.
-    #[arg(long, value_enum, value_name = "vanilla|rfc|rfc-mended|freehold|all")]
-    built: built::Built,
+    #[arg(
+        long,
+        value_enum,
+        value_name = "vanilla|rfc|rfc-mended|freehold|all",
+        required_unless_present = "foreign"
+    )]
+    built: Option<built::Built>,
+    /// Vanilla and Freehold under the kernel's own tests of its memory and loads that ask for
+    /// chunks where one page is kept in each block: a table, the worst first; or those of some
+    /// categories.
+    #[arg(long, value_name = "CATEGORY", num_args = 0.., value_delimiter = ',',
+        conflicts_with_all = ["built", "loads", "record", "instructions", "plant", "nodes",
+            "boots"])]
+    foreign: Option<Vec<String>>,
     /// CPUs of the machine; also several numbers, as in 2,4,8.
     #[arg(long, default_value = "2", value_delimiter = ',', value_name = "N",
         value_parser = clap::value_parser!(u8).range(1..=16))]
@@ -86,7 +99,7 @@ pub(crate) struct Arguments {
     nodes: u8,
     /// Record the loads in those kernels instead of counting (`freehold record --drain`): a trace
     /// of each load there, with what a replay needs beside it.
-    #[arg(long, value_name = "FOLDER", conflicts_with = "json")]
+    #[arg(long, value_name = "FOLDER")]
     record: Option<PathBuf>,
     /// How often each of those kernels is booted.
     #[arg(long, default_value_t = 1, value_name = "N",
@@ -98,9 +111,6 @@ pub(crate) struct Arguments {
     /// Count instructions instead of time, on one CPU: the same every time, on any machine.
     #[arg(long, conflicts_with = "kvm")]
     instructions: bool,
-    /// Print what was counted as JSON.
-    #[arg(long)]
-    json: bool,
     /// What Freehold's kernel shall do without, to see it found: a name of
     /// os/linux/built/plants.json.
     #[arg(long, value_name = "DEFECT")]
@@ -108,9 +118,6 @@ pub(crate) struct Arguments {
     /// Whether the hardware runs the CPUs.
     #[arg(long, value_enum, default_value_t = Kvm::Off)]
     kvm: Kvm,
-    /// On how many threads CPUs run where the hardware does not.
-    #[arg(long, value_enum, default_value_t = Threads::Auto)]
-    threads: Threads,
     /// Seconds after which the machine is stopped; without it 900, and 100 for each CPU; with
     /// --record twice, with --checks four times as many.
     #[arg(long, value_name = "SECONDS")]
@@ -121,10 +128,6 @@ pub(crate) struct Arguments {
 }
 
 /// Does it.
-///
-/// # Errors
-///
-/// Where nothing could be run, but for what a machine need not have.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     let ended = if cfg!(all(target_os = "linux", target_arch = "x86_64")) {
         built::run(arguments)
@@ -156,6 +159,7 @@ mod tests {
     #[test]
     fn without_a_kernel_it_says_which_there_are() {
         let refused = Command::try_parse_from(["linux"]).unwrap_err().to_string();
+        assert!(Command::try_parse_from(["linux", "--foreign", "cow,thp"]).is_ok());
         for kernel in ["vanilla", "rfc", "rfc-mended", "freehold", "all"] {
             assert!(refused.contains(kernel), "{refused}");
             assert!(Command::try_parse_from(["linux", "--built", kernel]).is_ok(), "{kernel}");

@@ -17,43 +17,23 @@ const TARGET: &str = "x86_64-unknown-none";
 const FLAGS: &str = "-Crelocation-model=static -Ccode-model=kernel -Zplt=yes \
     -Zdirect-access-external-data=yes -Cjump-tables=no -Cforce-frame-pointers=yes";
 
+const WHAT: &str = "rustc --quiet --release --package freehold-ffi --lib \
+    --crate-type staticlib --no-default-features --features panic-handler";
+
 /// The whole allocator in one object file.
-///
-/// # Errors
-///
-/// Where the sources of `core` are missing, or it is not built.
 pub(super) fn core_object(folder: &Path) -> Result<PathBuf, Trouble> {
     let built = build::target().join("linux/rust-built-in");
-    let sysroot = output(Command::new("rustc").args(["--print", "sysroot"]))?;
-    if !Path::new(sysroot.trim()).join("lib/rustlib/src/rust/library/core").is_dir() {
-        return Err(Trouble::Missing(
-            "the sources of `core` are not there: rustup component add rust-src".to_owned(),
-        ));
+    if !build::of_rustc("src/rust/library/core").is_dir() {
+        let why = "the sources of `core` are not there: rustup component add rust-src";
+        return Err(Trouble::Missing(why.to_owned()));
     }
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(build::root()).args([
-        "rustc",
-        "--quiet",
-        "--release",
-        "--package",
-        "freehold-ffi",
-        "--lib",
-    ]);
-    cargo.args(["--config", build::OPTIMISED]);
-    cargo.args([
-        "--crate-type",
-        "staticlib",
-        "--no-default-features",
-        "--features",
-        "panic-handler",
-    ]);
+    cargo.current_dir(build::root()).args(WHAT.split(' ')).args(["--config", build::OPTIMISED]);
     cargo.args(["-Zbuild-std=core", "--target", TARGET, "--target-dir"]).arg(&built);
     cargo.env_remove("CARGO_ENCODED_RUSTFLAGS").env_remove("CARGO_BUILD_RUSTFLAGS");
     // The options with -Z are there in every rustc, for those who ask in this way.
-    cargo
-        .env("RUSTC_BOOTSTRAP", "1")
-        .env("RUSTFLAGS", FLAGS)
-        .env("CARGO_PROFILE_RELEASE_PANIC", "abort");
+    cargo.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", FLAGS);
+    cargo.env("CARGO_PROFILE_RELEASE_PANIC", "abort");
     // Everything in one object: what is not used is left out, `core` included.
     cargo.env("CARGO_PROFILE_RELEASE_LTO", "fat").env("CARGO_PROFILE_RELEASE_DEBUG", "false");
     run(&mut cargo)?;
@@ -65,30 +45,15 @@ pub(super) fn core_object(folder: &Path) -> Result<PathBuf, Trouble> {
     Ok(folder.join(member))
 }
 
-/// Compiles a program of the guest; its name and where it is.
-///
-/// # Errors
-///
-/// Where there is no C compiler, or none for static programs.
-pub(super) fn program(folder: &Path, source: &Path) -> Result<(String, PathBuf), Trouble> {
-    program_of(folder, &[source])
-}
-
-/// Compiles a program of several files; its name is the first one's.
-///
-/// # Errors
-///
-/// As [`program`].
-pub(super) fn program_of(folder: &Path, sources: &[&Path]) -> Result<(String, PathBuf), Trouble> {
+/// Compiles a program of the guest, whose name is its first file's; its name and where it is.
+pub(super) fn program(folder: &Path, sources: &[PathBuf]) -> Result<(String, PathBuf), Trouble> {
     let there = folder.join("user");
     fs::create_dir_all(&there)?;
     let name = sources.first().and_then(|source| source.file_stem()).unwrap_or_default();
     let name = name.to_string_lossy().into_owned();
     let program = there.join(&name);
     let mut cc = Command::new("cc");
-    cc.args(["-O2", "-Wall", "-Wextra", "-Werror", "-static", "-pthread", "-o"])
-        .arg(&program)
-        .args(sources);
-    run(&mut cc)?;
+    cc.args(["-O2", "-Wall", "-Wextra", "-Werror", "-static", "-pthread", "-o"]).arg(&program);
+    run(cc.args(sources))?;
     Ok((name, program))
 }

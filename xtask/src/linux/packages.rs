@@ -11,18 +11,12 @@ pub(super) fn unpack(package: &Path, folder: &Path) -> Result<(), Trouble> {
     run(Command::new("dpkg-deb").arg("-x").arg(package).arg(folder))
 }
 
-pub(super) fn apt_get_download(
-    folder: &Path,
-    names: &[impl AsRef<str> + AsRef<std::ffi::OsStr>],
-) -> Result<(), Trouble> {
+pub(super) fn apt_get_download(folder: &Path, names: &[&str]) -> Result<(), Trouble> {
     let mut apt = Command::new("apt-get");
     apt.current_dir(folder).args(["-qq", "download"]).args(names);
     output(&mut apt).map(drop).map_err(|error| {
-        let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
-        Trouble::Missing(format!(
-            "{} cannot be downloaded (apt-get update may help): {error}",
-            names.join(", ")
-        ))
+        let why = "cannot be downloaded (apt-get update may help)";
+        Trouble::Missing(format!("{} {why}: {error}", names.join(", ")))
     })
 }
 

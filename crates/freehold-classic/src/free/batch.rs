@@ -13,7 +13,7 @@ use crate::switches::Switch;
 
 impl Classic {
     /// Frees chunks as reclaim, munmap and exit do: in batches of at most [`FOLIO_BATCH`], each
-    /// taking a PCP lock once as long as the zone (and, with ownership, the owner) stays the same.
+    /// taking a PCP lock once as long as the CPU (with ownership, the owner) stays the same.
     /// Source: Linux, `free_unref_folios`.
     ///
     /// Returns how many chunks were freed; the others were kept because of further references.
@@ -27,7 +27,7 @@ impl Classic {
         self.check_cpu(cpu).map_err(|cpu| FreeError::CpuOffline { cpu })?;
         let loose = self.drop_references(chunks.iter().copied())?;
         let mut freed = 0;
-        let mut batch = [Loose { zone: 0, frame: 0, order: 0 }; FOLIO_BATCH];
+        let mut batch = [Loose { frame: 0, order: 0 }; FOLIO_BATCH];
         let mut filled = 0;
         for (put, chunk) in loose {
             freed += usize::from(put == Put::Freed);
@@ -57,13 +57,13 @@ impl Classic {
         let mut dropped = Vec::new();
         let result = self.seize_all(chunks, &mut dropped).and_then(|()| {
             dropped.iter_mut().filter(|(put, _)| *put == Put::Kept).try_for_each(|(put, loose)| {
-                *put = self.zones[loose.zone].frames.put(loose.frame, loose.order)?;
+                *put = self.zone.frames.put(loose.frame, loose.order)?;
                 Ok(())
             })
         });
         if let Err(error) = result {
             for (_, loose) in dropped.iter().filter(|(put, _)| *put == Put::Freed) {
-                self.zones[loose.zone].frames.let_go(loose.frame);
+                self.zone.frames.let_go(loose.frame);
             }
             return Err(error);
         }
@@ -81,7 +81,7 @@ impl Classic {
         let mut shared: HashMap<Pfn, u32> = HashMap::new();
         for (pfn, order) in chunks {
             let loose = self.locate(pfn, order)?;
-            let references = self.zones[loose.zone].frames.seize(loose.frame, loose.order)?;
+            let references = self.zone.frames.seize(loose.frame, loose.order)?;
             if references > 1 {
                 let wanted = shared.entry(pfn).or_default();
                 *wanted += 1;
@@ -96,10 +96,10 @@ impl Classic {
 
     /// Frees a batch of prepared chunks, keeping the PCP lock over neighbours that go to the same
     /// PCP.
-    fn free_batch(&self, cpu: CpuId, batch: &[Loose]) {
-        let mut held: Option<(usize, u32, Held<'_>)> = None;
+    pub(crate) fn free_batch(&self, cpu: CpuId, batch: &[Loose]) {
+        let mut held: Option<(u32, Held<'_>)> = None;
         for &loose in batch {
-            let zone = &self.zones[loose.zone];
+            let zone = &self.zone;
             let Some(target) = self.target(cpu, loose) else {
                 held = None;
                 self.free_to_zone(loose);
@@ -108,20 +108,16 @@ impl Classic {
             if self.leave_to_owner(cpu, target, loose) {
                 continue;
             }
-            let same = matches!(&held, Some((z, c, _)) if *z == loose.zone && *c == target.cpu);
+            let same = matches!(&held, Some((c, _)) if *c == target.cpu);
             let inner = match held.take() {
-                Some((_, _, inner)) if same => inner,
+                Some((_, inner)) if same => inner,
                 other => {
                     // Never two PCP locks at once.
                     drop(other);
                     let pcp = &zone.pcps[target.cpu as usize];
                     let wait = self.on.has(Switch::Ownership) && !self.on.has(Switch::RemoteList);
-                    let inner = if wait {
-                        Some(self.lock_target(cpu, target, pcp))
-                    } else {
-                        pcp.try_lock()
-                    };
-                    let Some(inner) = inner else {
+                    let waited = wait.then(|| self.lock_target(cpu, target, pcp));
+                    let Some(inner) = waited.or_else(|| pcp.try_lock()) else {
                         self.counts.pcp_busy.fetch_add(1, Relaxed);
                         self.free_to_zone(loose);
                         continue;
@@ -129,8 +125,7 @@ impl Classic {
                     inner
                 }
             };
-            held =
-                self.commit(cpu, target, inner, loose).map(|inner| (loose.zone, target.cpu, inner));
+            held = self.commit(cpu, target, inner, loose).map(|inner| (target.cpu, inner));
         }
     }
 }

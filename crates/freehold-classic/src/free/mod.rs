@@ -30,7 +30,6 @@ use crate::zone::Zone;
 /// A chunk whose last reference is gone and which is on its way to a list.
 #[derive(Clone, Copy)]
 pub(crate) struct Loose {
-    pub(crate) zone: usize,
     pub(crate) frame: u32,
     pub(crate) order: u8,
 }
@@ -46,16 +45,12 @@ impl Classic {
     /// See [`FreeError`]; nothing has changed then.
     pub fn free(&self, cpu: CpuId, pfn: Pfn, order: Order) -> Result<Put, FreeError> {
         self.check_cpu(cpu).map_err(|cpu| FreeError::CpuOffline { cpu })?;
-        let (put, loose) = self.drop_reference(pfn, order)?;
+        let loose = self.locate(pfn, order)?;
+        let put = self.zone.frames.put(loose.frame, loose.order)?;
         if let Some(loose) = self.prepare(put, loose) {
-            self.free_loose(cpu, loose);
+            self.free_batch(cpu, &[loose]);
         }
         Ok(put)
-    }
-
-    fn drop_reference(&self, pfn: Pfn, order: Order) -> Result<(Put, Loose), FreeError> {
-        let loose = self.locate(pfn, order)?;
-        Ok((self.zones[loose.zone].frames.put(loose.frame, loose.order)?, loose))
     }
 
     /// Where a chunk is, if there can be one of that order there.
@@ -63,11 +58,11 @@ impl Classic {
         if order > Order::LINUX_MAX {
             return Err(FreeError::OrderTooLarge { order, max: Order::LINUX_MAX });
         }
-        let (zone, frame) = self.find(pfn)?;
+        let frame = self.find(pfn)?;
         if !pfn.is_aligned(order) {
             return Err(FreeError::Misaligned { pfn, order });
         }
-        Ok(Loose { zone, frame, order: order.get() })
+        Ok(Loose { frame, order: order.get() })
     }
 
     /// The chunk, if it is to go on to a list.
@@ -77,25 +72,6 @@ impl Classic {
             return None;
         }
         Some(loose)
-    }
-
-    /// Puts a prepared chunk where it belongs.
-    pub(crate) fn free_loose(&self, cpu: CpuId, loose: Loose) {
-        let zone = &self.zones[loose.zone];
-        let Some(target) = self.target(cpu, loose) else {
-            return self.free_to_zone(loose);
-        };
-        if self.leave_to_owner(cpu, target, loose) {
-            return;
-        }
-        let pcp = &zone.pcps[target.cpu as usize];
-        let wait = self.on.has(Switch::Ownership) && !self.on.has(Switch::RemoteList);
-        let inner = if wait { Some(self.lock_target(cpu, target, pcp)) } else { pcp.try_lock() };
-        let Some(inner) = inner else {
-            self.counts.pcp_busy.fetch_add(1, Relaxed);
-            return self.free_to_zone(loose);
-        };
-        drop(self.commit(cpu, target, inner, loose));
     }
 
     /// Waits for the PCP that a chunk goes to; counts it where that is another CPU's.
@@ -112,7 +88,7 @@ impl Classic {
         if !self.layout.keeps(loose.order) {
             return None;
         }
-        let zone = &self.zones[loose.zone];
+        let zone = &self.zone;
         let block = zone.block_of(loose.frame);
         let block_type = zone.blocks.migratetype(block);
         if block_type == Migratetype::Isolate {
@@ -134,10 +110,10 @@ impl Classic {
         if target.cpu == u32::from(cpu.get()) || !self.on.has(Switch::RemoteList) {
             return false;
         }
-        let zone = &self.zones[loose.zone];
+        let zone = &self.zone;
         let pcp = &zone.pcps[target.cpu as usize];
-        zone.frames
-            .set(loose.frame, State::new(Kind::Queued, loose.order, zone.type_of(loose.frame)));
+        let queued = State::new(Kind::Queued, loose.order, zone.type_of(loose.frame));
+        zone.frames.set(loose.frame, queued);
         pcp.remote.push(loose.frame, &zone.frames.page(loose.frame).next);
         self.counts.remote_queued.fetch_add(1, Relaxed);
         true
@@ -145,7 +121,7 @@ impl Classic {
 
     /// Frees straight to the zone.
     fn free_to_zone(&self, loose: Loose) {
-        let mut locked = self.zones[loose.zone].lock();
+        let mut locked = self.zone.lock();
         locked.counters.frees += 1;
         locked.free_split(loose.frame, loose.order, false);
     }
@@ -161,19 +137,15 @@ impl Classic {
         mut inner: Held<'a>,
         loose: Loose,
     ) -> Option<Held<'a>> {
-        let zone = &self.zones[loose.zone];
+        let zone = &self.zone;
         let pcp = &zone.pcps[target.cpu as usize];
         inner.counters.frees += 1;
         inner.counters.remote_frees += u64::from(target.cpu != u32::from(cpu.get()));
         // Nobody disowns a block that has a frame outstanding.
         let kind = if target.owned { Kind::PcpBuddy } else { Kind::Pcp };
         let list_type = self.list_type(zone, target.index, loose.frame);
-        inner.push(
-            &zone.frames,
-            target.index,
-            loose.frame,
-            State::new(kind, loose.order, list_type),
-        );
+        let state = State::new(kind, loose.order, list_type);
+        inner.push(&zone.frames, target.index, loose.frame, state);
         let count = inner.count;
         let free_high = inner.tuning.note_free(self.on, loose.order, count);
         inner.counters.free_high += u64::from(free_high);
@@ -186,11 +158,8 @@ impl Classic {
         let mut inner = Some(inner);
         let all = left;
         while let Some(held) = &mut inner {
-            let piece = if self.on.has(Switch::ChunkedDrain) {
-                left.min(held.tuning.batch.max(1))
-            } else {
-                left
-            };
+            let chunked = self.on.has(Switch::ChunkedDrain);
+            let piece = if chunked { left.min(held.tuning.batch.max(1)) } else { left };
             let before = held.count;
             zone.free_bulk(held, self.layout, piece, target.index, left == all);
             left = left.saturating_sub(zone.given(piece, before - held.count));
@@ -201,13 +170,9 @@ impl Classic {
             // meanwhile is draining too.
             drop(inner.take());
             inner = pcp.try_lock();
-            self.counts.pcp_relocks_lost.fetch_add(u64::from(inner.is_none()), Relaxed);
         }
-        // As for a request that could use any zone of the node: with what they leave free in this
-        // one.
-        let reserve = self.reserves[loose.zone];
         if zone.below_high.load(Relaxed)
-            && zone.mark_ok(Mark::High, Order::ZERO, freehold::AllocFlags::empty(), false, reserve)
+            && zone.mark_ok(Mark::High, Order::ZERO, freehold::AllocFlags::empty(), false)
         {
             zone.below_high.store(false, Relaxed);
         }
@@ -217,13 +182,10 @@ impl Classic {
     /// The type under which a chunk lies on a PCP: for a design that remembers it, the pageblock's
     /// type of now.
     fn list_type(&self, zone: &Zone, index: usize, frame: u32) -> Migratetype {
-        if self.layout.order(index) == crate::page::PAGEBLOCK_ORDER
-            && !self.on.has(Switch::Ownership)
-        {
-            // The order-9 lists are shared by several types.
-            return zone.type_of(frame);
-        }
-        Migratetype::PCP[index % 3]
+        // The order-9 lists are shared by several types.
+        let shared = self.layout.order(index) == crate::page::PAGEBLOCK_ORDER;
+        let remembers = shared && !self.on.has(Switch::Ownership);
+        if remembers { zone.type_of(frame) } else { Migratetype::PCP[index % 3] }
     }
 }
 

@@ -32,10 +32,9 @@ type Stamped = (Pfn, Order, u32);
 
 struct Machine {
     classic: Classic,
-    zones: Vec<ZoneConfig>,
-    /// For each frame from the first zone's start on the number of the allocation that has it, or
-    /// 0. Relaxed throughout: the allocator alone must make a frame's former user visible to its
-    /// next one.
+    range: FrameRange,
+    /// For each frame the number of the allocation that has it, or 0. Relaxed throughout: the
+    /// allocator alone must make a frame's former user visible to its next one.
     frames: Box<[AtomicU32]>,
     stamps: AtomicU32,
     queues: [Mutex<VecDeque<Stamped>>; WORKERS as usize],
@@ -45,13 +44,13 @@ struct Machine {
 impl Machine {
     fn new(design: &str, shape: Shape) -> Self {
         let design = Design::parse(design).unwrap();
-        let (zones, huge_pages) = zones(shape);
+        let zone = zone(shape);
+        let (range, huge_pages) = (zone.range, shape != Shape::FromZero);
         let config = Config::single_zone(design, WORKERS, BLOCK);
-        let (first, last) = (zones[0].range.start, zones[zones.len() - 1].range.end);
         Self {
-            classic: Classic::new(Config { zones: zones.clone(), huge_pages, ..config }).unwrap(),
-            zones,
-            frames: (first.get()..last.get()).map(|_| AtomicU32::new(0)).collect(),
+            classic: Classic::new(Config { zone, huge_pages, ..config }).unwrap(),
+            range,
+            frames: (0..range.len()).map(|_| AtomicU32::new(0)).collect(),
             stamps: AtomicU32::new(1),
             queues: Default::default(),
             done: AtomicBool::new(false),
@@ -59,7 +58,7 @@ impl Machine {
     }
 
     fn stamps_of(&self, range: FrameRange) -> &[AtomicU32] {
-        let first = (range.start.get() - self.zones[0].range.start.get()) as usize;
+        let first = (range.start.get() - self.range.start.get()) as usize;
         &self.frames[first..first + range.len() as usize]
     }
 
@@ -75,13 +74,7 @@ impl Machine {
         let stamp = self.stamps.fetch_add(1, Relaxed);
         assert!(pfn.is_aligned(order), "{pfn} is not aligned to {order}");
         let range = FrameRange::new(pfn, order.frames()).unwrap();
-        let is_memory = |zone: &&ZoneConfig| {
-            let apart = |hole: &FrameRange| hole.end <= range.start || range.end <= hole.start;
-            zone.range.start <= range.start
-                && range.end <= zone.range.end
-                && zone.holes.iter().all(apart)
-        };
-        assert!(self.zones.iter().any(|zone| is_memory(&zone)), "{range} is no memory");
+        assert!(self.range.start <= range.start && range.end <= self.range.end, "{range}");
         self.write((pfn, order, stamp), 0, stamp);
         let to = random.usize(..self.queues.len());
         self.queues[to].lock().unwrap().push_back((pfn, order, stamp));
@@ -118,17 +111,8 @@ impl Machine {
         self.check();
         let map = self.classic.memory_map();
         assert_eq!((map.free, map.on_pcp), (map.managed, 0), "frames were lost");
-        let is_whole = |zone: &ZoneConfig, start: u64| {
-            let block = FrameRange::new(Pfn::new(start), BLOCK).unwrap();
-            zone.range.start <= block.start
-                && block.end <= zone.range.end
-                && zone.holes.iter().all(|hole| hole.end <= block.start || block.end <= hole.start)
-        };
-        let blocks = |zone: &ZoneConfig| {
-            let (start, end) = (zone.range.start.pageblock().get(), zone.range.end.get());
-            (start..end).step_by(BLOCK as usize).filter(|&start| is_whole(zone, start)).count()
-        };
-        let whole = self.zones.iter().map(blocks).sum::<usize>() as u64;
+        let (start, end) = (self.range.start.get().next_multiple_of(BLOCK), self.range.end.get());
+        let whole = (end - end % BLOCK).saturating_sub(start) / BLOCK;
         assert_eq!(map.free_blocks, whole);
         assert_eq!(map.zone_chunks[9] + 2 * map.zone_chunks[10], whole, "a block is in pieces");
     }
@@ -141,11 +125,7 @@ enum Shape {
     Plain,
     /// Starts and ends inside a block.
     Ragged,
-    /// Two zones that meet inside a block.
-    Meeting,
-    /// Holes in a block, over two, at the start and at the end.
-    Holey,
-    /// Zones of 1, 100 and 700 frames.
+    /// 100 frames, over the edge of a block.
     Tiny,
     /// Large enough for a HIGHATOMIC reserve.
     Large,
@@ -153,48 +133,25 @@ enum Shape {
     FromZero,
 }
 
-const SHAPES: [Shape; 7] = [
-    Shape::Plain,
-    Shape::Ragged,
-    Shape::Meeting,
-    Shape::Holey,
-    Shape::Tiny,
-    Shape::Large,
-    Shape::FromZero,
-];
+const SHAPES: [Shape; 5] =
+    [Shape::Plain, Shape::Ragged, Shape::Tiny, Shape::Large, Shape::FromZero];
 
-/// Its zones, and whether huge pages are on.
-fn zones(shape: Shape) -> (Vec<ZoneConfig>, bool) {
+fn zone(shape: Shape) -> ZoneConfig {
     let base = 0x10_0000;
-    let range = |start, frames| FrameRange::new(Pfn::new(start), frames).unwrap();
-    let zone = |start, frames| ZoneConfig::new("Normal", Pfn::new(start), frames);
-    let zones = match shape {
+    let zone = |start, frames| ZoneConfig::new(Pfn::new(start), frames);
+    match shape {
         Shape::Plain => {
-            vec![ZoneConfig { cma: vec![range(base, 2 * BLOCK)], ..zone(base, 48 * BLOCK) }]
+            let cma = vec![FrameRange::new(Pfn::new(base), 2 * BLOCK).unwrap()];
+            ZoneConfig { cma, ..zone(base, 48 * BLOCK) }
         }
-        Shape::Ragged => vec![zone(base + 0x123, 12 * BLOCK + 77)],
-        Shape::Meeting => {
-            let low = ZoneConfig { lowmem_reserve: 100, ..zone(0x1003, 5 * BLOCK + 21) };
-            let end = low.range.end.get();
-            vec![low, zone(end, 7 * BLOCK + 13)]
-        }
-        Shape::Holey => {
-            let holes = vec![
-                range(base, 3),
-                range(base + 2 * BLOCK + 100, 57),
-                range(base + 4 * BLOCK + 500, 2 * BLOCK),
-                range(base + 14 * BLOCK - 9, 9),
-            ];
-            vec![ZoneConfig { holes, ..zone(base, 14 * BLOCK) }]
-        }
-        Shape::Tiny => vec![zone(0x777, 1), zone(0x1000 - 33, 100), zone(0x2005, 700)],
-        Shape::Large => vec![zone(base, 104 * BLOCK)],
+        Shape::Ragged => zone(base + 0x123, 12 * BLOCK + 77),
+        Shape::Tiny => zone(0x1000 - 33, 100),
+        Shape::Large => zone(base, 104 * BLOCK),
         Shape::FromZero => {
             let watermarks = Some(Watermarks::default());
-            vec![ZoneConfig { watermarks, ..zone(0, 9 * BLOCK + 1) }]
+            ZoneConfig { watermarks, ..zone(0, 9 * BLOCK + 1) }
         }
-    };
-    (zones, shape != Shape::FromZero)
+    }
 }
 
 /// Frees up to `most` chunks at once, as reclaim does.
@@ -256,18 +213,15 @@ fn step(machine: &Machine, cpu: u16, random: &mut Rng) {
 fn step_alone(machine: &Machine, random: &mut Rng) {
     let classic = &machine.classic;
     let cpu = CpuId::new(random.u16(..WORKERS));
-    let zone = &machine.zones[random.usize(..machine.zones.len())];
-    let pfn = Pfn::new(zone.range.start.get() + random.u64(..zone.range.len()));
+    let all = machine.range;
+    let pfn = Pfn::new(all.start.get() + random.u64(..all.len()));
     match random.u64(..10) {
         // Any frame with any order: right where a chunk is just that.
         0..4 => {
             let order = Order::new(random.u8(..12)).unwrap();
             let before = format!("{:?}", classic.memory_map());
             let queues = machine.queues.each_ref().map(|queue| queue.lock().unwrap());
-            if queues
-                .iter()
-                .any(|queue| queue.iter().any(|chunk| (chunk.0, chunk.1) == (pfn, order)))
-            {
+            if queues.iter().flat_map(|of| of.iter()).any(|it| (it.0, it.1) == (pfn, order)) {
                 return;
             }
             assert!(classic.free(cpu, pfn, order).is_err(), "{pfn}, {order} is nobody's");
@@ -276,12 +230,11 @@ fn step_alone(machine: &Machine, random: &mut Rng) {
         }
         // A range is to be had where nothing of it is in use, and only there.
         4..6 => {
-            let most = zone.range.end.get() - pfn.get();
+            let most = all.end.get() - pfn.get();
             let range = FrameRange::new(pfn, 1 + random.u64(..most.min(1500))).unwrap();
-            let apart = |hole: &FrameRange| hole.end <= range.start || range.end <= hole.start;
             let is_free = machine.stamps_of(range).iter().all(|stamp| stamp.load(Relaxed) == 0);
             let got = classic.alloc_contig_range(cpu, range, &mut |_| false);
-            assert_eq!(got.is_ok(), is_free && zone.holes.iter().all(apart), "{range}: {got:?}");
+            assert_eq!(got.is_ok(), is_free, "{range}: {got:?}");
             if got.is_ok() {
                 (range.start.get()..range.end.get())
                     .for_each(|pfn| machine.hand_over(random, Pfn::new(pfn), Order::ZERO));

@@ -6,9 +6,9 @@ use std::os::fd::AsRawFd;
 
 use freehold::Pfn;
 
-use crate::arguments::{frames, put, put_if_wanted};
+use crate::arguments::{frames, order, put_if_wanted};
 use crate::config::FrameRange;
-use crate::error::{Error, FREEHOLD_NO_PFN, answer};
+use crate::error::{Error, FREEHOLD_NO_PFN, Failure, answer, tell};
 use crate::host::arena::{Arena, live};
 use crate::stats::copied;
 use crate::status::Status;
@@ -32,6 +32,29 @@ pub struct Released {
 }
 
 copied!(Released, freehold_host::Released: blocks, bytes, calls, seen, cut_short, frames);
+
+/// What emptying blocks came to.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Evacuated {
+    /// Blocks that are wholly free now.
+    pub blocks: u64,
+    /// Frames moved.
+    pub frames: u64,
+    /// Blocks of which something could not move.
+    pub refused: u64,
+    /// An allocation failed meanwhile and waited for the call, which ended early.
+    pub cut_short: bool,
+}
+
+copied!(Evacuated, freehold_host::Evacuated: blocks, frames, refused, cut_short);
+
+/// Copies the chunk at `from` to `to`, has whoever uses it use `to` from then on, and returns true.
+/// False says that it did not: the chunk is nobody's that it knows, or busy. It may allocate and
+/// free in the arena, but not the chunk at `from`, nor wait for another thread that does, nor give
+/// memory back. Must not throw or longjmp.
+pub type Mover =
+    Option<unsafe extern "C" fn(user: *mut c_void, from: *mut c_void, to: *mut c_void) -> bool>;
 
 /// Where a frame is; null for frames of other arenas. Only the frame's owner reads and
 /// writes there.
@@ -93,7 +116,7 @@ pub unsafe extern "C" fn freehold_arena_frames_in_memory(
 ) -> Status {
     // SAFETY: the caller's promise, for each pointer.
     unsafe {
-        answer(error, || put(count, "count", live(arena)?.frames_in_memory(frames(start, end))?))
+        tell(count, "count", error, || Ok(live(arena)?.frames_in_memory(frames(start, end))?))
     }
 }
 
@@ -111,6 +134,33 @@ pub unsafe extern "C" fn freehold_arena_trim(
         answer(error, || {
             let done = live(arena)?.trim()?;
             put_if_wanted(released, done.into());
+            Ok(())
+        })
+    }
+}
+
+/// Empties blocks, those with least in use first, of a program that holds chunks of `order` and can
+/// move each of them; moves at most `budget` frames, each chunk by a call of `mover`. Other threads
+/// work on meanwhile. What is free then goes back by the next `freehold_arena_trim`. What it did is
+/// written to `done`, unless that is null. Of an arena in guard mode nothing moves.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_arena_evacuate(
+    arena: *const Arena,
+    order: u8,
+    budget: u64,
+    mover: Mover,
+    user: *mut c_void,
+    done: *mut Evacuated,
+    error: *mut Error,
+) -> Status {
+    // SAFETY: the caller's promise, for each pointer and for what `mover` does.
+    unsafe {
+        answer(error, || {
+            let (arena, order) = (live(arena)?, self::order(order)?);
+            let call = mover.ok_or(Failure::Null("mover"))?;
+            let at = |pfn| arena.pointer(pfn).map_or(ptr::null_mut(), |at| at.as_ptr().cast());
+            let moved = arena.evacuate(order, budget, |from, to| call(user, at(from), at(to)))?;
+            put_if_wanted(done, moved.into());
             Ok(())
         })
     }

@@ -23,8 +23,6 @@ pub enum Backing {
     Memfd = 1,
     /// Private anonymous memory that the kernel may back with huge pages.
     HugePages = 2,
-    /// Huge pages set aside by the administrator (vm.nr_hugepages).
-    Hugetlb = 3,
 }
 
 /// What a forked child finds at the arena's addresses.
@@ -71,8 +69,8 @@ pub struct ArenaOptions {
     pub backing: u32,
     /// At least so many bytes, in whole blocks of 2 MiB; only what is used counts.
     pub bytes: u64,
-    /// What a forked child finds: a `freehold_fork_rule`. Default: its own copy. Memfd and hugetlb
-    /// arenas are always unmapped there.
+    /// What a forked child finds: a `freehold_fork_rule`. Default: its own copy. Memfd arenas
+    /// are always unmapped there.
     pub on_fork: u32,
     /// A `freehold_numa_rule`. Default: memory of the thread's own node first.
     pub numa: u32,
@@ -149,12 +147,7 @@ impl ArenaOptions {
     }
 
     fn builder(&self) -> Result<Builder, Failure> {
-        let backings = [
-            HostBacking::Private,
-            HostBacking::Memfd,
-            HostBacking::HugePages,
-            HostBacking::Hugetlb,
-        ];
+        let backings = [HostBacking::Private, HostBacking::Memfd, HostBacking::HugePages];
         let rules = [OnFork::Copy, OnFork::Unmapped];
         let numa = [HostNuma::Prefer, HostNuma::Bind, HostNuma::ZonesOnly, HostNuma::Ignore];
         let mut builder = HostArena::builder(self.bytes)

@@ -39,7 +39,8 @@ impl Arena {
     /// `mover(old, new)` copies the chunk at `old` to `new`, has whoever uses it use `new` from
     /// then on, and returns true. False says that it did not: the chunk at `old` is nobody's that
     /// it knows, or busy. Then `new` goes home, and that block stays in use. It may allocate and
-    /// free in this arena, on any thread; other threads work on meanwhile.
+    /// free in this arena, but not wait for another thread that does, nor give memory back; other
+    /// threads work on meanwhile.
     ///
     /// Of an arena in guard mode nothing moves. Takes a barrier and two looks at the board for each
     /// block, and the copies.
@@ -64,6 +65,8 @@ impl Arena {
         }
         self.core.collect_ended();
         let _alone = self.inner.release.alone();
+        // What is kept looks as if it were somebody's.
+        let _nothing = self.core.keep_nothing();
         let keeper = self.core.keeper();
         let result = (0..self.core.engine.zone_count()).try_for_each(|zone| {
             self.evacuate_zone(&keeper, (zone, order, budget), &mut done, &mut mover)
@@ -119,6 +122,10 @@ impl Arena {
             if !old.is_aligned(order) || run.end.get() - old.get() < order.frames() {
                 return Ok(Room::Refused);
             }
+            // A run that is being kept at this moment is nobody's to move.
+            if self.marks.waits(old.get(), order.frames()) {
+                return Ok(Room::Refused);
+            }
             let Some(new) = self.room_beside(keeper, order) else { return Ok(Room::None) };
             // It goes home too if `mover` panics.
             let spare = Spare { keeper, new, order };
@@ -126,6 +133,8 @@ impl Arena {
                 return Ok(Room::Refused);
             }
             std::mem::forget(spare);
+            // From now on nobody else frees it. Before, its marks are for whoever does.
+            self.give_up(chunk(old, order))?;
             keeper.free(old, order)?;
             done.frames += order.frames();
             old = Pfn::new(old.get() + order.frames());

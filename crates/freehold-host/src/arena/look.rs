@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use freehold::{CpuId, FRAME_SIZE, Totals, ZoneStats};
 
 use super::Arena;
-use crate::inner::Inner;
+use crate::arena::Inner;
 use crate::stats::Stats;
 use crate::{Error, thread};
 
 impl Arena {
     /// Counters, what is in use, free and resident. Looks at every block that was ever used, as
-    /// [`free_frames`](Self::free_frames) does.
+    /// [`free_frames`](Self::free_frames) does, and first has what all threads keep freed, as that.
+    /// In a forked child what threads kept counts as used.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let Inner { core, notes, release, memory, .. } = &*self.inner;
@@ -25,7 +26,7 @@ impl Arena {
             frames_used: frames.saturating_sub(free),
             frames_free: free,
             allocations_by_order: std::array::from_fn(|order| {
-                allocs.iter().map(|of_type| of_type[order]).sum()
+                core.kept_taken(order) + allocs.iter().map(|of_type| of_type[order]).sum::<u64>()
             }),
             blocks: frames / freehold::PAGEBLOCK_FRAMES,
             blocks_resident: notes.resident(),
@@ -51,24 +52,32 @@ impl Arena {
 
     /// How many frames are free, wherever they are held. Looks at counters of each CPU; exact while
     /// nothing runs.
+    ///
+    /// Has what all threads keep freed first, which makes a barrier on each core where there is
+    /// any, and waits for threads that take or leave a run at this moment.
     #[must_use]
     pub fn free_frames(&self) -> u64 {
         let engine = &self.core.engine;
+        self.core.gather();
         (0..engine.zone_count())
             .filter_map(|zone| engine.zone_stats(zone))
             .map(|zone| zone.free)
             .sum()
     }
 
-    /// The allocator's view of one zone: one for each memory node.
+    /// The allocator's view of one zone: one for each memory node. Has what all threads keep freed
+    /// first, as [`free_frames`](Self::free_frames).
     #[must_use]
     pub fn zone_stats(&self, zone: usize) -> Option<ZoneStats> {
+        self.core.gather();
         self.core.engine.zone_stats(zone)
     }
 
-    /// The allocator's counters, over all threads.
+    /// The allocator's counters, over all threads. Has what they all keep freed first, as
+    /// [`free_frames`](Self::free_frames).
     #[must_use]
     pub fn totals(&self) -> Totals {
+        self.core.gather();
         self.core.engine.totals()
     }
 
@@ -85,10 +94,13 @@ impl Arena {
     /// thread about to sleep for long. A thread that ends does so by itself. What it has freed is
     /// visible to others without this.
     ///
+    /// Has what all threads keep freed first, as [`free_frames`](Self::free_frames).
+    ///
     /// # Errors
     ///
     /// [`Error::Forked`].
     pub fn flush(&self) -> Result<(), Error> {
+        self.core.gather();
         Ok(thread::enter(&self.core, |cpu| cpu.flush())??)
     }
 
@@ -100,6 +112,7 @@ impl Arena {
     /// [`Error::Forked`].
     pub fn drain(&self) -> Result<(), Error> {
         self.core.check_fork()?;
+        self.core.gather();
         self.core.engine.drain_all();
         Ok(())
     }

@@ -6,6 +6,8 @@ mod look;
 mod memory;
 mod quick;
 mod raw;
+#[cfg(test)]
+mod tests;
 mod waiting;
 
 use std::fmt;
@@ -17,9 +19,14 @@ use freehold::Pfn;
 pub use self::evacuate::Evacuated;
 pub use self::handle::Handle;
 use crate::core::Core;
-use crate::inner::Inner;
+use crate::guard::Guard;
 use crate::key::Key;
+use crate::marks::Marks;
+use crate::memory::Memory;
+use crate::notes::Notes;
 use crate::pass::{Released, Which, pass};
+use crate::release::Release;
+use crate::watch::Watch;
 use crate::{Error, thread};
 
 /// An arena of real page frames. See the [crate's documentation](crate).
@@ -35,8 +42,22 @@ pub struct Arena {
     key: Key,
     /// A copy of `inner.core`: one load less on every call.
     core: Arc<Core>,
+    /// A copy of `core.marks`: likewise.
+    marks: Marks,
     pub(crate) inner: Box<Inner>,
     refused_drops: AtomicU64,
+}
+
+/// What an arena consists of, for its calls and its passes.
+pub(crate) struct Inner {
+    pub(crate) core: Arc<Core>,
+    pub(crate) notes: Arc<Notes>,
+    pub(crate) memory: Memory,
+    /// Nothing is ever given back.
+    pub(crate) pinned: bool,
+    pub(crate) watch: Watch,
+    pub(crate) release: Release,
+    pub(crate) guard: Option<Guard>,
 }
 
 impl Arena {
@@ -44,6 +65,7 @@ impl Arena {
         Self {
             key: inner.core.key(),
             core: Arc::clone(&inner.core),
+            marks: inner.core.marks,
             inner,
             refused_drops: AtomicU64::new(0),
         }
@@ -57,9 +79,7 @@ impl Arena {
     }
 
     /// Gives free memory back to the OS, now: every wholly free block, and of blocks in use the
-    /// aligned runs of 4 free frames or more that it backs (but for
-    /// [`Backing::Hugetlb`](crate::Backing::Hugetlb), whose pages are blocks, and no longer set
-    /// aside once they are given back).
+    /// aligned runs of 4 free frames or more that it backs.
     ///
     /// Takes the kernel's time for as much memory, and a microsecond or a few for each block that
     /// the OS backs. Others work on meanwhile; an allocation that fails ends the call early.
@@ -74,7 +94,8 @@ impl Arena {
 
     /// Gives back the blocks that have been wholly free, and untouched, since the last call, and
     /// free runs of those of which nothing was handed out since, up to 512 blocks (1 GiB, about 65
-    /// ms in 4 KiB pages); does the periodic work of the threads' CPUs.
+    /// ms in 4 KiB pages); does the periodic work of the threads' CPUs. Runs that a thread has
+    /// freed and taken again by itself are not handed out in this sense.
     ///
     /// Of an arena of [huge pages](crate::Backing::HugePages) it breaks up those last of which
     /// parts are free, and none of which fewer than 64 frames are; and it has the kernel put blocks

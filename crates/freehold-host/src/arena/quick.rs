@@ -16,7 +16,7 @@
 use freehold::{FrameRange, Migratetype, Order, Pfn, Request};
 
 use super::Arena;
-use crate::own::Own;
+use crate::key::Own;
 use crate::thread;
 
 /// By the trailing zeros of a number of frames.
@@ -28,35 +28,17 @@ const IN_WORD: u8 = 6;
 type Take = fn(&Arena, u64) -> Option<Pfn>;
 type Give = fn(&Arena, FrameRange);
 
-static TAKE: [Take; WAYS] = {
-    let mut ways = [take_none as Take; WAYS];
-    ways[0] = take::<0>;
-    ways[1] = take::<1>;
-    ways[2] = take::<2>;
-    ways[3] = take::<3>;
-    ways[4] = take::<4>;
-    ways[5] = take::<5>;
-    ways[6] = take::<6>;
-    ways[7] = take::<7>;
-    ways[8] = take::<8>;
-    ways[9] = take::<9>;
-    ways
-};
+/// A table in which all but these ways lead to the first.
+macro_rules! ways {
+    ($kind:ty: $other:ident, $($way:ident $($order:literal)*),*) => {{
+        let mut ways = [$other as $kind; WAYS];
+        $($(ways[$order] = $way::<$order>;)*)*
+        ways
+    }};
+}
 
-static GIVE: [Give; WAYS] = {
-    let mut ways = [give_long as Give; WAYS];
-    ways[0] = give::<0>;
-    ways[1] = give::<1>;
-    ways[2] = give::<2>;
-    ways[3] = give::<3>;
-    ways[4] = give::<4>;
-    ways[5] = give::<5>;
-    ways[6] = give_far::<6>;
-    ways[7] = give_far::<7>;
-    ways[8] = give_far::<8>;
-    ways[9] = give_far::<9>;
-    ways
-};
+static TAKE: [Take; WAYS] = ways!(Take: take_none, take 0 1 2 3 4 5 6 7 8 9);
+static GIVE: [Give; WAYS] = ways!(Give: give_long, give 0 1 2 3 4 5, give_far 6 7 8 9);
 
 const fn order(order: u8) -> Order {
     match Order::new(order) {
@@ -78,30 +60,37 @@ fn take<const ORDER: u8>(arena: &Arena, count: u64) -> Option<Pfn> {
 /// So many frames that wait. Out of the way of chunks, which save no register for it.
 #[inline(never)]
 fn take_run(arena: &Arena, count: u64) -> Option<Pfn> {
-    arena.waiting(count)
+    arena.kept_or(count, || arena.waiting(count))
 }
 
 /// What the CPU has in hand, and else a jump to the far way: with nothing to come back to, no
 /// register is saved for it.
 #[inline(always)]
 fn take_chunk<const ORDER: u8>(arena: &Arena) -> Option<Pfn> {
-    let order = const { order(ORDER) };
-    let in_hand = if const { ORDER < IN_WORD } {
-        thread::fast(&arena.key).and_then(|cpu| cpu.alloc_in_hand(order, Migratetype::Movable))
-    } else {
-        None
-    };
-    if let Some(pfn) = in_hand {
-        if arena.inner.notes.is_news(pfn, order.frames()) {
-            return noted::<ORDER>(arena, pfn);
-        }
-        return Some(pfn);
+    let own = if const { ORDER < IN_WORD } { thread::fast(&arena.key) } else { None };
+    let Some(pfn) = own.and_then(in_hand::<ORDER>) else { return take_far::<ORDER>(arena) };
+    if arena.inner.notes.is_news(pfn, const { order(ORDER) }.frames()) {
+        return noted::<ORDER>(arena, pfn);
     }
-    take_far::<ORDER>(arena)
+    Some(pfn)
+}
+
+#[inline(never)]
+fn in_hand<const ORDER: u8>(own: &Own) -> Option<Pfn> {
+    own.alloc_in_hand(const { order(ORDER) }, Migratetype::Movable)
 }
 
 #[inline(never)]
 fn take_far<const ORDER: u8>(arena: &Arena) -> Option<Pfn> {
+    if const { ORDER < 9 } {
+        return arena.kept_or(1 << ORDER, || take_farther::<ORDER>(arena));
+    }
+    take_farther::<ORDER>(arena)
+}
+
+/// Out of the way of what is kept, as above.
+#[inline(never)]
+fn take_farther<const ORDER: u8>(arena: &Arena) -> Option<Pfn> {
     let order = const { order(ORDER) };
     if const { ORDER < 9 } {
         let waiting = arena.waiting(order.frames());
@@ -140,16 +129,28 @@ fn noted<const ORDER: u8>(arena: &Arena, pfn: Pfn) -> Option<Pfn> {
 /// it looks by itself whether they are a chunk.
 #[inline(never)]
 fn give<const ORDER: u8>(arena: &Arena, range: FrameRange) {
-    let order = const { order(ORDER) };
-    let whole = range.end.get().wrapping_sub(range.start.get()) == order.frames();
-    let freed = |own: &Own| own.free_in_hand(range.start, order);
-    if !whole {
+    let (start, order) = (range.start, const { order(ORDER) });
+    if range.end.get().wrapping_sub(start.get()) != order.frames() {
         return give_run(arena, range);
     }
-    if thread::fast(&arena.key).is_some_and(freed) {
-        return;
+    let run = (start.get().wrapping_sub(arena.marks.first()), order.frames());
+    let Some((word, mask)) = arena.marks.one(run) else { return give_run(arena, range) };
+    if !word.any(mask) {
+        return give_to_hand::<ORDER>(arena, range);
     }
-    give_far::<ORDER>(arena, range);
+    match thread::fast(&arena.key).filter(|_| word.take_back(mask)) {
+        Some(own) => arena.keep(own, run),
+        None => give_run_far(arena, range),
+    }
+}
+
+/// Out of the way of what is kept, which saves no register for it.
+#[inline(never)]
+fn give_to_hand<const ORDER: u8>(arena: &Arena, range: FrameRange) {
+    let freed = |own: &Own| own.free_in_hand(range.start, const { order(ORDER) });
+    if !thread::fast(&arena.key).is_some_and(freed) {
+        give_far::<ORDER>(arena, range);
+    }
 }
 
 /// Frees `2^ORDER` frames, if that is the number and they are a chunk: a part of what was allocated
@@ -158,7 +159,10 @@ fn give<const ORDER: u8>(arena: &Arena, range: FrameRange) {
 fn give_far<const ORDER: u8>(arena: &Arena, range: FrameRange) {
     let (start, order) = (range.start, const { order(ORDER) });
     if range.end.get().wrapping_sub(start.get()) != order.frames() || !start.is_aligned(order) {
-        return give_long(arena, range);
+        return give_run(arena, range);
+    }
+    if const { ORDER >= IN_WORD } && arena.marks.any_of_words(start.get(), order.frames()) {
+        return give_run(arena, range);
     }
     let freed = |own: &Own| {
         let freed = own.free(start, order).is_ok();
@@ -173,9 +177,16 @@ fn give_far<const ORDER: u8>(arena: &Arena, range: FrameRange) {
     }
 }
 
-/// Any number of frames that is no power of two, mostly.
+/// Any number of frames that is no power of two, mostly, and all that may be kept.
 #[inline(never)]
 fn give_run(arena: &Arena, range: FrameRange) {
+    if !arena.keep_at_hand(range) {
+        give_run_far(arena, range);
+    }
+}
+
+#[inline(never)]
+fn give_run_far(arena: &Arena, range: FrameRange) {
     if !arena.give_to_wait(range) {
         give_long(arena, range);
     }

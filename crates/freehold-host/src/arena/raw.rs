@@ -1,21 +1,31 @@
 //! Frames by number: allocating and freeing them. The short way of handles is in `quick.rs`.
 
 use freehold::{
-    AllocError, AllocFlags, FRAME_SIZE, FrameRange, FreeError, Migratetype, Order,
+    AllocError, AllocFlags, BulkFreeError, FRAME_SIZE, FrameRange, FreeError, Migratetype, Order,
     PAGEBLOCK_FRAMES, Pfn, Request,
 };
 
 use super::Arena;
+use crate::arena::Inner;
 use crate::guard::Guard;
-use crate::inner::Inner;
 use crate::pass::{Which, pass};
 use crate::release::Passing;
+use crate::stops::Stopped;
 use crate::{Error, thread};
 
 /// The frames of a chunk.
 #[inline]
 pub(super) fn chunk(first: Pfn, order: Order) -> FrameRange {
     FrameRange { start: first, end: Pfn::new(first.get() + order.frames()) }
+}
+
+fn single(pfn: Pfn) -> FrameRange {
+    chunk(pfn, Order::ZERO)
+}
+
+/// An attempt would have passed the limit on resident memory.
+fn is_limit(error: &Error) -> bool {
+    matches!(error, Error::Limit { .. })
 }
 
 /// Whether that is cut from a run of several blocks, which are the zones' and not a thread's.
@@ -53,7 +63,7 @@ impl Arena {
             match tried {
                 Ok(pfn) => {
                     if self.inner.notes.is_news(pfn, request.order().frames()) {
-                        self.note(pfn, request.order())?;
+                        return self.noted(pfn, request);
                     }
                     return Ok(pfn);
                 }
@@ -66,15 +76,62 @@ impl Arena {
     /// [`request`](Self::request) where the thread's CPU is not at hand, or has nothing: `failed`.
     #[cold]
     #[inline(never)]
-    fn request_far(&self, request: Request, mut failed: Option<AllocError>) -> Result<Pfn, Error> {
+    fn request_far(&self, request: Request, failed: Option<AllocError>) -> Result<Pfn, Error> {
         // Another arena may have taken the place in the thread's cache.
         if failed.is_none() && !is_large(&request) && thread::cache_again(&self.key) {
             return self.request(request);
         }
+        let mut failed = failed;
+        self.kept_helps(None, is_limit, || self.request_once(request, failed.take()))
+    }
+
+    /// One attempt the long way.
+    fn request_once(&self, request: Request, mut failed: Option<AllocError>) -> Result<Pfn, Error> {
         let frames = request.order().frames();
         let pfn = self.persist(frames, || self.request_slow(request, failed.take()))?;
         self.note(pfn, request.order())?;
         Ok(pfn)
+    }
+
+    /// A chunk of a block with a note, which the thread's CPU had at hand.
+    #[cold]
+    #[inline(never)]
+    fn noted(&self, pfn: Pfn, request: Request) -> Result<Pfn, Error> {
+        match self.note(pfn, request.order()) {
+            Ok(()) => Ok(pfn),
+            error => self.kept_helps(error.err(), is_limit, || self.request_once(request, None)),
+        }
+    }
+
+    /// An attempt fails for lack of memory, or would pass the limit on resident memory: what
+    /// threads keep may be what it `lacks`. That is freed, and then comes another attempt. The
+    /// first one may have `failed` already.
+    fn kept_helps<T>(
+        &self,
+        failed: Option<Error>,
+        lacks: impl Fn(&Error) -> bool,
+        attempt: impl FnMut() -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.after_kept(failed, lacks, attempt).0
+    }
+
+    /// [`kept_helps`](Self::kept_helps); where it was freed, nothing is kept as long as the second
+    /// one lives.
+    fn after_kept<T>(
+        &self,
+        failed: Option<Error>,
+        lacks: impl Fn(&Error) -> bool,
+        mut attempt: impl FnMut() -> Result<T, Error>,
+    ) -> (Result<T, Error>, Option<Stopped<'_>>) {
+        let (before, seen) = (failed.is_some(), self.core.stops.keeps());
+        let mut result = failed.map_or_else(&mut attempt, Err);
+        // What has failed before may have missed what somebody has freed by now.
+        if before && seen != 0 && seen % 2 == 0 && result.as_ref().is_err_and(&lacks) {
+            result = attempt();
+        }
+        let lacks = result.as_ref().is_err_and(&lacks);
+        let stopped = if lacks { self.core.hold_kept(seen) } else { None };
+        (if stopped.is_some() { attempt() } else { result }, stopped)
     }
 
     /// So many neighbouring frames, any number, the long way, after [`quick`](Self::quick) had
@@ -86,15 +143,14 @@ impl Arena {
         }
         if let Some(range) = self.cut_of_gap(count) {
             self.hand_out(range, |_| {})?;
-            return Ok(range.start);
+            return Ok(self.may_be_kept(range.start, count));
         }
         // Where there is a limit, that may be what was in the way.
         let said = thread::fast(&self.key).is_some() && self.inner.watch.limit.is_none();
         let order = Self::quick_order(count).filter(|_| said);
-        let mut failed = order.map(|order| AllocError::NoMemory { order });
-        let range = self.persist(count, || self.find_range(count, failed.take()))?;
-        self.hand_out(range, |_| {})?;
-        Ok(range.start)
+        let failed = order.map(|order| AllocError::NoMemory { order });
+        let range = self.take_after(failed, count, |_| {})?;
+        Ok(self.may_be_kept(range.start, count))
     }
 
     /// The long way, for a caller that looks at the notes itself. `failed` is what the thread's own
@@ -112,23 +168,28 @@ impl Arena {
             self.core.owe(request.alignment().frames() / PAGEBLOCK_FRAMES);
             self.core.collect_owed();
         }
-        let attempt = || Ok(thread::enter(&self.core, |cpu| cpu.alloc(request))??);
-        self.retried(failed.map(Error::Alloc), attempt)
+        let mut attempt = || Ok(thread::enter(&self.core, |cpu| cpu.alloc(request))??);
+        if request.allowed().contains(AllocFlags::NO_LOCK) {
+            return failed.map_or_else(attempt, |error| Err(error.into()));
+        }
+        self.retried(failed.map(Error::Alloc), &mut attempt)
     }
 
-    /// Blocks that a pass has in hand look as if they were in use: an allocation that fails for
-    /// lack of them tries again.
-    fn retried<T>(
+    /// What threads keep is free, and what a pass has in hand, and both look as if they were in
+    /// use: an allocation that fails for lack of them tries again.
+    pub(super) fn retried<T>(
         &self,
         failed: Option<Error>,
         mut attempt: impl FnMut() -> Result<T, Error>,
     ) -> Result<T, Error> {
-        match failed.map_or_else(&mut attempt, Err) {
-            Err(error) if error.is_out_of_memory() => match self.inner.release.hold_off() {
-                Some(_no_pass) => attempt(),
-                None => Err(error),
-            },
-            result => result,
+        // Nothing is kept meanwhile, and the pass waits for nobody who keeps.
+        let (result, _kept) = self.after_kept(failed, Error::is_out_of_memory, &mut attempt);
+        if !result.as_ref().is_err_and(Error::is_out_of_memory) {
+            return result;
+        }
+        match self.inner.release.hold_off() {
+            Some(_no_pass) => attempt(),
+            None => result,
         }
     }
 
@@ -222,11 +283,25 @@ impl Arena {
     pub(crate) fn take_range(
         &self,
         count: u64,
+        dirty: impl FnMut(FrameRange),
+    ) -> Result<FrameRange, Error> {
+        self.take_after(None, count, dirty)
+    }
+
+    /// [`take_range`](Self::take_range), where the thread's own CPU has `failed` already.
+    fn take_after(
+        &self,
+        failed: Option<AllocError>,
+        count: u64,
         mut dirty: impl FnMut(FrameRange),
     ) -> Result<FrameRange, Error> {
-        let range = self.persist(count, || self.find_range(count, None))?;
-        self.hand_out(range, &mut dirty)?;
-        Ok(range)
+        let mut once = |mut failed: Option<AllocError>| {
+            let range = self.persist(count, || self.find_range(count, failed.take()))?;
+            self.hand_out(range, &mut dirty)?;
+            Ok(range)
+        };
+        let mut failed = failed;
+        self.kept_helps(None, is_limit, || once(failed.take()))
     }
 
     /// Takes just these frames, if they are all free; calls `dirty` with those that may be other
@@ -238,7 +313,20 @@ impl Arena {
     ) -> Result<(), Error> {
         self.core.check_fork()?;
         self.check_inside(range)?;
-        self.isolating(|| Ok(self.core.engine.alloc_contig_range(range, |_| false)?))?;
+        let seen = self.core.stops.keeps();
+        self.isolating(|| {
+            let take = || self.core.engine.alloc_contig_range(range, |_| false);
+            let waits = self.marks.waits(range.start.get(), range.len());
+            let first = if waits { None } else { Some(take()) };
+            if let Some(Ok(())) = first {
+                return Ok(());
+            }
+            // It may be kept, or on its way home, without a mark any more.
+            match (first, self.core.hold_kept(seen)) {
+                (Some(first), None) => Ok(first?),
+                _ => Ok(take()?),
+            }
+        })?;
         self.hand_out(range, &mut dirty)
     }
 
@@ -279,8 +367,12 @@ impl Arena {
     fn find_contiguous(&self, count: u64) -> Result<FrameRange, Error> {
         self.core.check_fork()?;
         let all = self.range();
-        let found =
-            self.isolating(|| Ok(self.core.engine.alloc_contig_free(count, Order::ZERO, all)?));
+        let found = self.isolating(|| {
+            // So that the whole of it is not looked through twice.
+            let _kept = self.core.hold_kept(self.core.stops.keeps());
+            let find = || Ok(self.core.engine.alloc_contig_free(count, Order::ZERO, all)?);
+            self.kept_helps(None, Error::is_out_of_memory, find)
+        });
         // The allocator speaks of orders, of which there may be none that is as large.
         found.map_err(
             |error| {
@@ -295,7 +387,9 @@ impl Arena {
     /// the arena).
     ///
     /// Frames that are free already, were never handed out or are not of this arena are refused,
-    /// and so is a misaligned chunk: passing them is a mistake but does no harm.
+    /// and so is a misaligned chunk: passing them is a mistake but does no harm. Of two frees of
+    /// one frame at the same moment both may return [`Ok`]; the second then counts in
+    /// [`late_double_frees`](crate::Stats::late_double_frees).
     ///
     /// # Safety
     ///
@@ -312,6 +406,10 @@ impl Arena {
 
     #[inline(always)]
     pub(crate) fn give(&self, pfn: Pfn, order: Order) -> Result<(), Error> {
+        // What is misaligned the allocator refuses.
+        if self.marks.any(pfn.get(), order.frames()) && pfn.is_aligned(order) {
+            return self.give_range(chunk(pfn, order));
+        }
         match thread::fast(&self.key) {
             Some(cpu) => Ok(cpu.free(pfn, order)?),
             None => self.give_slow(pfn, order),
@@ -347,7 +445,13 @@ impl Arena {
         self.give_range(range)
     }
 
+    #[inline]
     pub(crate) fn give_range(&self, range: FrameRange) -> Result<(), Error> {
+        if self.keep_at_hand(range) { Ok(()) } else { self.give_range_far(range) }
+    }
+
+    #[inline(never)]
+    fn give_range_far(&self, range: FrameRange) -> Result<(), Error> {
         // The allocator has no range of which the end could not be told from a hole's.
         if range.end < range.start {
             return Err(FreeError::ZeroLength.into());
@@ -355,9 +459,11 @@ impl Arena {
         if let Some(guard) = &self.inner.guard {
             return self.give_guarded(guard, range);
         }
+        self.core.check_fork()?;
         if self.give_to_wait(range) {
             return Ok(());
         }
+        self.give_up(range)?;
         let core = &self.core;
         let chunk = Self::quick_order(range.len()).filter(|&order| range.start.is_aligned(order));
         thread::enter_to_free(core, |cpu| match chunk {
@@ -373,6 +479,13 @@ impl Arena {
         Ok(())
     }
 
+    /// What has been handed out to be kept is the allocator's to judge from now on, but for what
+    /// waits, which was freed.
+    pub(super) fn give_up(&self, range: FrameRange) -> Result<(), Error> {
+        let refused = |pfn| FreeError::DoubleFree { pfn }.into();
+        self.marks.give_up(range).map_err(refused)
+    }
+
     /// Allocates single frames until `out` is full or memory is not; returns how many there are.
     ///
     /// # Errors
@@ -384,23 +497,23 @@ impl Arena {
 
     /// As [`Self::alloc_bulk`], of whatever single frames the request allows.
     pub(crate) fn bulk(&self, request: Request, out: &mut [Pfn]) -> Result<usize, Error> {
+        let seen = self.core.stops.keeps();
         let mut got = self.persist(1, || {
             self.retried(None, || {
                 Ok(thread::enter(&self.core, |cpu| cpu.alloc_bulk(request, out))??)
             })
         })?;
         if got < out.len() {
-            self.waiting_is_freed()?;
-            // What is missing may be in a pass's hands, see `retried`.
-            if let Some(_no_pass) = self.inner.release.hold_off() {
+            let freed = self.waiting_is_freed()?;
+            // What is missing may be kept, or in a pass's hands: see `retried`.
+            let (kept, no_pass) = (self.core.hold_kept(seen), self.inner.release.hold_off());
+            if freed || kept.is_some() || no_pass.is_some() {
                 got += thread::enter(&self.core, |cpu| cpu.alloc_bulk(request, &mut out[got..]))?
                     .unwrap_or(0);
             }
         }
         if let Some(guard) = &self.inner.guard {
-            out[..got]
-                .iter()
-                .for_each(|&pfn| guard.open(&self.inner.memory, chunk(pfn, Order::ZERO)));
+            out[..got].iter().for_each(|&pfn| guard.open(&self.inner.memory, single(pfn)));
         }
         for (done, &pfn) in out[..got].iter().enumerate() {
             if !self.inner.notes.is_news(pfn, 1) {
@@ -429,13 +542,18 @@ impl Arena {
         self.give_bulk(frames)
     }
 
-    fn give_bulk(&self, frames: &[Pfn]) -> Result<(), Error> {
+    pub(super) fn give_bulk(&self, frames: &[Pfn]) -> Result<(), Error> {
         if let Some(guard) = &self.inner.guard {
-            return frames
-                .iter()
-                .try_for_each(|&pfn| self.give_guarded(guard, chunk(pfn, Order::ZERO)));
+            return frames.iter().try_for_each(|&pfn| self.give_guarded(guard, single(pfn)));
         }
-        Ok(thread::enter_to_free(&self.core, |cpu| cpu.free_bulk(frames))??)
+        self.core.check_fork()?;
+        let refused = frames.iter().enumerate().find_map(|(freed, &pfn)| {
+            let error = FreeError::DoubleFree { pfn: self.marks.give_up(single(pfn)).err()? };
+            Some(BulkFreeError { freed, error })
+        });
+        let frames = refused.map_or(frames, |refused| &frames[..refused.freed]);
+        thread::enter_to_free(&self.core, |cpu| cpu.free_bulk(frames))??;
+        refused.map_or(Ok(()), |refused| Err(refused.into()))
     }
 
     /// Frees frames of a guarded arena: in truth those that have waited long enough.

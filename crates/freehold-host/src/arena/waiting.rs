@@ -1,32 +1,51 @@
 //! Runs that wait where a thread has freed them: see [`runs`](crate::runs).
 
-use freehold::{Fit, FrameRange, PAGEBLOCK_FRAMES, Pfn};
+use freehold::{Fit, FrameRange, Pfn};
 
 use super::Arena;
-use crate::own::Own;
-use crate::runs::{LONGEST, Run};
+use crate::key::Own;
+use crate::runs::{Found, LONGEST, Places, Run};
 use crate::thread;
 
+/// Kept runs freed where a request finds none of its length.
+const LET_GO: usize = 16;
+
 impl Arena {
-    /// So many frames of a run that the calling thread has freed, which are in memory.
+    /// A run of so many frames that the calling thread keeps. Where that is not known at once, what
+    /// comes `otherwise`, as a jump: no register is saved for it.
     #[inline(always)]
+    pub(super) fn kept_or(
+        &self,
+        count: u64,
+        otherwise: impl FnOnce() -> Option<Pfn>,
+    ) -> Option<Pfn> {
+        let Some(own) = thread::fast(&self.key) else { return otherwise() };
+        let kept = own.runs.door.at_once(&self.core.stops, |places| places.pop_kept(count));
+        let Some(Some(first)) = kept else { return otherwise() };
+        match self.marks.one((first, count)) {
+            Some((word, mask)) => word.give_out(mask),
+            None => return self.give_out(first, count),
+        }
+        Some(Pfn::new(self.first() + first))
+    }
+
+    #[inline(never)]
+    fn give_out(&self, first: u64, count: u64) -> Option<Pfn> {
+        self.marks.give_out((first, count));
+        Some(Pfn::new(self.first() + first))
+    }
+
+    /// So many frames of a run that the calling thread has freed.
+    #[inline(never)]
     pub(super) fn waiting(&self, count: u64) -> Option<Pfn> {
         if !(1..=LONGEST).contains(&count) {
             return None;
         }
         let own = thread::fast(&self.key)?;
-        let run = own.runs.pop(count)?;
-        if run.1 != count {
-            return self.cut_waiting(own, run, count);
-        }
-        let start = Pfn::new(self.first() + run.0);
-        if !own.alloc_run_at(start, count, Fit::All) {
-            return None;
-        }
-        if self.inner.notes.is_noted(start) {
-            return self.noted_run(start, count);
-        }
-        Some(start)
+        let found = own.runs.door.inside(&self.core.stops, |places| {
+            self.next_cut(own, places, places.pop(count)?, count)
+        })??;
+        self.cut_waiting(own, found, count)
     }
 
     /// [`waiting`](Self::waiting) of what came to nothing at first, or of a longer run.
@@ -36,10 +55,22 @@ impl Arena {
             return None;
         }
         let own = thread::fast(&self.key)?;
+        if self.core.is_thrifty() {
+            // Short runs that are in memory make longer ones where they lie side by side: before
+            // memory is used that was given back.
+            own.runs.door.inside(&self.core.stops, |places| {
+                let oldest = std::iter::from_fn(|| places.let_go());
+                oldest.take(LET_GO).for_each(|run| self.let_go(own, run));
+            });
+        }
         // What may not be cut waits on for its own length.
-        let longer = || if own.may_cut_runs() { own.runs.pop_longer(count) } else { None };
-        while let Some(run) = own.runs.pop(count).or_else(longer) {
-            let found = self.cut_waiting(own, run, count);
+        let may_cut = own.may_cut_runs();
+        let next = |places: &Places| {
+            let longer = || if may_cut { places.pop_longer(count) } else { None };
+            self.next_cut(own, places, places.pop(count).or_else(longer)?, count)
+        };
+        while let Some(Some(found)) = own.runs.door.inside(&self.core.stops, next) {
+            let found = self.cut_waiting(own, found, count);
             if found.is_some() {
                 return found;
             }
@@ -47,8 +78,9 @@ impl Arena {
         None
     }
 
+    #[inline(always)]
     fn first(&self) -> u64 {
-        self.inner.memory.first().get()
+        self.marks.first()
     }
 
     /// Not inlined where time does not matter.
@@ -57,23 +89,105 @@ impl Arena {
         own.alloc_run_at(Pfn::new(first), count, fit)
     }
 
-    /// The first frames of a run that may be longer; the rest waits on.
-    fn cut_waiting(&self, own: &Own, (first, frames): Run, count: u64) -> Option<Pfn> {
-        let (first, end) = (self.first() + first, self.first() + first + frames);
+    /// A run of the allocator's is handed out: the thread that frees it may keep it.
+    #[inline(always)]
+    pub(super) fn may_be_kept(&self, start: Pfn, count: u64) -> Pfn {
+        if count <= LONGEST.min(self.core.most_kept()) {
+            self.marks.keep(start.get(), count);
+        }
+        start
+    }
+
+    /// Where so many frames are cut from a run, and what is left of it.
+    fn cut((first, frames): Run, count: u64) -> (u64, impl Iterator<Item = Run>) {
+        // The arena's first frame is a multiple of each length.
         let start = if count.is_power_of_two() { first.next_multiple_of(count) } else { first };
-        let fit = if frames == count { Fit::All } else { Fit::Part };
-        if !Self::take_at_hand(own, start, count, fit) {
+        let (behind, end) = (start + count, first + frames);
+        let rests = [(first, start - first), (behind, end - behind)];
+        (start, rests.into_iter().filter(|rest| rest.1 > 0))
+    }
+
+    /// A run of which so many frames are to be had: what is left of a kept one waits on, before
+    /// anybody could look for it.
+    #[inline(never)]
+    fn next_cut(&self, own: &Own, places: &Places, found: Found, count: u64) -> Option<Found> {
+        if found.kept {
+            places.count(count);
+            Self::cut(found.run, count).1.for_each(|rest| self.keep_inside(own, places, rest));
+        }
+        Some(found)
+    }
+
+    /// The first frames of a run that may be longer; the rest waits on.
+    fn cut_waiting(&self, own: &Own, Found { run, kept }: Found, count: u64) -> Option<Pfn> {
+        let (start, rests) = Self::cut(run, count);
+        let start = Pfn::new(self.first() + start);
+        if kept {
+            #[cfg(test)]
+            super::tests::cut();
+            return self.give_out(start.get() - self.first(), count);
+        }
+        let fit = if run.1 == count { Fit::All } else { Fit::Part };
+        if !Self::take_at_hand(own, start.get(), count, fit) {
             return None;
         }
-        for (start, end) in [(first, start), (start + count, end)] {
-            if start < end {
-                own.runs.push((start - self.first(), end - start));
-            }
+        rests.for_each(|rest| self.name(own, rest));
+        if self.inner.notes.is_noted(start) {
+            return self.noted_run(start, count);
         }
-        if self.inner.notes.is_noted(Pfn::new(start)) {
-            return self.noted_run(Pfn::new(start), count);
+        Some(self.may_be_kept(start, count))
+    }
+
+    /// A run that may be kept, and is the caller's, waits. Not inlined: with what comes before it
+    /// more registers are used than there are to use freely.
+    #[inline(never)]
+    pub(super) fn keep(&self, own: &Own, run: Run) {
+        if own.runs.door.at_once(&self.core.stops, |places| places.keep(run)) != Some(true) {
+            self.keep_after_others(own, run);
         }
-        Some(Pfn::new(start))
+    }
+
+    /// [`keep`](Self::keep) where those kept longest are to go first, or it is not to be kept:
+    /// then it waits by name.
+    #[cold]
+    #[inline(never)]
+    fn keep_after_others(&self, own: &Own, run: Run) {
+        let inside = |places: &Places| self.keep_inside(own, places, run);
+        if own.runs.door.inside(&self.core.stops, inside).is_none() {
+            self.let_go(own, run);
+        }
+    }
+
+    /// [`keep_after_others`](Self::keep_after_others), by the thread inside its places.
+    fn keep_inside(&self, own: &Own, places: &Places, run: Run) {
+        if places.keep(run) {
+            return;
+        }
+        if !places.may_keep(run) {
+            self.let_go(own, run);
+            return places.push(run);
+        }
+        self.core.stops.is_keeping();
+        places.may_fill();
+        while !places.keep(run) {
+            let Some(oldest) = places.let_go() else { return self.let_go(own, run) };
+            self.let_go(own, oldest);
+        }
+    }
+
+    #[inline(never)]
+    fn let_go(&self, own: &Own, run: Run) {
+        self.core.free_one(
+            run,
+            |range| own.free_run_at_hand(range.start, range.len()),
+            |word| own.free_range(word).is_ok(),
+        );
+    }
+
+    /// A run that is free waits by name.
+    #[inline(never)]
+    fn name(&self, own: &Own, run: Run) {
+        own.runs.door.inside(&self.core.stops, |places| places.push(run));
     }
 
     /// Frames of a block with a note have been taken: they go home where the OS would have to back
@@ -84,7 +198,7 @@ impl Arena {
         let range = FrameRange { start, end: Pfn::new(start.get() + count) };
         if self.inner.notes.are_in_memory(range) {
             self.hand_out(range, |_| {}).ok()?;
-            return Some(start);
+            return Some(self.may_be_kept(start, count));
         }
         // They are the caller's own: it cannot fail.
         let _ = thread::enter_to_free(&self.core, |cpu| cpu.free_range(range));
@@ -114,24 +228,59 @@ impl Arena {
         }
     }
 
-    /// Frees a run of one block the short way, and has it wait; `false` where that does not go.
+    /// Frees a run of one word that may be kept: the usual case, and nothing else.
+    #[inline(always)]
+    pub(super) fn keep_at_hand(&self, range: FrameRange) -> bool {
+        let Some(own) = thread::fast(&self.key) else { return false };
+        let first = range.start.get().wrapping_sub(self.first());
+        let count = range.end.get().wrapping_sub(range.start.get());
+        let kept = count.wrapping_sub(1) < 64 && self.marks.take_one_back((first, count));
+        if kept {
+            self.keep(own, (first, count));
+        }
+        kept
+    }
+
+    /// Frees a short run at hand, and has it wait; `false` where that does not go.
     #[inline(never)]
     pub(super) fn give_to_wait(&self, range: FrameRange) -> bool {
-        let Some(own) = thread::fast(&self.key) else { return false };
-        let count = range.end.get().wrapping_sub(range.start.get());
-        if count > LONGEST || !own.free_run_at_hand(range.start, count) {
+        let Some(own) = thread::fast(&self.key) else { return self.give_to_wait_again(range) };
+        let start = range.start.get();
+        let count = range.end.get().wrapping_sub(start);
+        if count.wrapping_sub(1) >= LONGEST {
             return false;
         }
-        own.runs.push((range.start.get() - self.first(), count));
+        let first = start.wrapping_sub(self.first());
+        if self.marks.take_back((first, count)) {
+            self.keep(own, (first, count));
+            return true;
+        }
+        self.free_to_wait(own, start, count)
+    }
+
+    /// Another arena may have taken the place in the thread's cache.
+    #[cold]
+    #[inline(never)]
+    fn give_to_wait_again(&self, range: FrameRange) -> bool {
+        thread::cache_again(&self.key) && self.give_to_wait(range)
+    }
+
+    /// Of what is the allocator's, the run is to be of one block.
+    #[inline(never)]
+    fn free_to_wait(&self, own: &Own, start: u64, count: u64) -> bool {
+        if self.marks.any(start, count) || !own.free_run_at_hand(Pfn::new(start), count) {
+            return false;
+        }
+        self.name(own, (start - self.first(), count));
         true
     }
 
-    /// A run that was freed waits, if it is short enough and in one block.
+    /// A run that was freed waits by name, if it is short enough.
     #[inline(always)]
     pub(super) fn wait(&self, own: &Own, range: FrameRange) {
         let (first, frames) = (range.start.get(), range.end.get() - range.start.get());
-        if frames <= LONGEST && first % PAGEBLOCK_FRAMES + frames <= PAGEBLOCK_FRAMES {
-            own.runs.push((first - self.first(), frames));
+        if frames <= LONGEST {
+            self.name(own, (first - self.first(), frames));
         }
     }
 }

@@ -66,8 +66,9 @@
 //!   entry goes that allows nothing its memory stays until the page is used again.
 //! - A forked child has a copy of the pages, but nothing that sees its writes. There no page is
 //!   reclaimed.
-//! - Without the right to see faults of the kernel itself ([`HostMmu::sees_system_calls`]), a
-//!   system call that writes to a protected page fails with `EFAULT`.
+//! - Without the right to see faults of the kernel itself (`CAP_SYS_PTRACE`, or
+//!   `vm.unprivileged_userfaultfd = 1`), a system call that writes to a protected page fails with
+//!   `EFAULT`.
 
 mod faults;
 mod pages;
@@ -120,7 +121,7 @@ impl HostMmu {
     /// [`Error::Os`] where there is no address space or no `userfaultfd`, [`Error::PageSize`];
     /// [`Error::Knob`] for no spaces or no pages.
     pub fn new(spaces: u16, range: VpnRange) -> Result<Self, Error> {
-        check_page_size()?;
+        crate::sys::check_page_size()?;
         let pages = u64::from(spaces)
             .checked_mul(range.len())
             .filter(|&pages| pages > 0 && pages < 1 << 36);
@@ -136,17 +137,11 @@ impl HostMmu {
 
     fn with(memory: Memory, spaces: u64, range: VpnRange) -> Result<Self, Error> {
         let count = spaces * range.len();
-        let mut entries = Vec::new();
-        // An allocation that fails would end the process.
-        let no_memory =
-            |_| Error::os("malloc", Errno::NOMEM, count * 8, "fewer pages, or raise RLIMIT_AS");
-        entries.try_reserve_exact(count as usize).map_err(no_memory)?;
-        entries.resize_with(count as usize, AtomicU64::default);
         let pages = Arc::new(Pages {
             memory,
             spaces,
             range,
-            entries: entries.into_boxed_slice(),
+            entries: crate::sys::boxed(count as usize, AtomicU64::default)?,
             userfault: Userfault::new()?,
             protection: Mutex::new(()),
             counters: Counters::default(),
@@ -161,14 +156,6 @@ impl HostMmu {
     #[must_use]
     pub fn range(&self) -> VpnRange {
         self.pages.range
-    }
-
-    /// Whether a write that the kernel makes for a thread, as in `read(2)`, is seen as one of the
-    /// thread's own is. Otherwise it fails with `EFAULT` where the page is protected. Needs
-    /// `CAP_SYS_PTRACE`, or `vm.unprivileged_userfaultfd = 1`.
-    #[must_use]
-    pub fn sees_system_calls(&self) -> bool {
-        self.pages.userfault.sees_kernel_faults()
     }
 
     /// Where a page is; `None` for pages that are not here. Reading there is always allowed; where
@@ -232,25 +219,6 @@ impl HostMmu {
         }
     }
 
-    /// How many pages of a range the kernel has in memory. Takes time proportional to the range.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Os`]; [`Error::Knob`] for pages that are not here.
-    pub fn pages_in_memory(&self, space: SpaceId, range: VpnRange) -> Result<u64, Error> {
-        let last = Vpn::new(range.end.get().wrapping_sub(1));
-        match (self.pages.index(space, range.start), self.pages.index(space, last)) {
-            (Some(first), Some(_)) => {
-                self.pages.memory.in_memory(self.pages.addresses(first, range.len()))
-            }
-            _ => Err(Error::Knob {
-                knob: "range",
-                value: range.start.get(),
-                allowed: "among the machine's pages",
-            }),
-        }
-    }
-
     /// What has been done so far.
     #[must_use]
     pub fn stats(&self) -> HostStats {
@@ -265,13 +233,6 @@ impl HostMmu {
             waits: get(&c.waits),
             late_writes: get(&c.late_writes),
         }
-    }
-}
-
-fn check_page_size() -> Result<(), Error> {
-    match rustix::param::page_size() {
-        4096 => Ok(()),
-        bytes => Err(Error::PageSize { bytes }),
     }
 }
 

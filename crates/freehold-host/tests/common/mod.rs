@@ -8,10 +8,11 @@ pub mod hooks;
 pub mod small;
 
 use std::io::Write;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use freehold_host::freehold_vm::{SpaceId, TABLE_ENTRIES, Vm, Vpn};
-use freehold_host::{Arena, Error, HostMmu};
+use freehold_host::{Arena, HostMmu};
 
 use hooks::Hooked;
 pub use small::*;
@@ -35,29 +36,63 @@ pub fn all_free(arena: &Arena) {
     assert_eq!((stats.refused_drops, stats.late_double_frees), (0, 0));
 }
 
+/// Descriptors that this process has open.
+pub fn open_descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+/// Frames of an arena that the kernel has in memory.
+pub fn in_memory(arena: &Arena) -> u64 {
+    arena.frames_in_memory(arena.range()).unwrap()
+}
+
+/// Writes at both ends of each frame what is said of its number among these.
+pub fn mark(frames: &mut [u8], of: impl Fn(u64) -> u64) {
+    for (i, frame) in (0..).zip(frames.chunks_mut(4096)) {
+        let mark = of(i).to_le_bytes();
+        frame[..8].copy_from_slice(&mark);
+        frame[4088..].copy_from_slice(&mark);
+    }
+}
+
+/// Whether each frame is [marked](mark) so.
+pub fn is_marked(frames: &[u8], of: impl Fn(u64) -> u64) -> bool {
+    (0..).zip(frames.chunks(4096)).all(|(i, frame)| {
+        let mark = of(i).to_le_bytes();
+        frame[..8] == mark && frame[4088..] == mark
+    })
+}
+
+/// Ends the other threads also where a check fails.
+pub struct Stops<'a>(pub &'a AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        // Relaxed: only says when to stop.
+        self.0.store(true, Relaxed);
+    }
+}
+
 /// Not `eprintln!`, which the test harness swallows when the test passes: a skip has to be seen.
 pub fn skipped(test: &str, why: &dyn std::fmt::Display) {
     let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {why}");
 }
 
-/// Folios of so many frames, in address spaces of so many page tables each, on real pages. No VMAs
-/// yet.
-pub fn machine(count: u64, spaces: u16, tables: u64) -> Result<Machine, Error> {
-    let mmu = HostMmu::new(spaces, pages(0, tables * TABLE_ENTRIES))?;
-    Ok(folios(mmu, count, spaces, tables, MAPPINGS))
+/// Address spaces of so many page tables each; none, and says so, where the kernel has no
+/// userfaultfd for us.
+fn mmu(test: &str, spaces: u16, tables: u64) -> Option<HostMmu> {
+    let made = HostMmu::new(spaces, pages(0, tables * TABLE_ENTRIES));
+    made.map_err(|error| skipped(test, &error)).ok()
 }
 
-/// [`machine`]; `None`, and says so, where the kernel has no userfaultfd for us.
+/// Folios of so many frames, in so many address spaces. No VMAs yet.
 pub fn machine_or_skip(test: &str, count: u64, spaces: u16, tables: u64) -> Option<Machine> {
-    machine(count, spaces, tables).map_err(|error| skipped(test, &error)).ok()
+    Some(folios(mmu(test, spaces, tables)?, count, spaces, tables, MAPPINGS))
 }
 
 /// [`machine_or_skip`] of one address space, with the hook.
 pub fn hooked_or_skip(test: &str, count: u64, tables: u64) -> Option<Vm<'static, Hooked<HostMmu>>> {
-    let mmu = HostMmu::new(1, pages(0, tables * TABLE_ENTRIES))
-        .map_err(|error| skipped(test, &error))
-        .ok()?;
-    Some(folios(Hooked::new(mmu), count, 1, tables, MAPPINGS))
+    Some(folios(Hooked::new(mmu(test, 1, tables)?), count, 1, tables, MAPPINGS))
 }
 
 /// From one word to the next of a page that was stamped with a value. Zero is a page of zeroes.

@@ -4,7 +4,7 @@
 use freehold_host::{Arena, Backing, Builder, Error, HostMmu, HostVm};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::common::{child, pages, skipped};
+use crate::common::{child, open_descriptors, pages, skipped};
 
 /// How far a process may go.
 #[derive(Clone, Copy)]
@@ -84,10 +84,6 @@ const ROWS: [Row; 11] = [
         "must be ",
     ),
 ];
-
-fn open_descriptors() -> usize {
-    std::fs::read_dir("/proc/self/fd").unwrap().count()
-}
 
 fn used_addresses() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();

@@ -3,7 +3,7 @@
 use freehold_host::{Arena, Backing};
 
 use crate::common::child::fork;
-use crate::common::skipped;
+use crate::common::{all_are, all_free, in_memory, skipped};
 
 const MADV_COLLAPSE: libc::c_int = 25;
 
@@ -22,10 +22,6 @@ fn sparse(backing: Backing, blocks: u64) -> (Arena, Vec<freehold::FrameRange>) {
     }
     arena.trim().unwrap();
     (arena, kept)
-}
-
-fn in_memory(arena: &Arena) -> u64 {
-    arena.frames_in_memory(arena.range()).unwrap()
 }
 
 #[test]
@@ -58,6 +54,12 @@ fn what_the_kernel_has_made_huge_again_is_given_back_again() {
         }
         arena.validate().unwrap();
     }
+}
+
+/// An arena of huge pages, unless this kernel has no such memory.
+fn huge_pages(test: &str, bytes: u64) -> Option<Arena> {
+    let built = Arena::builder(bytes).backing(Backing::HugePages).build();
+    built.map_err(|error| skipped(test, &error)).ok()
 }
 
 /// Frames of an arena that the kernel backs by huge pages.
@@ -100,11 +102,7 @@ fn huge_pages_come_back_after_a_night() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
-    let built = Arena::builder(128 << 20).backing(Backing::HugePages).build();
-    let arena = match built {
-        Ok(arena) => arena,
-        Err(error) => return skipped(TEST, &error),
-    };
+    let Some(arena) = huge_pages(TEST, 128 << 20) else { return };
     let mut cache = Vec::new();
     fill(&arena, &mut random, &mut cache, 24_000);
     if huge(&arena) < 20_000 {
@@ -129,17 +127,15 @@ fn huge_pages_come_back_after_a_night() {
     assert!(whole > now * 9 / 10, "{whole} of {now} frames are huge, made by {passes:?}");
     assert!(now <= before * 21 / 20, "{now} in memory, {before} before");
     assert_eq!(arena.stats().blocks_collapsed, passes.iter().sum::<u64>());
-    for frames in &cache {
-        assert!(crate::common::all_are(frames, 1), "what is in use stays");
-    }
+    assert!(cache.iter().all(|frames| all_are(frames, 1)), "what is in use stays");
     // What is free in a huge page and was not handed out is zero.
     let mut fresh = Vec::new();
     while let Ok(frames) = arena.zeroed(1) {
-        assert!(crate::common::all_are(&frames, 0));
+        assert!(all_are(&frames, 0));
         fresh.push(frames);
     }
     drop((fresh, cache));
-    crate::common::all_free(&arena);
+    all_free(&arena);
     arena.trim().unwrap();
     assert_eq!(in_memory(&arena), 0);
 }
@@ -147,12 +143,8 @@ fn huge_pages_come_back_after_a_night() {
 /// A pass leaves a huge page whole of which little is free; a trim does not.
 #[test]
 fn a_huge_page_that_is_mostly_used_is_not_broken_up_by_a_pass() {
-    const TEST: &str = "a_huge_page_that_is_mostly_used_is_not_broken_up_by_a_pass";
-    let built = Arena::builder(8 << 20).backing(Backing::HugePages).build();
-    let arena = match built {
-        Ok(arena) => arena,
-        Err(error) => return skipped(TEST, &error),
-    };
+    let test = "a_huge_page_that_is_mostly_used_is_not_broken_up_by_a_pass";
+    let Some(arena) = huge_pages(test, 8 << 20) else { return };
     let mut most = arena.frames(512).unwrap();
     most.fill(1);
     let (most, rest) = most.split(512 - 32).unwrap();
@@ -275,12 +267,32 @@ fn an_arena_that_nobody_uses_costs_next_to_nothing() {
                 }
             };
             let cost = resident().saturating_sub(before);
-
             assert!(cost <= most, "{bytes} bytes: {cost}");
             let frames = arena.frames(1).unwrap();
             let cost = resident().saturating_sub(before);
             assert!(cost <= most, "with a frame, {bytes} bytes: {cost}");
             drop(frames);
+        }
+        true
+    });
+    assert_eq!(status, 0);
+}
+
+/// A process may have 65,530.
+#[test]
+fn little_arenas_have_fewer_than_three_mappings_each() {
+    let status = fork(|| {
+        let mappings = || std::fs::read_to_string("/proc/self/maps").unwrap().lines().count();
+        for bytes in [1u64 << 20, 64 << 20] {
+            let before = mappings();
+            let arenas: Vec<Arena> = (0..100).map(|_| Arena::with_size(bytes).unwrap()).collect();
+            let held: Vec<_> = arenas.iter().map(|arena| arena.frames(5).unwrap()).collect();
+            let all = mappings() - before;
+            assert!(all < 3 * arenas.len(), "{all} mappings of {bytes} bytes");
+            drop(held);
+            drop(arenas);
+            let left = mappings().saturating_sub(before);
+            assert!(left < 20, "{left} mappings are left");
         }
         true
     });

@@ -1,11 +1,7 @@
 //! What the machine does to an arena: fork, no address space, no memory, more arena than memory.
-//!
-//! Whatever needs a process of its own (limits, fork) runs in one: this test program starts itself
-//! again with the name of one test and `FREEHOLD_CHILD` set.
 
-use crate::common::{all_are, all_free, child};
+use crate::common::{Stops, all_are, all_free, child};
 
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -15,29 +11,8 @@ use freehold_host::{Arena, Backing, Error, Frames, Lock, Numa, OnFork, Topology}
 
 const MIB: u64 = 1 << 20;
 
-/// Whether this is the process that `in_a_process_of_its_own` started for that test.
-fn in_a_process_of_its_own(test: &str) -> bool {
-    if std::env::var("FREEHOLD_CHILD").is_ok_and(|child| child == test) {
-        return true;
-    }
-    let me = std::env::current_exe().unwrap();
-    let (_, module) = module_path!().split_once("::").unwrap();
-    let output = Command::new(me)
-        .args([&format!("{module}::{test}"), "--exact", "--nocapture", "--test-threads=1"])
-        .env("FREEHOLD_CHILD", test)
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned()
-        + &String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && text.contains("1 passed"), "{text}");
-    false
-}
-
 #[test]
 fn fork_with_private_memory() {
-    if !in_a_process_of_its_own("fork_with_private_memory") {
-        return;
-    }
     for lock in [Lock::Biased, Lock::Ordinary] {
         let arena = Arena::builder(64 * MIB).lock(lock).build().unwrap();
         let stop = AtomicBool::new(false);
@@ -105,20 +80,8 @@ fn fork_with_private_memory() {
     }
 }
 
-/// Ends the other threads also where a check fails.
-struct Stops<'a>(&'a AtomicBool);
-
-impl Drop for Stops<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 #[test]
 fn a_forked_child_may_drop_its_arena_and_exit() {
-    if !in_a_process_of_its_own("a_forked_child_may_drop_its_arena_and_exit") {
-        return;
-    }
     for (backing, on_fork) in [
         (Backing::Private, OnFork::Copy),
         (Backing::Private, OnFork::Unmapped),
@@ -145,9 +108,6 @@ fn a_forked_child_may_drop_its_arena_and_exit() {
 
 #[test]
 fn shared_memory_is_not_there_in_a_forked_child() {
-    if !in_a_process_of_its_own("shared_memory_is_not_there_in_a_forked_child") {
-        return;
-    }
     let arena = Arena::builder(64 * MIB).backing(Backing::Memfd).build().unwrap();
     assert_eq!(arena.on_fork(), OnFork::Unmapped);
     let mut frames = arena.frames(1).unwrap();

@@ -2,7 +2,7 @@
 
 #[allow(dead_code, reason = "an example is a program; its `main` is not called here")]
 #[path = "../../examples/how-full.rs"]
-mod how_full;
+pub(crate) mod how_full;
 
 /// What a cache of any lengths leaves free is in as many whole blocks as what it leaves when each
 /// entry is cut from the next larger power of two, and the same history has the same outcome.

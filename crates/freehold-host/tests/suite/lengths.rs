@@ -3,21 +3,11 @@
 use fastrand::Rng;
 use freehold_host::{Arena, Frames};
 
+use crate::examples::how_full::filled;
+
 /// How much of an arena of 64 MiB is in use when the first run of these lengths is refused.
-fn used(mut next: impl FnMut() -> u64) -> f64 {
-    let arena: &'static Arena = Arena::with_size(64 << 20).unwrap().leak();
-    let mut all = Vec::new();
-    let mut frames = 0;
-    while let Ok(run) = Frames::new(arena, next()) {
-        frames += run.frame_count();
-        all.push(run);
-    }
-    let share = frames as f64 / arena.stats().frames as f64;
-    drop(all);
-    arena.drain().unwrap();
-    arena.validate().unwrap();
-    assert_eq!(arena.free_frames(), arena.stats().frames);
-    share
+fn used(next: impl FnMut() -> u64) -> f64 {
+    filled(64 << 20, next).unwrap()
 }
 
 #[test]

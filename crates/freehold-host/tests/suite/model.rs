@@ -5,7 +5,7 @@ use fastrand::Rng;
 use freehold_host::freehold::Pfn;
 use freehold_host::{Arena, Backing, Frames, Lock};
 
-use crate::common::all_are;
+use crate::common::{all_are, in_memory, is_marked, mark};
 use crate::length::length;
 
 const MIB: u64 = 1 << 20;
@@ -14,23 +14,13 @@ const MIB: u64 = 1 << 20;
 /// was written.
 fn write(frames: &mut Frames<&Arena>, step: u64) {
     let first = frames.pfn().get();
-    for (i, frame) in frames.chunks_mut(4096).enumerate() {
-        let mark = ((first + i as u64) << 20 ^ step).to_le_bytes();
-        frame[..8].copy_from_slice(&mark);
-        frame[4088..].copy_from_slice(&mark);
-    }
+    mark(frames, |i| (first + i) << 20 ^ step);
 }
 
 fn check(frames: &Frames<&Arena>, step: u64) {
     let first = frames.pfn().get();
-    for (i, frame) in frames.chunks(4096).enumerate() {
-        let mark = ((first + i as u64) << 20 ^ step).to_le_bytes();
-        assert!(
-            frame[..8] == mark && frame[4088..] == mark,
-            "frame {i} of {:?}, step {step}",
-            frames.range()
-        );
-    }
+    let held = is_marked(frames, |i| (first + i) << 20 ^ step);
+    assert!(held, "{:?}, step {step}", frames.range());
 }
 
 #[expect(clippy::too_many_lines, reason = "one choice among all calls, each a few lines")]
@@ -109,7 +99,7 @@ fn run(arena: &Arena, seed: u64, steps: u64) {
     assert_eq!(arena.free_frames(), arena.stats().frames);
     arena.trim().unwrap();
     assert_eq!(arena.stats().blocks_resident, 0);
-    assert_eq!(arena.frames_in_memory(arena.range()).unwrap(), 0);
+    assert_eq!(in_memory(arena), 0);
     assert_eq!(arena.stats().refused_drops, 0);
 }
 

@@ -332,16 +332,6 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Ends the other threads also where a check fails.
-struct Stops<'a>(&'a AtomicBool);
-
-impl Drop for Stops<'_> {
-    fn drop(&mut self) {
-        // Relaxed: only says when to stop.
-        self.0.store(true, Relaxed);
-    }
-}
-
 fn run(test: &str, path: UnmapPath) {
     let Some(vm) = machine_or_skip(test, FRAMES, 1, TABLES) else { return };
     let fh = allocator(FRAMES, 4, Threads::new(4));

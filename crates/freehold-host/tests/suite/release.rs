@@ -7,7 +7,7 @@ use std::thread;
 use freehold_host::freehold::{Migratetype, Order, Pfn, Request};
 use freehold_host::{Arena, Backing, Builder, Frames, Numa, Topology};
 
-use crate::common::{all_are, all_free, skipped};
+use crate::common::{all_are, all_free, in_memory, skipped};
 
 const MIB: u64 = 1 << 20;
 const BLOCK: u64 = 512;
@@ -36,14 +36,14 @@ fn what_was_used_and_is_wholly_free_goes_and_the_rest_stays() {
         let mut blocks: Vec<Frames<_>> = (0..8).map(|_| arena.frames(BLOCK).unwrap()).collect();
         blocks.iter_mut().for_each(|block| block.fill(1));
         assert_eq!(arena.stats().blocks_resident, 8);
-        assert_eq!(arena.frames_in_memory(arena.range()).unwrap(), 8 * BLOCK);
+        assert_eq!(in_memory(&arena), 8 * BLOCK);
         // All but one frame of one block, and all of three others.
         let (one, rest) = blocks.pop().unwrap().split(1).unwrap();
         drop(rest);
         blocks.truncate(4);
         let released = arena.trim().unwrap();
-        // Of the block in use its other chunks of 4 frames, unless its memory is one piece.
-        let part = if backing == Backing::Hugetlb { 0 } else { BLOCK - 4 };
+        // Of the block in use its other chunks of 4 frames.
+        let part = BLOCK - 4;
         assert_eq!(
             (released.blocks, released.frames, released.bytes),
             (3, part, 3 * 2 * MIB + part * 4096),
@@ -51,8 +51,7 @@ fn what_was_used_and_is_wholly_free_goes_and_the_rest_stays() {
         );
         assert_eq!(arena.stats().blocks_resident, 5);
         // Of what is left of a huge page the kernel may make one again, whenever it comes to it.
-        let (left, may_grow) =
-            (arena.frames_in_memory(arena.range()).unwrap(), backing == Backing::HugePages);
+        let (left, may_grow) = (in_memory(&arena), backing == Backing::HugePages);
         assert!(left == 5 * BLOCK - part || may_grow && left == 5 * BLOCK, "{backing:?}: {left}");
         assert!(all_are(&one, 1) && blocks.iter().all(|block| all_are(block, 1)));
         if may_grow {
@@ -69,7 +68,7 @@ fn what_was_used_and_is_wholly_free_goes_and_the_rest_stays() {
         );
         drop((one, blocks));
         assert_eq!(arena.trim().unwrap().blocks, 5);
-        assert_eq!(arena.frames_in_memory(arena.range()).unwrap(), 0);
+        assert_eq!(in_memory(&arena), 0);
         let stats = arena.stats();
         let bytes = 16 * MIB + (part + again.frames) * 4096;
         assert_eq!(
@@ -145,11 +144,8 @@ fn memory_that_is_free_is_used_again_before_memory_that_was_never_touched() {
     }
     // 16 blocks for the largest, 4 for the smaller sizes that a CPU may hold blocks for, 16 in
     // between.
-    assert!(
-        arena.stats().blocks_resident <= 36,
-        "{} blocks were touched",
-        arena.stats().blocks_resident
-    );
+    let touched = arena.stats().blocks_resident;
+    assert!(touched <= 36, "{touched} blocks were touched");
     all_free(&arena);
 }
 
@@ -159,6 +155,10 @@ fn large_runs_by_number_are_used_again_before_memory_that_was_never_touched() {
     for large in 10..=13 {
         let (order, one) = (Order::new(large).unwrap(), 1 << (large - 9));
         let arena = Arena::with_size(1024 * MIB).unwrap();
+        let check = || {
+            let touched = arena.stats().blocks_resident;
+            assert!(touched <= 3 * one, "{touched} blocks touched");
+        };
         for _ in 0..1024 / 2 / one {
             let pfn = arena.alloc(order, Migratetype::Movable).unwrap();
             // SAFETY: allocated just now, and used by nobody else.
@@ -167,11 +167,7 @@ fn large_runs_by_number_are_used_again_before_memory_that_was_never_touched() {
                 arena.free(pfn, order).unwrap();
             }
         }
-        assert!(
-            arena.stats().blocks_resident <= 3 * one,
-            "{} blocks touched",
-            arena.stats().blocks_resident
-        );
+        check();
         // One frame after the other.
         for _ in 0..1024 / 2 / one {
             let pfn = arena.alloc(order, Migratetype::Movable).unwrap();
@@ -180,21 +176,15 @@ fn large_runs_by_number_are_used_again_before_memory_that_was_never_touched() {
                 unsafe { arena.free(Pfn::new(pfn.get() + frame), Order::ZERO) }.unwrap()
             });
         }
-        assert!(
-            arena.stats().blocks_resident <= 3 * one,
-            "{} blocks touched",
-            arena.stats().blocks_resident
-        );
+        check();
         // What is aligned to more than a block is cut from such a run.
         for _ in 0..1024 / 2 / one {
             let request = Request::new(Order::PAGEBLOCK, Migratetype::Movable).align(order);
-            drop(Frames::from_request(&arena, request).unwrap());
+            let pfn = arena.request(request).unwrap();
+            // SAFETY: allocated just now, and used by nobody.
+            unsafe { arena.free(pfn, Order::PAGEBLOCK) }.unwrap();
         }
-        assert!(
-            arena.stats().blocks_resident <= 3 * one,
-            "{} blocks touched",
-            arena.stats().blocks_resident
-        );
+        check();
         all_free(&arena);
     }
 }
@@ -244,7 +234,7 @@ fn trimming_under_load_never_touches_what_is_in_use() {
         });
         arena.trim().unwrap();
         assert_eq!(arena.stats().blocks_resident, 0);
-        assert_eq!(arena.frames_in_memory(arena.range()).unwrap(), 0);
+        assert_eq!(in_memory(&arena), 0);
         assert_eq!(arena.stats().refused_drops, 0);
         all_free(&arena);
     }
@@ -290,7 +280,7 @@ fn free_runs_within_blocks_in_use_are_given_back_once_and_are_zero_again() {
                 *frame = None;
             }
         }
-        let resident = || arena.frames_in_memory(arena.range()).unwrap();
+        let resident = || in_memory(&arena);
         assert_eq!(resident(), arena.stats().frames);
         let released = arena.trim().unwrap();
         // At most the chunk of 8 that each one that is kept lies in.
@@ -327,7 +317,7 @@ fn a_pass_gives_back_runs_of_blocks_of_which_nothing_was_handed_out_since_the_la
     assert_eq!(arena.pass().unwrap().bytes, 0);
     let released = arena.pass().unwrap();
     assert_eq!((released.blocks, released.frames), (0, 512 - 4));
-    assert_eq!(arena.frames_in_memory(arena.range()).unwrap(), 4);
+    assert_eq!(in_memory(&arena), 4);
     assert_eq!(kept[0], 1);
     assert_eq!(arena.pass().unwrap().calls, 0);
 }
@@ -358,20 +348,19 @@ fn frames_of_two_memory_nodes_go_home_together() {
 fn what_was_populated_and_is_free_is_given_back() {
     for backing in [Backing::Private, Backing::Memfd] {
         let arena = Arena::builder(16 * MIB).backing(backing).populate(true).build().unwrap();
-        let resident = |arena: &Arena| arena.frames_in_memory(arena.range()).unwrap();
         let kept = arena.frames(1).unwrap();
         arena.trim().unwrap();
-        assert_eq!(resident(&arena), 4, "{backing:?}: the chunk that the frame in use lies in");
+        assert_eq!(in_memory(&arena), 4, "{backing:?}: the chunk that the frame in use lies in");
         assert_eq!(arena.trim().unwrap().bytes, 0, "twice");
         drop(kept);
         arena.trim().unwrap();
-        assert_eq!(resident(&arena), 0);
+        assert_eq!(in_memory(&arena), 0);
 
         // Without ever being used.
         arena.populate(arena.range()).unwrap();
-        assert_eq!((resident(&arena), arena.stats().blocks_resident), (4096, 8));
+        assert_eq!((in_memory(&arena), arena.stats().blocks_resident), (4096, 8));
         assert_eq!(arena.trim().unwrap().blocks, 8);
-        assert_eq!(resident(&arena), 0);
+        assert_eq!(in_memory(&arena), 0);
         all_free(&arena);
     }
 }

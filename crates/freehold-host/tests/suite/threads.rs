@@ -4,10 +4,11 @@
 use std::sync::mpsc;
 use std::sync::{Arc, Barrier};
 use std::thread;
+use std::time::Duration;
 
 use freehold_host::{Arena, Frames, Lock};
 
-use crate::common::{all_free, skipped};
+use crate::common::{all_free, is_marked, mark, skipped};
 use crate::length::length;
 
 const MIB: u64 = 1 << 20;
@@ -25,20 +26,13 @@ fn both_locks(test: impl Fn(Lock)) {
     }
 }
 
-/// Fills each frame with a pattern that only this frame and owner can have.
+/// Writes to each frame what only this frame and owner can have.
 fn stamp(frames: &mut [u8], owner: u64) {
-    for (i, frame) in frames.chunks_mut(4096).enumerate() {
-        let mark = (owner << 32 | i as u64).to_le_bytes();
-        frame[..8].copy_from_slice(&mark);
-        frame[4088..].copy_from_slice(&mark);
-    }
+    mark(frames, |i| owner << 32 | i);
 }
 
 fn is_stamped(frames: &[u8], owner: u64) -> bool {
-    frames.chunks(4096).enumerate().all(|(i, frame)| {
-        let mark = (owner << 32 | i as u64).to_le_bytes();
-        frame[..8] == mark && frame[4088..] == mark
-    })
+    is_marked(frames, |i| owner << 32 | i)
 }
 
 extern "C" fn ends_without_a_word(arena: *mut libc::c_void) -> *mut libc::c_void {
@@ -80,8 +74,13 @@ fn slots_of_threads_that_end_without_a_word_are_found_again() {
         }
         end_without_a_word(&arena);
         assert!(arena.stats().slots_taken > 1);
-        arena.pass().unwrap();
-        assert_eq!(arena.stats().slots_taken, 1, "a pass finds them as well");
+        // The kernel says that a thread can be joined a moment before its number is gone.
+        let found = (0..1000).any(|_| {
+            thread::sleep(Duration::from_millis(1));
+            arena.pass().unwrap();
+            arena.stats().slots_taken == 1
+        });
+        assert!(found, "a pass finds them as well");
         all_free(&arena);
     });
 }

@@ -1,14 +1,15 @@
 //! Runs that wait where a thread has freed them: which one comes next, and that they are as free as
 //! any other frames.
 
+use std::ops::Range;
 use std::sync::mpsc;
 use std::thread;
 
 use fastrand::Rng;
-use freehold_host::freehold::{FrameRange, FreeError, Pfn};
+use freehold_host::freehold::{BulkFreeError, FrameRange, FreeError, Order, Pfn};
 use freehold_host::{Arena, Error, Frames, Lock};
 
-use crate::common::{all_are, all_free};
+use crate::common::{all_are, all_free, in_memory};
 use crate::length::length;
 
 const MIB: u64 = 1 << 20;
@@ -32,40 +33,37 @@ fn of_each_length_the_run_freed_last_comes_first() {
     all_free(&arena);
 }
 
-/// What the kernel backs of an arena.
-fn in_memory(arena: &Arena) -> u64 {
-    arena.frames_in_memory(arena.range()).unwrap()
-}
-
-/// A cache of runs shrinks to one in twenty, what is free is given back, and the cache goes on at
-/// its small size: each run that it takes is one that it has just freed.
-#[test]
-fn a_cache_that_has_shrunk_goes_on_without_more_memory() {
+/// A cache of runs of these lengths shrinks to one in twenty, what is free is given back, and so
+/// many runs are exchanged: frames that are in memory then, and how many more that is than before.
+fn exchanged(arena: &Arena, lengths: Range<u64>, runs: u64, exchanges: u32) -> (u64, u64) {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
+    let mut random = Rng::with_seed(seed);
+    let next = |random: &mut Rng, with| {
+        let mut frames = arena.frames(random.u64(lengths.clone())).unwrap();
+        frames.fill(with);
+        frames
+    };
+    let mut cache: Vec<_> = (0..runs).map(|_| next(&mut random, 1)).collect();
+    cache.retain(|_| random.u64(..20) == 0);
+    arena.trim().unwrap();
+    let before = in_memory(arena);
+    for _ in 0..exchanges {
+        drop(cache.swap_remove(random.usize(..cache.len())));
+        cache.push(next(&mut random, 2));
+    }
+    (before, in_memory(arena) - before)
+}
+
+/// At its small size each run that the cache takes is one that it has just freed.
+#[test]
+fn a_cache_that_has_shrunk_goes_on_without_more_memory() {
     for count in [1, 3, 5] {
-        let mut random = Rng::with_seed(seed);
         let arena = Arena::with_size(256 * MIB).unwrap();
-        let mut cache = Vec::new();
-        for _ in 0..128 * MIB / 4096 / count {
-            let mut frames = arena.frames(count).unwrap();
-            frames.fill(1);
-            cache.push(frames);
-        }
-        cache.retain(|_| random.u64(..20) == 0);
-        arena.trim().unwrap();
-        let before = in_memory(&arena);
-        for _ in 0..length(2_000, 20_000) {
-            let place = random.usize(..cache.len());
-            drop(cache.swap_remove(place));
-            let mut frames = arena.frames(count).unwrap();
-            frames.fill(2);
-            cache.push(frames);
-        }
+        let runs = 128 * MIB / 4096 / count;
+        let (before, more) = exchanged(&arena, count..count + 1, runs, length(2_000, 20_000));
         // A word that was leased before the trim may be used up first.
-        let more = in_memory(&arena) - before;
         assert!(more <= before / 20, "{count} frames: {more} more than {before} in memory");
-        drop(cache);
         all_free(&arena);
         arena.trim().unwrap();
         assert_eq!(in_memory(&arena), 0);
@@ -76,29 +74,9 @@ fn a_cache_that_has_shrunk_goes_on_without_more_memory() {
 /// memory.
 #[test]
 fn runs_are_cut_from_longer_ones_that_are_in_memory() {
-    let seed = fastrand::u64(..);
-    println!("seed {seed}");
-    let mut random = Rng::with_seed(seed);
     let arena = Arena::builder(256 * MIB).least_run(8).build().unwrap();
-    let mut cache = Vec::new();
-    for _ in 0..6_000 {
-        let mut frames = arena.frames(random.u64(2..9)).unwrap();
-        frames.fill(1);
-        cache.push(frames);
-    }
-    cache.retain(|_| random.u64(..20) == 0);
-    arena.trim().unwrap();
-    let before = in_memory(&arena);
-    for _ in 0..4_000 {
-        let place = random.usize(..cache.len());
-        drop(cache.swap_remove(place));
-        let mut frames = arena.frames(random.u64(2..9)).unwrap();
-        frames.fill(2);
-        cache.push(frames);
-    }
-    let more = in_memory(&arena) - before;
+    let (before, more) = exchanged(&arena, 2..9, 6_000, 4_000);
     assert!(more * 5 < before * 2, "{more} more than {before} in memory");
-    drop(cache);
     all_free(&arena);
 }
 
@@ -135,6 +113,66 @@ fn what_waits_is_free() {
     assert_eq!(arena.trim().unwrap().blocks, all / 512);
     assert_eq!((in_memory(&arena), arena.stats().blocks_resident), (0, 0));
     all_free(&arena);
+}
+
+/// A thread keeps a run that it has freed, and nobody else is told: a free of any of it, by
+/// whichever call and thread, is refused; whoever asks for memory, counts it or moves it finds it
+/// free; and it goes home with its thread.
+#[test]
+fn what_a_thread_keeps_is_free_and_freed_once() {
+    for lock in [Lock::Biased, Lock::Ordinary] {
+        let arena = Arena::builder(2 * MIB).lock(lock).build().unwrap();
+        let all = arena.stats().frames;
+        let keep = || {
+            // So that the run is the allocator's first and may be kept then.
+            for _ in 0..2 {
+                drop(arena.frames(2).unwrap());
+            }
+            let run = arena.frames(2).unwrap().into_raw();
+            // SAFETY: taken out of its handle, and used by nobody.
+            unsafe { arena.free_range(run) }.unwrap();
+            run
+        };
+        let run = keep();
+        let second = Pfn::new(run.start.get() + 1);
+        let refused = |pfn| Error::Free(FreeError::DoubleFree { pfn });
+        let wide = FrameRange { start: second, end: Pfn::new(second.get() + 100) };
+        let frees = || {
+            // SAFETY: it is refused, so nothing comes of it.
+            let order = unsafe { arena.free(run.start, Order::new(1).unwrap()) };
+            assert_eq!(order, Err(refused(run.start)));
+            // SAFETY: likewise.
+            assert_eq!(unsafe { arena.free(second, Order::ZERO) }, Err(refused(second)));
+            // SAFETY: likewise.
+            assert_eq!(unsafe { arena.free_range(wide) }, Err(refused(second)));
+            // SAFETY: likewise.
+            let bulk = unsafe { arena.free_bulk(&[second, run.start]) };
+            let error = FreeError::DoubleFree { pfn: second };
+            assert_eq!(bulk, Err(Error::BulkFree(BulkFreeError { freed: 0, error })));
+        };
+        frees();
+        thread::scope(|scope| scope.spawn(frees).join().unwrap());
+        assert_eq!(arena.frames(2).unwrap().pfn(), run.start, "freed last, taken first");
+        assert_eq!(keep(), run);
+        assert_eq!(arena.free_frames(), all);
+        keep();
+        thread::scope(|scope| {
+            // All of the arena, for another thread; what that keeps then, for this one.
+            let frames = scope.spawn(|| arena.frames(all).unwrap().into_raw()).join().unwrap();
+            assert!(arena.frames(2).is_err());
+            // SAFETY: taken out of its handle, and used by nobody.
+            unsafe { arena.free_range(frames) }.unwrap();
+            scope.spawn(keep).join().unwrap();
+        });
+        keep();
+        let none = |old: Pfn, _: Pfn| panic!("{old:?} is nobody's to move");
+        // SAFETY: nothing is moved.
+        unsafe { arena.evacuate(Order::ZERO, u64::MAX, none) }.unwrap();
+        keep();
+        assert_eq!((arena.trim().unwrap().blocks, in_memory(&arena)), (all / 512, 0));
+        drop(arena.frames(all).unwrap());
+        all_free(&arena);
+    }
 }
 
 /// Threads exchange runs at random, and send some to each other, while memory is given back.

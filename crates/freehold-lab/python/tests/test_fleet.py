@@ -87,7 +87,12 @@ class Fleet(unittest.TestCase):
             except (ProcessLookupError, subprocess.TimeoutExpired):
                 pass
         before = self.tables(rows)
-        self.assertIn(len(before), range(1, GOOD + 2), "it was killed half-way")
+        self.assertTrue(before, "it was killed half-way")
+        # A job that had made them all when it was killed is left with one to make.
+        if len(before) == GOOD + 2:
+            last = max(before, key=before.get)
+            self.there.delete_file(last)
+            del before[last]
         subprocess.run(command, **how)
         log.seek(0)
         after = self.tables(rows)

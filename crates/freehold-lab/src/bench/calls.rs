@@ -108,8 +108,6 @@ pub enum Refused {
     NoMemory,
     #[error("there is no such CPU")]
     NoSuchCpu,
-    #[error("the other thread gave up")]
-    Abandoned,
 }
 
 impl Refused {

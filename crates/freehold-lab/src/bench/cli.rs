@@ -2,16 +2,15 @@
 
 use clap::Args;
 
-use crate::bench::{BenchEngine, Kind, Plan, Report, Scale, listing, table};
+use crate::bench::{BenchEngine, Kind, Plan, Scale, listing, table};
 use crate::cli::error::CliError;
 use crate::cli::given::Shown;
 use crate::cli::size::whole;
-use crate::cli::{Outcome, given, output, stop};
-use crate::trials::progress;
+use crate::cli::{Outcome, given, output, progress, stop};
 
 // Paragraphs are one line each: clap breaks them where the terminal ends.
 const HELP: &str = "\
-What each benchmark and metric means and where it comes from: freehold bench --list.
+What each benchmark does, and its metrics: freehold bench --list.
 
 All engines run the same loops, compiled for each of them; nothing is called through a table in a \
 timed loop. \
@@ -28,16 +27,16 @@ at least. One comparison of equals in thirty gets one.
 
 Examples:
   freehold bench                                everything, the default engines
-  freehold bench --quick pair bulk              two of them, in a few seconds
+  freehold bench --quick orders bulk            two of them, in a few seconds
   freehold bench -e vanilla -e vanilla,-least-drain near-mark
                                                 what one patch is worth
   freehold bench used near-mark near-mark-1024  machines that have run for a while, and full ones
-  freehold bench -e freehold -e mimalloc pair   peers; most need a build with --features peers,
+  freehold bench -e freehold -e mimalloc orders peers; most need a build with --features peers,
                                                 llfree one with --features llfree
   freehold bench -e freehold -e mimalloc -e jemalloc arena
                                                 frames as memory, beside malloc families
   freehold contiguity --help                    counts of contiguity on machines of 2 to 1,024 CPUs
-  freehold bench --json | jq '.rows[] | select(.benchmark == \"pair\")'
+  freehold bench --json | jq '.rows[] | select(.benchmark == \"bulk\")'
 
 --json prints {\"yardstick\": {\"rmw_ns\"}, \
 \"cpus\", \"pinned\", \"barrier\", \"interrupted\", \"left_out\": what was, and why, \"rows\": \
@@ -80,7 +79,7 @@ pub(crate) struct BenchArgs {
     #[arg(long)]
     quick: bool,
 
-    /// Print the benchmarks and what each measures, and measure nothing.
+    /// Print the benchmarks with their metrics, and the engines; measure nothing.
     #[arg(long)]
     list: bool,
 
@@ -104,8 +103,8 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Outcome, CliError> {
     let plan = Plan { benchmarks, engines: engines(args)?, runs, scale };
 
     let stop = stop::on_signals(true);
-    let turns = (plan.benchmarks.len() * plan.runs) as u64;
-    let bar = progress::steps("measuring", turns, progress::TURNS, args.shown.no_progress);
+    let turns = plan.benchmarks.len() * plan.runs;
+    let bar = progress::turns("measuring", turns, args.shown.no_progress);
     let report = crate::bench::run(&plan, &stop, |kind, run, engine| {
         // Drawn here and nowhere else: a bar with a thread of its own would take the core that is
         // measured.
@@ -116,7 +115,8 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Outcome, CliError> {
     .map_err(CliError::new)?;
     bar.finish_and_clear();
 
-    notes(&report);
+    // What the figures lack.
+    report.left_out.iter().for_each(|what| output::complain(&format!("warning: {what}")));
     if report.interrupted {
         output::complain("interrupted: what follows is what was done until then");
     }
@@ -126,19 +126,11 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Outcome, CliError> {
     Ok(if report.interrupted { Outcome::Interrupted } else { Outcome::Fine })
 }
 
-/// Says on standard error what the figures lack.
-fn notes(report: &Report) {
-    for what in &report.left_out {
-        output::complain(&format!("warning: {what}"));
-    }
-}
-
 fn engines(args: &BenchArgs) -> Result<Vec<BenchEngine>, CliError> {
     let engines = given::engines(&args.engines, &DEFAULT)?;
     for engine in &engines {
         if let BenchEngine::Peer(peer) = engine {
-            let needs = peer.needs().map(|needs| CliError::new(needs).hint(peer.build()));
-            needs.map_or(Ok(()), Err)?;
+            peer.needs().map_or(Ok(()), |needs| Err(CliError::new(needs).hint(peer.build())))?;
         }
     }
     Ok(engines)

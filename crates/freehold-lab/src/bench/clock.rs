@@ -11,11 +11,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// CPU time that this thread has used.
 pub fn thread_time() -> Duration {
-    time(ClockId::ThreadCPUTime)
-}
-
-fn time(clock: ClockId) -> Duration {
-    let now = clock_gettime(clock);
+    let now = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec as u32)
 }
 

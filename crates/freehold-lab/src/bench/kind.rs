@@ -9,7 +9,6 @@ use super::workloads::{plain, producer_consumer, steady, tails};
 
 names! {
     Kind, ("benchmark", "bench --list"):
-    Pair: "pair",
     Bulk: "bulk",
     RandomFree: "random-free",
     ProducerConsumer: "producer-consumer",
@@ -30,7 +29,6 @@ const FRAMES: u64 = 1 << 20;
 impl Kind {
     pub const fn about(self) -> &'static About {
         match self {
-            Self::Pair => &plain::PAIR,
             Self::Bulk => &plain::BULK,
             Self::RandomFree => &plain::RANDOM_FREE,
             Self::ProducerConsumer => &producer_consumer::ABOUT,

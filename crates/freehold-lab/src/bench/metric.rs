@@ -1,4 +1,5 @@
-//! What is said of a benchmark: what it is, and each figure that it gives.
+//! What is said of a benchmark: what it is, and the figures that it gives, whose names say what
+//! is timed or counted.
 
 use serde::Serialize;
 
@@ -8,8 +9,6 @@ use crate::tables::better::Better;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct About {
     pub what: &'static str,
-    /// Where it comes from and who publishes figures of it.
-    pub source: &'static str,
     pub threads: u16,
     /// With how few it still runs where there are not so many CPUs.
     pub fewest_threads: u16,
@@ -19,7 +18,7 @@ pub struct About {
 impl About {
     /// What runs on one thread says nothing of threads.
     pub(super) const ONE_THREAD: Self =
-        Self { what: "", source: "", threads: 1, fewest_threads: 1, metrics: &[] };
+        Self { what: "", threads: 1, fewest_threads: 1, metrics: &[] };
 }
 
 /// One figure of a benchmark.
@@ -27,8 +26,6 @@ impl About {
 pub struct Metric {
     pub name: &'static str,
     pub unit: &'static str,
-    /// What exactly is timed.
-    pub what: &'static str,
 }
 
 impl Metric {
@@ -41,10 +38,10 @@ impl Metric {
     }
 }
 
-pub(super) const fn ns(name: &'static str, what: &'static str) -> Metric {
-    Metric { name, unit: "ns", what }
+pub(super) const fn ns(name: &'static str) -> Metric {
+    Metric { name, unit: "ns" }
 }
 
-pub(super) const fn metric(name: &'static str, unit: &'static str, what: &'static str) -> Metric {
-    Metric { name, unit, what }
+pub(super) const fn metric(name: &'static str, unit: &'static str) -> Metric {
+    Metric { name, unit }
 }

@@ -40,7 +40,6 @@ mod mapping;
 pub mod memory;
 pub mod metric;
 pub mod result;
-mod ring;
 pub mod runner;
 mod scale;
 pub mod steady;

@@ -266,7 +266,7 @@ impl<'a> Ready<'a, '_> {
     /// Counts what can be counted of a machine just built, and warms it up.
     fn with<M: Machine + 'a>(self, machine: M) -> Result<Side<'a>, String> {
         let Self { name, kind, run } = self;
-        let counted = workloads::count(&machine, kind)?.unwrap_or_default();
+        let counted = workloads::count(&machine, kind)?;
         workloads::measure(&machine, kind, &Run { scale: &Scale::WARM_UP, ..run })?;
         machine.drain();
         machine.check(0)?;

@@ -2,11 +2,7 @@
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Scale {
-    pub(super) pairs: u64,
-    pub(super) block_pairs: u64,
     pub(super) frames: usize,
-    /// Of `producer-consumer`, 64 frames each.
-    pub(super) messages: u64,
     pub(super) yardstick: u64,
     /// Pairs of each depth of `depth` and of each order of `orders`; steps of each of `used`.
     pub(super) steady_pairs: u64,
@@ -22,10 +18,7 @@ pub struct Scale {
 impl Scale {
     /// What published figures are of.
     pub const FULL: Self = Self {
-        pairs: 1_000_000,
-        block_pairs: 200_000,
         frames: 262_144,
-        messages: 20_000,
         yardstick: 500_000,
         steady_pairs: 400_000,
         churn_steps: 1_000_000,
@@ -36,9 +29,6 @@ impl Scale {
 
     /// As many frames, but what repeats itself repeats itself less.
     pub const QUICK: Self = Self {
-        pairs: 200_000,
-        block_pairs: 50_000,
-        messages: 5_000,
         yardstick: 200_000,
         steady_pairs: 40_000,
         churn_steps: 100_000,
@@ -50,9 +40,6 @@ impl Scale {
 
     /// For the warm-up: every frame is used once, which is what matters.
     pub(super) const WARM_UP: Self = Self {
-        pairs: 20_000,
-        block_pairs: 2_000,
-        messages: 2_000,
         steady_pairs: 4_000,
         churn_steps: 10_000,
         mixed_steps: 4_000,

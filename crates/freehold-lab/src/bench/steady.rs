@@ -149,26 +149,14 @@ impl<const ORDER: u8> Churn<ORDER> {
     }
 }
 
-/// Nanoseconds a step with so many chunks held, in a steady state: each of them has been replaced
-/// once on average.
+/// Nanoseconds a step with so many chunks held, after so many steps.
 pub fn churn<M: Machine, const ORDER: u8>(
     machine: &M,
     chunks: u64,
-    steps: u64,
+    steps: (u64, u64),
     seed: u64,
 ) -> Result<f64, Refused> {
-    churned::<_, ORDER>(&mut machine.cpu(CPU)?, chunks, (chunks, steps), seed)
-}
-
-/// As [`churn`], with a tenth as many steps before those that are timed: what one costs near the
-/// mark does not depend on how often each chunk has been replaced, and may be much.
-pub fn near_mark<M: Machine, const ORDER: u8>(
-    machine: &M,
-    chunks: u64,
-    steps: u64,
-    seed: u64,
-) -> Result<f64, Refused> {
-    churned::<_, ORDER>(&mut machine.cpu(CPU)?, chunks, (steps / 10, steps), seed)
+    churned::<_, ORDER>(&mut machine.cpu(CPU)?, chunks, steps, seed)
 }
 
 fn churned<C: Calls, const ORDER: u8>(

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!                        freehold         vanilla
-//!  PAIR
+//!  ORDERS
 //!    ns_per_pair_order0  1.82 ±2%   64.1 ±0% x35*
 //! ```
 
@@ -118,18 +118,14 @@ mod tests {
             runs.iter().for_each(|&run| spread.add(run));
             spread
         };
-        let (base, metric) = (base.map(spread), Metric { name: metric, unit, what: "" });
+        let (base, metric) = (base.map(spread), Metric { name: metric, unit });
         let base = base.as_ref().map(|base| ("freehold", base));
-        Row::new(Kind::Pair, &metric, engine, &spread(runs), base).unwrap()
+        Row::new(Kind::Orders, &metric, engine, &spread(runs), base).unwrap()
     }
 
     fn report() -> Report {
-        let engines = [
-            "freehold",
-            "vanilla",
-            "buddy_system_allocator",
-            "pcp-buddy-fixed,-merge,-route,-claim",
-        ];
+        let longest = "pcp-buddy-fixed,-merge,-route,-claim";
+        let engines = ["freehold", "vanilla", "buddy_system_allocator", longest];
         let mut report = Report::default();
         report.yardstick.rmw.add(2.0);
         let base = [4.0, 4.1, 4.2, 4.3];
@@ -152,18 +148,9 @@ mod tests {
             for line in text.lines() {
                 assert!(line.chars().count() <= usize::from(width), "{width}: {line}\n{text}");
             }
-            for part in [
-                "PAIR",
-                "ns_per_pair_order0",
-                "±4%",
-                "±11%",
-                "x15*",
-                "-48.2%*",
-                "0.0%",
-                "buddy_system_allocator",
-                "pcp-buddy-fixed,-merge,-route,-claim",
-                "12,345",
-            ] {
+            let parts = "ORDERS ns_per_pair_order0 ±4% ±11% x15* -48.2%* 0.0% \
+                         buddy_system_allocator pcp-buddy-fixed,-merge,-route,-claim 12,345";
+            for part in parts.split(' ') {
                 assert!(text.contains(part), "{width}: {part}\n{text}");
             }
         }

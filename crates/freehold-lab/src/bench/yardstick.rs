@@ -2,20 +2,19 @@
 //! and on a shared one from one minute to the next, so each run measures one elementary step beside
 //! the engines.
 
-use std::hint::{black_box, spin_loop};
+use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::clock::thread_time;
 
 /// A word on a cache line of its own; two lines, because some CPUs fetch lines in pairs.
-#[derive(Debug, Default)]
 #[repr(align(128))]
-pub struct Line(pub AtomicU64);
+struct Line(AtomicU64);
 
 /// Nanoseconds that one uncontended atomic read-modify-write takes: `n` of them in a chain, each
 /// with the result of the one before it, on a line that nobody else touches.
 pub fn rmw_ns(n: u64) -> f64 {
-    let line = Line::default();
+    let line = Line(AtomicU64::new(0));
     let mut value = black_box(1);
     let start = thread_time();
     for _ in 0..n {
@@ -25,18 +24,4 @@ pub fn rmw_ns(n: u64) -> f64 {
     }
     black_box(value);
     thread_time().saturating_sub(start).as_nanos() as f64 / n as f64
-}
-
-/// Spins until `done`; gives the core away now and then, for a machine on which the other thread
-/// has lost its own.
-#[inline(always)]
-pub(super) fn wait_until(mut done: impl FnMut() -> bool) {
-    let mut turns = 0u32;
-    while !done() {
-        turns += 1;
-        if turns.is_multiple_of(1 << 14) {
-            std::thread::yield_now();
-        }
-        spin_loop();
-    }
 }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::error::CliError;
 use super::given::{Form, Printed};
 use super::rows;
-use crate::tables::table::{Columns, Style};
+use crate::tables::table::Style;
 
 /// Columns to use where standard output is no terminal and `COLUMNS` is not set.
 const DEFAULT_WIDTH: u16 = 120;
@@ -126,8 +126,8 @@ pub fn style(printed: &Printed) -> Style {
     // https://no-color.org: any value but an empty one.
     let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
         || std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-    let columns = if printed.wide || markdown { Columns::All } else { Columns::Fit };
     let is_mail = printed.format.is_some();
     let width = if is_mail { MAIL } else { width };
-    Style { width, color: terminal && !plain && !is_mail, columns, markdown }
+    let wide = printed.wide || markdown;
+    Style { width, color: terminal && !plain && !is_mail, wide, markdown }
 }

@@ -3,12 +3,12 @@
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressState, ProgressStyle};
 
 use crate::tables::number::per_second;
 
 /// A bar of that template; hidden if `quiet` or nobody watches.
-pub fn bar(what: &str, length: Option<u64>, template: &str, quiet: bool) -> ProgressBar {
+fn bar(what: &str, length: Option<u64>, template: &str, quiet: bool) -> ProgressBar {
     if quiet || !io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
@@ -24,6 +24,11 @@ pub fn bar(what: &str, length: Option<u64>, template: &str, quiet: bool) -> Prog
     bar
 }
 
+/// A bar for so many steps that take about as long as each other.
+pub fn turns(what: &str, length: usize, quiet: bool) -> ProgressBar {
+    bar(what, Some(length as u64), "{prefix} [{bar:30}] {pos}/{len}, {eta} left, {msg}", quiet)
+}
+
 /// Progress of one pass over one trace.
 pub struct Progress {
     bar: ProgressBar,
@@ -37,7 +42,7 @@ impl Progress {
         } else {
             "{prefix} {spinner} {human_pos} events, {rate}, {msg}"
         };
-        let bar = bar(what, events, template, quiet);
+        let bar = bar(what, events, template, quiet).with_finish(ProgressFinish::AndClear);
         // Below a second nothing is worth drawing; the bar appears with the first update after
         // that.
         bar.enable_steady_tick(Duration::from_millis(200));
@@ -54,11 +59,5 @@ impl Progress {
             self.bar.set_message(format!("{}% read", done.min(total) * 100 / total));
         }
         self.bar.set_position(events);
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        self.bar.finish_and_clear();
     }
 }

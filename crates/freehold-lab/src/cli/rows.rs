@@ -5,10 +5,10 @@ use std::io::Write;
 use std::sync::Arc;
 
 use parquet::basic::{Compression, ConvertedType, LogicalType, Repetition, Type as Physical};
-use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DoubleType, Int64Type};
+use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
-use parquet::file::writer::SerializedFileWriter;
+use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::types::Type;
 use serde_json::Value;
 
@@ -83,38 +83,32 @@ impl Rows {
         for (at, (_, kind)) in self.columns.iter().enumerate() {
             let missing = || ParquetError::General("a column more than the schema has".into());
             let mut column = group.next_column()?.ok_or_else(missing)?;
-            let values = || self.rows.iter().map(|row| &row[at]);
-            let of = |is: &dyn Fn(&Value) -> bool| -> Vec<i16> {
-                values().map(|value| i16::from(is(value))).collect()
-            };
+            let values = self.rows.iter().map(|row| &row[at]);
             match kind {
-                Kind::Int => {
-                    let there: Vec<i64> = values().filter_map(Value::as_i64).collect();
-                    let levels = of(&|value| value.as_i64().is_some());
-                    column.typed::<Int64Type>().write_batch(&there, Some(&levels), None)?
-                }
-                Kind::Real => {
-                    let there: Vec<f64> = values().filter_map(Value::as_f64).collect();
-                    let levels = of(&|value| value.as_f64().is_some());
-                    column.typed::<DoubleType>().write_batch(&there, Some(&levels), None)?
-                }
+                Kind::Int => put::<Int64Type>(&mut column, values.map(Value::as_i64))?,
+                Kind::Real => put::<DoubleType>(&mut column, values.map(Value::as_f64))?,
                 Kind::Text => {
-                    let there = values().filter_map(Value::as_str);
-                    let there: Vec<ByteArray> = there.map(ByteArray::from).collect();
-                    let levels = of(&Value::is_string);
-                    column.typed::<ByteArrayType>().write_batch(&there, Some(&levels), None)?
+                    let text = |value: &Value| value.as_str().map(ByteArray::from);
+                    put::<ByteArrayType>(&mut column, values.map(text))?;
                 }
-                Kind::Bool => {
-                    let there: Vec<bool> = values().filter_map(Value::as_bool).collect();
-                    let levels = of(&Value::is_boolean);
-                    column.typed::<BoolType>().write_batch(&there, Some(&levels), None)?
-                }
-            };
+                Kind::Bool => put::<BoolType>(&mut column, values.map(Value::as_bool))?,
+            }
             column.close()?;
         }
         group.close()?;
         file.close().map(drop)
     }
+}
+
+/// Writes the values of a column, each where it is of the column's type.
+fn put<T: DataType>(
+    column: &mut SerializedColumnWriter<'_>,
+    values: impl Iterator<Item = Option<T::T>>,
+) -> Result<(), ParquetError> {
+    let values: Vec<_> = values.collect();
+    let levels: Vec<i16> = values.iter().map(|value| value.is_some().into()).collect();
+    let there: Vec<T::T> = values.into_iter().flatten().collect();
+    column.typed::<T>().write_batch(&there, Some(&levels), None).map(drop)
 }
 
 /// A value in a line of csv (RFC 4180). What a sheet would take for a formula stays text.

@@ -34,22 +34,16 @@ where
     }
 }
 
-/// An amount of memory in frames.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Memory {
-    pub frames: u64,
-}
-
-/// Parses a number with a suffix K, M, G or T (powers of 1024), upper or lower case, `iB` or `B`
-/// allowed after it.
-pub fn parse_memory(text: &str) -> Result<Memory, String> {
+/// Parses an amount of memory, in frames: a number with a suffix K, M, G or T (powers of 1024),
+/// upper or lower case, `iB` or `B` allowed after it.
+pub fn parse_memory(text: &str) -> Result<u64, String> {
     let bytes = parse_bytes(text)?;
     if bytes < LEAST {
         return Err(format!(
             "{text} is too little: 4M is the least, one chunk of the largest order"
         ));
     }
-    Ok(Memory { frames: bytes.div_ceil(LEAST) * Order::LINUX_MAX.frames() })
+    Ok(bytes.div_ceil(LEAST) * Order::LINUX_MAX.frames())
 }
 
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
@@ -108,9 +102,9 @@ mod tests {
         for (text, frames) in
             [("4M", 1024), ("8G", 2 << 20), ("8g", 2 << 20), ("8GiB", 2 << 20), ("1TB", 256 << 20)]
         {
-            assert_eq!(parse_memory(text), Ok(Memory { frames }), "{text}");
+            assert_eq!(parse_memory(text), Ok(frames), "{text}");
         }
-        assert_eq!(parse_memory("5M"), Ok(Memory { frames: 2048 }), "rounded up to whole chunks");
+        assert_eq!(parse_memory("5M"), Ok(2048), "rounded up to whole chunks");
     }
 
     #[test]

@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn a_command_that_is_not_built_in_says_how_to_install_it() {
-        for arguments in [&[][..], &["--help"], &["--quick", "pair", "-e", "vanilla"]] {
+        for arguments in [&[][..], &["--help"], &["--quick", "bulk", "-e", "vanilla"]] {
             let words = ["freehold", "bench"].iter().chain(arguments);
             let Cli::Bench(args) = Cli::try_parse_from(words).expect("any arguments");
             let error = missing(&args).expect_err("it is not there").to_string();

@@ -6,7 +6,7 @@ use clap::Args;
 use crate::cli::error::CliError;
 use crate::cli::{Outcome, output};
 use crate::engines::{self, Entry};
-use crate::tables::table::{Columns, Style, rendered, wrap};
+use crate::tables::table::{Style, rendered, wrap};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -49,16 +49,7 @@ pub(super) fn run(args: &EnginesArgs) -> Result<Outcome, CliError> {
 }
 
 fn table(what: &str, entries: &[Entry], style: Style) -> String {
-    // A column of its own would be a word or two wide.
-    if style.columns != Columns::All {
-        let row =
-            |entry: &Entry| [entry.name.clone(), format!("{}\n{}", entry.summary, entry.source)];
-        return rendered(
-            style,
-            [what, "what it is, and where it is from"],
-            entries.iter().map(row),
-        );
-    }
-    let row = |entry: &Entry| [entry.name.clone(), entry.summary.clone(), entry.source.clone()];
-    rendered(style, [what, "what it is", "from"], entries.iter().map(row))
+    // A column of its own for the source would be a word or two wide.
+    let row = |entry: &Entry| [entry.name.clone(), format!("{}\n{}", entry.summary, entry.source)];
+    rendered(style, [what, "what it is, and where it is from"], entries.iter().map(row))
 }

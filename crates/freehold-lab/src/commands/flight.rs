@@ -12,17 +12,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use clap::Args;
 use freehold_trace::StateError;
 use freehold_trace::machine::{Files, Look, Machine, Parts};
-use freehold_trace::record::{About, Dumped, Tracefs, Window};
+use freehold_trace::record::{About, Dumped, Window};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
 use signal_hook::consts::SIGUSR1;
 
-use super::record::{self, Ended, RecordArgs, Told, cli_error, parse_buffer, parse_time, size};
+use super::record::{self, Ended, RecordArgs, Told, cli_error, size};
 use crate::cli::error::CliError;
-use crate::cli::size::whole;
 use crate::cli::target::{Target, is_dash};
 use crate::cli::{Outcome, output, stop};
 use crate::look::Named;
@@ -30,39 +28,13 @@ use crate::look::pressure::{self, Counters};
 use crate::look::threshold::Threshold;
 use crate::tables::number::counted;
 
-#[derive(Args, Debug)]
-pub(super) struct FlightArgs {
-    /// Be a flight recorder: keep the last TIME in the kernel's buffers, and write it into the
-    /// folder --output at SIGUSR1, when --on holds, and when the command or --duration ends.
-    #[arg(long, value_name = "TIME", value_parser = parse_time,
-          conflicts_with_all = ["buffer", "drain", "allow_lost", "force"])]
-    pub(super) last: Option<Duration>,
-
-    /// Memory of the kernel's buffers over all CPUs, with --last.
-    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = parse_buffer, requires = "last")]
-    memory: u64,
-
-    /// Files in the folder at most, with --last; the oldest go.
-    #[arg(long, value_name = "FILES", default_value = "8", value_parser = whole(1..=10_000u16), requires = "last")]
-    keep: u16,
-
-    /// Write when this begins to hold, as in look --fail-if: 'compact_fail>0', 'allocstall>0',
-    /// 'unusable[9]>0.8'; may be given several times. Looked at once a second, and no sooner than
-    /// --last after such a file before.
-    #[arg(long, value_name = "FIGURE>NUMBER", requires = "last")]
-    on: Vec<Threshold>,
-}
-
 /// How often thresholds are looked at.
 const SECOND: Duration = Duration::from_secs(1);
 /// What the names of files begin and end with.
 const NAME: [&str; 2] = ["flight-", ".parquet"];
 
-pub(super) fn run(
-    args: &RecordArgs,
-    tracefs: &Tracefs,
-    last: Duration,
-) -> Result<Outcome, CliError> {
+pub(super) fn run(args: &RecordArgs, last: Duration) -> Result<Outcome, CliError> {
+    let tracefs = record::find(args)?;
     let folder = &args.output;
     if is_dash(folder) || fs::create_dir(folder).is_err() && !folder.is_dir() {
         let why = format!("{} is no folder and cannot be made one", folder.display());
@@ -73,7 +45,7 @@ pub(super) fn run(
     let asked = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(SIGUSR1, Arc::clone(&asked))?;
     let triggers = Triggers::new(&args.flight.on, last)?;
-    let window = Window::new(tracefs, args.flight.memory, last).map_err(cli_error)?;
+    let window = Window::new(&tracefs, args.flight.memory, last).map_err(cli_error)?;
     record::say_of_ticks(window.instance());
     let buffers = window.instance().total_kib().map_err(cli_error)? * 1024;
     output::complain(&format!(

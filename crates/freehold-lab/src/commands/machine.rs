@@ -14,7 +14,6 @@ use super::replay_args::{Common, Machine, MachineArgs, ZoneName};
 use crate::cli::error::CliError;
 use crate::cli::input::TraceFile;
 use crate::cli::output;
-use crate::cli::size::Memory;
 use crate::engines::{MachineConfig, RecordedZone};
 use crate::replay::account::Account;
 use crate::replay::fill::recorded::{self, RecordedRegion};
@@ -90,12 +89,12 @@ impl Recorded {
         let doubts = described.zones.iter().map(|zone| zone.doubts.clone()).collect();
         for zone in &described.zones {
             let mut contents = contents(described, zone);
-            let of = RecordedZone { info: zone.info.clone() };
+            let of = zone.info.clone();
             let range = cma_of(&of);
             if range.is_some() && zone.types.is_empty() {
                 // No file tells CMA's free chunks from the others: as full as the rest, unless
                 // zoneinfo counts them.
-                contents.set_cma(range, of.info.managed);
+                contents.set_cma(range, of.managed);
             }
             contents.cma = range;
             let mut account = account(described, zone);
@@ -139,19 +138,17 @@ impl Recorded {
 
     /// The zone for all rows, where none lies in any: the one that is wanted, else the largest.
     fn one_zone(&mut self, wanted: Option<&ZoneName>) -> Result<usize, CliError> {
-        let is = |zone: &RecordedZone| {
-            wanted.is_none_or(|wanted| wanted.is(zone.info.node, &zone.info.name))
-        };
+        let is = |zone: &RecordedZone| wanted.is_none_or(|wanted| wanted.is(zone.node, &zone.name));
         let fitting = (0..self.zones.len()).filter(|&at| is(&self.zones[at]));
-        let largest = fitting.max_by_key(|&at| self.zones[at].info.managed);
+        let largest = fitting.max_by_key(|&at| self.zones[at].managed);
         let at = largest.ok_or_else(|| {
             let wanted = wanted.map_or_else(|| "with memory".to_owned(), ZoneName::to_string);
             CliError::new(format!("{}: there is no zone {wanted} in it", self.shown))
         })?;
         let Account { zone, guessed, .. } = &mut self.accounts[at];
         guessed.push(format!(
-            "which rows lie in which zone: all are replayed in zone {zone}, though their frames lie \
-             in none of {}",
+            "which rows lie in which zone: all are replayed in zone {zone}, though their frames \
+             lie in none of {}",
             self.shown
         ));
         Ok(at)
@@ -160,7 +157,7 @@ impl Recorded {
     /// Makes that share of a zone's memory CMA, whatever it had.
     fn set_cma(&mut self, index: usize, share: f64) -> Result<(), CliError> {
         let (zone, contents) = (&mut self.zones[index], &mut self.contents[index]);
-        let managed = zone.info.managed;
+        let managed = zone.managed;
         let (frames, most) = (sizing::cma_frames(managed, share), contents.most_cma(managed));
         if frames > most {
             let percent = most * 100 / managed.max(1);
@@ -168,11 +165,11 @@ impl Recorded {
             let wanted = share * 100.0;
             return Err(CliError::new(format!(
                 "{wanted} % of zone {} cannot be CMA: {others}",
-                zone.info.name
+                zone.name
             ))
             .hint(format!("up to {percent} % can; with --machine SIZE up to 90 %")));
         }
-        zone.info.cma = frames;
+        zone.cma = frames;
         contents.set_cma(cma_of(zone), managed);
         self.accounts[index].by_page = false;
         (self.accounts[index].cma, self.accounts[index].cma_of_unknown_size) = (None, 0);
@@ -196,8 +193,8 @@ impl Recorded {
 }
 
 /// What to do where files are of different moments.
-const COPY: &str = "copy zoneinfo, buddyinfo and pagetypeinfo one after the other on the machine that \
-                    was recorded; --machine SIZE replays without them";
+const COPY: &str = "copy zoneinfo, buddyinfo and pagetypeinfo one after the other on the machine \
+                    that was recorded; --machine SIZE replays without them";
 
 /// Where the CMA of a zone is in a replay.
 fn cma_of(zone: &RecordedZone) -> Option<FrameRange> {
@@ -209,7 +206,7 @@ pub enum Choice {
     /// A zone of the recorded machine; whether with what was in it.
     Recorded(Recorded, Origin),
     /// A machine without a history.
-    Sized(Option<Memory>),
+    Sized(Option<u64>),
 }
 
 /// Decides by the arguments and what lies beside the trace.
@@ -317,9 +314,8 @@ impl Choice {
                 Ok((machine, Beginning { cma, ..beginning }))
             }
             Self::Sized(memory) => {
-                let frames = memory.map(|memory| memory.frames);
                 let origin = if memory.is_some() { Origin::Given } else { Origin::Assumed };
-                let machine = sizing::machine(survey, wanted.warm, frames, cpus);
+                let machine = sizing::machine(survey, wanted.warm, *memory, cpus);
                 let cma_frames =
                     wanted.cma.map_or(0, |share| sizing::cma_frames(machine.memory_frames, share));
                 let machine = MachineConfig { cma_frames, ..machine };
@@ -369,7 +365,7 @@ fn account(machine: &Described, zone: &ZoneState) -> Account {
 /// Puts free memory where its pages were recorded to be, if that is the same moment's, and can be
 /// told from CMA.
 fn by_page(contents: &mut Contents, account: &mut Account, pages: &Pages, zone: &RecordedZone) {
-    let mut regions = recorded::regions(pages, &zone.info);
+    let mut regions = recorded::regions(pages, zone);
     let free: u64 = regions.iter().map(RecordedRegion::free_frames).sum();
     let counted = account.free - account.isolated;
     let why = if contents.cma.is_some() {

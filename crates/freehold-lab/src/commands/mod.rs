@@ -149,7 +149,9 @@ fn run(cli: &Cli) -> u8 {
             Some(Mode::Fidelity(args)) => built::fidelity(args),
             None => replay::run(args),
         },
-        Some(Command::Record(args)) => record::run(args),
+        Some(Command::Record(args)) => {
+            args.flight.last.map_or_else(|| record::run(args), |last| flight::run(args, last))
+        }
         Some(Command::Pack(args)) => pack::run(args),
         Some(Command::Engines(args)) => engines::run(args),
         Some(Command::Look(args)) => built::look(args),

@@ -5,7 +5,6 @@ use super::{machine, notes};
 use crate::cli::error::CliError;
 use crate::cli::input::TraceFile;
 use crate::cli::progress::Progress;
-use crate::engine::Engine;
 use crate::engines::{self, EngineError, EngineSpec, MachineConfig, RecordedZone};
 use crate::replay::{
     self, Beginning, NamedEngine, Replay, ReplayOptions, SAMPLES, Survey, Trace, TraceFacts, sizing,
@@ -44,7 +43,8 @@ pub fn ready(
 /// The first pass.
 pub fn survey(common: &Common, warm: bool, (shown, trace): Rows<'_>) -> Result<Survey, CliError> {
     let progress = Progress::new(&format!("reading {shown}"), None, common.shown.no_progress);
-    let survey = replay::survey(trace, warm, |events, reader| progress.update(events, reader))?;
+    let mut told = |events, reader| progress.update(events, reader);
+    let survey = replay::survey(trace, warm, &mut told)?;
     drop(progress);
     let TraceFacts { events, .. } = survey.facts;
     if events == 0 {
@@ -79,21 +79,9 @@ pub fn cpus(common: &Common, survey: &Survey) -> Result<u16, CliError> {
 
 /// CPUs of a recorded machine: those that have lists in its zone too, unless the user says.
 pub fn cpus_of(common: &Common, zone: &RecordedZone, shown: u16) -> u16 {
-    let listed = zone.info.pagesets.iter().map(|set| set.cpu.get().saturating_add(1)).max();
+    let listed = zone.pagesets.iter().map(|set| set.cpu.get().saturating_add(1)).max();
     let cpus = shown.max(listed.unwrap_or(1)).min(sizing::CPUS_MAX);
     common.cpus.unwrap_or(cpus)
-}
-
-/// The engines by their names.
-pub fn engines(
-    specs: &[EngineSpec],
-    shown: &str,
-    build: impl Fn(&EngineSpec) -> Result<Box<dyn Engine>, EngineError>,
-) -> Result<Vec<NamedEngine>, CliError> {
-    let named =
-        |spec: &EngineSpec| Ok(NamedEngine { name: spec.name().to_owned(), engine: build(spec)? });
-    let engines: Result<_, EngineError> = specs.iter().map(named).collect();
-    engines.map_err(|error| CliError::new(format!("{shown}: {error}")))
 }
 
 /// The second pass: every engine in the order of the trace, `jobs` of them at a time.
@@ -105,11 +93,16 @@ pub fn serially(
     jobs: usize,
 ) -> Result<Replay, CliError> {
     let Ready { survey, warm, machine, beginning } = ready;
-    let engines = engines(specs, shown, |spec| engines::build(spec, &machine))?;
+    let named = |spec: &EngineSpec| {
+        let engine = engines::build(spec, &machine)?;
+        Ok(NamedEngine { name: spec.name().to_owned(), engine })
+    };
+    let engines: Result<Vec<_>, EngineError> = specs.iter().map(named).collect();
+    let engines = engines.map_err(|error| CliError::new(format!("{shown}: {error}")))?;
     let options = ReplayOptions { cpus: machine.cpus, warm, jobs, samples: SAMPLES };
     let frames = machine.memory_frames;
     let (what, events) = (format!("replaying {shown}"), Some(survey.facts.events));
     let progress = Progress::new(&what, events, common.shown.no_progress);
-    let told = |events, reader| progress.update(events, reader);
-    Ok(replay::replay(beginning, trace, &survey, &engines, frames, options, told)?)
+    let mut told = |events, reader| progress.update(events, reader);
+    Ok(replay::replay(beginning, trace, &survey, &engines, frames, options, &mut told)?)
 }

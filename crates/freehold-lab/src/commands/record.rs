@@ -6,18 +6,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use freehold_trace::record::{self, About, Instance, RecordError, Recording, Tally, Tracefs};
+use freehold_trace::record::{self, About, Instance, RecordError, Recording, Tracefs};
 use freehold_trace::{Packed, Source};
 use serde_json::{Value, json};
 
-use super::flight::{self, FlightArgs};
 use crate::cli::error::CliError;
 use crate::cli::given::Shown;
 use crate::cli::progress::Progress;
 use crate::cli::provenance::{PROGRAM, command_line};
-use crate::cli::size::parse_bytes;
+use crate::cli::size::{parse_bytes, whole};
 use crate::cli::target::{Target, is_dash};
 use crate::cli::{Outcome, output, stop};
+use crate::look::threshold::Threshold;
 use crate::tables::number::{counted, memory_of};
 use crate::tables::thousands as count;
 
@@ -35,7 +35,7 @@ lost, and a trace with holes is not written unless --allow-lost says so.
 
 --json prints {\"trace\", \"events\", \"event_counts\": alloc, free, free_batched, pcpu_drain, \
 extfrag, zone_locked, \
-\"lost_events\", \"seconds\", \"bytes\", \"beside\": [files]}.
+\"lost_events\", \"seconds\", \"bytes\", \"files\": those of the machine in it}.
 
 With --last it is a flight recorder: the kernel's buffers hold the last seconds, the oldest event is \
 overwritten, and files are written into a folder when something asks for them, each a recording of \
@@ -107,15 +107,33 @@ pub(super) struct RecordArgs {
     pub(super) command: Vec<String>,
 }
 
-/// How long to watch the machine for the estimate.
-const SAMPLE: Duration = Duration::from_millis(300);
+#[derive(Args, Debug)]
+pub(super) struct FlightArgs {
+    /// Be a flight recorder: keep the last TIME in the kernel's buffers, and write it into the
+    /// folder --output at SIGUSR1, when --on holds, and when the command or --duration ends.
+    #[arg(long, value_name = "TIME", value_parser = parse_time,
+          conflicts_with_all = ["buffer", "drain", "allow_lost", "force"])]
+    pub(super) last: Option<Duration>,
+
+    /// Memory of the kernel's buffers over all CPUs, with --last.
+    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = parse_buffer, requires = "last")]
+    pub(super) memory: u64,
+
+    /// Files in the folder at most, with --last; the oldest go.
+    #[arg(long, value_name = "FILES", default_value = "8", value_parser = whole(1..=10_000u16), requires = "last")]
+    pub(super) keep: u16,
+
+    /// Write when this begins to hold, as in look --fail-if: 'compact_fail>0', 'allocstall>0',
+    /// 'unusable[9]>0.8'; may be given several times. Looked at once a second, and no sooner than
+    /// --last after such a file before.
+    #[arg(long, value_name = "FIGURE>NUMBER", requires = "last")]
+    pub(super) on: Vec<Threshold>,
+}
+
 /// How often to look whether the end has come.
 const TURN: Duration = Duration::from_millis(20);
 
 pub(super) fn run(args: &RecordArgs) -> Result<Outcome, CliError> {
-    if let Some(last) = args.flight.last {
-        return flight::run(args, &find(args)?, last);
-    }
     if args.output.is_file() && !args.force {
         return Err(
             CliError::new(format!("{} exists", args.output.display())).hint("--force replaces it")
@@ -127,7 +145,6 @@ pub(super) fn run(args: &RecordArgs) -> Result<Outcome, CliError> {
     let stop = stop::on_signals(false);
     let instance = tracefs.instance(args.buffer.div_ceil(1024)).map_err(cli_error)?;
     say_of_ticks(&instance);
-    announce(args, &instance)?;
     if args.drain {
         drain()?;
     }
@@ -145,7 +162,7 @@ pub(super) fn run(args: &RecordArgs) -> Result<Outcome, CliError> {
 }
 
 /// The kernel's tracing, and what is left behind in it.
-fn find(args: &RecordArgs) -> Result<Tracefs, CliError> {
+pub(super) fn find(args: &RecordArgs) -> Result<Tracefs, CliError> {
     let tracefs = Tracefs::find(args.tracefs.as_deref()).map_err(cli_error)?;
     for instance in tracefs.left_behind() {
         let path = instance.display();
@@ -262,53 +279,6 @@ fn drain() -> Result<(), CliError> {
 pub(super) fn cli_error(error: RecordError) -> CliError {
     let hint = error.hint();
     CliError::from(error).hint_if(hint)
-}
-
-/// Says how long it will take and how large it will be, as far as a short look at the machine can
-/// tell.
-fn announce(args: &RecordArgs, instance: &Instance) -> Result<(), CliError> {
-    instance.start().map_err(cli_error)?;
-    std::thread::sleep(SAMPLE);
-    instance.stop().map_err(cli_error)?;
-    let tally = instance.tally().map_err(cli_error)?;
-    let (rate, holds) = estimate(tally, args.buffer);
-    let length = match (args.duration, args.command.first()) {
-        (Some(time), Some(command)) => {
-            format!("while '{command}' runs, at most {:.1} s", time.as_secs_f64())
-        }
-        (None, Some(command)) => format!("while '{command}' runs"),
-        (time, None) => format!("for {:.1} s", time.unwrap_or_default().as_secs_f64()),
-    };
-    output::complain(&format!(
-        "recording {length}; each CPU's buffer holds about {} events; at the moment the machine \
-         makes {} events a second",
-        count(holds as u64),
-        count(rate as u64)
-    ));
-    // The recordings that the model was checked with have between 2.1 and 4.2 bytes an event.
-    let bytes = |events: f64| events * 4.0;
-    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as f64;
-    let most = bytes(holds * cpus);
-    match args.duration.filter(|_| args.command.is_empty()) {
-        Some(time) => output::complain(&format!(
-            "the trace will take about {} at this rate, at most {}",
-            size(bytes(rate * time.as_secs_f64()).min(most)),
-            size(most)
-        )),
-        None => output::complain(&format!(
-            "the trace will take at most {}, with every buffer full",
-            size(most)
-        )),
-    }
-    Ok(())
-}
-
-/// Events a second on all CPUs together, as sampled, and events that fit into one CPU's buffer.
-fn estimate(sampled: Tally, buffer: u64) -> (f64, f64) {
-    let (events, bytes) = (sampled.entries as f64, sampled.bytes as f64);
-    // Few tell nothing of their size; an allocation, the commonest, is 40 bytes and its header.
-    let each = if events >= 100.0 && bytes > 0.0 { bytes / events } else { 48.0 };
-    (events / SAMPLE.as_secs_f64(), buffer as f64 / each)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -456,6 +426,8 @@ pub(super) fn parse_buffer(text: &str) -> Result<u64, String> {
 
 #[cfg(test)]
 mod tests {
+    use freehold_trace::Written;
+
     use super::*;
 
     #[test]
@@ -474,9 +446,11 @@ mod tests {
     }
 
     #[test]
-    fn few_events_tell_their_rate_but_not_their_size() {
-        let of = |entries, bytes| estimate(Tally { entries, bytes, ..Tally::default() }, 4800);
-        assert_eq!(of(30, 3000), (100.0, 100.0));
-        assert_eq!(of(600, 24_000), (2000.0, 120.0));
+    fn what_json_prints_is_told() {
+        let recording = Recording { written: Written::default(), files: Packed::default() };
+        let told = Told { path: Path::new("t"), recording: &recording, lost: 0, seconds: 1.0 };
+        for name in told.json().as_object().unwrap().keys() {
+            assert!(EXAMPLES.contains(&format!("\"{name}\"")), "{name}");
+        }
     }
 }

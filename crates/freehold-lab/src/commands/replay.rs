@@ -66,7 +66,7 @@ pub(super) fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
         let rows_lie_apart = zones.rows.iter().filter(|of| of.rows > 0).count() > 1;
         for zone in zones.replayed {
             let of = choice.zone(zone).filter(|_| rows_lie_apart).cloned();
-            let part = of.as_ref().map(|of| OfZone::new(trace, of));
+            let part = of.as_ref().map(|of| OfZone { trace, zone: of });
             let rows: &dyn Trace = part.as_ref().map_or(trace, |part| part);
             let rows = (trace.shown(), rows);
             let ready = ready(common, wanted, &mut choice, (trace, zone), rows)?;

@@ -7,7 +7,7 @@ use freehold_trace::kernel::Kernel;
 
 use super::Mode;
 use crate::cli::given::Shown;
-use crate::cli::size::{Memory, parse_memory, parse_page_size, parse_percent, whole};
+use crate::cli::size::{parse_memory, parse_page_size, parse_percent, whole};
 use crate::engines::EngineSpec;
 use crate::replay::sizing::CPUS_MAX;
 
@@ -161,8 +161,8 @@ pub struct MachineArgs {
 pub enum Machine {
     /// As recorded.
     Recorded,
-    /// Of that size, all memory free.
-    Memory(Memory),
+    /// Of so many frames, all of them free.
+    Memory(u64),
     /// As files describe it, which need not be of the machine that recorded the trace.
     Described(PathBuf),
 }

@@ -67,11 +67,8 @@ impl Replays {
         zones: &[(&Replay, Option<&Answer>)],
     ) -> Result<(), CliError> {
         for (replay, answer) in zones {
-            let account = replay.beginning.account.as_ref();
             let mut all = serde_json::to_value(replay)?;
             all["about"] = serde_json::to_value(about)?;
-            all["node"] = json!(account.map(|account| account.node));
-            all["zone"] = json!(account.map(|account| &account.zone));
             all["warnings"] = match answer.map(|answer| &answer.warnings[..]) {
                 None | Some([]) => Value::Null,
                 Some(warnings) => json!(warnings.join(" ")),

@@ -49,17 +49,15 @@ pub(super) fn rows_line(done: &Done<Answered>, style: Style) -> String {
         return String::new();
     }
     let lie: Vec<String> = rows.iter().filter(|of| of.rows > 0).map(RowsOf::told).collect();
-    let replayed: Vec<&str> = [&done.replay].into_iter().chain(&done.beside).map(zone_of).collect();
+    let replays = [&done.replay].into_iter().chain(&done.beside);
+    let zones = replays.map(|replay| replay.machine.zone.as_deref().unwrap_or("?"));
+    let replayed: Vec<&str> = zones.collect();
     let line = format!(
         "rows by zone: {}; replayed, each with its own requests and frees: {}",
         lie.join(", "),
         replayed.join(", ")
     );
     format!("{}\n", wrap(&line, style, "  "))
-}
-
-fn zone_of(replay: &Replay) -> &str {
-    replay.beginning.account.as_ref().map_or("?", |account| &account.zone)
 }
 
 /// The sum of all zones.

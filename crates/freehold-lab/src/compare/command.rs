@@ -9,7 +9,7 @@ use crate::cli::given::Printed;
 use crate::cli::target::is_dash;
 use crate::cli::{Outcome, output};
 use crate::compare::output::{Document, table};
-use crate::compare::{Incomparable, Verdict, compare};
+use crate::compare::{Verdict, compare};
 use crate::results::{read, shown_name};
 
 const EXAMPLES: &str = "\
@@ -64,8 +64,8 @@ pub(crate) fn run(args: &CompareArgs) -> Result<Outcome, CliError> {
     }
     let (before, after) = (read(&args.before)?, read(&args.after)?);
     let names = names(&args.before, &args.after);
-    let comparison = compare((&names.0, &before), (&names.1, &after), args.worse.unwrap_or(0.0))
-        .map_err(failed)?;
+    let tolerance = args.worse.unwrap_or(0.0);
+    let comparison = compare((&names.0, &before), (&names.1, &after), tolerance)?;
     output::result(&args.printed, &Document::from(&comparison), |style| {
         table(&comparison, args.all, style)
     })?;
@@ -86,10 +86,6 @@ fn names(before: &Path, after: &Path) -> (String, String) {
     } else {
         long
     }
-}
-
-fn failed(why: Incomparable) -> CliError {
-    CliError::new(why.message).hint(why.hint)
 }
 
 /// `2.5`: by how much a figure may be worse.

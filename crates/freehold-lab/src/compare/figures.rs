@@ -6,7 +6,8 @@ use std::fmt;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{Incomparable, incomparable};
+use super::incomparable;
+use crate::cli::error::CliError;
 use crate::results::fields::{CONTIGUITY, Field, REPLAY, SIMULATE};
 use crate::results::{Document, Kind, Source, split};
 use crate::tables::better::Better;
@@ -52,22 +53,12 @@ pub(super) struct Found {
 
 impl Found {
     /// In the documents of a result.
-    pub(super) fn of(name: &str, sources: &[Source]) -> Result<Self, Incomparable> {
+    pub(super) fn of(name: &str, sources: &[Source]) -> Result<Self, CliError> {
         let mut found = Self::default();
         for source in sources {
-            let known = split(source).or_else(|problem| {
-                let hint = "run the command with --json and give what it prints";
-                incomparable(format!("{}: {problem}", source.name), hint)
-            })?;
-            for Document { kind, data, .. } in known {
+            for Document { kind, data, .. } in split(source)? {
                 if !found.kinds.contains(&kind) {
                     found.kinds.push(kind);
-                }
-                if kind == Kind::Bench {
-                    return incomparable(
-                        format!("{} is what freehold bench printed", source.name),
-                        "times are compared within one run: freehold bench -e ONE -e OTHER",
-                    );
                 }
                 found.add(kind, &data);
             }
@@ -94,7 +85,6 @@ impl Found {
     fn add(&mut self, kind: Kind, data: &Value) {
         match kind {
             Kind::Replay => self.replay(data),
-            Kind::Bench => {}
             Kind::Simulate => {
                 self.model = data.get("model").cloned().or_else(|| self.model.take());
                 for row in list(data, "rows") {

@@ -20,6 +20,7 @@ mod verdict;
 
 use serde::Serialize;
 
+use crate::cli::error::CliError;
 use crate::results::{Kind, Source};
 
 pub(crate) use command::{CompareArgs, run};
@@ -41,14 +42,8 @@ pub struct Comparison {
 }
 
 /// Why two results cannot be compared, and what to do about it.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Incomparable {
-    pub message: String,
-    pub hint: String,
-}
-
-fn incomparable<T>(message: String, hint: impl Into<String>) -> Result<T, Incomparable> {
-    Err(Incomparable { message, hint: hint.into() })
+fn incomparable<T>(message: String, hint: &str) -> Result<T, CliError> {
+    Err(CliError::new(message).hint(hint))
 }
 
 /// Compares two results, each the documents of one file or of several.
@@ -56,7 +51,7 @@ pub fn compare(
     (before, older): (&str, &[Source]),
     (after, newer): (&str, &[Source]),
     tolerance_percent: f64,
-) -> Result<Comparison, Incomparable> {
+) -> Result<Comparison, CliError> {
     let (older, newer) = (Found::of(before, older)?, Found::of(after, newer)?);
     if !older.kinds.iter().any(|kind| newer.kinds.contains(kind)) {
         let (a, b) = (names(&older.kinds), names(&newer.kinds));

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::{Compared, Comparison, Place, Verdict};
-use crate::tables::number::decimal;
+use crate::tables::number::read;
 use crate::tables::percent;
 use crate::tables::table::{Cell, Color, Room, Style, Table, right, wrap};
 use crate::tables::{thousands, unique};
@@ -40,13 +40,12 @@ pub fn summary(comparison: &Comparison) -> String {
     let tolerance = comparison.tolerance_percent;
     let by = if tolerance > 0.0 { format!(" by more than {tolerance} %") } else { String::new() };
     let mut text = format!(
-        "Of {} figures {} {} worse{by} and {} better",
+        "Of {} figures {} {} worse{by} and {} better.",
         thousands(comparison.figures.len() as u64),
         comparison.count(Verdict::Worse),
         if comparison.count(Verdict::Worse) == 1 { "is" } else { "are" },
         comparison.count(Verdict::Better),
     );
-    text.push('.');
     if let Some(worst) = worst(comparison) {
         let Place { what, engine, metric, .. } = &worst.place;
         let change = percent(worst.before, worst.after).unwrap_or_else(|| "from 0".to_owned());
@@ -136,19 +135,11 @@ fn rows(comparison: &Comparison, shown: &[&Compared], style: Style) -> String {
         table.row([
             Cell::new(format!("  {}", figure.place.metric)),
             Cell::new(&figure.place.engine),
-            right(number(figure.before)),
-            right(number(figure.after)),
+            right(read(figure.before)),
+            right(read(figure.after)),
             right(percent(figure.before, figure.after).unwrap_or_default()),
             verdict,
         ]);
     }
     table.render(style)
-}
-
-fn number(value: f64) -> String {
-    if value.fract() == 0.0 && (0.0..1e15).contains(&value) {
-        thousands(value as u64)
-    } else {
-        decimal(value)
-    }
 }

@@ -114,43 +114,29 @@ mod tests {
     use super::*;
 
     fn figure(better: Better, seed: Option<u64>, value: f64) -> Figure {
-        let place = Place {
-            command: "replay",
-            what: "make".into(),
-            engine: "x".into(),
-            metric: "ns".into(),
-        };
+        let (what, engine, metric) = ("make".into(), "x".into(), "ns".into());
+        let place = Place { command: "replay", what, engine, metric };
         Figure { place, seed, better, value }
-    }
-
-    fn verdict(before: Figure, after: Figure, tolerance: f64) -> Verdict {
-        pair(&[before], &[after], tolerance).0[0].verdict
     }
 
     #[test]
     fn a_count_is_worse_by_more_than_is_tolerated_and_in_its_own_direction() {
-        let one = |better, value| figure(better, None, value);
-        for (better, after, tolerance, expected) in [
-            (Better::Less, 105.0, 4.0, Verdict::Worse),
-            (Better::Less, 105.0, 5.0, Verdict::Same),
-            (Better::Less, 95.0, 4.0, Verdict::Better),
-            (Better::More, 95.0, 4.0, Verdict::Worse),
-            (Better::More, 105.0, 4.0, Verdict::Better),
-            (Better::Neither, 500.0, 0.0, Verdict::Neither),
-            (Better::Less, 100.0, 0.0, Verdict::Same),
+        for (better, before, after, tolerance, expected) in [
+            (Better::Less, 100.0, 105.0, 4.0, Verdict::Worse),
+            (Better::Less, 100.0, 105.0, 5.0, Verdict::Same),
+            (Better::Less, 100.0, 95.0, 4.0, Verdict::Better),
+            (Better::More, 100.0, 95.0, 4.0, Verdict::Worse),
+            (Better::More, 100.0, 105.0, 4.0, Verdict::Better),
+            (Better::Neither, 100.0, 500.0, 0.0, Verdict::Neither),
+            (Better::Less, 100.0, 100.0, 0.0, Verdict::Same),
+            // There was none.
+            (Better::Less, 0.0, 1.0, 900.0, Verdict::Worse),
+            (Better::More, 0.0, 1.0, 900.0, Verdict::Better),
         ] {
-            assert_eq!(
-                verdict(one(better, 100.0), one(better, after), tolerance),
-                expected,
-                "{better:?} {after}"
-            );
+            let [one, other] = [before, after].map(|value| figure(better, None, value));
+            let found = pair(&[one], &[other], tolerance).0[0].verdict;
+            assert_eq!(found, expected, "{better:?} {before} {after}");
         }
-        assert_eq!(
-            verdict(one(Better::Less, 0.0), one(Better::Less, 1.0), 900.0),
-            Verdict::Worse,
-            "there was none"
-        );
-        assert_eq!(verdict(one(Better::More, 0.0), one(Better::More, 1.0), 900.0), Verdict::Better);
     }
 
     #[test]

@@ -185,13 +185,11 @@ impl Aging<'_, '_> {
             Life::Random => self.scattered.push(chunk),
             Life::Long => self.long.push(chunk),
         }
-        loop {
-            let old = match life {
-                Life::Short => self.short[usize::from(cpu)].pop(self.most[0]),
-                Life::Random => self.scattered.pop_random(self.most[1], &mut self.books.random),
-                Life::Long => self.long.pop(self.most[2]),
-            };
-            let Some(old) = old else { return };
+        while let Some(old) = match life {
+            Life::Short => self.short[usize::from(cpu)].pop(self.most[0]),
+            Life::Random => self.scattered.pop_random(self.most[1], &mut self.books.random),
+            Life::Long => self.long.pop(self.most[2]),
+        } {
             let freer =
                 if life == Life::Short { self.books.freer(cpu) } else { self.books.any_cpu() };
             self.books.free(freer, old);

@@ -1,10 +1,12 @@
 //! Every frame in use, and its type. Kept beside the engine, so that what is found
 //! does not depend on what an engine says of itself.
 
+use std::collections::HashMap;
+
 use freehold::{AllocFlags, CpuId, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn};
 
 use super::figure::{ByOrder, Figures};
-use crate::engine::{Counters, Memory, Request};
+use crate::engine::{Counters, Request};
 use crate::engines::MachineConfig;
 use crate::trials::random::Random;
 use crate::trials::simulated::{Simulated, accounted};
@@ -44,12 +46,56 @@ impl Held {
     }
 }
 
+/// Chunks that can be moved, and where each is.
+pub(super) struct Chunks {
+    /// Each with the number of the one that it was at first, or was a part of.
+    all: Vec<(usize, Chunk)>,
+    places: HashMap<Pfn, usize>,
+}
+
+impl Chunks {
+    pub(super) fn new(all: impl Iterator<Item = Chunk>) -> Self {
+        let all: Vec<_> = all.enumerate().collect();
+        let places = all.iter().enumerate().map(|(n, (_, chunk))| (chunk.0, n)).collect();
+        Self { all, places }
+    }
+
+    /// The chunk that starts at a frame.
+    pub(super) fn at(&self, pfn: Pfn) -> Option<Chunk> {
+        self.places.get(&pfn).map(|&n| self.all[n].1)
+    }
+
+    /// Where they are, in the order in which they came; parts have the number of the whole.
+    pub(super) fn now(mut self) -> Vec<(usize, Chunk)> {
+        self.all.sort_by_key(|&(number, _)| number);
+        self.all
+    }
+
+    pub(super) fn moved(&mut self, from: Pfn, to: Pfn) {
+        if let Some(n) = self.places.remove(&from) {
+            self.places.insert(to, n);
+            self.all[n].1.0 = to;
+        }
+    }
+
+    pub(super) fn split(&mut self, (start, order): Chunk) {
+        let Some(&n) = self.places.get(&start) else { return };
+        self.all[n].1.1 = Order::ZERO;
+        for frame in start.get() + 1..start.get() + order.frames() {
+            let frame = Pfn::new(frame);
+            self.places.insert(frame, self.all.len());
+            self.all.push((self.all[n].0, (frame, Order::ZERO)));
+        }
+    }
+}
+
 pub(super) struct Books<'e> {
-    engine: &'e dyn Simulated,
+    pub(super) engine: &'e dyn Simulated,
     pub(super) cpus: u16,
     /// What a workload draws its numbers from.
     pub(super) random: Random,
-    start: u64,
+    /// The first frame.
+    pub(super) start: u64,
     /// For each frame in use its chunk's type and 1; 0 for one that is free.
     frames: Vec<u8>,
     /// Frames in use, and allocated so far.
@@ -78,15 +124,6 @@ impl<'e> Books<'e> {
             begun: Default::default(),
             wrong: None,
         }
-    }
-
-    pub(super) fn engine(&self) -> &'e dyn Simulated {
-        self.engine
-    }
-
-    /// The first frame.
-    pub(super) fn start(&self) -> u64 {
-        self.start
     }
 
     /// Frames in use of the block that a frame lies in.
@@ -170,11 +207,6 @@ impl<'e> Books<'e> {
         }
     }
 
-    /// Says whether memory is being reclaimed.
-    pub(super) fn set_reclaim(&self, active: bool) {
-        self.engine.set_reclaim(active);
-    }
-
     pub(super) fn free(&mut self, cpu: u16, chunk: Chunk) {
         self.strike(chunk);
         if let Err(error) = self.engine.free(CpuId::new(cpu), chunk.0, chunk.1) {
@@ -217,10 +249,6 @@ impl<'e> Books<'e> {
         self.begun = (self.engine.counters(), self.engine.heavy_barriers(), self.allocated);
     }
 
-    pub(super) fn memory(&self) -> Memory {
-        self.engine.memory()
-    }
-
     /// Each block: a byte for each frame, 0 where it is free, else its type and 1.
     pub(super) fn blocks(&self) -> impl Iterator<Item = &[u8]> {
         self.frames.chunks(PAGEBLOCK_FRAMES as usize)
@@ -237,7 +265,7 @@ impl<'e> Books<'e> {
 
     /// What every workload has: since [`begin`](Self::begin), and of memory as it is.
     pub(super) fn figures(&self) -> Figures {
-        let memory = self.memory();
+        let memory = self.engine.memory();
         let (before, barriers, allocated) = &self.begun;
         let (now, frames) = (self.engine.counters(), self.allocated - allocated);
         let zone_locks = now.zone_lock_acquisitions - before.zone_lock_acquisitions;

@@ -125,14 +125,8 @@ impl State {
         if let (Some(&block), true) = (self.whole.first(), order <= Order::PAGEBLOCK) {
             return self.take(block, order, migratetype);
         }
-        // The kernel's order: what can be moved is asked last by what cannot.
-        let others = match Migratetype::PCP[migratetype] {
-            Migratetype::Unmovable => [Migratetype::Reclaimable, Migratetype::Movable],
-            Migratetype::Movable => [Migratetype::Reclaimable, Migratetype::Unmovable],
-            _ => [Migratetype::Unmovable, Migratetype::Movable],
-        };
-        let others = others.map(|other| other as usize);
-        let largest = |k| others.iter().find_map(|&other| first(&self.lists[other], k));
+        let others = Migratetype::PCP[migratetype].fallbacks();
+        let largest = |k| others.iter().find_map(|&other| first(&self.lists[other as usize], k));
         let block = (order.index()..BLOCK).rev().find_map(largest)?;
         self.counters.fallbacks += 1;
         let half = runs::free(&self.blocks[block as usize]) >= PAGEBLOCK_FRAMES / 2;

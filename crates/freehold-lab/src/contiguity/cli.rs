@@ -5,22 +5,22 @@ use std::hash::{BuildHasher, Hasher};
 use std::path::PathBuf;
 
 use clap::Args;
+use freehold::FRAME_SIZE;
 
 use super::output::{Document, Random, beside, table};
 use super::picture;
 use super::{
-    Comparison, DRAWN, DRAWN_IF_NAMED, Draw, Grid, GridEngine, MEMORY_MOST, QUICK_ALLOCATIONS,
-    Scenario, Workload,
+    Cell, Comparison, DRAWN, DRAWN_IF_NAMED, Draw, Grid, GridEngine, MEMORY_MOST,
+    QUICK_ALLOCATIONS, Scenario, Workload,
 };
 use crate::cli::error::CliError;
 use crate::cli::given::{Shown, engines, jobs, or};
-use crate::cli::size::{Memory, parse_memory, whole};
+use crate::cli::size::{parse_bytes, parse_memory, whole};
 use crate::cli::target::Target;
-use crate::cli::{Outcome, output, stop};
+use crate::cli::{Outcome, output, progress, stop};
 use crate::tables::thousands;
-use crate::trials::amounts::{parse_cpus, parse_frames};
-use crate::trials::defaults::ALLOCATIONS;
-use crate::trials::progress;
+use crate::trials::defaults::{ALLOCATIONS, SIMULATED_CPUS_MAX};
+use crate::trials::pool::Done;
 
 // Paragraphs are one line each: clap breaks them where the terminal ends.
 const HELP: &str = "\
@@ -76,8 +76,8 @@ have \"moments\": \
 [{\"at\": share done, 1.5 cache dropped, 2 all gone, \"used_percent\", \"contiguity\", \"movable_share\", \"free_blocks\", ...}], and with --move \
 \"movement\": {\"order9_before\", \"huge_pages_before\", \"own\": {\"order9\", \"huge_pages\", \
 \"frames\", \"steps\"}, null where an engine has no such call, \"scanners\": the same, \
-\"ideal_frames\", \"address_frames\"}. With --random also \"random\": {\"cells\", \"seed\", \"quick\"}; \
-with --random or --gate \"comparison\": {\"baseline\", \"tolerance\", \"rows\": \
+\"ideal_frames\", \"address_frames\"}. With --random also \"random\": {\"cells\", \"seed\", \
+\"quick\"}; with --random or --gate \"comparison\": {\"baseline\", \"tolerance\", \"rows\": \
 [{\"workload\", \"cpus\", \"memory_mib\", \
 \"used_percent\", \"engine\", \"seeds\", \"contiguity\", \"baseline_contiguity\", \"difference\": \
 each {\"3\", \"4\", \"9\"}}], \
@@ -106,7 +106,8 @@ pub struct ContiguityArgs {
     workloads: Vec<Workload>,
 
     /// How many CPUs, 1 to 1,024. Default: 2,16,96,256,1024.
-    #[arg(long, value_name = "N[,N]...", value_delimiter = ',', value_parser = parse_cpus)]
+    #[arg(long, value_name = "N[,N]...", value_delimiter = ',',
+          value_parser = whole(1..=SIMULATED_CPUS_MAX))]
     cpus: Vec<u16>,
 
     /// Memory for each CPU; a machine that would have more than 128 GiB has 128 GiB. Default:
@@ -117,7 +118,7 @@ pub struct ContiguityArgs {
     /// Memory of the whole machine instead, 4M to 128G.
     #[arg(long, value_name = "SIZE[,SIZE]...", value_delimiter = ',', value_parser = parse_memory,
           conflicts_with = "memory_per_cpu")]
-    memory: Vec<Memory>,
+    memory: Vec<u64>,
 
     /// Percentages of memory in use, 1 to 95, for workloads that take one; up to 99 where page
     /// cache fills memory. Default: the workload's own.
@@ -177,14 +178,22 @@ pub struct ContiguityArgs {
     shown: Shown,
 }
 
+/// Memory that is a part of a machine, in frames: maybe fewer than one of the largest chunks.
+fn parse_frames(text: &str) -> Result<u64, String> {
+    match parse_bytes(text)? {
+        ..FRAME_SIZE => Err(format!("{text} is too little: 4K is the least, one frame")),
+        bytes => Ok(bytes / FRAME_SIZE),
+    }
+}
+
 /// Chunks that aging allocates.
 fn allocations(args: &ContiguityArgs) -> u64 {
     args.allocations.unwrap_or(if args.quick { QUICK_ALLOCATIONS } else { ALLOCATIONS })
 }
 
 fn grids(args: &ContiguityArgs) -> Result<Vec<Grid>, CliError> {
-    if let Some(memory) = args.memory.iter().find(|memory| memory.frames > MEMORY_MOST) {
-        let [wanted, most] = [memory.frames, MEMORY_MOST].map(|frames| thousands(frames >> 18));
+    if let Some(memory) = args.memory.iter().find(|memory| **memory > MEMORY_MOST) {
+        let [wanted, most] = [*memory, MEMORY_MOST].map(|frames| thousands(frames >> 18));
         return Err(CliError::new(format!(
             "{wanted} GiB is more than {most} GiB, the largest machine of the grid"
         ))
@@ -196,7 +205,7 @@ fn grids(args: &ContiguityArgs) -> Result<Vec<Grid>, CliError> {
         workloads: or(&args.workloads, &own),
         cpus: or(&args.cpus, &CPUS),
         frames_a_cpu: or(&args.memory_per_cpu, &MEMORY),
-        frames: args.memory.iter().map(|memory| memory.frames).collect(),
+        frames: args.memory.clone(),
         used_percent: or(&args.used, &[]),
         seeds: or(&args.seeds, &SEEDS),
         engines: engines(&args.engines, &ENGINES)?,
@@ -264,14 +273,9 @@ fn any_seed() -> u64 {
 }
 
 /// Runs the cells with a bar, and says on standard error what was left undone.
-fn cells(args: &ContiguityArgs, scenarios: &[Scenario]) -> Result<super::Outcome, CliError> {
+fn cells(args: &ContiguityArgs, scenarios: &[Scenario]) -> Result<Done<Cell>, CliError> {
     let stop = stop::on_signals(true);
-    let bar = progress::steps(
-        "counting",
-        scenarios.len() as u64,
-        progress::TURNS,
-        args.shown.no_progress,
-    );
+    let bar = progress::turns("counting", scenarios.len(), args.shown.no_progress);
     let outcome = super::run(scenarios, jobs(args.jobs), &stop, |done, scenario| {
         bar.set_position(done as u64);
         let (workload, cpus, engine) = (scenario.workload, scenario.cpus, &scenario.engine);
@@ -283,7 +287,7 @@ fn cells(args: &ContiguityArgs, scenarios: &[Scenario]) -> Result<super::Outcome
     bar.finish_and_clear();
     let outcome = outcome.map_err(CliError::new)?;
     if outcome.interrupted {
-        let (done, all) = (outcome.cells.len(), scenarios.len());
+        let (done, all) = (outcome.results.len(), scenarios.len());
         output::complain(&format!("interrupted: {done} of {all} cells are done"));
     }
     Ok(outcome)
@@ -301,7 +305,7 @@ pub fn run(args: &ContiguityArgs) -> Result<Outcome, CliError> {
     }
     Target::PICTURE.check(args.picture.as_ref())?;
     let outcome = cells(args, &scenarios)?;
-    let cells = &outcome.cells;
+    let cells = &outcome.results;
     if let Some(path) = &args.picture {
         let nothing = || CliError::new("no engine here can empty blocks").hint("-e freehold can");
         Target::PICTURE.replace(path, &picture::svg(cells).ok_or_else(nothing)?)?;
@@ -309,7 +313,7 @@ pub fn run(args: &ContiguityArgs) -> Result<Outcome, CliError> {
     let compares = draw.is_some() || args.gate;
     let comparison = if compares { Comparison::of(cells) } else { None };
     let random = draw.map(|Draw { cells, seed, quick, .. }| Random { cells, seed, quick });
-    let document = Document::new(cells, random, comparison.as_ref());
+    let document = Document { random, comparison: comparison.as_ref(), cells };
     output::result(&args.shown.printed, &document, |style| match &comparison {
         _ if cells.is_empty() => String::new(),
         Some(comparison) => beside(comparison, style),

@@ -1,9 +1,8 @@
 //! What is found of a cell, and how it is written.
 
-use freehold::Order;
+use freehold::{Order, PAGEBLOCK_FRAMES};
 use serde::Serialize;
 
-use super::moving::{Layout, Moved, Movement};
 use crate::tables::{thousands, unique};
 
 /// A figure at three orders.
@@ -42,16 +41,11 @@ impl ByOrder {
     }
 
     pub(super) fn map(self, change: impl Fn(f64) -> f64) -> Self {
-        let [order3, order4, order9] = [self.order3, self.order4, self.order9].map(change);
-        Self { order3, order4, order9 }
+        Self::by(|order| change(self.at(order.get())))
     }
 
     pub(super) fn minus(self, other: Self) -> Self {
-        Self {
-            order3: self.order3 - other.order3,
-            order4: self.order4 - other.order4,
-            order9: self.order9 - other.order9,
-        }
+        Self::by(|order| self.at(order.get()) - other.at(order.get()))
     }
 
     /// The mean of several; NaN of none.
@@ -119,9 +113,8 @@ pub struct Moment {
     pub unmovable_regions: u64,
     /// Frames reclaimed so far.
     pub reclaimed: u64,
-    /// Blocks that compaction would have to empty so that 90 % of free memory is whole.
-    pub compact_blocks: u64,
-    /// Frames that it would migrate for them, the emptiest blocks first.
+    /// Frames that compaction would migrate so that 90 % of free memory is whole, the emptiest
+    /// blocks first.
     pub compact_frames: u64,
     /// Frames that it would migrate by rising address, as kcompactd goes.
     pub compact_frames_by_address: u64,
@@ -138,6 +131,68 @@ impl Moment {
 
 fn moment(cell: &Cell, at: f64) -> Option<&Moment> {
     cell.moments.iter().find(|moment| moment.at == at)
+}
+
+/// What one way of moving came to.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+pub struct Moved {
+    /// The share of free memory that serves order 9 afterwards.
+    pub order9: f64,
+    /// Whole blocks afterwards: huge pages that can be had.
+    pub huge_pages: u64,
+    /// Frames moved.
+    pub frames: u64,
+    /// Looks at blocks and frames that found them.
+    pub steps: u64,
+}
+
+/// What a machine's memory comes to by movement.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Movement {
+    /// The share of free memory that serves order 9, and whole blocks, before anything moved.
+    pub order9_before: f64,
+    pub huge_pages_before: u64,
+    /// By the engine's own means, where it has some.
+    pub own: Option<Moved>,
+    /// By a model of the kernel's two scanners.
+    pub scanners: Moved,
+    /// Frames to move with the emptiest blocks first, and by rising address.
+    pub ideal_frames: u64,
+    pub address_frames: u64,
+}
+
+/// Frames in use of each block; `None` of one that holds what cannot move.
+pub type Layout = Vec<Option<u64>>;
+/// The share of free memory that is to be whole.
+const TARGET: f64 = 0.9;
+
+/// How much is to be whole.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted {
+    /// Free frames, which movement does not change.
+    pub(super) free: u64,
+    /// Whole blocks before anything moves.
+    pub(super) whole: u64,
+}
+
+impl Wanted {
+    /// Blocks to be had beside those that are whole.
+    pub(super) fn blocks(self) -> u64 {
+        ((self.free as f64 * TARGET) as u64 / PAGEBLOCK_FRAMES).saturating_sub(self.whole)
+    }
+
+    /// Whether so many blocks more are enough.
+    pub(super) fn is_reached(self, more: u64) -> bool {
+        more >= self.blocks()
+    }
+
+    pub(super) fn share(self, more: u64) -> f64 {
+        ((self.whole + more) * PAGEBLOCK_FRAMES) as f64 / self.free.max(1) as f64
+    }
+
+    pub(super) fn moved(self, more: u64, frames: u64, steps: u64) -> Moved {
+        Moved { order9: self.share(more), huge_pages: self.whole + more, frames, steps }
+    }
 }
 
 /// A row of the output.

@@ -20,13 +20,13 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use freehold::{Migratetype, Order};
 
-use super::books::{Books, Chunk};
+use super::books::{Books, Chunk, Chunks};
 use super::figure::{
     About, DROPPED, DROPPED9, FAILURES9, Figures, GONE, LOCKS, MOVABLE, Moment, ORDER9,
     SHARED_WRITES, UNUSABLE3, UNUSABLE4,
 };
 use super::moment::moment;
-use super::moving::{self, Chunks, Movements};
+use super::moving::{self, Movements};
 
 const fn about(name: &'static str, what: &'static str) -> About {
     About {
@@ -267,10 +267,10 @@ impl Full<'_, '_> {
         self.n += 1;
         let free = self.free_frames();
         if free < self.low + order.frames() {
-            self.set_reclaiming(true);
+            self.set_reclaim(true);
             self.reclaim(cpu, self.low / 4 + 64);
         } else if free > self.low * 3 / 2 {
-            self.set_reclaiming(false);
+            self.set_reclaim(false);
         }
         let tries = if order <= Order::new(3).unwrap_or(Order::ZERO) { 16 } else { 0 };
         let mut chunk = self.books.attempt(cpu, order, migratetype);
@@ -287,10 +287,9 @@ impl Full<'_, '_> {
         chunk
     }
 
-    fn set_reclaiming(&mut self, active: bool) {
-        if self.reclaiming != active {
-            self.reclaiming = active;
-            self.books.set_reclaim(active);
+    fn set_reclaim(&mut self, active: bool) {
+        if std::mem::replace(&mut self.reclaiming, active) != active {
+            self.books.engine.set_reclaim(active);
         }
     }
 
@@ -340,12 +339,8 @@ impl Full<'_, '_> {
 
     /// What slab caches ask for.
     fn small(&mut self, cpu: u16, migratetype: Migratetype) -> Option<Chunk> {
-        let order = match self.books.random.scaled(100) {
-            0..45 => 0,
-            45..65 => 1,
-            65..80 => 2,
-            _ => 3,
-        };
+        let drawn = self.books.random.scaled(100);
+        let order = [45, 65, 80].iter().filter(|&&from| drawn >= from).count() as u8;
         self.of_order(cpu, order, migratetype)
     }
 

@@ -30,13 +30,6 @@ pub struct Grid {
     pub moves: bool,
 }
 
-#[derive(Debug, Default)]
-pub struct Outcome {
-    /// The cells that are done, in the grid's order.
-    pub cells: Vec<Cell>,
-    pub interrupted: bool,
-}
-
 impl Grid {
     /// Every cell: by workload, CPUs, memory, level, seed, engine. Machines that are the
     /// same are one.
@@ -92,27 +85,13 @@ impl Grid {
     }
 }
 
-/// Runs scenarios, so many at a time. `done` is told of each that is over, in the order in which
-/// they end; when `stop` is set, those under way are finished. An error is the first, by the order
-/// of the scenarios.
+/// Runs scenarios, so many at a time.
 pub fn run(
     scenarios: &[Scenario],
     jobs: usize,
     stop: &AtomicBool,
-    mut done: impl FnMut(usize, &Scenario),
-) -> Result<Outcome, String> {
+    progress: impl FnMut(usize, &Scenario),
+) -> Result<pool::Done<Cell>, String> {
     let places: Vec<usize> = (0..scenarios.len()).collect();
-    let mut slots: Vec<Option<Result<Cell, String>>> = scenarios.iter().map(|_| None).collect();
-    let mut over = 0;
-    let work = |place: usize| scenarios[place].run();
-    pool::each(&places, jobs, stop, work, |place, cell| {
-        let whole = cell.is_ok();
-        slots[place] = Some(cell);
-        over += 1;
-        done(over, &scenarios[place]);
-        whole
-    });
-    let interrupted = slots.iter().any(Option::is_none);
-    let cells = slots.into_iter().flatten().collect::<Result<Vec<_>, _>>()?;
-    Ok(Outcome { cells, interrupted })
+    pool::each(scenarios, &places, jobs, stop, Scenario::run, progress)
 }

@@ -48,7 +48,7 @@ pub(super) fn run(books: &mut Books<'_>, used_percent: u8) -> Figures {
     for _ in 0..TICKS {
         books.tick_all();
     }
-    let memory = books.memory();
+    let memory = books.engine.memory();
     let idle_share = memory.pcp_frames as f64 / memory.managed_frames as f64;
     Figures { idle_share: Some(idle_share), ..books.figures() }
 }

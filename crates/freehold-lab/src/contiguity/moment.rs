@@ -45,7 +45,6 @@ pub(super) fn moment(books: &Books<'_>, at: f64, reclaimed: u64) -> Moment {
         unmovable_blocks,
         unmovable_regions: regions.len() as u64,
         reclaimed,
-        compact_blocks: wanted as u64,
         compact_frames: to_move[..wanted].iter().sum(),
         compact_frames_by_address,
     }

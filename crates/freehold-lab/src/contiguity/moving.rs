@@ -12,97 +12,22 @@
 //! whole block, it is split into frames, as the kernel does with a folio (`migrate_pages()`). If a
 //! frame would break one too, there is no room left elsewhere, and movement ends.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use freehold::{FrameRange, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn};
-use serde::Serialize;
 
-use super::books::{Books, Chunk};
+use super::books::{Books, Chunks};
+use super::figure::{Layout, Moved, Movement, Wanted};
 use super::moment::moment;
 use super::scanners;
 
-/// The share of free memory that is to be whole.
-pub(super) const TARGET: f64 = 0.9;
 /// Who moves: a kernel thread is on one CPU.
 const CPU: u16 = 0;
 /// Blocks that an engine is asked for at a time.
 const AT_ONCE: usize = 32;
 
-/// What one way of moving came to.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
-pub struct Moved {
-    /// The share of free memory that serves order 9 afterwards.
-    pub order9: f64,
-    /// Whole blocks afterwards: huge pages that can be had.
-    pub huge_pages: u64,
-    /// Frames moved.
-    pub frames: u64,
-    /// Looks at blocks and frames that found them.
-    pub steps: u64,
-}
-
-/// What a machine's memory comes to by movement.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
-pub struct Movement {
-    /// The share of free memory that serves order 9, and whole blocks, before anything moved.
-    pub order9_before: f64,
-    pub huge_pages_before: u64,
-    /// By the engine's own means, where it has some.
-    pub own: Option<Moved>,
-    /// By a model of the kernel's two scanners.
-    pub scanners: Moved,
-    /// Frames to move with the emptiest blocks first, and by rising address.
-    pub ideal_frames: u64,
-    pub address_frames: u64,
-}
-
-/// Frames in use of each block; `None` of one that holds what cannot move.
-pub type Layout = Vec<Option<u64>>;
 /// What it comes to, and memory before, between and after, where the engine has moved by itself.
 pub(super) type Movements = (Movement, Option<[Layout; 3]>);
-
-/// Chunks that can be moved, and where each is.
-pub(super) struct Chunks {
-    /// Each with the number of the one that it was at first, or was a part of.
-    all: Vec<(usize, Chunk)>,
-    places: HashMap<Pfn, usize>,
-}
-
-impl Chunks {
-    pub(super) fn new(all: impl Iterator<Item = Chunk>) -> Self {
-        let all: Vec<_> = all.enumerate().collect();
-        let places = all.iter().enumerate().map(|(n, (_, chunk))| (chunk.0, n)).collect();
-        Self { all, places }
-    }
-
-    /// The chunk that starts at a frame.
-    pub(super) fn at(&self, pfn: Pfn) -> Option<Chunk> {
-        self.places.get(&pfn).map(|&n| self.all[n].1)
-    }
-
-    /// Where they are, in the order in which they came; parts have the number of the whole.
-    pub(super) fn now(mut self) -> Vec<(usize, Chunk)> {
-        self.all.sort_by_key(|&(number, _)| number);
-        self.all
-    }
-
-    fn moved(&mut self, from: Pfn, to: Pfn) {
-        if let Some(n) = self.places.remove(&from) {
-            self.places.insert(to, n);
-            self.all[n].1.0 = to;
-        }
-    }
-
-    fn split(&mut self, (start, order): Chunk) {
-        let Some(&n) = self.places.get(&start) else { return };
-        self.all[n].1.1 = Order::ZERO;
-        for frame in start.get() + 1..start.get() + order.frames() {
-            let frame = Pfn::new(frame);
-            self.places.insert(frame, self.all.len());
-            self.all.push((self.all[n].0, (frame, Order::ZERO)));
-        }
-    }
-}
 
 fn layout(books: &Books<'_>) -> Layout {
     let movable = Migratetype::Movable as u8 + 1;
@@ -131,35 +56,6 @@ pub(super) fn run(books: &mut Books<'_>, chunks: &mut Chunks) -> Movements {
     (movement, own.map(|(_, between)| [used, between, layout(books)]))
 }
 
-/// How much is to be whole.
-#[derive(Clone, Copy)]
-pub(super) struct Wanted {
-    /// Free frames, which movement does not change.
-    pub(super) free: u64,
-    /// Whole blocks before anything moves.
-    pub(super) whole: u64,
-}
-
-impl Wanted {
-    /// Blocks to be had beside those that are whole.
-    fn blocks(self) -> u64 {
-        ((self.free as f64 * TARGET) as u64 / PAGEBLOCK_FRAMES).saturating_sub(self.whole)
-    }
-
-    /// Whether so many blocks more are enough.
-    pub(super) fn is_reached(self, more: u64) -> bool {
-        more >= self.blocks()
-    }
-
-    fn share(self, more: u64) -> f64 {
-        ((self.whole + more) * PAGEBLOCK_FRAMES) as f64 / self.free.max(1) as f64
-    }
-
-    pub(super) fn moved(self, more: u64, frames: u64, steps: u64) -> Moved {
-        Moved { order9: self.share(more), huge_pages: self.whole + more, frames, steps }
-    }
-}
-
 /// By the engine's own search and its own emptying; `None` where it has none.
 fn own(
     books: &mut Books<'_>,
@@ -167,7 +63,7 @@ fn own(
     used: &[Option<u64>],
     wanted: Wanted,
 ) -> Option<(Moved, Layout)> {
-    let (engine, start) = (books.engine(), books.start());
+    let (engine, start) = (books.engine, books.start);
     let number = |pfn: Pfn| ((pfn.get() - start) / PAGEBLOCK_FRAMES) as usize;
     let mut tried: HashSet<Pfn> = HashSet::new();
     let mut between = None;

@@ -31,16 +31,6 @@ pub struct Random {
     pub quick: bool,
 }
 
-impl<'a> Document<'a> {
-    pub fn new(
-        cells: &'a [Cell],
-        random: Option<Random>,
-        comparison: Option<&'a Comparison>,
-    ) -> Self {
-        Self { random, comparison, cells }
-    }
-}
-
 fn mean(cells: &[&Cell], figure: &Figure) -> Option<f64> {
     let values: Vec<f64> = cells.iter().filter_map(|cell| (figure.value)(cell)).collect();
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)

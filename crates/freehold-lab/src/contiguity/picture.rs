@@ -1,8 +1,7 @@
 //! Memory before blocks are emptied, when half of the work is done, and afterwards, as an SVG: a
 //! square for each block, line by line from the lowest on.
 
-use super::figure::Cell;
-use super::moving::Layout;
+use super::figure::{Cell, Layout};
 use crate::draw::svg::Svg;
 
 /// Squares of a line, and from one to the next.

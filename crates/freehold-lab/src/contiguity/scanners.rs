@@ -20,8 +20,8 @@
 
 use freehold::{Migratetype, Order, PAGEBLOCK_FRAMES, Pfn};
 
-use super::books::Books;
-use super::moving::{Chunks, Moved, Wanted};
+use super::books::{Books, Chunks};
+use super::figure::{Moved, Wanted};
 
 const BLOCK: usize = PAGEBLOCK_FRAMES as usize;
 const MOVABLE: u8 = Migratetype::Movable as u8 + 1;
@@ -49,7 +49,7 @@ pub(super) fn run(books: &Books<'_>, chunks: &Chunks, wanted: Wanted) -> Moved {
             break;
         }
         let was_whole = scan.is_whole(block);
-        let Some(frames) = scan.migrate(block, chunks, books.start()) else { break };
+        let Some(frames) = scan.migrate(block, chunks, books.start) else { break };
         moved += frames;
         more += u64::from(!was_whole && scan.is_whole(block));
     }

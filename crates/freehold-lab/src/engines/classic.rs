@@ -1,14 +1,14 @@
 //! The kernel's own designs as engines: [`freehold_classic`] behind [`Engine`].
 
-use freehold::{AllocError, CpuId, FreeError, Order, Pfn};
+use freehold::{AllocError, CpuId, FreeError, Migratetype, Order, Pfn};
 use freehold_classic::{
-    Classic, Config, Design, Kernel, PageblockState, Proposal, Switch, Switches, Tuning,
-    Watermarks, ZoneConfig, presets,
+    Classic, Config, Design, Kernel, Proposal, Switch, Switches, Tuning, Watermarks, ZoneConfig,
+    presets,
 };
 
-use super::{Catalogue, Entry, MachineConfig, RecordedZone, ZONE};
-use crate::engine::Listed;
-use crate::engine::{Block, Counters, Engine, ListFlow, Memory, Request};
+use super::{Catalogue, Entry, MachineConfig, RecordedZone};
+use crate::engine::{Counters, Engine, ListFlow, Listed, Memory, Request};
+use crate::tables::unique;
 
 /// What of `freehold-classic` can be named.
 pub(super) fn catalogue() -> Catalogue {
@@ -47,15 +47,10 @@ fn switch_origin(switch: &Switch) -> String {
 /// Where a preset comes from: the proposals of what no kernel has, or of its newest change.
 fn origin(switches: Switches) -> String {
     let posted = |switch: &Switch| Kernel::parse(switch.since()).is_none();
-    let mut names: Vec<&str> = Vec::new();
-    for switch in switches.iter().filter(posted) {
-        let name = switch.proposal().name();
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    }
+    let name = |switch: Switch| switch.proposal().name();
+    let mut names = unique(switches.iter().filter(posted).map(name));
     if names.is_empty() {
-        names.extend(switches.iter().last().map(|newest| newest.proposal().name()));
+        names.extend(switches.iter().last().map(name));
     }
     names.join("; ")
 }
@@ -63,17 +58,16 @@ fn origin(switches: Switches) -> String {
 /// The design `text` as `machine` has it.
 pub fn config(text: &str, machine: &MachineConfig) -> Result<Config, String> {
     let design = Design::parse(text).map_err(|error| error.to_string())?;
-    let recorded = machine.zone.as_ref().map(|zone| &zone.info);
-    let name = recorded.map_or("Normal", |zone| zone.name.as_str());
+    let recorded = machine.zone.as_ref();
     let marks = recorded.map(|zone| Watermarks { min: zone.min, low: zone.low, high: zone.high });
     let range = machine.range()?;
     let zone = ZoneConfig {
         cma: machine.cma(),
         watermarks: marks,
-        ..ZoneConfig::new(name, range.start, range.len())
+        ..ZoneConfig::new(range.start, range.len())
     };
     let config = Config::single_zone(design, machine.cpus, machine.memory_frames);
-    Ok(Config { zones: vec![zone], ..config })
+    Ok(Config { zone, ..config })
 }
 
 /// A design, and the state to start from where one was recorded.
@@ -99,7 +93,7 @@ impl ClassicEngine {
         // Marks that no count reaches; a batch that no row of frees reaches either.
         const ROOM: Tuning = Tuning::new(u32::MAX >> 6, u32::MAX >> 1, u32::MAX >> 1, true);
         let &Listed { cpu, pfn, order } = of;
-        self.classic.set_tuning(ZONE, cpu, ROOM);
+        self.classic.set_tuning(cpu, ROOM);
         if order == Order::ZERO || self.classic.switches().has(Switch::HighOrderPcp) {
             return self.free(cpu, pfn, order);
         }
@@ -114,7 +108,7 @@ impl ClassicEngine {
         if self.classic.switches().has(Switch::AutoHigh) {
             return Vec::new();
         }
-        let sets = self.recorded.iter().flat_map(|zone| &zone.info.pagesets);
+        let sets = self.recorded.iter().flat_map(|zone| &zone.pagesets);
         let excess = sets.map(|set| {
             let of_cpu = listed.iter().filter(|of| of.cpu == set.cpu);
             let held: u64 = of_cpu.map(|of| of.order.frames()).sum();
@@ -126,7 +120,7 @@ impl ClassicEngine {
     /// Tunes each CPU as it was recorded, and counts from here on.
     fn begin(&self) {
         let narrow = |frames: u64| u32::try_from(frames).unwrap_or(u32::MAX);
-        for set in self.recorded.iter().flat_map(|zone| &zone.info.pagesets) {
+        for set in self.recorded.iter().flat_map(|zone| &zone.pagesets) {
             // Whether high-order chunks may wait for a whole batch depends on the CPU's cache,
             // which no recording names; server CPUs are large enough.
             let [least, most] =
@@ -135,7 +129,7 @@ impl ClassicEngine {
             // A kernel that does not tune `high` has it where the others begin.
             let tuned = self.classic.switches().has(Switch::AutoHigh);
             let high = if tuned { narrow(set.high) } else { tuning.high };
-            self.classic.set_tuning(ZONE, set.cpu, Tuning { high, ..tuning });
+            self.classic.set_tuning(set.cpu, Tuning { high, ..tuning });
         }
         self.classic.reset_stats();
     }
@@ -249,18 +243,10 @@ impl Engine for ClassicEngine {
         }
     }
 
-    fn blocks(&self) -> Vec<Block> {
-        self.classic
-            .pageblocks(ZONE)
-            .into_iter()
-            .map(|PageblockState { start, owner: holder, migratetype, frames, free, .. }| Block {
-                start,
-                holder,
-                migratetype,
-                frames,
-                free,
-            })
-            .collect()
+    fn free_cma(&self) -> u64 {
+        let blocks = self.classic.pageblocks().into_iter();
+        let cma = blocks.filter(|block| block.migratetype == Migratetype::Cma);
+        cma.map(|block| u64::from(block.free)).sum()
     }
 
     fn zone_lock_holds(&self) -> Vec<[u64; 3]> {
@@ -268,8 +254,7 @@ impl Engine for ClassicEngine {
     }
 
     fn list_flow(&self) -> Option<ListFlow> {
-        let flow = self.classic.stats().flow;
-        Some(ListFlow { refilled: flow.refilled, drained: flow.drained })
+        Some(self.classic.stats().flow)
     }
 
     fn validate(&self) -> Result<(), String> {

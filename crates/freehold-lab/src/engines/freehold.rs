@@ -7,13 +7,12 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use freehold::{
-    AllocError, Config, CpuId, FreeError, Freehold, Order, Owned, PageblockState, Pfn, Platform,
+    AllocError, Config, CpuId, FreeError, Freehold, Migratetype, Order, Owned, Pfn, Platform,
     Watermarks, ZoneConfig, ZoneStats,
 };
 
 use super::{Barriers, Counting, Entry, MachineConfig, ZONE};
-use crate::engine::Listed;
-use crate::engine::{Block, Count, Counters, Engine, Memory, Request};
+use crate::engine::{Count, Counters, Engine, Listed, Memory, Request};
 
 /// The engine's name.
 pub const NAME: &str = "freehold";
@@ -63,9 +62,9 @@ pub fn with_config<R>(
 ) -> Result<R, String> {
     let (memory, cma) = ([machine.range()?], machine.cma());
     let watermarks = machine.zone.as_ref().map_or(Watermarks::Kernel, |zone| Watermarks::Frames {
-        min: zone.info.min,
-        low: zone.info.low,
-        high: zone.info.high,
+        min: zone.min,
+        low: zone.low,
+        high: zone.high,
     });
     let zones = [ZoneConfig { watermarks, cma: &cma, ..ZoneConfig::new(&memory) }];
     make(&Config::new(machine.cpus, &zones))
@@ -156,21 +155,27 @@ impl<P: Barriers> Engine for FreeholdEngine<'_, '_, P> {
         }
     }
 
+    /// Single frames, for which there is a call for many, 64 at a time; larger chunks each by
+    /// itself.
     fn free_batch(&self, cpu: CpuId, chunks: &[(Pfn, Order)]) -> Result<(), FreeError> {
-        let on = self.allocator.on(cpu);
-        free_chunks(
-            &mut self.owned(cpu),
-            chunks,
-            |owned, pfn, order| {
-                owned.as_ref().map_or_else(|| on.free(pfn, order), |owned| owned.free(pfn, order))
-            },
-            |owned, frames| {
-                let freed = owned
-                    .as_ref()
-                    .map_or_else(|| on.free_bulk(frames), |owned| owned.free_bulk(frames));
-                freed.map_err(|error| error.error)
-            },
-        )
+        let (on, owned) = (self.allocator.on(cpu), self.owned(cpu));
+        let mut frames = [Pfn::new(0); 64];
+        for part in chunks.chunks(frames.len()) {
+            let mut singles = 0;
+            for &(pfn, order) in part {
+                if order == Order::ZERO {
+                    frames[singles] = pfn;
+                    singles += 1;
+                    continue;
+                }
+                owned.as_ref().map_or_else(|| on.free(pfn, order), |own| own.free(pfn, order))?;
+            }
+            let frames = &frames[..singles];
+            let freed =
+                owned.as_ref().map_or_else(|| on.free_bulk(frames), |own| own.free_bulk(frames));
+            freed.map_err(|error| error.error)?;
+        }
+        Ok(())
     }
 
     fn tick(&self, cpu: CpuId) {
@@ -219,45 +224,13 @@ impl<P: Barriers> Engine for FreeholdEngine<'_, '_, P> {
         }
     }
 
-    fn blocks(&self) -> Vec<Block> {
-        self.allocator
-            .pageblocks(ZONE)
-            .map(|PageblockState { start, holder, migratetype, frames, free, .. }| Block {
-                start,
-                holder,
-                migratetype,
-                frames,
-                free,
-            })
-            .collect()
+    fn free_cma(&self) -> u64 {
+        let blocks = self.allocator.pageblocks(ZONE);
+        let cma = blocks.filter(|block| block.migratetype == Migratetype::Cma);
+        cma.map(|block| u64::from(block.free)).sum()
     }
 
     fn validate(&self) -> Result<(), String> {
         self.allocator.validate().map_err(|violation| violation.to_string())
     }
-}
-
-/// Frees chunks where single frames have a call for many: those 64 at a time, larger ones each by
-/// itself.
-#[inline(always)]
-fn free_chunks<T, E>(
-    to: &mut T,
-    chunks: &[(Pfn, Order)],
-    one: impl Fn(&mut T, Pfn, Order) -> Result<(), E>,
-    bulk: impl Fn(&mut T, &[Pfn]) -> Result<(), E>,
-) -> Result<(), E> {
-    let mut frames = [Pfn::new(0); 64];
-    for part in chunks.chunks(frames.len()) {
-        let mut singles = 0;
-        for &(pfn, order) in part {
-            if order == Order::ZERO {
-                frames[singles] = pfn;
-                singles += 1;
-            } else {
-                one(to, pfn, order)?;
-            }
-        }
-        bulk(to, &frames[..singles])?;
-    }
-    Ok(())
 }

@@ -1,7 +1,8 @@
 //! The machine that an engine is built for.
 
 use freehold::{FrameRange, Migratetype, Order, Pfn};
-use freehold_trace::zoneinfo;
+/// A zone as its kernel had it when a recording began, with memory.
+pub use freehold_trace::zoneinfo::Zone as RecordedZone;
 
 /// Memory, CPUs and, where known, the tuning of the kernel that recorded a trace.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,27 +23,6 @@ pub struct MachineConfig {
 
 /// The zone of a machine, which has one.
 pub const ZONE: usize = 0;
-
-/// A zone as its kernel had it when a recording began.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct RecordedZone {
-    /// What zoneinfo said of it. It has memory.
-    pub info: zoneinfo::Zone,
-}
-
-impl RecordedZone {
-    /// Its first frame.
-    #[must_use]
-    pub fn start(&self) -> Pfn {
-        self.info.start_pfn.unwrap_or_default()
-    }
-
-    /// Whether a frame lies in it, or in one of its holes.
-    #[must_use]
-    pub fn contains(&self, pfn: Pfn) -> bool {
-        pfn >= self.start() && pfn.get() - self.start().get() < self.info.spanned
-    }
-}
 
 /// Free chunks on one of a CPU's lists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -80,10 +60,10 @@ impl MachineConfig {
         // A zone with holes spans more than it manages; the model's zone has none. Its start keeps
         // its alignment to the largest chunk, which is all that placement depends on.
         Self {
-            start_pfn: zone.info.start_pfn.unwrap_or(Self::START_PFN).align_down(Order::LINUX_MAX),
-            cma_frames: zone.info.cma.next_multiple_of(Order::LINUX_MAX.frames()),
+            start_pfn: zone.start_pfn.unwrap_or(Self::START_PFN).align_down(Order::LINUX_MAX),
+            cma_frames: zone.cma.next_multiple_of(Order::LINUX_MAX.frames()),
             zone: Some(zone.clone()),
-            ..Self::new(zone.info.managed, cpus)
+            ..Self::new(zone.managed, cpus)
         }
     }
 

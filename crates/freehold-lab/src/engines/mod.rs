@@ -101,32 +101,9 @@ pub enum EngineError {
         /// The most similar one there is, if any is similar.
         suggestion: Option<String>,
     },
-    /// A version of Linux that is not among them.
-    #[error("{reason}{LISTED}")]
-    UnknownKernel {
-        /// Which one is nearest, and why.
-        reason: String,
-    },
-    /// No switch has that name.
-    #[error("there is no switch '{name}'{}{LISTED}", did_you_mean(.suggestion.as_deref()))]
-    UnknownSwitch {
-        /// The name.
-        name: String,
-        /// The most similar one there is, if any is similar.
-        suggestion: Option<String>,
-    },
-    /// Freehold is one design without switches.
-    #[error("freehold has no switch '{option}', nor any other{LISTED}")]
-    UnknownOption {
-        /// What was written.
-        option: String,
-    },
-    /// A switch without a sign: it does not say whether on or off.
-    #[error("write '+{name}' to switch it on or '-{name}' to switch it off{LISTED}")]
-    UnsignedSwitch {
-        /// The name.
-        name: String,
-    },
+    /// A version of Linux or a switch that there is not, or a switch without a sign; in words.
+    #[error("{0}{LISTED}")]
+    NoDesign(String),
     /// The machine does not suit the engine, or the switches do not go together.
     #[error("engine '{name}' cannot be built: {reason}")]
     Unbuildable {
@@ -156,19 +133,23 @@ impl FromStr for EngineSpec {
             return Ok(named());
         }
         if let Some((freehold::NAME, option)) = text.split_once(',') {
-            return Err(EngineError::UnknownOption { option: option.to_owned() });
+            let none = format!("freehold has no switch '{option}', nor any other");
+            return Err(EngineError::NoDesign(none));
         }
         Design::parse(text).map(|_| named()).map_err(|error| match error {
-            DesignError::UnknownPreset { name, .. } => {
+            DesignError::UnknownPreset(name) => {
                 let suggestion = similar(&name, &catalogue().presets);
                 EngineError::UnknownEngine { name, suggestion }
             }
-            DesignError::UnknownSwitch { name, .. } => {
+            DesignError::UnknownSwitch(name) => {
                 let suggestion = similar(&name, &catalogue().switches);
-                EngineError::UnknownSwitch { name, suggestion }
+                let else_named = did_you_mean(suggestion.as_deref());
+                EngineError::NoDesign(format!("there is no switch '{name}'{else_named}"))
             }
-            DesignError::NoSign { part } => EngineError::UnsignedSwitch { name: part },
-            other => EngineError::UnknownKernel { reason: other.to_string() },
+            DesignError::NoSign(part) => EngineError::NoDesign(format!(
+                "write '+{part}' to switch it on or '-{part}' to switch it off"
+            )),
+            other => EngineError::NoDesign(other.to_string()),
         })
     }
 }

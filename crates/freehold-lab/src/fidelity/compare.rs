@@ -32,6 +32,9 @@ pub(super) struct Comparison {
     /// there for what is held to nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) within: Option<bool>,
+    /// The least and the most that the engine counts from drawn starts; not there without any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) starts: Option<[u64; 2]>,
 }
 
 impl Comparison {
@@ -52,7 +55,14 @@ impl Comparison {
             engine,
             difference_percent: difference.map(|difference| difference * 100.0),
             within: tolerance.map(near),
+            starts: None,
         }
+    }
+
+    /// Takes in what the engine counted from one more start.
+    fn widen(&mut self, engine: u64) {
+        let [least, most] = self.starts.unwrap_or([engine; 2]);
+        self.starts = Some([least.min(engine), most.max(engine)]);
     }
 
     /// Whether it is held to something, and farther off than that.
@@ -137,6 +147,22 @@ impl EngineComparison {
             lists: by_list,
         }
     }
+
+    /// Takes in what the same engine counted from one more start. What neither the kernel nor the
+    /// engine's own start has any of is left out.
+    pub(super) fn widen(&mut self, drawn: &Self) {
+        self.refilled_frames.widen(drawn.refilled_frames.engine);
+        self.drained_frames.widen(drawn.drained_frames.engine);
+        self.late_refilled_frames.widen(drawn.late_refilled_frames.engine);
+        self.late_drained_frames.widen(drawn.late_drained_frames.engine);
+        self.fallbacks.widen(drawn.fallbacks.engine);
+        for list in &mut self.lists {
+            let key = |list: &ListComparison| (list.order, list.migratetype);
+            let found = drawn.lists.iter().find(|of| key(of) == key(list));
+            list.refilled.widen(found.map_or(0, |found| found.refilled.engine));
+            list.drained.widen(found.map_or(0, |found| found.drained.engine));
+        }
+    }
 }
 
 fn compare_lists(flow: &ListFlow, kernel: &KernelCounts) -> Vec<ListComparison> {
@@ -181,6 +207,16 @@ pub(super) struct AgainstKernel {
     pub(super) engines: Vec<EngineComparison>,
 }
 
+impl AgainstKernel {
+    /// Takes in one more start of the engines compared: beside what zoneinfo predicts.
+    pub(super) fn widen(&mut self, drawn: &Self) {
+        for of in &drawn.engines {
+            let predicted = self.engines.iter_mut().find(|engine| engine.engine == of.engine);
+            predicted.into_iter().for_each(|engine| engine.widen(of));
+        }
+    }
+}
+
 /// Compares a replay on the zone's machine with the kernel's counts; `zone` is the position of the
 /// zone compared, `lists` what was assumed of the CPUs' lists.
 pub(super) fn compare(
@@ -200,44 +236,31 @@ mod tests {
     use crate::engine::Memory;
     use crate::engines::RecordedZone;
     use crate::replay::{Recorded, Sample, SamplePoint, TraceFacts};
-    use freehold::{CpuId, Order, Pfn};
+    use freehold::Pfn;
     use freehold_trace::{Event, EventKind};
 
     use super::*;
     use crate::fidelity::counts::{count_kernel, main_zone};
+    use crate::fidelity::rows::{drained, event, order, taken};
 
     fn zone(name: &str, start: u64, spanned: u64) -> RecordedZone {
         let mut zone = RecordedZone::default();
-        (zone.info.name, zone.info.start_pfn, zone.info.spanned) =
-            (name.into(), Some(Pfn::new(start)), spanned);
+        (zone.name, zone.start_pfn, zone.spanned) = (name.into(), Some(Pfn::new(start)), spanned);
         zone
     }
 
-    fn event(kind: EventKind) -> Event {
-        Event { ts_ns: 0, cpu: CpuId::new(0), pid: 1, kind }
-    }
-
-    fn taken(pfn: u64, order: u8, percpu_refill: bool) -> Event {
-        let order = Order::new(order).unwrap();
-        event(EventKind::ZoneLocked { pfn: Pfn::new(pfn), order, migratetype: 1, percpu_refill })
+    fn counted(events: Vec<Event>, zones: &[RecordedZone], middle_ns: u64) -> Vec<KernelCounts> {
+        count_kernel(&Recorded { name: "t".into(), events }, zones, middle_ns).unwrap()
     }
 
     #[test]
     fn chunks_are_counted_in_their_zone() {
         let zones = [zone("DMA32", 0, 1024), zone("Normal", 1024, 4096)];
-        let drained = event(EventKind::PcpuDrain {
-            pfn: Pfn::new(1030),
-            order: Order::new(1).unwrap(),
-            migratetype: 0,
-        });
-        let events = vec![
-            taken(8, 0, true),
-            taken(1024, 3, true),
-            taken(2048, 4, false),
-            drained,
-            taken(1 << 30, 0, true),
-        ];
-        let counts = count_kernel(&Recorded { name: "t".into(), events }, &zones, 1).unwrap();
+        let (pfn, order) = (Pfn::new(2048), order(4));
+        let direct = EventKind::ZoneLocked { pfn, order, migratetype: 1, percpu_refill: false };
+        let refills = [taken(0, 8, 0, 1), taken(0, 1024, 3, 1), taken(0, 1 << 30, 0, 1)];
+        let others = [event(0, direct), drained(0, 1030, 1, 0)];
+        let counts = counted([&refills[..], &others].concat(), &zones, 1);
         assert_eq!((counts[0].refilled_chunks, counts[0].refilled_frames), (1, 1));
         assert_eq!((counts[1].refilled_chunks, counts[1].refilled_frames), (1, 8));
         assert_eq!((counts[1].direct_chunks, counts[1].direct_frames), (1, 16));
@@ -249,15 +272,16 @@ mod tests {
     #[test]
     fn fallbacks_that_only_extfrag_tells_of_are_refills_too() {
         let zones = [zone("Normal", 0, 1 << 20)];
-        let row = |pfn, order, fallback_order, change_ownership| {
-            event(EventKind::Extfrag {
+        let row = |pfn, size, fallback_order, change_ownership| {
+            let kind = EventKind::Extfrag {
                 pfn: Pfn::new(pfn),
-                order: Order::new(order).unwrap(),
+                order: order(size),
                 migratetype: 0,
-                fallback_order: Order::new(fallback_order).unwrap(),
+                fallback_order: order(fallback_order),
                 fallback_migratetype: 1,
                 change_ownership,
-            })
+            };
+            event(0, kind)
         };
         let events = vec![
             // A whole block claimed, by the refill of a CPU that owns blocks; a frame stolen.
@@ -265,11 +289,11 @@ mod tests {
             row(2048, 0, 3, false),
             // What was left of a block is claimed, and the frame comes from the lists then.
             row(4096, 0, 5, true),
-            taken(4096, 0, true),
+            taken(0, 4096, 0, 1),
             // Straight to the caller.
             row(8192, 10, 10, true),
         ];
-        let counts = count_kernel(&Recorded { name: "t".into(), events }, &zones, 1).unwrap();
+        let counts = counted(events, &zones, 1);
         assert_eq!((counts[0].refilled_chunks, counts[0].refilled_frames), (3, 512 + 1 + 1));
         assert_eq!((counts[0].refilled_by_list[9][0], counts[0].direct_frames), (512, 1024));
     }
@@ -282,23 +306,14 @@ mod tests {
     fn the_second_half_is_what_comes_from_the_middle_on() {
         let facts = TraceFacts { first_ts_ns: 1000, last_ts_ns: 1200, ..TraceFacts::default() };
         let survey = Survey { facts, ..Survey::default() };
-        let drained = |pfn| {
-            event(EventKind::PcpuDrain {
-                pfn: Pfn::new(pfn),
-                order: Order::new(1).unwrap(),
-                migratetype: 1,
-            })
-        };
         let rows = [
-            (1000, taken(8, 3, true)),
-            (1099, drained(0)),
-            (1100, taken(64, 0, true)),
-            (1200, drained(2)),
+            (1000, taken(0, 8, 3, 1)),
+            (1099, drained(0, 0, 1, 1)),
+            (1100, taken(0, 64, 0, 1)),
+            (1200, drained(0, 2, 1, 1)),
         ];
         let events = rows.map(|(ts_ns, event)| Event { ts_ns, ..event }).into();
-        let trace = Recorded { name: "t".into(), events };
-        let kernel =
-            count_kernel(&trace, &[zone("Normal", 0, 4096)], middle_ns(&survey)).unwrap().remove(0);
+        let kernel = counted(events, &[zone("Normal", 0, 4096)], middle_ns(&survey)).remove(0);
         assert_eq!((kernel.refilled_frames, kernel.late_refilled_frames), (9, 1));
         assert_eq!((kernel.drained_frames, kernel.late_drained_frames), (4, 2));
 
@@ -311,14 +326,8 @@ mod tests {
         let counters = Counters { refilled_frames: 27, drained_frames: 5, ..Counters::default() };
         let outcome = EngineOutcome { counters, samples, ..EngineOutcome::default() };
         let compared = EngineComparison::new(&outcome, &kernel, "zoneinfo", &survey);
-        assert_eq!(
-            (compared.late_refilled_frames.kernel, compared.late_refilled_frames.engine),
-            (1, 7)
-        );
-        assert_eq!(
-            (compared.late_drained_frames.kernel, compared.late_drained_frames.engine),
-            (2, 2)
-        );
+        let late = [&compared.late_refilled_frames, &compared.late_drained_frames];
+        assert_eq!(late.map(|count| (count.kernel, count.engine)), [(1, 7), (2, 2)]);
     }
 
     #[test]
@@ -347,12 +356,21 @@ mod tests {
     }
 
     #[test]
+    fn a_range_takes_in_the_least_and_the_most() {
+        let mut drained = Comparison::new(100, 90);
+        for engine in [7, 3, 5] {
+            drained.widen(engine);
+        }
+        assert_eq!((drained.starts, drained.engine), (Some([3, 7]), 90));
+    }
+
+    #[test]
     fn fifteen_per_cent_is_within_and_more_is_not() {
-        assert!(!Comparison::new(100, 115).is_off());
-        assert!(Comparison::new(100, 116).is_off());
-        assert!(!Comparison::new(100, 85).is_off());
-        assert!(Comparison::new(0, 1).is_off());
-        assert!(!Comparison::new(0, 0).is_off());
+        for (kernel, engine, off) in
+            [(100, 115, false), (100, 116, true), (100, 85, false), (0, 1, true), (0, 0, false)]
+        {
+            assert_eq!(Comparison::new(kernel, engine).is_off(), off, "{kernel} {engine}");
+        }
         // What is held to nothing says nothing of being within, as JSON neither.
         let free = Comparison::with(100, 300, None);
         assert_eq!((free.within, free.is_off()), (None, false));

@@ -74,7 +74,7 @@ pub(super) fn count_kernel(
 ) -> Result<Vec<KernelCounts>, SourceError> {
     let mut counts: Vec<KernelCounts> = zones
         .iter()
-        .map(|zone| zone.info.name.clone())
+        .map(|zone| zone.name.clone())
         .chain(["elsewhere".to_owned()])
         .map(|zone| KernelCounts { zone, ..KernelCounts::default() })
         .collect();

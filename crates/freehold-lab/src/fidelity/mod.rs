@@ -28,7 +28,9 @@ use crate::engines::{EngineSpec, MachineConfig};
 use crate::replay::fill::{Beside, assumed_lists};
 use crate::replay::of_zone::OfZone;
 use crate::replay::{Beginning, Origin, ReclaimChange, Replay, Survey};
+use crate::trials::random::Random;
 use clap::Args;
+use freehold_classic::SCALE_MAX;
 use serde::Serialize;
 
 use compare::AgainstKernel;
@@ -45,7 +47,8 @@ reads what it can from the rows of the recording.
 zone, \"engines\": [{\"engine\", \
 \"starting_lists\", \"within\": the verdict, \"refilled_frames\", \"drained_frames\": \
 {\"kernel\", \"engine\", \
-\"difference_percent\", \"within\": only where the verdict rests on it}, \"lists\", ...}]}.";
+\"difference_percent\", \"within\": only where the verdict rests on it, \"starts\": least and most \
+with --starts}, \"lists\", ...}]}.";
 
 /// Arguments of `freehold replay fidelity`.
 #[derive(Args, Clone, PartialEq, Debug, Default)]
@@ -57,6 +60,15 @@ pub(crate) struct FidelityArgs {
     /// Engines to run at the same time. Default: as many as there are cores.
     #[arg(short, long, value_name = "N", value_parser = whole(1..=u16::MAX))]
     jobs: Option<u16>,
+
+    /// Replay from N more starts, drawn at random, and show how far apart they end. What a CPU's
+    /// lists hold is drawn below the largest refill: where refills begin no recording says.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    starts: u16,
+
+    /// Which starts are drawn.
+    #[arg(long, value_name = "SEED", default_value_t = 1, requires = "starts")]
+    seed: u64,
 }
 
 /// Where the contents of the CPUs' lists at the start of a recording come from.
@@ -67,6 +79,8 @@ enum StartingLists {
     /// Frames whose first row shows that they lay on a list, and zoneinfo's count for the rest; the
     /// moment of the periodic work from the recorded drains.
     Trace,
+    /// Movable single frames, a count of them drawn for each CPU: start `.0` of those asked for.
+    Drawn(u16),
 }
 
 impl StartingLists {
@@ -74,6 +88,7 @@ impl StartingLists {
         match self {
             Self::Zoneinfo => "zoneinfo",
             Self::Trace => "trace",
+            Self::Drawn(_) => "drawn",
         }
     }
 }
@@ -106,9 +121,13 @@ fn replayed(
     trace: &TraceFile,
 ) -> Result<Done<Against>, CliError> {
     let compared = Compared::new(args, trace)?;
+    if args.starts > 0 && compared.recorded.zones[compared.zone].pagesets.is_empty() {
+        return Err(CliError::new("--starts needs the CPUs' lists, which zoneinfo lacks"));
+    }
     chosen.say();
     let mut done: Option<(Replay, AgainstKernel)> = None;
-    for lists in [StartingLists::Zoneinfo, StartingLists::Trace] {
+    let drawn = (0..args.starts).map(StartingLists::Drawn);
+    for lists in [StartingLists::Zoneinfo, StartingLists::Trace].into_iter().chain(drawn) {
         for specs in chosen.specs.chunks(AT_ONCE) {
             let replay = compared.replay(args, specs, trace, lists)?;
             let comparison = compare::compare(
@@ -120,6 +139,9 @@ fn replayed(
             );
             match &mut done {
                 // The prediction is the replay that everything else is about.
+                Some((_, all)) if matches!(lists, StartingLists::Drawn(_)) => {
+                    all.widen(&comparison);
+                }
                 Some((_, all)) => all.engines.extend(comparison.engines),
                 None => done = Some((replay, comparison)),
             }
@@ -156,7 +178,7 @@ impl Compared {
                  the zoneinfo with them",
             ));
         };
-        let rows = OfZone::new(trace, &recorded.zones[zone]);
+        let rows = OfZone { trace, zone: &recorded.zones[zone] };
         let survey = passes::survey(&args.common, true, (trace.shown(), &rows))?;
         let counts = count_kernel(trace, &recorded.zones, middle_ns(&survey))?;
         let account = &recorded.accounts[zone];
@@ -170,7 +192,7 @@ impl Compared {
             ))
             .hint("'freehold replay' without a comparison runs such a trace page by page"));
         }
-        let batch = recorded.zones[zone].info.pagesets.iter().map(|set| set.batch).max();
+        let batch = recorded.zones[zone].pagesets.iter().map(|set| set.batch).max();
         let reclaim = reclaim::changes(trace, batch.unwrap_or_default())?;
         Ok(Self { recorded, survey, counts, zone, reclaim })
     }
@@ -187,6 +209,13 @@ impl Compared {
         let cpus = passes::cpus_of(&args.common, &zone, cpus);
         let (lists, tick_phase_ns) = match lists {
             StartingLists::Zoneinfo => (assumed_lists(&zone, cpus), None),
+            StartingLists::Drawn(start) => {
+                let mut random = Random::split(args.seed, start.into());
+                for set in &mut zone.pagesets {
+                    set.count = random.below(set.batch.saturating_mul(1 << SCALE_MAX));
+                }
+                (assumed_lists(&zone, cpus), None)
+            }
             StartingLists::Trace => {
                 let lists = starting_lists::reconstruct(trace, &mut zone)?;
                 (lists, starting_lists::tick_phase(trace)?)
@@ -208,7 +237,31 @@ impl Compared {
         };
         let jobs = given::jobs(args.jobs);
         let ready = Ready { survey: self.survey.clone(), warm: true, machine, beginning };
-        let rows = OfZone::new(trace, &self.recorded.zones[self.zone]);
+        let rows = OfZone { trace, zone: &self.recorded.zones[self.zone] };
         passes::serially(&args.common, specs, (trace.shown(), &rows), ready, jobs)
+    }
+}
+
+/// Rows for tests.
+#[cfg(test)]
+mod rows {
+    use freehold::{CpuId, Order, Pfn};
+    use freehold_trace::{Event, EventKind};
+
+    pub(super) fn event(cpu: u16, kind: EventKind) -> Event {
+        Event { ts_ns: 0, cpu: CpuId::new(cpu), pid: 1, kind }
+    }
+
+    pub(super) fn order(order: u8) -> Order {
+        Order::new(order).unwrap()
+    }
+
+    pub(super) fn taken(cpu: u16, pfn: u64, size: u8, migratetype: u8) -> Event {
+        let (pfn, order) = (Pfn::new(pfn), order(size));
+        event(cpu, EventKind::ZoneLocked { pfn, order, migratetype, percpu_refill: true })
+    }
+
+    pub(super) fn drained(cpu: u16, pfn: u64, size: u8, migratetype: u8) -> Event {
+        event(cpu, EventKind::PcpuDrain { pfn: Pfn::new(pfn), order: order(size), migratetype })
     }
 }

@@ -62,7 +62,7 @@ pub(super) fn reconstruct(
             rows.add(event);
         }
     })?;
-    let sets = &mut zone.info.pagesets;
+    let sets = &mut zone.pagesets;
     let late = sets.iter().find_map(|set| rows.cpus.get(&set.cpu)?.ticks_since(set)).unwrap_or(0);
     let by = (7.0f64 / 8.0).powi(late as i32);
     let lists = sets.iter_mut().flat_map(|set| {
@@ -283,56 +283,29 @@ impl CpuRows {
 
 #[cfg(test)]
 mod tests {
+    use crate::fidelity::rows::{drained, event, order, taken};
     use crate::replay::Recorded;
 
     use super::*;
 
-    fn event(cpu: u16, kind: EventKind) -> Event {
-        Event { ts_ns: 0, cpu: CpuId::new(cpu), pid: 1, kind }
+    /// An allocation of a frame.
+    fn alloc(cpu: u16, pfn: u64, migratetype: u8) -> Event {
+        let (pfn, order) = (Some(Pfn::new(pfn)), Order::ZERO);
+        event(cpu, EventKind::Alloc { pfn, order, migratetype, gfp_flags: 0 })
     }
 
-    fn alloc(cpu: u16, pfn: u64, order: u8, migratetype: u8) -> Event {
-        let order = Order::new(order).unwrap();
-        event(cpu, EventKind::Alloc { pfn: Some(Pfn::new(pfn)), order, migratetype, gfp_flags: 0 })
-    }
-
-    fn free(cpu: u16, pfn: u64, order: u8) -> Event {
-        event(cpu, EventKind::Free { pfn: Pfn::new(pfn), order: Order::new(order).unwrap() })
-    }
-
-    fn taken(cpu: u16, pfn: u64, order: u8, migratetype: u8) -> Event {
-        let order = Order::new(order).unwrap();
-        event(
-            cpu,
-            EventKind::ZoneLocked { pfn: Pfn::new(pfn), order, migratetype, percpu_refill: true },
-        )
-    }
-
-    fn drained(cpu: u16, pfn: u64, order: u8, migratetype: u8) -> Event {
-        event(
-            cpu,
-            EventKind::PcpuDrain {
-                pfn: Pfn::new(pfn),
-                order: Order::new(order).unwrap(),
-                migratetype,
-            },
-        )
+    fn free(cpu: u16, pfn: u64) -> Event {
+        event(cpu, EventKind::Free { pfn: Pfn::new(pfn), order: Order::ZERO })
     }
 
     fn set(count: u64, high: u64, high_min: u64, high_max: u64) -> Pageset {
-        Pageset {
-            count,
-            high,
-            high_min: Some(high_min),
-            high_max: Some(high_max),
-            ..Pageset::default()
-        }
+        let (high_min, high_max) = (Some(high_min), Some(high_max));
+        Pageset { count, high, high_min, high_max, ..Pageset::default() }
     }
 
     fn reconstructed(pagesets: Vec<Pageset>, events: Vec<Event>) -> (RecordedZone, Lists) {
         let mut zone = RecordedZone::default();
-        (zone.info.start_pfn, zone.info.spanned, zone.info.pagesets) =
-            (Some(Pfn::new(0)), 1 << 20, pagesets);
+        (zone.start_pfn, zone.spanned, zone.pagesets) = (Some(Pfn::new(0)), 1 << 20, pagesets);
         let trace = Recorded { name: "t".into(), events };
         let lists = reconstruct(&trace, &mut zone).unwrap();
         (zone, lists)
@@ -353,13 +326,13 @@ mod tests {
     fn what_was_never_seen_before_was_there() {
         let [first, second] = lists(vec![
             taken(0, 1, 0, 1),
-            alloc(0, 1, 0, 1), // from a refill
-            alloc(0, 2, 0, 0), // from the start
-            free(0, 2, 0),
-            alloc(0, 2, 0, 0),   // from a free
+            alloc(0, 1, 1), // from a refill
+            alloc(0, 2, 0), // from the start
+            free(0, 2),
+            alloc(0, 2, 0),      // from a free
             drained(1, 8, 3, 2), // from the start, drained by the other CPU
             taken(0, 512, 9, 1),
-            alloc(0, 700, 0, 1), // part of the chunk taken before
+            alloc(0, 700, 1), // part of the chunk taken before
         ]);
         // 99 frames of CPU 0 were never touched: 12 chunks on a list of order 3 that was never
         // refilled.
@@ -370,33 +343,27 @@ mod tests {
     #[test]
     fn what_a_fallback_took_was_not_there() {
         // The refill claims a whole block, of which there is no other row.
-        let claimed = event(
-            0,
-            EventKind::Extfrag {
-                pfn: Pfn::new(1024),
-                order: Order::new(0).unwrap(),
-                migratetype: 0,
-                fallback_order: Order::LINUX_MAX,
-                fallback_migratetype: 1,
-                change_ownership: true,
-            },
-        );
-        let [first, _] = lists(vec![claimed, alloc(0, 1024, 0, 0), drained(1, 8, 3, 2)]);
+        let claimed = EventKind::Extfrag {
+            pfn: Pfn::new(1024),
+            order: order(0),
+            migratetype: 0,
+            fallback_order: Order::LINUX_MAX,
+            fallback_migratetype: 1,
+            change_ownership: true,
+        };
+        let [first, _] = lists(vec![event(0, claimed), alloc(0, 1024, 0), drained(1, 8, 3, 2)]);
         assert_eq!(first, [(3, 0, 12)]);
     }
 
     #[test]
     fn a_mark_that_has_sunk_since_shows_in_the_first_drain_of_the_timer() {
         let high = |pids: [u32; 2]| {
-            let mut events = vec![Event { pid: pids[0], ..free(0, 5000, 0) }];
+            let mut events = vec![Event { pid: pids[0], ..free(0, 5000) }];
             // 1,001 frames, and the mark of 821 once the timer has lowered it by an eighth.
             events.extend((0..180).map(|pfn| Event { pid: pids[1], ..drained(0, pfn, 0, 1) }));
-            events.push(alloc(0, 5000, 0, 1));
-            reconstructed(vec![Pageset { batch: 63, ..set(1000, 1600, 100, 1600) }], events)
-                .0
-                .info
-                .pagesets[0]
-                .high
+            events.push(alloc(0, 5000, 1));
+            let sets = vec![Pageset { batch: 63, ..set(1000, 1600, 100, 1600) }];
+            reconstructed(sets, events).0.pagesets[0].high
         };
         // 821 * 8 / 7 = 938, four ticks of an eighth below 1,600.
         assert_eq!(high([1, 2]), 937);
@@ -406,8 +373,8 @@ mod tests {
     #[test]
     fn before_the_first_refill_the_mark_itself_is_the_most_there_can_be() {
         let held = |refilled_first: bool| {
-            let mut events: Vec<Event> = (0..720).map(|pfn| free(0, pfn, 0)).collect();
-            let refill = [taken(0, 8000, 0, 0), alloc(0, 8000, 0, 0)];
+            let mut events: Vec<Event> = (0..720).map(|pfn| free(0, pfn)).collect();
+            let refill = [taken(0, 8000, 0, 0), alloc(0, 8000, 0)];
             events.splice(if refilled_first { 0..0 } else { 720..720 }, refill);
             let (_, lists) = reconstructed(vec![set(1000, 1600, 0, 9000)], events);
             lists.iter().map(|(_, list)| list.chunks << list.order.get()).sum::<u64>()
@@ -419,8 +386,8 @@ mod tests {
 
     #[test]
     fn a_stale_snapshot_gives_way() {
-        let mut events: Vec<Event> = (0..950).map(|pfn| free(0, pfn, 0)).collect();
-        events.push(alloc(0, 0, 0, 1));
+        let mut events: Vec<Event> = (0..950).map(|pfn| free(0, pfn)).collect();
+        events.push(alloc(0, 0, 1));
         let [first, second] = lists(events);
         // 100 + 950 is 50 more than the highest mark there can be.
         assert_eq!(first, [(3, 0, 50 >> 3)]);

@@ -31,6 +31,7 @@ pub(super) fn render(replay: &Replay, against: &AgainstKernel, style: Style) -> 
         ("engine's", Room::GivesWay(1)),
         ("differs", Room::Always),
         ("within", Room::GivesWay(0)),
+        ("drawn starts", Room::GivesWay(2)),
     ]);
     for engine in &against.engines {
         let name = [engine.engine.as_str(), engine.starting_lists];
@@ -61,12 +62,11 @@ pub(super) fn render(replay: &Replay, against: &AgainstKernel, style: Style) -> 
 
 /// What the columns say.
 const WORDS: &str = "lists: where the frames on CPUs' lists lay when the recording began. \
-                     zoneinfo: all movable single frames, \
-                     which is a prediction; trace: as far as the recording's own rows show it. \
-                     kernel: what the recording \
-                     kernel counted; engine's: what the engine did. within: the difference that is \
-                     the goal, and whether it \
-                     is met; the verdict rests on the rows that have one.";
+                     zoneinfo: all movable single frames, which is a prediction; trace: as far as \
+                     the recording's own rows show it. kernel: what the recording kernel counted; \
+                     engine's: what the engine did. within: the difference that is the goal, and \
+                     whether it is met; the verdict rests on the rows that have one. drawn starts: \
+                     the least and the most of what the engine does from them (--starts).";
 
 /// One number of the table; `bound` is what it is held to, where it is.
 fn row(name: [&str; 2], what: &str, comparison: &Comparison, bound: &str) -> Vec<Cell> {
@@ -83,5 +83,8 @@ fn row(name: [&str; 2], what: &str, comparison: &Comparison, bound: &str) -> Vec
         right(thousands(comparison.engine)),
         right(difference),
         right(within),
+        right(comparison.starts.map_or(String::new(), |[least, most]| {
+            format!("{} to {}", thousands(least), thousands(most))
+        })),
     ]
 }

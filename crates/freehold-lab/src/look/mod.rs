@@ -129,10 +129,8 @@ pub(crate) mod tests {
         let zone = &machine().look.zones[0];
         let marks = Some([116, 166, 216]);
         assert_eq!((zone.free, zone.watermarks, zone.above), (4096, marks, Some(3)));
-        assert_eq!(
-            (zone.blocks, zone.whole_free_blocks, zone.mixed_blocks),
-            (Some(32), Some(6), None)
-        );
+        let blocks = (zone.blocks, zone.whole_free_blocks, zone.mixed_blocks);
+        assert_eq!(blocks, (Some(32), Some(6), None));
         assert_eq!((zone.cma, zone.cma_free, zone.held), (Some(2048), Some(512), Some(90)));
         let index: Vec<f64> = zone.orders.iter().map(|order| order.unusable_index).collect();
         assert_eq!((index[0], index[1], index[9], index[10]), (0.0, 0.25, 0.25, 0.5));

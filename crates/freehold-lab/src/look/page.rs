@@ -65,8 +65,8 @@ fn heading(named: &Named) -> String {
     };
     let all = look.total.managed.map_or("memory of unknown size".to_owned(), memory);
     format!(
-        "{name}: {} of {all} free, {} on the CPUs' lists; pages of {} KiB{assumed}, orders 0 to {}, \
-         pageblocks of order {}{}",
+        "{name}: {} of {all} free, {} on the CPUs' lists; pages of {} KiB{assumed}, orders 0 to \
+         {}, pageblocks of order {}{}",
         memory(look.total.free),
         look.total.held.map_or("not known how much more".to_owned(), |n| memory(n) + " more"),
         look.page_size >> 10,
@@ -309,11 +309,8 @@ mod tests {
         let text = compare(&one, &other, STYLE);
         let line = |what: &str| {
             let found = text.lines().find(|line| line.trim_start().starts_with(what));
-            found
-                .unwrap_or_else(|| panic!("{what}:\n{text}"))
-                .split_whitespace()
-                .collect::<Vec<_>>()
-                .join(" ")
+            let found = found.unwrap_or_else(|| panic!("{what}:\n{text}"));
+            found.split_whitespace().collect::<Vec<_>>().join(" ")
         };
         assert_eq!(line("free "), "free 16.0 MiB 800 KiB");
         assert_eq!(line("watermarks"), "watermarks above high above low");

@@ -101,8 +101,8 @@ fn told(look: &Look, zone: &LookZone, map: &Map) -> String {
 
 /// What the letters say.
 const KEY: &str = "Most pages of a cell are: . free, a anonymous, f file (and shared memory), h huge, \
-                   s slab, u unmovable (the kernel's own, or on a CPU's list); a capital letter: none \
-                   of it is free; a gap: no memory there";
+                   s slab, u unmovable (the kernel's own, or on a CPU's list); a capital letter: \
+                   none of it is free; a gap: no memory there";
 
 /// The zones that are drawn: those whose place is known.
 fn zones(look: &Look) -> impl Iterator<Item = &LookZone> {
@@ -195,8 +195,8 @@ fn pictures(named: &Named, pages: &Pages) -> String {
     for (at, kind) in PageKind::ALL.iter().enumerate() {
         let _ = writeln!(
             html,
-            "<svg width=\"12\" height=\"12\"><rect class=\"k{at}\" width=\"12\" height=\"12\"/></svg> \
-             {}",
+            "<svg width=\"12\" height=\"12\"><rect class=\"k{at}\" width=\"12\" \
+             height=\"12\"/></svg> {}",
             kind.name()
         );
     }
@@ -282,10 +282,8 @@ mod tests {
         machine.failed = Some(vec!["free<0.3: 0.25 in zone <x>".to_owned()]);
         let html = html(&machine, None);
         let at = |part: &str| html.find(part).unwrap_or_else(|| panic!("{part}:\n{html}"));
-        assert!(
-            at("<strong>FAILED free&lt;0.3: 0.25 in zone &lt;x&gt;")
-                < at("16.0 MiB of 64.0 MiB free")
-        );
+        let failed = at("<strong>FAILED free&lt;0.3: 0.25 in zone &lt;x&gt;");
+        assert!(failed < at("16.0 MiB of 64.0 MiB free"));
         assert!(at("<h2>Node 0, zone Normal</h2>\n<p>25.0% of 64.0 MiB") < at("<th>order</th>"));
         at(
             "<td>10</td><td>4.0 MiB</td><td>2</td><td>8.0 MiB</td><td>50.0%</td><td>0.500</td></tr>",

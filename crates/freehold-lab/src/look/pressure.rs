@@ -33,14 +33,6 @@ impl Counters {
         let text = fs::read_to_string(proc.join("vmstat")).ok()?;
         Some(Self { taken: Instant::now(), counts: counts(&text) })
     }
-
-    /// What happened since an earlier look, in so many seconds.
-    fn since(&self, before: &Self) -> (f64, [u64; RATES.len()]) {
-        let seconds = self.taken.duration_since(before.taken).as_secs_f64();
-        let mut happened = self.counts;
-        happened.iter_mut().zip(before.counts).for_each(|(n, was)| *n = n.saturating_sub(was));
-        (seconds, happened)
-    }
 }
 
 fn counts(vmstat: &str) -> [u64; RATES.len()] {
@@ -63,9 +55,9 @@ fn counts(vmstat: &str) -> [u64; RATES.len()] {
 pub(crate) fn of(proc: &Path, now: Option<&Counters>, before: Option<&Counters>) -> Pressure {
     let mut all = Pressure::new();
     if let Some((now, before)) = now.zip(before) {
-        let (seconds, happened) = now.since(before);
-        for ((name, _), n) in RATES.iter().zip(happened) {
-            all.insert(name, n as f64 / seconds.max(1e-3));
+        let seconds = now.taken.duration_since(before.taken).as_secs_f64().max(1e-3);
+        for ((name, _), (n, was)) in RATES.iter().zip(now.counts.iter().zip(before.counts)) {
+            all.insert(name, n.saturating_sub(was) as f64 / seconds);
         }
     }
     if let Ok(text) = fs::read_to_string(proc.join("pressure/memory")) {

@@ -141,13 +141,14 @@ mod tests {
                 assert_eq!(series.split('{').next(), announced.last().copied(), "{line}");
             }
         }
-        assert!(text.contains("freehold_free_bytes{node=\"0\",zone=\"Normal\"} 16777216\n"));
-        assert!(
-            text.contains("freehold_unusable_index{node=\"0\",zone=\"Normal\",order=\"10\"} 0.5\n")
-        );
-        assert!(
-            text.contains("freehold_type_pageblocks{node=\"0\",zone=\"Normal\",type=\"CMA\"} 4\n")
-        );
+        for (figure, more) in [
+            ("free_bytes", "} 16777216\n"),
+            ("unusable_index", ",order=\"10\"} 0.5\n"),
+            ("type_pageblocks", ",type=\"CMA\"} 4\n"),
+        ] {
+            let line = format!("freehold_{figure}{{node=\"0\",zone=\"Normal\"{more}");
+            assert!(text.contains(&line), "{line}");
+        }
         assert!(!text.contains("mixed_pageblocks"), "not known is no sample");
         let mut odd = machine();
         odd.look.zones[0].zone = "a\"b\\".to_owned();

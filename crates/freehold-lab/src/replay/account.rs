@@ -14,7 +14,7 @@ use crate::tables::thousands;
 const PARTS: u64 = 100;
 
 /// One zone as its files describe it.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Account {
     /// The memory node it belongs to.
     pub node: u32,
@@ -115,21 +115,11 @@ mod tests {
 
     fn account(free: u64) -> Account {
         Account {
-            node: 0,
-            zone: "Normal".into(),
-            page_size: 4096,
-            page_size_told: true,
-            pageblock_order: 9,
-            max_order: 10,
             managed: 65536,
             free,
-            isolated: 0,
-            held: 0,
             cma: Some(0),
-            cma_of_unknown_size: 0,
             blocks: [20 * 512, 100 * 512, 8 * 512],
-            by_page: false,
-            guessed: Vec::new(),
+            ..Account::default()
         }
     }
 

@@ -3,7 +3,7 @@
 use freehold::{AllocError, CpuId, Order, Pfn};
 
 use super::errors::Errors;
-use crate::engine::{CmaBook, Engine, Request, count};
+use crate::engine::{CmaBook, Engine, Request};
 
 /// What was carried out, to compare with what was asked for and with what the engine says.
 #[derive(Clone, Copy, Default)]
@@ -14,8 +14,6 @@ pub struct Made {
     /// Frees of what could not be allocated.
     pub skipped: u64,
 }
-
-count! { Made: allocs frees failed skipped }
 
 pub struct Applier<'a> {
     pub engine: &'a dyn Engine,
@@ -96,7 +94,7 @@ impl<'a> Applier<'a> {
 
     /// What was wrong, in words: calls that must not fail, and what contradicts the account of CMA.
     pub fn findings(&self) -> Vec<String> {
-        let cma = self.cma.iter().flat_map(|book| book.findings(&self.engine.blocks()));
+        let cma = self.cma.iter().flat_map(|book| book.findings(self.engine.free_cma()));
         self.errors.finding().into_iter().chain(cma).collect()
     }
 }

@@ -15,23 +15,17 @@ use std::thread;
 use super::Beginning;
 use super::driver::Driver;
 use super::mapper::{Mapper, MapperOptions};
-use super::op::{Batch, SharedBatch};
+use super::op::Batch;
 use super::outcome::EngineOutcome;
 use super::source::{SourceError, Trace};
-use super::{NamedEngine, ReplayOptions, TraceFacts};
+use super::{NamedEngine, ReplayOptions};
 
 /// Batches that may wait for an engine.
 const CHANNEL: usize = 4;
 /// Operations after which a batch is handed on.
 const BATCH_OPS: usize = 32 * 1024;
 
-pub(super) struct Broadcast {
-    pub(super) facts: TraceFacts,
-    pub(super) replayed: u64,
-    pub(super) outcomes: Vec<EngineOutcome>,
-}
-
-/// Replays `trace` through all `engines`.
+/// Replays `trace` through all `engines`: the mapper at its end, and what came of each engine.
 pub(super) fn broadcast(
     trace: &dyn Trace,
     engines: &[NamedEngine],
@@ -39,7 +33,7 @@ pub(super) fn broadcast(
     options: ReplayOptions,
     beginning: &Beginning,
     progress: &mut dyn FnMut(u64, (u64, u64)),
-) -> Result<Broadcast, SourceError> {
+) -> Result<(Mapper, Vec<EngineOutcome>), SourceError> {
     let permits = Permits::new(options.jobs);
     thread::scope(|scope| {
         let (senders, threads): (Vec<_>, Vec<_>) = engines
@@ -59,7 +53,7 @@ pub(super) fn broadcast(
         // broken.
         drop(senders);
         let results: Vec<_> = threads.into_iter().map(thread::ScopedJoinHandle::join).collect();
-        let (facts, replayed) = decoded?;
+        let mapper = decoded?;
         let outcomes = engines
             .iter()
             .zip(results)
@@ -69,7 +63,7 @@ pub(super) fn broadcast(
                 Ok(Err(panic)) | Err(panic) => EngineOutcome::crashed(&engine.name, &*panic),
             })
             .collect();
-        Ok(Broadcast { facts, replayed, outcomes })
+        Ok((mapper, outcomes))
     })
 }
 
@@ -79,7 +73,7 @@ fn run_engine<'a>(
     engine: &'a NamedEngine,
     options: ReplayOptions,
     beginning: &Beginning,
-    batches: &Receiver<SharedBatch>,
+    batches: &Receiver<Arc<Batch>>,
     permits: &Permits,
 ) -> Result<Driver<'a>, Panic> {
     let mut driver = Driver::new(&*engine.engine);
@@ -99,34 +93,30 @@ fn run_engine<'a>(
 fn decode(
     trace: &dyn Trace,
     options: MapperOptions,
-    senders: &[SyncSender<SharedBatch>],
+    senders: &[SyncSender<Arc<Batch>>],
     progress: &mut dyn FnMut(u64, (u64, u64)),
-) -> Result<(TraceFacts, u64), SourceError> {
+) -> Result<Mapper, SourceError> {
     let mut reader = trace.open()?;
     let mut mapper = Mapper::new(options);
     let mut events = Vec::new();
     let mut batch = Batch::default();
-    let mut replayed = 0;
     while reader.next_batch(&mut events)? {
         for event in &events {
             mapper.event(event, &mut batch.ops, &mut batch.samples);
             if batch.ops.len() >= BATCH_OPS {
-                batch.events = mapper.replayed() - replayed;
-                replayed = mapper.replayed();
                 send(&mut batch, senders);
             }
         }
-        progress(mapper.facts().events, reader.progress());
+        progress(mapper.facts.events, reader.progress());
     }
     mapper.finish(&mut batch.ops, &mut batch.samples);
-    batch.events = mapper.replayed() - replayed;
     send(&mut batch, senders);
-    Ok((mapper.facts().clone(), mapper.replayed()))
+    Ok(mapper)
 }
 
-fn send(batch: &mut Batch, senders: &[SyncSender<SharedBatch>]) {
+fn send(batch: &mut Batch, senders: &[SyncSender<Arc<Batch>>]) {
     let next = Batch { ops: Vec::with_capacity(BATCH_OPS + BATCH_OPS / 8), ..Batch::default() };
-    let shared: SharedBatch = Arc::new(std::mem::replace(batch, next));
+    let shared = Arc::new(std::mem::replace(batch, next));
     for sender in senders {
         // An engine that has crashed no longer listens; its thread says why when it is joined.
         let _ = sender.send(Arc::clone(&shared));

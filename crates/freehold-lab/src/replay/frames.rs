@@ -80,10 +80,6 @@ pub struct FrameIndex {
 }
 
 impl FrameIndex {
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     fn chunk(&self, number: u64) -> Option<&Chunk> {
         if number < DIRECTORY_MAX {
             self.directory.get(number as usize)?.as_deref()
@@ -259,7 +255,7 @@ mod tests {
     #[test]
     fn a_frame_inside_a_larger_allocation_is_found_from_any_frame_of_it() {
         for large in [1u8, 4, 9, 10, 11] {
-            let mut index = FrameIndex::new();
+            let mut index = FrameIndex::default();
             let head = Pfn::new(1 << 14);
             index.insert(head, order(large), 7);
             for offset in [0, 1, (1 << large) - 1] {
@@ -275,7 +271,7 @@ mod tests {
 
     #[test]
     fn a_neighbour_of_smaller_order_does_not_cover() {
-        let mut index = FrameIndex::new();
+        let mut index = FrameIndex::default();
         index.insert(Pfn::new(4), Order::ZERO, 1);
         index.insert(Pfn::new(8), order(2), 2);
         assert_eq!(index.covering(Pfn::new(5), Order::ZERO), None);
@@ -285,7 +281,7 @@ mod tests {
 
     #[test]
     fn an_empty_index_keeps_no_chunk() {
-        let mut index = FrameIndex::new();
+        let mut index = FrameIndex::default();
         for pfn in [3, 70_000, u64::MAX - 1] {
             index.insert(Pfn::new(pfn), Order::ZERO, 0);
             assert_eq!(index.remove(Pfn::new(pfn)).map(|f| f.head.get()), Some(pfn));
@@ -299,7 +295,7 @@ mod tests {
     /// Random inserts and removes against the obvious map.
     #[test]
     fn agrees_with_a_plain_map() {
-        let mut index = FrameIndex::new();
+        let mut index = FrameIndex::default();
         let mut model: BTreeMap<u64, (u8, u32)> = BTreeMap::new();
         let mut rng = fastrand::Rng::with_seed(1);
         let mut random = |below: u64| rng.u64(..below);
@@ -310,10 +306,8 @@ mod tests {
             let clear = model.iter().all(|(&head, &(o, _))| head + (1 << o) <= pfn || head >= end);
             assert_eq!(index.is_clear(Pfn::new(pfn), order(size)), clear);
             let within = model.range(pfn..end).next().map(|(&head, &(_, slot))| (head, slot));
-            assert_eq!(
-                index.first_within(Pfn::new(pfn), order(size)).map(|f| (f.head.get(), f.slot)),
-                within
-            );
+            let first = index.first_within(Pfn::new(pfn), order(size));
+            assert_eq!(first.map(|f| (f.head.get(), f.slot)), within);
             if clear {
                 index.insert(Pfn::new(pfn), order(size), slot);
                 model.insert(pfn, (size, slot));

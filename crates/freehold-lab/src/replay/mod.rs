@@ -30,7 +30,7 @@ pub use driver::Driver;
 pub use facts::TraceFacts;
 pub use frames::{Found, FrameIndex};
 pub use mapper::{Injection, Mapper, MapperOptions, Schedule, TICK_PHASE_NS};
-pub use op::{Batch, FREE_BATCH_MAX, Op, SamplePoint, SharedBatch};
+pub use op::{Batch, FREE_BATCH_MAX, Op, SamplePoint};
 pub use outcome::{EngineOutcome, Sample};
 pub use source::{Description, Events, Oddities, Recorded, SourceError, Trace, each_event};
 pub use survey::{Survey, survey};
@@ -136,7 +136,7 @@ impl Machine {
                 .layout
                 .as_ref()
                 .map_or(memory_frames, fill::Layout::free_frames),
-            free_frames_left_out: beginning.layout.as_ref().map_or(0, fill::Layout::left_out),
+            free_frames_left_out: beginning.layout.as_ref().map_or(0, |layout| layout.left_out),
             list_frames_begin: beginning.layout.as_ref().map_or(0, fill::Layout::listed_frames),
             cma_frames: beginning.cma.iter().map(FrameRange::len).sum(),
             by_page: account.is_some_and(|account| account.by_page),
@@ -206,33 +206,10 @@ pub fn replay(
     engines: &[NamedEngine],
     memory_frames: u64,
     options: ReplayOptions,
-    mut progress: impl FnMut(u64, (u64, u64)),
+    progress: &mut dyn FnMut(u64, (u64, u64)),
 ) -> Result<Replay, SourceError> {
-    let mapper = mapper_options(&beginning, survey, options, options.samples.max(1));
-    let done = broadcast::broadcast(trace, engines, mapper, options, &beginning, &mut progress)?;
-    Ok(Replay {
-        survey: survey.clone(),
-        replayed: done.replayed,
-        injected: done.facts.injected,
-        machine: Machine::new(&beginning, memory_frames, options.cpus),
-        beginning,
-        engines: done.outcomes,
-    })
-}
-
-/// Between two of so many samples over the time of a trace.
-pub fn sample_every_ns(survey: &Survey, samples: u32) -> u64 {
-    survey.facts.span_ns().div_ceil(u64::from(samples)).max(1)
-}
-
-/// How a surveyed trace becomes operations, with so many samples over its time.
-pub fn mapper_options(
-    beginning: &Beginning,
-    survey: &Survey,
-    options: ReplayOptions,
-    samples: u32,
-) -> MapperOptions {
-    MapperOptions {
+    let samples = options.samples.max(1);
+    let mapper = MapperOptions {
         schedule: Some(Schedule {
             cpus: options.cpus,
             first_ts_ns: survey.facts.first_ts_ns,
@@ -243,5 +220,20 @@ pub fn mapper_options(
         warm: if options.warm { survey.warm.clone() } else { Vec::new() },
         ticks: beginning.ticks.clone(),
         reclaim: beginning.reclaim.clone(),
-    }
+    };
+    let (mapper, engines) =
+        broadcast::broadcast(trace, engines, mapper, options, &beginning, progress)?;
+    Ok(Replay {
+        survey: survey.clone(),
+        replayed: mapper.replayed,
+        injected: mapper.facts.injected,
+        machine: Machine::new(&beginning, memory_frames, options.cpus),
+        beginning,
+        engines,
+    })
+}
+
+/// Between two of so many samples over the time of a trace.
+pub fn sample_every_ns(survey: &Survey, samples: u32) -> u64 {
+    survey.facts.span_ns().div_ceil(u64::from(samples)).max(1)
 }

@@ -10,17 +10,11 @@ use crate::tables::thousands;
 use freehold_trace::{Event, EventKind};
 use serde::Serialize;
 
-/// A trace without what is about other zones. Requests that failed, which have no frame, stay.
+/// A trace without what is about other zones: those rows that name frames of `zone`. Requests that
+/// failed, which have no frame, stay.
 pub struct OfZone<'a> {
-    trace: &'a dyn Trace,
-    zone: &'a RecordedZone,
-}
-
-impl<'a> OfZone<'a> {
-    /// Those rows of `trace` that name frames of `zone`.
-    pub fn new(trace: &'a dyn Trace, zone: &'a RecordedZone) -> Self {
-        Self { trace, zone }
-    }
+    pub trace: &'a dyn Trace,
+    pub zone: &'a RecordedZone,
 }
 
 impl Trace for OfZone<'_> {
@@ -52,7 +46,7 @@ impl RowsOf {
 
 /// The allocations and frees of a trace by zone, and last those of none.
 pub fn rows_of(trace: &dyn Trace, zones: &[RecordedZone]) -> Result<Vec<RowsOf>, SourceError> {
-    let of = |zone: &RecordedZone| (zone.info.node, zone.info.name.clone());
+    let of = |zone: &RecordedZone| (zone.node, zone.name.clone());
     let places = zones.iter().map(of).chain([(0, "elsewhere".to_owned())]);
     let mut rows: Vec<RowsOf> = places.map(|(node, zone)| RowsOf { node, zone, rows: 0 }).collect();
     each_event(trace, |event| {
@@ -115,7 +109,7 @@ mod tests {
     #[test]
     fn rows_of_other_zones_are_left_out_and_what_failed_stays() {
         let mut zone = RecordedZone::default();
-        (zone.info.start_pfn, zone.info.spanned) = (Some(Pfn::new(1024)), 1024);
+        (zone.start_pfn, zone.spanned) = (Some(Pfn::new(1024)), 1024);
         let event = |kind| Event { ts_ns: 0, cpu: CpuId::new(0), pid: 1, kind };
         let alloc = |pfn: Option<u64>| {
             let (order, pfn) = (Order::ZERO, pfn.map(Pfn::new));
@@ -129,7 +123,7 @@ mod tests {
         events.extend([alloc(Some(2048)), free(1023)]);
         let trace = Recorded { name: "t".into(), events };
         let mut seen = Vec::new();
-        each_event(&OfZone::new(&trace, &zone), |event| seen.push(*event)).unwrap();
+        each_event(&OfZone { trace: &trace, zone: &zone }, |event| seen.push(*event)).unwrap();
         assert_eq!(seen, wanted);
     }
 }

@@ -11,8 +11,6 @@
 //!                                   └──> driver ──> ...
 //! ```
 
-use std::sync::Arc;
-
 use freehold::{AllocFlags, Migratetype, Order};
 
 /// The most chunks in one batch of frees: the kernel's `folio_batch` holds 31.
@@ -92,12 +90,7 @@ pub struct Batch {
     pub ops: Vec<Op>,
     /// The moments that [`Op::Sample`] refers to.
     pub samples: Vec<SamplePoint>,
-    /// Allocations and frees among `ops`.
-    pub events: u64,
 }
-
-/// A batch as the engines' threads hold it.
-pub type SharedBatch = Arc<Batch>;
 
 #[cfg(test)]
 mod tests {

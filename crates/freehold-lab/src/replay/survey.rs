@@ -61,15 +61,6 @@ impl Survey {
 pub fn survey(
     trace: &dyn Trace,
     warm: bool,
-    mut progress: impl FnMut(u64, (u64, u64)),
-) -> Result<Survey, SourceError> {
-    read(trace, warm, &mut progress)
-}
-
-/// [`survey`], compiled once.
-fn read(
-    trace: &dyn Trace,
-    warm: bool,
     progress: &mut dyn FnMut(u64, (u64, u64)),
 ) -> Result<Survey, SourceError> {
     let mut reader = trace.open()?;
@@ -83,15 +74,15 @@ fn read(
             mapper.event(event, &mut ops, &mut samples);
             // Every warm frame not yet freed is live besides what the trace shows.
             let freed = mapper.warm.as_ref().map_or(0, |warm| warm.freed);
-            let beyond = mapper.facts().live_frames as i64 - freed as i64;
+            let beyond = mapper.facts.live_frames as i64 - freed as i64;
             peak_beyond_warm = peak_beyond_warm.max(beyond);
             ops.clear();
         }
-        progress(mapper.facts().events, reader.progress());
+        progress(mapper.facts.events, reader.progress());
     }
 
     let mut before = mapper.warm.take().unwrap_or_default();
-    let facts = TraceFacts { repeated_frees: before.repeated, ..mapper.facts().clone() };
+    let facts = TraceFacts { repeated_frees: before.repeated, ..mapper.facts.clone() };
     if !warm {
         before.found.clear();
     }
@@ -99,8 +90,8 @@ fn read(
     Ok(Survey {
         description: reader.description(),
         facts,
-        span_ns: mapper.facts().span_ns(),
-        remote_free_share: mapper.facts().remote_free_share(),
+        span_ns: mapper.facts.span_ns(),
+        remote_free_share: mapper.facts.remote_free_share(),
         oddities: reader.oddities(),
         peak_live_frames_warm: before.freed + peak_beyond_warm as u64,
         warm: before.found,

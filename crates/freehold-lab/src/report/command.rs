@@ -78,10 +78,7 @@ pub(crate) fn run(args: &ReportArgs) -> Result<Outcome, CliError> {
             continue;
         }
         for source in results::documents(input, &shown, &bytes)? {
-            documents.extend(split(&source).map_err(|problem| {
-                CliError::new(format!("{}: {problem}", source.name))
-                    .hint("run the command with --json and give what it prints")
-            })?);
+            documents.extend(split(&source)?);
         }
     }
     if let Some(other) = documents.iter().find(|document| document.kind != Kind::Replay) {

@@ -9,12 +9,12 @@ use std::fmt::Write as _;
 use super::embed;
 use super::fleet::{Fleet, MEASURES, Measure, Recording, SHOWN, figure, text};
 use super::page;
-use super::table::{Table, cells, plain, read};
+use super::table::{Table, cells, plain};
 use crate::cli::error::CliError;
 use crate::cli::provenance::command_line;
 use crate::results::rows;
 use crate::tables::better::Better;
-use crate::tables::number::counted;
+use crate::tables::number::{counted, read};
 use crate::tables::{are_equal, thousands, unique};
 
 /// So many bytes of machines' sections.
@@ -201,7 +201,7 @@ fn about(tables: &[rows::Table]) -> String {
         [("table", table.name.clone()), ("sha256 of the table", table.sha256.clone())]
     }));
     about.push(("sha256 of each trace", "in the section of its machine".to_owned()));
-    page::about(&about)
+    embed::list(&about)
 }
 
 /// A machine's own section: what is known of each recording, and the figures of each engine.

@@ -36,13 +36,6 @@ pub(super) fn render(documents: &[Document], title: &str) -> String {
     framed(title, &html)
 }
 
-/// A list of names and what each of them is.
-pub(super) fn about(rows: &[(&str, String)]) -> String {
-    let row =
-        |(name, said): &(&str, String)| format!("<dt>{name}</dt><dd>{}</dd>", embed::text(said));
-    format!("<dl>{}</dl>\n", rows.iter().map(row).collect::<String>())
-}
-
 /// A page around what is in it.
 pub(super) fn framed(title: &str, body: &str) -> String {
     format!(

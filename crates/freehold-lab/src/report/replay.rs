@@ -2,8 +2,7 @@
 
 use serde_json::Value;
 
-use super::embed::text;
-use super::page;
+use super::embed::{self, text};
 use super::table::{Table, cells};
 use crate::draw::curves::{Area, Axis, Chart, Curve};
 use crate::draw::panels::{self, Panel};
@@ -103,7 +102,7 @@ fn about(data: &Value) -> String {
     ]);
     let guessed = machine["guessed"].as_array().into_iter().flatten().filter_map(Value::as_str);
     rows.extend(guessed.map(|guess| ("guessed, for no file says it", guess.to_owned())));
-    page::about(&rows)
+    embed::list(&rows)
 }
 
 fn figures(engines: &[Value]) -> String {

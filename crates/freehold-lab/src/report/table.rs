@@ -6,8 +6,9 @@
 use std::fmt::Write as _;
 
 use super::embed::text;
+use crate::tables::are_equal;
 use crate::tables::better::Better;
-use crate::tables::{are_equal, decimal, thousands};
+use crate::tables::number::read;
 
 /// Figures that are compared with each other, in the order of their cells; none is no figure.
 pub(super) fn cells(figures: &[Option<f64>], better: Better) -> Vec<String> {
@@ -36,12 +37,6 @@ pub(super) fn cells(figures: &[Option<f64>], better: Better) -> Vec<String> {
 /// A figure that is compared with none.
 pub(super) fn plain(value: f64) -> String {
     format!("<td><data value=\"{value}\">{}</data></td>", read(value))
-}
-
-/// A count has no decimals.
-pub(super) fn read(value: f64) -> String {
-    let is_count = value.fract() == 0.0 && (0.0..1e15).contains(&value);
-    if is_count { thousands(value as u64) } else { decimal(value) }
 }
 
 /// A table that is being written.

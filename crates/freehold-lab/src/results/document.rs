@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::read::Source;
+use crate::cli::error::CliError;
 
 /// Which command wrote a document.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -14,7 +15,6 @@ use super::read::Source;
 pub enum Kind {
     /// `freehold replay --json`, one trace.
     Replay,
-    Bench,
     Contiguity,
     Simulate,
 }
@@ -23,7 +23,6 @@ impl Kind {
     pub const fn command(self) -> &'static str {
         match self {
             Self::Replay => "replay",
-            Self::Bench => "bench",
             Self::Contiguity => "contiguity",
             Self::Simulate => "simulate",
         }
@@ -38,30 +37,34 @@ pub(crate) struct Document {
     pub(crate) data: Value,
 }
 
-/// No command writes such a document.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error(
-    "this is not an output of replay, contiguity, simulate or bench: there is no \"trace\" with \
-     \"engines\", no \"traces\", and there are no \"cells\" or \"rows\" with an engine each"
-)]
-pub struct UnknownDocument;
-
 /// The documents in a source: a replay of several traces is several.
-pub(crate) fn split(source: &Source) -> Result<Vec<Document>, UnknownDocument> {
+pub(crate) fn split(source: &Source) -> Result<Vec<Document>, CliError> {
+    let documents = documents(source).ok_or_else(|| {
+        CliError::new(format!(
+            "{}: this is not an output of replay, contiguity or simulate: there is no \"trace\" \
+             with \"engines\", no \"traces\", and there are no \"cells\" or \"rows\" with a \
+             workload and an engine each",
+            source.name
+        ))
+        .hint(
+            "run the command with --json and give what it prints; times are compared within one \
+             run: freehold bench -e ONE -e OTHER",
+        )
+    })?;
+    Ok(documents.into_iter().flat_map(by_zone).collect())
+}
+
+/// Those; `None` where no command writes such a document.
+fn documents(source: &Source) -> Option<Vec<Document>> {
     let document =
         |kind, data: &Value| Document { source: source.name.clone(), kind, data: data.clone() };
     let traces = source.value.get("traces").and_then(Value::as_array);
-    let documents = match traces {
-        Some(traces) if !traces.is_empty() => traces
-            .iter()
-            .map(|trace| match kind(trace)? {
-                Kind::Replay => Ok(document(Kind::Replay, trace)),
-                Kind::Bench | Kind::Contiguity | Kind::Simulate => Err(UnknownDocument),
-            })
-            .collect::<Result<Vec<_>, _>>()?,
-        _ => vec![document(kind(&source.value)?, &source.value)],
-    };
-    Ok(documents.into_iter().flat_map(by_zone).collect())
+    let of_replay =
+        |trace: &Value| (kind(trace)? == Kind::Replay).then(|| document(Kind::Replay, trace));
+    match traces {
+        Some(traces) if !traces.is_empty() => traces.iter().map(of_replay).collect(),
+        _ => Some(vec![document(kind(&source.value)?, &source.value)]),
+    }
 }
 
 /// A document, and one more for each of a machine's other zones that were replayed, all of them
@@ -81,32 +84,26 @@ fn by_zone(mut document: Document) -> Vec<Document> {
     all
 }
 
-fn kind(value: &Value) -> Result<Kind, UnknownDocument> {
+fn kind(value: &Value) -> Option<Kind> {
     let is = |name: &str, check: fn(&Value) -> bool| value.get(name).is_some_and(check);
     if is("trace", Value::is_object) && (is("engines", all_named) || is("error", Value::is_string))
     {
-        return Ok(Kind::Replay);
+        return Some(Kind::Replay);
     }
     if let Some(cells) = value.get("cells").and_then(Value::as_array) {
         // Stopped at once, it has none.
-        return if all_have(cells, "workload") && all_have(cells, "engine") {
-            Ok(Kind::Contiguity)
-        } else {
-            Err(UnknownDocument)
-        };
+        let is_grid = all_have(cells, "workload") && all_have(cells, "engine");
+        return is_grid.then_some(Kind::Contiguity);
     }
     if let Some(rows) = value.get("rows").and_then(Value::as_array) {
-        let all = |name: &str| !rows.is_empty() && all_have(rows, name);
         // An interrupted run may have no row; the rest of the document still says what it is.
-        if all("benchmark") && all("engine") || rows.is_empty() && is("yardstick", Value::is_object)
-        {
-            return Ok(Kind::Bench);
-        }
-        if all("workload") && all("engine") || rows.is_empty() && is("model", Value::is_object) {
-            return Ok(Kind::Simulate);
-        }
+        let are_simulated = match rows.is_empty() {
+            true => is("model", Value::is_object),
+            false => all_have(rows, "workload") && all_have(rows, "engine"),
+        };
+        return are_simulated.then_some(Kind::Simulate);
     }
-    Err(UnknownDocument)
+    None
 }
 
 fn all_named(engines: &Value) -> bool {
@@ -125,8 +122,8 @@ mod tests {
     use super::*;
 
     fn kinds(value: Value) -> Result<Vec<Kind>, String> {
-        let documents =
-            split(&Source { name: "x".into(), value }).map_err(|error| error.to_string())?;
+        let documents = split(&Source { name: "x".into(), value });
+        let documents = documents.map_err(|error| error.to_string())?;
         Ok(documents.iter().map(|document| document.kind).collect())
     }
 
@@ -136,21 +133,9 @@ mod tests {
         assert_eq!(kinds(replay.clone()), Ok(vec![Kind::Replay]));
         let failed = json!({"trace": {"name": "b"}, "error": "no such file"});
         assert_eq!(kinds(json!({"traces": [replay, failed]})), Ok(vec![Kind::Replay; 2]));
-        assert_eq!(
-            kinds(json!({"rows": [{"benchmark": "pair", "engine": "x"}]})),
-            Ok(vec![Kind::Bench])
-        );
-        assert_eq!(
-            kinds(json!({"rows": [], "yardstick": {}})),
-            Ok(vec![Kind::Bench]),
-            "interrupted at once"
-        );
-        assert_eq!(
-            kinds(json!({"rows": [{"workload": "make", "engine": "x"}]})),
-            Ok(vec![Kind::Simulate])
-        );
-        let cell =
-            json!({"workload": "aging", "engine": "freehold", "cpus": 16, "memory_mib": 1024});
+        let row = json!({"workload": "make", "engine": "x"});
+        assert_eq!(kinds(json!({"rows": [row]})), Ok(vec![Kind::Simulate]));
+        let cell = json!({"workload": "aging", "engine": "x", "cpus": 16, "memory_mib": 1024});
         assert_eq!(kinds(json!({"cells": [cell]})), Ok(vec![Kind::Contiguity]));
         assert_eq!(kinds(json!({"cells": []})), Ok(vec![Kind::Contiguity]), "interrupted at once");
     }

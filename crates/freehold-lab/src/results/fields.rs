@@ -57,16 +57,13 @@ pub(crate) const REPLAY: [(Field, &str); 21] = [
 ];
 
 /// Of a simulation.
-pub(crate) const SIMULATE: [Field; 15] = [
+pub(crate) const SIMULATE: [Field; 12] = [
     more("frames_per_second"),
     less("zone_lock_wait_share"),
     less("pcp_lock_wait_share"),
     less("line_wait_share"),
     less("zone_lock_acquisitions"),
     less("longest_hold_ns"),
-    less("latency_p50_ns"),
-    less("latency_p999_ns"),
-    less("bystander_p999_ns"),
     less("fallbacks"),
     less("failed"),
     less("heavy_barriers"),

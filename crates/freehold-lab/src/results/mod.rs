@@ -12,7 +12,7 @@ pub(crate) mod fields;
 mod read;
 pub(crate) mod rows;
 
+pub use document::Kind;
 pub(crate) use document::{Document, split};
-pub use document::{Kind, UnknownDocument};
 pub use read::Source;
 pub(crate) use read::{bytes, documents, read, shown_name};

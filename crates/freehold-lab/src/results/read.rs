@@ -83,7 +83,7 @@ pub(super) fn not_json(
         ))
     } else {
         problem.hint(
-            "give what replay, bench or simulate print with --json; without it they print \
+            "give what replay, contiguity or simulate print with --json; without it they print \
                       tables for people",
         )
     }

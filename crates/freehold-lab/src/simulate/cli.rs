@@ -4,19 +4,16 @@ use clap::Args;
 
 use crate::cli::error::CliError;
 use crate::cli::given::{Printed, Shown};
-use crate::cli::size::{Memory, parse_memory, whole};
-use crate::cli::{Outcome, given, output, stop};
+use crate::cli::size::{parse_memory, whole};
+use crate::cli::{Outcome, given, output, progress, stop};
 use crate::engines::EngineSpec;
-use crate::simulate::many::{Simulated, simulate_all};
 use crate::simulate::output::{Document, table};
-use crate::simulate::run::{Scenario, SimulateError};
 use crate::simulate::workloads::About;
-use crate::simulate::{Kind, Model};
+use crate::simulate::{Kind, Model, Row, Scenario, SimulateError, simulate_all};
 use crate::tables::table::rendered;
 use crate::tables::{thousands, unique};
-use crate::trials::amounts::parse_cpus;
-use crate::trials::defaults::TICK_MS;
-use crate::trials::progress;
+use crate::trials::defaults::SIMULATED_CPUS_MAX;
+use crate::trials::pool::Done;
 
 // Paragraphs are one line each: clap breaks them where the terminal ends.
 const HELP: &str = "\
@@ -35,8 +32,8 @@ Examples:
 
 --json prints {\"command\": \"simulate\", \"seed\", \"model\", \"rows\": \
 [{\"engine\", \"workload\", \"cpus\", \
-\"memory_bytes\", \"frames_per_second\", \"zone_lock_wait_share\", \"pcp_lock_wait_share\", \"fallbacks\", \
-\"unusable_index\", ...}]}.
+\"memory_bytes\", \"frames_per_second\", \"zone_lock_wait_share\", \"pcp_lock_wait_share\", \
+\"fallbacks\", \"unusable_index\", ...}]}.
 
 Ctrl-C ends after the simulations under way and prints what is done (exit code 130).";
 
@@ -55,7 +52,8 @@ pub(crate) struct SimulateArgs {
     workloads: Vec<Kind>,
 
     /// How many CPUs, 1 to 1,024. Default: 1,4,16,64.
-    #[arg(long, value_name = "N[,N]...", value_delimiter = ',', value_parser = parse_cpus)]
+    #[arg(long, value_name = "N[,N]...", value_delimiter = ',',
+          value_parser = whole(1..=SIMULATED_CPUS_MAX))]
     cpus: Vec<u16>,
 
     /// An engine: freehold, or a kernel's design with changes to switch on (+) or off (-). May be
@@ -65,7 +63,7 @@ pub(crate) struct SimulateArgs {
 
     /// Memory of the machine. Default: 64G.
     #[arg(long, value_name = "SIZE[,SIZE]...", value_delimiter = ',', value_parser = parse_memory)]
-    memory: Vec<Memory>,
+    memory: Vec<u64>,
 
     /// What the CPUs' random numbers are drawn from. Default: 1.
     #[arg(long, value_name = "S[,S]...", value_delimiter = ',')]
@@ -96,7 +94,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<Outcome, CliError> {
     let engines = given::engines(&args.engines, &DEFAULT)?;
     let scenarios = scenarios(args, &engines)?;
     let done = simulated(args, &scenarios, &model)?;
-    let rows = &done.rows;
+    let rows = &done.results;
     if done.interrupted {
         output::complain(&format!(
             "interrupted: {} of {} simulations are done",
@@ -104,7 +102,8 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<Outcome, CliError> {
             scenarios.len()
         ));
     }
-    let document = Document::new(seeds(args)[0], &model, rows);
+    let seed = args.seed.first().copied().unwrap_or(1);
+    let document = Document::new(seed, &model, rows);
     output::result(&args.shown.printed, &document, |style| {
         if rows.is_empty() { String::new() } else { table(rows, &model, style) }
     })?;
@@ -115,15 +114,10 @@ fn simulated(
     args: &SimulateArgs,
     scenarios: &[Scenario],
     model: &Model,
-) -> Result<Simulated, CliError> {
+) -> Result<Done<Row>, CliError> {
     let stop = stop::on_signals(true);
     let jobs = given::jobs(args.jobs);
-    let bar = progress::steps(
-        "simulating",
-        scenarios.len() as u64,
-        progress::TURNS,
-        args.shown.no_progress,
-    );
+    let bar = progress::turns("simulating", scenarios.len(), args.shown.no_progress);
     let simulated = simulate_all(scenarios, model, jobs, &stop, |done, scenario| {
         bar.set_position(done as u64);
         bar.set_message(format!(
@@ -163,10 +157,6 @@ fn list(printed: &Printed) -> Result<Outcome, CliError> {
     Ok(Outcome::Fine)
 }
 
-fn seeds(args: &SimulateArgs) -> Vec<u64> {
-    given::or(&args.seed, &[1])
-}
-
 /// All combinations: workload, memory, CPUs, seed, engine.
 fn scenarios(args: &SimulateArgs, engines: &[EngineSpec]) -> Result<Vec<Scenario>, CliError> {
     let workloads = given::or(&args.workloads, &[Kind::KernelBuildLike]);
@@ -177,24 +167,16 @@ fn scenarios(args: &SimulateArgs, engines: &[EngineSpec]) -> Result<Vec<Scenario
     let memory = if args.memory.is_empty() {
         vec![DEFAULT_MEMORY]
     } else {
-        unique(args.memory.iter().map(|memory| memory.frames))
+        unique(args.memory.iter().copied())
     };
     let mut all = Vec::new();
     for &workload in &workloads {
         for &frames in &memory {
             for &cpus in cpus.iter().filter(|&&cpus| fits(workload, cpus)) {
-                for seed in seeds(args) {
+                for seed in given::or(&args.seed, &[1]) {
                     for engine in engines {
-                        all.push(Scenario {
-                            engine: engine.clone(),
-                            workload,
-                            cpus,
-                            frames,
-                            seed,
-                            think_ns: None,
-                            measured: args.frames,
-                            tick_ms: TICK_MS,
-                        });
+                        let one = Scenario::new(engine.clone(), workload, cpus, frames);
+                        all.push(Scenario { seed, measured: args.frames, ..one });
                     }
                 }
             }

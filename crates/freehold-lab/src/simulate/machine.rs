@@ -47,10 +47,14 @@ struct Costs {
     caller: Time,
 }
 
+/// Which lines.
 #[derive(Clone, Copy)]
 enum Which {
+    /// Records of frames (kernel's designs).
     Records,
+    /// For each word of 64 frames who changed it last: a CPU leases words (freehold).
     Words,
+    /// For each CPU the head of its list of remote frees.
     Inboxes,
 }
 
@@ -63,20 +67,13 @@ pub struct Machine<'a> {
     zone: Lock,
     /// By CPU.
     pcps: Vec<Lock>,
-    /// What had been done before a call.
-    before: Marks,
     /// Nobody will begin anything before this.
     now: Time,
-    /// Records of frames (kernel's designs).
-    records: Lines,
-    /// For each word of 64 frames who changed it last: a CPU leases words (freehold).
-    words: Lines,
-    /// For each CPU the head of its list of remote frees.
-    inboxes: Lines,
+    /// By [`Which`].
+    lines: [Lines; 3],
     /// For each CPU the share of frames whose record was last written elsewhere, by its last
     /// allocations.
     foreign: Vec<u32>,
-    watched: Vec<bool>,
     pub tally: Tally,
 }
 
@@ -120,39 +117,16 @@ impl<'a> Machine<'a> {
             start: config.start_pfn.get(),
             zone: Lock::default(),
             pcps: vec![Lock::default(); cpus],
-            before: Marks::default(),
             now: Time::ZERO,
-            records: Lines::new(records),
-            words: Lines::new(blocks * 8),
-            inboxes: Lines::new(config.cpus.into()),
+            lines: [records, blocks * 8, config.cpus.into()].map(Lines::new),
             foreign: vec![0; cpus],
-            watched: vec![false; cpus],
             tally: Tally::default(),
         }
-    }
-
-    /// Forgets what was counted, not where lines are: the measured stretch begins.
-    pub fn begin_measuring(&mut self) {
-        self.tally = Tally::default();
-    }
-
-    pub fn watch(&mut self, cpu: u16) {
-        self.watched[usize::from(cpu)] = true;
     }
 
     /// Nobody will begin anything before `now`.
     pub fn advance(&mut self, now: Time) {
         self.now = now;
-    }
-
-    /// Notes what `cpu` has done: a call follows.
-    fn mark(&mut self, cpu: CpuId) {
-        self.before = self.engine.marks(cpu);
-    }
-
-    /// What it has done since.
-    fn marked(&self, cpu: CpuId) -> Marks {
-        self.engine.marks(cpu).since(&self.before)
     }
 
     /// What one step of a workload costs by itself.
@@ -167,14 +141,14 @@ impl<'a> Machine<'a> {
         let own = usize::from(cpu);
         self.pcps[own].forget_before(now);
         let busy = lock && self.pcps[own].is_held(now);
-        self.mark(id);
+        let before = self.engine.marks(id);
         let got = if busy {
             self.tally.pcp_busy += 1;
             self.engine.alloc_finding_busy(id, request)
         } else {
             self.engine.alloc(id, request)
         };
-        let done = self.marked(id);
+        let done = self.engine.marks(id).since(&before);
 
         let mut at = now + self.costs.alloc;
         if lock && !busy {
@@ -195,7 +169,7 @@ impl<'a> Machine<'a> {
         if lock && !busy {
             self.pcps[own].hold_until(cpu, now, at);
         }
-        self.over(cpu, now, at);
+        self.tally.in_calls += at - now;
         (at, got.ok())
     }
 
@@ -222,7 +196,7 @@ impl<'a> Machine<'a> {
             at = self.free_part(cpu, at, part, home, chunks.len() > 1);
             rest = more;
         }
-        self.over(cpu, now, at);
+        self.tally.in_calls += at - now;
         at
     }
 
@@ -244,12 +218,11 @@ impl<'a> Machine<'a> {
             lock.forget_before(now);
             at = lock.free_after_all(now);
             self.tally.pcp_wait += at - now;
-            self.tally.pcp_waits += u64::from(at > now);
         }
         let begun = at;
         // Before the call: afterwards the frames may be somewhere else.
         at = self.give_lines(cpu, at, part, batch);
-        self.mark(CpuId::new(whose));
+        let before = self.engine.marks(CpuId::new(whose));
         let freed = match part {
             [(pfn, order)] if !batch => self.engine.free(id, *pfn, *order),
             _ => self.engine.free_batch(id, part),
@@ -257,7 +230,7 @@ impl<'a> Machine<'a> {
         if let Err(error) = freed {
             panic!("the engine refused a frame it had given out: {error}");
         }
-        let done = self.marked(CpuId::new(whose));
+        let done = self.engine.marks(CpuId::new(whose)).since(&before);
         if self.family == Family::Owners {
             at += self.lock_line(cpu, place);
         }
@@ -270,27 +243,15 @@ impl<'a> Machine<'a> {
         at
     }
 
-    /// A CPU's periodic work at `now`; when that is over. No call of anybody's, so it is no
-    /// latency.
+    /// A CPU's periodic work at `now`; when that is over. No call of anybody's.
     pub fn tick(&mut self, cpu: u16, now: Time) -> Time {
         let id = CpuId::new(cpu);
-        self.mark(id);
+        let before = self.engine.marks(id);
         self.engine.tick(id);
-        let done = self.marked(id);
+        let done = self.engine.marks(id).since(&before);
         self.tally.ticks += 1;
         let at = self.pcp_work(now, done);
         self.zone_work(cpu, at, done, self.costs.drain_step, 0)
-    }
-
-    /// A call is over.
-    fn over(&mut self, cpu: u16, began: Time, ended: Time) {
-        let ns = (ended - began).whole_ns().max(1);
-        self.tally.in_calls += ended - began;
-        self.tally.calls += 1;
-        self.tally.latency.0.saturating_record(ns);
-        if self.watched[usize::from(cpu)] {
-            self.tally.watched.0.saturating_record(ns);
-        }
     }
 
     /// What was done under the CPU's own lock, or, of freehold, by looks for the next block, and by
@@ -314,13 +275,11 @@ impl<'a> Machine<'a> {
             let steps = done.steps / done.holds + u64::from(n < done.steps % done.holds);
             let mut hold = self.costs.hold + step * steps;
             if let Some(last) = self.zone.last_other(cpu) {
-                self.tally.transfers += 1;
                 hold += self.far(cpu, last, self.costs.bounce);
             }
             if foreign > 0 {
                 // Of the frames that came off the lists; the holds of one call share them.
                 let lines = done.refilled * u64::from(foreign) / u64::from(ONE) / done.holds;
-                self.tally.transfers += lines;
                 hold += self.costs.chain * lines;
             }
             let grant = self.zone.acquire(cpu, at, hold);
@@ -342,7 +301,7 @@ impl<'a> Machine<'a> {
             return self.fetch(Which::Words, frame / 64, cpu, at, self.costs.transfer);
         }
         let line = frame * RECORD / LINE;
-        let from = self.records.touch(line, cpu);
+        let from = self.lines[Which::Records as usize].touch(line, cpu);
         let estimate = &mut self.foreign[usize::from(cpu)];
         *estimate -= *estimate >> FORGET;
         if from.is_some() {
@@ -366,7 +325,7 @@ impl<'a> Machine<'a> {
                 // Into the frame's word, whoever leases it: its own, or by a locked
                 // read-modify-write of a line that is elsewhere. Those wait for their lines, one
                 // after the other; plain stores would not.
-                let from = self.words.touch(frame / 64, cpu);
+                let from = self.lines[Which::Words as usize].touch(frame / 64, cpu);
                 at += if from.is_some() { self.costs.remote_free } else { local };
                 at = self.brought(Which::Words, frame / 64, from, cpu, at, self.costs.transfer);
                 continue;
@@ -381,14 +340,14 @@ impl<'a> Machine<'a> {
         at
     }
 
-    fn lock_line(&mut self, cpu: u16, place: usize) -> Time {
-        let from = self.pcps[place].last_other(cpu);
-        self.transfer(cpu, from, self.costs.transfer)
+    fn lock_line(&self, cpu: u16, place: usize) -> Time {
+        let other = self.pcps[place].last_other(cpu);
+        other.map_or(Time::ZERO, |other| self.far(cpu, other, self.costs.transfer))
     }
 
     /// `cpu` needs a line at `at`; when it has it.
     fn fetch(&mut self, which: Which, line: u64, cpu: u16, at: Time, cost: Time) -> Time {
-        let from = self.lines(which).touch(line, cpu);
+        let from = self.lines[which as usize].touch(line, cpu);
         self.brought(which, line, from, cpu, at, cost)
     }
 
@@ -406,28 +365,9 @@ impl<'a> Machine<'a> {
     ) -> Time {
         let Some(other) = from else { return at };
         let (takes, now) = (self.far(cpu, other, self.costs.transfer), self.now);
-        let start = self.lines(which).hand_over(line, now, at, takes);
-        self.tally.transfers += 1;
+        let start = self.lines[which as usize].hand_over(line, now, at, takes);
         self.tally.line_wait += start - at;
         start + self.far(cpu, other, cost)
-    }
-
-    fn lines(&mut self, which: Which) -> &mut Lines {
-        match which {
-            Which::Records => &mut self.records,
-            Which::Words => &mut self.words,
-            Which::Inboxes => &mut self.inboxes,
-        }
-    }
-
-    fn transfer(&mut self, cpu: u16, from: Option<u16>, cost: Time) -> Time {
-        match from {
-            Some(other) => {
-                self.tally.transfers += 1;
-                self.far(cpu, other, cost)
-            }
-            None => Time::ZERO,
-        }
     }
 
     fn far(&self, cpu: u16, other: u16, cost: Time) -> Time {

@@ -4,8 +4,8 @@
 //!  workloads/  what each CPU does              machine    makes the engine's calls, adds up time
 //!  run, row    one simulation, start to end    lock       waits for locks
 //!  queue       which CPU is next; ticks        lines      which CPU wrote a cache line last
-//!  time        picoseconds                     many       several, on threads
-//!  tally       counts of the measured stretch  output     table and JSON
+//!  time        picoseconds                     output     table and JSON
+//!  tally       counts of the measured stretch
 //! ```
 //!
 //! # What is real and what is modelled
@@ -28,7 +28,6 @@ mod cli;
 pub mod lines;
 pub mod lock;
 pub mod machine;
-pub mod many;
 pub mod output;
 pub mod queue;
 pub mod row;
@@ -42,5 +41,5 @@ pub use crate::model;
 pub(crate) use cli::{SimulateArgs, run};
 pub use model::Model;
 pub use row::{Bound, Row};
-pub use run::{Scenario, SimulateError, simulate};
+pub use run::{Scenario, SimulateError, simulate, simulate_all};
 pub use workloads::Kind;

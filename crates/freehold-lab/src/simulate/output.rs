@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::model::Model;
 use super::row::{Row, rate};
+use crate::tables::number::{duration, memory_of};
 use crate::tables::table::{Cell, Room, Style, Table, right, wrap};
 use crate::tables::thousands;
 
@@ -30,32 +31,6 @@ fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-/// Nanoseconds as people read them.
-fn time(ns: u64) -> String {
-    match ns {
-        0..10_000 => format!("{} ns", thousands(ns)),
-        10_000..10_000_000 => format!("{:.1} us", ns as f64 / 1e3),
-        _ => format!("{:.1} ms", ns as f64 / 1e6),
-    }
-}
-
-/// Bytes as people name memory.
-pub fn memory(bytes: u64) -> String {
-    let units = [(40, "TiB"), (30, "GiB"), (20, "MiB")];
-    match units.into_iter().find(|(shift, _)| bytes >> shift > 0) {
-        Some((shift, unit)) if bytes.is_multiple_of(1 << shift) => {
-            format!("{} {unit}", bytes >> shift)
-        }
-        Some((shift, unit)) => {
-            format!(
-                "{:.1} {unit}",
-                bytes as f64 / f64::from(1u32 << 20) / f64::from(1u32 << (shift - 20))
-            )
-        }
-        None => format!("{bytes} B"),
-    }
-}
-
 /// Rows of one workload, machine and seed: what one table shows.
 fn groups(rows: &[Row]) -> impl Iterator<Item = &[Row]> {
     let group = |row: &Row| (row.workload.clone(), row.memory_bytes, row.seed);
@@ -72,16 +47,11 @@ pub fn table(rows: &[Row], model: &Model, style: Style) -> String {
         } else {
             String::new()
         };
-        let memory = memory(first.memory_bytes);
+        let memory = memory_of(first.memory_bytes >> 12, 4096);
         let title = format!("{}, {memory} of memory, seed {}{think}", first.workload, first.seed);
         let _ = writeln!(text, "{}", wrap(&title, style, ""));
         let _ = writeln!(text, "{}\n", group_table(part, style));
     }
-    let bystanders = if rows.iter().any(|row| row.bystander_p999_ns.is_some()) {
-        ", of the bystanders' calls where there are any"
-    } else {
-        ""
-    };
     let legend = format!(
         "More frames/s and free blocks are better; of waits, holds, times, fallbacks and unusable \
          less is. Wait columns: the \
@@ -89,7 +59,7 @@ pub fn table(rows: &[Row], model: &Model, style: Style) -> String {
          lines. Bound: what limits the \
          row; 'think' means that the workload itself does, so frames/s says nothing about the \
          allocator. Longest: the \
-         longest hold of a zone lock. p99.9: of single calls{bystanders}. Unusable: the share of \
+         longest hold of a zone lock. Unusable: the share of \
          free memory that cannot \
          serve order 9, at the end. Simulated by the constants of: {}",
         model.machine
@@ -110,7 +80,6 @@ fn group_table(rows: &[Row], style: Style) -> String {
         ("zone holds", Room::GivesWay(3)),
         ("PCP holds", Room::GivesWay(6)),
         ("longest", Room::GivesWay(5)),
-        ("p99.9", Room::GivesWay(2)),
         ("fell back", Room::GivesWay(4)),
         ("free blocks", Room::GivesWay(4)),
         ("unusable", Room::GivesWay(0)),
@@ -120,7 +89,6 @@ fn group_table(rows: &[Row], style: Style) -> String {
         let cpus = if before == Some(row.cpus) { String::new() } else { row.cpus.to_string() };
         before = Some(row.cpus);
         let mut cells = vec![right(cpus), Cell::new(&row.engine)];
-        let p999 = row.bystander_p999_ns.unwrap_or(row.latency_p999_ns);
         let numbers = [
             rate(row.frames_per_second),
             percent(row.zone_lock_wait_share),
@@ -129,8 +97,7 @@ fn group_table(rows: &[Row], style: Style) -> String {
             row.bound.text().to_owned(),
             thousands(row.zone_lock_acquisitions),
             thousands(row.pcp_lock_acquisitions),
-            time(row.longest_hold_ns),
-            time(p999),
+            duration(row.longest_hold_ns),
             thousands(row.fallbacks),
             thousands(row.free_blocks),
             format!("{:.4}", row.unusable_index),

@@ -45,23 +45,9 @@ pub struct Row {
     pub pcp_busy: u64,
     /// Holds of CPUs' locks in the measured stretch, where the design has such locks.
     pub pcp_lock_acquisitions: u64,
-    /// Steps done in them, without those under the zone lock.
-    pub pcp_lock_work: u64,
-    /// Calls that waited for a CPU's lock.
-    pub pcp_lock_waits: u64,
-    /// Cache lines brought over from another CPU.
-    pub line_transfers: u64,
-    /// Half of all calls took at most this.
-    pub latency_p50_ns: u64,
-    /// 99.9 % of all calls took at most this.
-    pub latency_p999_ns: u64,
-    /// 99.9 % of bystanders' calls took at most this, where the workload has any.
-    pub bystander_p999_ns: Option<u64>,
     /// Allocations that took memory of another migratetype, from the start on.
     pub fallbacks: u64,
     pub failed: u64,
-    /// Frames freed to another CPU's lists or blocks, from the start on.
-    pub remote_frees: u64,
     /// Pairs of buddies merged under the zone lock, from the start on.
     pub merges_zone: u64,
     /// Pairs of buddies merged under CPUs' locks, from the start on.
@@ -70,15 +56,11 @@ pub struct Row {
     pub ticks: u64,
     /// Heavy barriers in it: times that every CPU was made to pass a full memory barrier.
     pub heavy_barriers: u64,
-    pub free_frames: u64,
     /// Pageblocks without a frame in use at the end.
     pub free_blocks: u64,
     /// Pageblocks in which frames of more than one migratetype are in use at the end, as far as the
     /// engine can tell.
     pub mixed_blocks: u64,
-    /// Frames in use at the end, as a share of the frames of the pageblocks that they lie in: with
-    /// 1 every block in use is full.
-    pub used_block_density: f64,
     /// The unusable-free-space index for order 9 at the end.
     pub unusable_index: f64,
 }

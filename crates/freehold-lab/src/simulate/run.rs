@@ -10,20 +10,24 @@
 //! everything stops where it is: no CPU runs on alone at the end. What is reported of memory is how
 //! it is at that moment.
 
+use std::cmp::Reverse;
 use std::collections::VecDeque;
+use std::sync::atomic::AtomicBool;
 
-use freehold::{FRAME_SIZE, Order, PAGEBLOCK_FRAMES, Pfn};
+use freehold::{FRAME_SIZE, Order, Pfn};
 
 use super::machine::Machine;
 use super::model::Model;
 use super::queue::Queue;
 use super::row::{Bound, Row};
+use super::tally::Tally;
 use super::ticks::Ticks;
 use super::time::Time;
-use super::workloads::{DEPTH, Io, Kind, Message, Program, Setting, Step, programs};
+use super::workloads::{DEPTH, Io, Kind, Message, Program, Setting, Step, frames, programs};
 use crate::engine::{Counters, Request};
 use crate::engines::{EngineError, EngineSpec, MachineConfig};
 use crate::trials::defaults::TICK_MS;
+use crate::trials::pool;
 use crate::trials::simulated::{Simulated, accounted, with_simulated};
 
 #[derive(Clone, Debug)]
@@ -88,6 +92,22 @@ impl Scenario {
     }
 }
 
+/// Simulates all, `jobs` at a time; the rows are in the order of the scenarios. A simulation is a
+/// function of its scenario and the model: threads change nothing but when it is computed.
+pub fn simulate_all(
+    scenarios: &[Scenario],
+    model: &Model,
+    jobs: usize,
+    stop: &AtomicBool,
+    progress: impl FnMut(usize, &Scenario),
+) -> Result<pool::Done<Row>, SimulateError> {
+    let mut places: Vec<usize> = (0..scenarios.len()).collect();
+    // The longest first, so that no thread ends alone with one of them. A stable sort: the order is
+    // always the same.
+    places.sort_by_key(|&place| Reverse((scenarios[place].cpus, scenarios[place].frames)));
+    pool::each(scenarios, &places, jobs, stop, |one| simulate(one, model), progress)
+}
+
 pub fn simulate(scenario: &Scenario, model: &Model) -> Result<Row, SimulateError> {
     scenario.check()?;
     let config = scenario.machine();
@@ -118,14 +138,10 @@ fn with_engine(
     let before = (engine.heavy_barriers(), engine.counters());
     run.until(measured);
 
-    if let Some(reason) = run.finding(engine) {
-        return Err(SimulateError::NotWhole {
-            engine: scenario.engine.name().to_owned(),
-            workload,
-            cpus,
-            reason,
-        });
-    }
+    accounted(engine, run.live()).map_err(|reason| {
+        let engine = scenario.engine.name().to_owned();
+        SimulateError::NotWhole { engine, workload, cpus, reason }
+    })?;
     Ok(row(scenario, (engine, config), &run, before))
 }
 
@@ -137,11 +153,10 @@ fn row(
     (barriers, before): (u64, Counters),
 ) -> Row {
     let Scenario { cpus, seed, .. } = *scenario;
-    let (memory, counters, live) = (engine.memory(), engine.counters(), run.live());
-    let (tally, elapsed) = (&run.machine.tally, run.now - run.begun);
+    let (memory, counters) = (engine.memory(), engine.counters());
+    let (tally, elapsed) = (&run.world.machine.tally, run.now - run.begun);
     let (all, time) = (elapsed.seconds() * f64::from(cpus), elapsed.seconds());
     let share = |time: Time, of: f64| if of > 0.0 { time.seconds() / of } else { 0.0 };
-    let used_blocks = (memory.managed_frames / PAGEBLOCK_FRAMES).saturating_sub(memory.free_blocks);
     let row = Row {
         engine: scenario.engine.name().to_owned(),
         workload: scenario.workload.name().to_owned(),
@@ -168,28 +183,14 @@ fn row(
         longest_hold_ns: tally.longest_hold.whole_ns(),
         pcp_busy: tally.pcp_busy,
         pcp_lock_acquisitions: counters.pcp_lock_acquisitions - before.pcp_lock_acquisitions,
-        pcp_lock_work: counters.pcp_lock_work - before.pcp_lock_work,
-        pcp_lock_waits: tally.pcp_waits,
-        line_transfers: tally.transfers,
-        latency_p50_ns: tally.latency.0.value_at_quantile(0.5),
-        latency_p999_ns: tally.latency.0.value_at_quantile(0.999),
-        bystander_p999_ns: (!tally.watched.0.is_empty())
-            .then(|| tally.watched.0.value_at_quantile(0.999)),
         fallbacks: counters.fallbacks,
         failed: tally.failed,
-        remote_frees: counters.remote_frees,
         merges_zone: counters.merges_zone,
         merges_pcp: counters.merges_pcp,
         ticks: tally.ticks,
         heavy_barriers: engine.heavy_barriers() - barriers,
-        free_frames: memory.free_frames,
         free_blocks: memory.free_blocks,
         mixed_blocks: memory.mixed_blocks,
-        used_block_density: if used_blocks == 0 {
-            1.0
-        } else {
-            live as f64 / (used_blocks * PAGEBLOCK_FRAMES) as f64
-        },
         unusable_index: memory.unusable_index(Order::PAGEBLOCK),
     };
     Row { bound: row.bound(share(tally.in_calls, all)), ..row }
@@ -210,58 +211,64 @@ struct Mail {
 }
 
 struct Run<'a> {
-    machine: Machine<'a>,
+    world: World<'a>,
     ticks: Ticks,
     programs: Vec<Box<dyn Program>>,
-    queue: Queue,
-    mail: Mail,
     barrier: Vec<(u16, Time)>,
     /// CPUs that take part in barriers.
     parties: usize,
-    message: Time,
-    zero: Time,
     now: Time,
     begun: Time,
-    /// Frames that are in messages.
-    posted: u64,
 }
 
-/// What a program sees during one step.
+/// What programs see and change.
+struct World<'a> {
+    machine: Machine<'a>,
+    mail: Mail,
+    queue: Queue,
+    /// Frames that are in messages.
+    posted: u64,
+    message: Time,
+    zero: Time,
+}
+
+/// A program's step.
 struct View<'r, 'a> {
     cpu: u16,
     at: Time,
-    machine: &'r mut Machine<'a>,
-    mail: &'r mut Mail,
-    queue: &'r mut Queue,
-    posted: &'r mut u64,
-    message: Time,
-    zero: Time,
+    world: &'r mut World<'a>,
+}
+
+impl View<'_, '_> {
+    /// Works for that long on something else than calls.
+    fn pass(&mut self, time: Time) {
+        self.at += time;
+        self.world.machine.tally.between += time;
+    }
 }
 
 impl Io for View<'_, '_> {
     fn alloc(&mut self, request: Request) -> Option<Pfn> {
-        let (at, pfn) = self.machine.alloc(self.cpu, self.at, request);
+        let (at, pfn) = self.world.machine.alloc(self.cpu, self.at, request);
         self.at = at;
         pfn
     }
 
     fn free(&mut self, chunks: &[(Pfn, Order)]) {
-        self.at = self.machine.free(self.cpu, self.at, chunks);
+        self.at = self.world.machine.free(self.cpu, self.at, chunks);
     }
 
     fn think(&mut self, ns: f64) {
-        self.at += Time::from_ns(ns);
-        self.machine.tally.between += Time::from_ns(ns);
+        self.pass(Time::from_ns(ns));
     }
 
     fn zero_frame(&mut self) {
-        self.at += self.zero;
-        self.machine.tally.between += self.zero;
+        self.pass(self.world.zero);
     }
 
     fn send(&mut self, to: u16, message: Message) -> Result<(), Message> {
         let receiver = usize::from(to);
-        let waiting = &mut self.mail.waiting[receiver];
+        let waiting = &mut self.world.mail.waiting[receiver];
         let index = waiting.iter().position(|(from, _)| *from == self.cpu).unwrap_or_else(|| {
             waiting.push((self.cpu, 0));
             waiting.len() - 1
@@ -270,34 +277,31 @@ impl Io for View<'_, '_> {
             return Err(message);
         }
         waiting[index].1 += 1;
-        self.at += self.message;
-        self.machine.tally.between += self.message;
-        *self.posted += message.iter().map(|(_, order)| order.frames()).sum::<u64>();
-        self.mail.boxes[receiver].push_back((self.at, self.cpu, message));
-        if let Some(since) = self.mail.empty[receiver].take() {
-            self.queue.push(since.max(self.at), to);
+        self.pass(self.world.message);
+        self.world.posted += frames(&message);
+        self.world.mail.boxes[receiver].push_back((self.at, self.cpu, message));
+        if let Some(since) = self.world.mail.empty[receiver].take() {
+            self.world.queue.push(since.max(self.at), to);
         }
         Ok(())
     }
 
     fn receive(&mut self) -> Option<Message> {
         let receiver = usize::from(self.cpu);
-        let &(ready, from, _) = self.mail.boxes[receiver].front()?;
+        let &(ready, from, _) = self.world.mail.boxes[receiver].front()?;
         if ready > self.at {
             // Sent by a CPU whose step began before and ends later: not there yet.
             return None;
         }
-        let (_, _, message) = self.mail.boxes[receiver].pop_front()?;
-        self.at += self.message;
-        self.machine.tally.between += self.message;
-        *self.posted -= message.iter().map(|(_, order)| order.frames()).sum::<u64>();
-        if let Some(entry) =
-            self.mail.waiting[receiver].iter_mut().find(|(sender, _)| *sender == from)
-        {
+        let (_, _, message) = self.world.mail.boxes[receiver].pop_front()?;
+        self.pass(self.world.message);
+        self.world.posted -= frames(&message);
+        let waiting = &mut self.world.mail.waiting[receiver];
+        if let Some(entry) = waiting.iter_mut().find(|(sender, _)| *sender == from) {
             entry.1 -= 1;
         }
-        for (sender, since) in std::mem::take(&mut self.mail.full[receiver]) {
-            self.queue.push(since.max(self.at), sender);
+        for (sender, since) in std::mem::take(&mut self.world.mail.full[receiver]) {
+            self.world.queue.push(since.max(self.at), sender);
         }
         Some(message)
     }
@@ -305,55 +309,49 @@ impl Io for View<'_, '_> {
 
 impl<'a> Run<'a> {
     fn new(
-        mut machine: Machine<'a>,
+        machine: Machine<'a>,
         model: &Model,
         programs: Vec<Box<dyn Program>>,
         ticks: Ticks,
     ) -> Self {
         let mut queue = Queue::default();
-        for (cpu, program) in programs.iter().enumerate() {
-            let cpu = cpu as u16;
+        for cpu in 0..programs.len() as u16 {
             // A nanosecond apart: no two CPUs begin at exactly the same moment.
             queue.push(Time::from_ns(f64::from(cpu)), cpu);
-            if program.is_watched() {
-                machine.watch(cpu);
-            }
         }
         let n = programs.len();
+        let mail = Mail {
+            boxes: vec![VecDeque::new(); n],
+            waiting: vec![Vec::new(); n],
+            empty: vec![None; n],
+            full: vec![Vec::new(); n],
+        };
+        let [message, zero] = [model.message_ns, model.zero_frame_ns].map(Time::from_ns);
         Self {
-            machine,
+            world: World { machine, mail, queue, posted: 0, message, zero },
             ticks,
-            queue,
-            mail: Mail {
-                boxes: vec![VecDeque::new(); n],
-                waiting: vec![Vec::new(); n],
-                empty: vec![None; n],
-                full: vec![Vec::new(); n],
-            },
             barrier: Vec::new(),
             parties: programs.iter().filter(|program| program.has_barrier()).count(),
             programs,
-            message: Time::from_ns(model.message_ns),
-            zero: Time::from_ns(model.zero_frame_ns),
             now: Time::ZERO,
             begun: Time::ZERO,
-            posted: 0,
         }
     }
 
     fn begin_measuring(&mut self) {
         self.begun = self.now;
-        self.machine.begin_measuring();
+        // What was counted is forgotten, not where lines are.
+        self.world.machine.tally = Tally::default();
     }
 
     /// Goes on until that many frames more have been allocated, or nobody has anything left to do.
     fn until(&mut self, frames: u64) {
-        while self.machine.tally.frames < frames {
-            let Some((at, cpu)) = self.queue.pop() else { return };
+        while self.world.machine.tally.frames < frames {
+            let Some((at, cpu)) = self.world.queue.pop() else { return };
             self.now = self.now.max(at);
-            self.machine.advance(at);
+            self.world.machine.advance(at);
             while let Some((ticking, due)) = self.ticks.next(at) {
-                let over = self.machine.tick(ticking, due);
+                let over = self.world.machine.tick(ticking, due);
                 self.ticks.put_off(ticking, over - due);
             }
             let at = at + self.ticks.taken(cpu);
@@ -363,46 +361,34 @@ impl<'a> Run<'a> {
 
     fn step(&mut self, at: Time, cpu: u16) {
         let index = usize::from(cpu);
-        self.machine.tally.between += self.machine.caller();
-        let mut view = View {
-            cpu,
-            at: at + self.machine.caller(),
-            machine: &mut self.machine,
-            mail: &mut self.mail,
-            queue: &mut self.queue,
-            posted: &mut self.posted,
-            message: self.message,
-            zero: self.zero,
-        };
+        let caller = self.world.machine.caller();
+        let mut view = View { cpu, at, world: &mut self.world };
+        view.pass(caller);
         let step = self.programs[index].step(&mut view);
         let at = view.at;
+        let World { queue, mail, .. } = &mut self.world;
         match step {
-            Step::Done => self.queue.push(at, cpu),
-            Step::Empty => match self.mail.boxes[index].front() {
+            Step::Done => queue.push(at, cpu),
+            Step::Empty => match mail.boxes[index].front() {
                 // On its way already.
-                Some(&(ready, ..)) => self.queue.push(ready.max(at), cpu),
-                None => self.mail.empty[index] = Some(at),
+                Some(&(ready, ..)) => queue.push(ready.max(at), cpu),
+                None => mail.empty[index] = Some(at),
             },
-            Step::Full(to) => self.mail.full[usize::from(to)].push((cpu, at)),
+            Step::Full(to) => mail.full[usize::from(to)].push((cpu, at)),
             Step::Barrier => {
                 self.barrier.push((cpu, at));
                 if self.barrier.len() == self.parties {
                     let last = self.barrier.iter().map(|(_, at)| *at).max().unwrap_or(at);
                     for (cpu, _) in std::mem::take(&mut self.barrier) {
-                        self.queue.push(last, cpu);
+                        queue.push(last, cpu);
                     }
                 }
             }
         }
     }
 
-    /// What is wrong with the engine at the end, in words: frames that are lost or there twice.
-    fn finding(&self, engine: &dyn Simulated) -> Option<String> {
-        accounted(engine, self.live()).err()
-    }
-
     /// Frames that programs have, or that are in messages.
     fn live(&self) -> u64 {
-        self.posted + self.programs.iter().map(|program| program.live()).sum::<u64>()
+        self.world.posted + self.programs.iter().map(|program| program.live()).sum::<u64>()
     }
 }

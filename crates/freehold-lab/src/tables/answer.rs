@@ -17,7 +17,7 @@ use serde::Serialize;
 use super::are_equal;
 use super::metrics::{GROUPS, Metric, NS_PER_EVENT, Value};
 use super::number::{duration, percent, thousands};
-use super::table::{Cell, Color, Columns, Room, Style, Table, right, wrap};
+use super::table::{Cell, Color, Room, Style, Table, right, wrap};
 use super::unique;
 use crate::draw::series;
 use crate::model::Model;
@@ -157,7 +157,7 @@ struct Row {
 
 impl Row {
     fn new(replay: &Replay, metric: &Metric) -> Option<Self> {
-        let of = |engine| metric.value(replay, engine);
+        let of = |engine| (metric.value)(replay, engine);
         let values = replay.engines.iter().map(of);
         let values = values.map(|value| Some((value.number()?, value))).collect::<Option<_>>()?;
         (metric.better != Better::Neither).then_some(Self { metric: *metric, values })
@@ -404,7 +404,7 @@ pub fn render(answer: &Answer, style: Style) -> String {
         lock.model
     );
     // --wide is for the table of figures: the few columns of this one always fit.
-    let own = Style { columns: Columns::Fit, ..style };
+    let own = Style { wide: false, ..style };
     let _ = writeln!(text, "\n{}\n  {}", table.render(own), wrap(&legend, style, "  "));
     text
 }
@@ -432,25 +432,10 @@ mod tests {
     fn replay(engines: Vec<EngineOutcome>) -> Replay {
         let mut survey = Survey::default();
         (survey.facts.cpus_seen, survey.facts.last_ts_ns) = (2, 1_000_000);
+        let given = Beginning { origin: Origin::Given, ..Beginning::default() };
         Replay {
             survey,
-            machine: Machine {
-                memory_frames: 1 << 18,
-                cpus: 2,
-                origin: Origin::Given,
-                zone: None,
-                node: None,
-                page_size: 4096,
-                page_size_told: true,
-                pageblock_order: 9,
-                free_frames_recorded: None,
-                free_frames_begin: 1 << 18,
-                free_frames_left_out: 0,
-                list_frames_begin: 0,
-                cma_frames: 0,
-                by_page: false,
-                guessed: Vec::new(),
-            },
+            machine: Machine::new(&given, 1 << 18, 2),
             replayed: 2000,
             injected: 0,
             beginning: Beginning::default(),
@@ -483,10 +468,8 @@ mod tests {
         let engines = |locks| vec![engine("a", locks, 100.0, 1671), engine("b", 1.0, 100.9, 1670)];
         let said = answer(engines(2.0)).sentences;
         assert_eq!(said.len(), 2, "{said:?}");
-        assert_eq!(
-            said[0],
-            "Fewest zone locks: b, 1.000 per 1,000 events (-50.0% against a's 2.000)."
-        );
+        let fewest = "Fewest zone locks: b, 1.000 per 1,000 events (-50.0% against a's 2.000).";
+        assert_eq!(said[0], fewest);
         let said = answer(engines(1.0)).sentences;
         assert_eq!(said.len(), 1, "{said:?}");
         assert!(said[0].starts_with("On this trace these engines do not differ"));
@@ -501,14 +484,9 @@ mod tests {
     fn each_question_says_its_direction_and_the_winner_its_worst_row() {
         let said = answer(vec![engine("6.18", 40.0, 900.0, 100), engine("b", 0.0, 200.0, 150)]);
         let said = said.sentences;
-        assert_eq!(
-            said[0],
-            "Fewest zone locks: b, 0 per 1,000 events (-100.0% against 6.18's 40.0)."
-        );
-        assert_eq!(
-            said[2],
-            "Most wholly free blocks at the end: b, 150 (+50.0% against 6.18's 100)."
-        );
+        let fewest = "Fewest zone locks: b, 0 per 1,000 events (-100.0% against 6.18's 40.0).";
+        let most = "Most wholly free blocks at the end: b, 150 (+50.0% against 6.18's 100).";
+        assert_eq!([&said[0], &said[2]], [fewest, most]);
         let last = said.last().expect("who leads");
         let best = "b is best, alone or with others, in 3 of the 5 figures compared";
         assert_eq!(*last, format!("{best}, and behind in no row of the table."));
@@ -530,12 +508,8 @@ mod tests {
         assert!(first.engines[0].waiting_shares.is_sorted());
         assert_eq!(first.engines[1].waiting_shares, [0.0; 4]);
         let [here, more, help] = &first.sentences[..] else { panic!("{first:?}") };
-        assert!(
-            here.contains(
-                "2 CPUs? No: by the model, 6.18 would have held it for 1.2 % of the 1.0 ms"
-            ),
-            "{here}"
-        );
+        let held = "2 CPUs? No: by the model, 6.18 would have held it for 1.2 % of the 1.0 ms";
+        assert!(here.contains(held), "{here}");
         assert!(more.ends_with("With 64 CPUs it is a problem: 1 % or more."), "{more}");
         let frees =
             "Engines that more than halve that wait on 256 CPUs: freehold (takes no zone lock).";

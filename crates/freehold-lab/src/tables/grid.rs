@@ -20,7 +20,8 @@ pub struct Style {
     pub width: u16,
     /// Whether to colour figures: green is better, red worse.
     pub color: bool,
-    pub columns: Columns,
+    /// Whether all columns of tables are shown, not only as many as fit.
+    pub wide: bool,
     /// Whether tables are Markdown's, for a mail or a page that renders it.
     pub markdown: bool,
 }
@@ -29,16 +30,8 @@ impl Style {
     /// Without colours, for a terminal of that width.
     #[must_use]
     pub const fn plain(width: u16) -> Self {
-        Self { width, color: false, columns: Columns::Fit, markdown: false }
+        Self { width, color: false, wide: false, markdown: false }
     }
-}
-
-/// Which columns of a table are shown.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Columns {
-    /// As many as fit.
-    Fit,
-    All,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -147,7 +140,7 @@ impl Table {
 
     /// The text, without a line break at its end.
     pub fn render(&self, style: Style) -> String {
-        let is_to_fit = style.columns == Columns::Fit && !style.markdown;
+        let is_to_fit = !style.wide && !style.markdown;
         if is_to_fit && self.room.contains(&Room::Always) && !self.fits(style) {
             // Rather names in two lines than lines that end beyond the terminal.
             let wraps = |&room: &Room| if room == Room::Always { Room::Wraps } else { room };
@@ -169,7 +162,7 @@ impl Table {
             .filter(|column| !shown.contains(column))
             .map(|column| self.header[column].text.as_str())
             .collect();
-        if style.columns == Columns::Fit && !hidden.is_empty() {
+        if !style.wide && !hidden.is_empty() {
             let note = format!("Not shown: {}. --wide shows all.", hidden.join(", "));
             let _ = write!(text, "\n{}", wrap(&note, style, ""));
         }
@@ -206,38 +199,35 @@ impl Table {
     /// Whether all of it fits the terminal, side by side and with no line broken.
     pub fn is_in_one_piece(&self, style: Style) -> bool {
         let needed: usize = (0..self.header.len()).map(|column| self.widths(column).1 + GAP).sum();
-        style.markdown || style.columns == Columns::All || needed < usize::from(style.width) + GAP
+        style.markdown || style.wide || needed < usize::from(style.width) + GAP
     }
 
     /// The columns that are shown.
     fn chosen(&self, style: Style) -> Vec<usize> {
         let all: Vec<usize> = (0..self.header.len()).collect();
-        match style.columns {
-            Columns::All => all,
-            Columns::Fit if style.markdown => all,
-            Columns::Fit => {
-                let mut shown = all;
-                while self.repeated.is_none() && self.least(&shown) > usize::from(style.width) {
-                    // Of equals the last.
-                    let rank = |&(_, &column): &(usize, &usize)| match self.room[column] {
-                        Room::GivesWay(rank) => rank + 1,
-                        _ => 0,
-                    };
-                    let Some((at, _)) =
-                        shown.iter().enumerate().max_by_key(rank).filter(|one| rank(one) > 0)
-                    else {
-                        break;
-                    };
-                    shown.remove(at);
-                }
-                shown
-            }
+        if style.wide || style.markdown {
+            return all;
         }
+        let mut shown = all;
+        while self.repeated.is_none() && self.least(&shown) > usize::from(style.width) {
+            // Of equals the last.
+            let rank = |&(_, &column): &(usize, &usize)| match self.room[column] {
+                Room::GivesWay(rank) => rank + 1,
+                _ => 0,
+            };
+            let Some((at, _)) =
+                shown.iter().enumerate().max_by_key(rank).filter(|one| rank(one) > 0)
+            else {
+                break;
+            };
+            shown.remove(at);
+        }
+        shown
     }
 
     /// The columns of each table.
     fn blocks(&self, shown: &[usize], style: Style) -> Vec<Vec<usize>> {
-        let Some(repeated) = self.repeated.filter(|_| style.columns != Columns::All) else {
+        let Some(repeated) = self.repeated.filter(|_| !style.wide) else {
             return vec![shown.to_vec()];
         };
         let (first, others) = shown.split_at(repeated.min(shown.len()));
@@ -282,10 +272,7 @@ impl Table {
         let needs: Vec<(usize, usize)> =
             columns.iter().map(|&column| self.widths(column)).collect();
         let mut widths: Vec<usize> = needs.iter().map(|&(least, _)| least).collect();
-        let most = match style.columns {
-            Columns::All => usize::MAX,
-            Columns::Fit => usize::from(style.width),
-        };
+        let most = if style.wide { usize::MAX } else { usize::from(style.width) };
         let mut spare = most.saturating_sub(self.least(columns));
         // To the column that lacks most, one by one.
         while spare > 0 {
@@ -416,7 +403,7 @@ mod tests {
 
     #[test]
     fn all_columns_however_narrow_the_terminal_is() {
-        let all = table().render(Style { columns: Columns::All, ..Style::plain(30) });
+        let all = table().render(Style { wide: true, ..Style::plain(30) });
         assert!(all.contains("unusable index") && !all.contains("Not shown"), "{all}");
     }
 

@@ -33,6 +33,12 @@ pub fn decimal(value: f64) -> String {
     }
 }
 
+/// A number of which nothing is known: a count has no decimals.
+pub fn read(value: f64) -> String {
+    let is_count = value.fract() == 0.0 && (0.0..1e15).contains(&value);
+    if is_count { thousands(value as u64) } else { decimal(value) }
+}
+
 /// How many a second: whole from 10 up, because what comes after says nothing.
 pub fn per_second(rate: f64) -> String {
     let rate = if rate.is_finite() { rate.max(0.0) } else { 0.0 };

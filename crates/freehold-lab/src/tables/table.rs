@@ -14,7 +14,7 @@ use std::fmt::Write as _;
 
 use freehold_trace::Checksums;
 
-pub use super::grid::{Cell, Color, Columns, Room, Style, Table, left, right, wrap, wrap_lines};
+pub use super::grid::{Cell, Color, Room, Style, Table, left, right, wrap, wrap_lines};
 
 use super::metrics::{CMA, GROUPS, Metric, Value};
 use super::number::{counted, duration, memory_of, percent, thousands};
@@ -70,7 +70,7 @@ fn metrics_table(replay: &Replay, percent: Percent, style: Style) -> (Table, Vec
         let mut own = Vec::new();
         for metric in metrics {
             let values: Vec<Value> =
-                replay.engines.iter().map(|engine| metric.value(replay, engine)).collect();
+                replay.engines.iter().map(|engine| (metric.value)(replay, engine)).collect();
             if values.len() > 1 && values.iter().all(|value| *value == values[0]) {
                 equal.push(format!("{} {}", metric.name, values[0].text()));
                 continue;
@@ -163,7 +163,7 @@ fn account_lines(replay: &Replay, layout: &Layout) -> String {
     for difference in account.differences(layout, replay.machine.cma_frames) {
         // The line on what has no place has said that already.
         let off = difference.recorded.saturating_sub(difference.built);
-        if difference.what == "free" && off == layout.left_out() {
+        if difference.what == "free" && off == layout.left_out {
             continue;
         }
         let _ = write!(text, "\n  {difference}");
@@ -206,8 +206,8 @@ fn scaled_line(replay: &Replay) -> String {
         "every engine has as many pages, with pageblocks of order 9 and chunks up to order 10"
     };
     format!(
-        "{assumed}\n  recorded with pages of {kib} KiB, orders 0 to {order} and pageblocks of order \
-         {block}; {own}"
+        "{assumed}\n  recorded with pages of {kib} KiB, orders 0 to {order} and pageblocks of \
+         order {block}; {own}"
     )
 }
 
@@ -240,7 +240,7 @@ fn machine_line(replay: &Replay) -> String {
             let free = layout.free_frames();
             let largest = layout.free_chunks()[10] << 10;
             let share = largest as f64 / free.max(1) as f64 * 100.0;
-            let left_out = match layout.left_out() {
+            let left_out = match layout.left_out {
                 0 => String::new(),
                 frames => format!(
                     "\n  {} more was free when recorded, and begins in use: its chunks do not fit \
@@ -331,8 +331,8 @@ pub fn header_lines(replay: &Replay) -> String {
         (
             facts.repeated_frees,
             "free",
-            " of frames that were free already (traced twice, or their allocation is missing), left \
-             out",
+            " of frames that were free already (traced twice, or their allocation is missing), \
+             left out",
         ),
         (facts.lost_frees, "allocation", " of frames still in use (the trace lacks their free)"),
         (facts.in_parts, "request", " above order 10, made in parts of order 10"),

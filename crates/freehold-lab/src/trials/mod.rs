@@ -8,16 +8,12 @@
 //! | [`kinds`] | workloads and peers by name, listed and described |
 //! | [`random`] | the numbers that workloads draw |
 //! | [`pool`] | many pieces of work on several threads |
-//! | [`progress`] | how far a known number of steps is |
-//! | [`amounts`] | a simulated machine's CPUs and memory, as options |
 //! | [`defaults`] | what a comparison must know of another command's options |
 
-pub mod amounts;
 pub mod defaults;
 #[cfg(feature = "simulate")]
 pub mod kinds;
 pub mod pool;
-pub mod progress;
 pub mod random;
 pub mod simulated;
 pub mod threads;

@@ -3,40 +3,58 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 
-/// Does `work` for each of `places`, so many at a time, and hands what comes of it to `done` on
-/// this thread, in the order in which they end. When `stop` is set or `done` says not to go on,
-/// those under way are finished and no more are begun.
-pub fn each<T: Send>(
+/// What came of them.
+#[derive(Debug)]
+pub struct Done<T> {
+    /// Of those that are done, in the order of `all`.
+    pub results: Vec<T>,
+    /// It was stopped before its end.
+    pub interrupted: bool,
+}
+
+/// Does `work` for each of `all`, so many at a time, begun in the order of `places`. `progress` is
+/// told after each with how many are done, on this thread. When `stop` is set or one fails, those
+/// under way are finished and no more are begun.
+///
+/// # Errors
+///
+/// The first that failed, by the order of `all`.
+pub fn each<I: Sync, T: Send, E: Send>(
+    all: &[I],
     places: &[usize],
     jobs: usize,
     stop: &AtomicBool,
-    work: impl Fn(usize) -> T + Sync,
-    mut done: impl FnMut(usize, T) -> bool,
-) {
-    let (next, ended) = (AtomicUsize::new(0), AtomicBool::new(false));
+    work: impl Fn(&I) -> Result<T, E> + Sync,
+    mut progress: impl FnMut(usize, &I),
+) -> Result<Done<T>, E> {
+    let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let mut slots: Vec<Option<Result<T, E>>> = all.iter().map(|_| None).collect();
     let (sender, receiver) = channel();
     std::thread::scope(|scope| {
         for _ in 0..jobs.clamp(1, places.len().max(1)) {
-            let (sender, next, ended, work) = (sender.clone(), &next, &ended, &work);
+            let (sender, next, failed, work) = (sender.clone(), &next, &failed, &work);
             scope.spawn(move || {
                 // Relaxed throughout: a counter and flags that carry nothing; the channel carries
                 // the results.
-                while !stop.load(Ordering::Relaxed) && !ended.load(Ordering::Relaxed) {
+                while !stop.load(Ordering::Relaxed) && !failed.load(Ordering::Relaxed) {
                     let Some(&place) = places.get(next.fetch_add(1, Ordering::Relaxed)) else {
                         return;
                     };
                     // Nobody listens any more: the receiver has panicked.
-                    if sender.send((place, work(place))).is_err() {
+                    if sender.send((place, work(&all[place]))).is_err() {
                         return;
                     }
                 }
             });
         }
         drop(sender);
-        for (place, result) in receiver {
-            if !done(place, result) {
-                ended.store(true, Ordering::Relaxed);
-            }
+        for (done, (place, result)) in receiver.into_iter().enumerate() {
+            failed.fetch_or(result.is_err(), Ordering::Relaxed);
+            slots[place] = Some(result);
+            progress(done + 1, &all[place]);
         }
     });
+    let interrupted = slots.iter().any(Option::is_none);
+    let results = slots.into_iter().flatten().collect::<Result<_, _>>()?;
+    Ok(Done { results, interrupted })
 }

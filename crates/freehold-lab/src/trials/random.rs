@@ -32,8 +32,9 @@ impl Random {
         ((u128::from(self.step()) * u128::from(limit)) >> 64) as u64
     }
 
+    /// The next number, of 64 bits; never 0.
     #[inline(always)]
-    fn step(&mut self) -> u64 {
+    pub fn step(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;

@@ -94,7 +94,7 @@ impl Simulated for ClassicEngine {
     }
 
     fn marks(&self, cpu: CpuId) -> Marks {
-        let work = self.classic().work(ZONE, cpu).unwrap_or_default();
+        let work = self.classic().work(cpu).unwrap_or_default();
         Marks {
             holds: work.zone_holds,
             steps: work.zone_steps,

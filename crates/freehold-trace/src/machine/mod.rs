@@ -175,15 +175,6 @@ impl Machine {
         let pageblock_told = told.is_some();
         Ok(Self { zones, page_size, pageblock_order, pageblock_told, max_order, doubts })
     }
-
-    /// Reads what files hold.
-    ///
-    /// # Errors
-    ///
-    /// As [`Machine::new`] and those of reading each file.
-    pub fn read(files: &Files, page_size: Option<u64>) -> Result<Self, StateError> {
-        Self::new(Parts::read(files)?, page_size)
-    }
 }
 
 /// The zones of a buddyinfo or a pagetypeinfo, of which no file says how large they are.

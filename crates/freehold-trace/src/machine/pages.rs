@@ -248,18 +248,14 @@ impl Pages {
                 continue;
             }
             let run = run_of(line).filter(|run| run.start >= next).ok_or_else(|| {
-                let why = "no block of pages, or not behind the one before".to_owned();
-                StateError::BadLine { file: "pages".into(), line: number, why }
+                let why = "no block of pages, or not behind the one before";
+                StateError::bad_line("pages", number, why)
             })?;
             next = run.start + run.count * BLOCK;
             pages.push(run);
         }
         match pages.runs.is_empty() {
-            true => Err(StateError::BadLine {
-                file: "pages".into(),
-                line: 1,
-                why: "no block of pages in it".into(),
-            }),
+            true => Err(StateError::bad_line("pages", 1, "no block of pages in it")),
             false => Ok(pages),
         }
     }

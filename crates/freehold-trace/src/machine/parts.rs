@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use super::super::buddyinfo::{PageTypeInfo, ZoneFree, parse_buddyinfo, parse_pagetypeinfo};
 use super::super::error::{StateError, TraceError};
-use super::super::reader::packed_files;
+use super::super::reader::{OpenOptions, TraceReader, packed_files};
 use super::super::source::Source;
 use super::super::zoneinfo::{self, Zone, zone_header};
 use super::mem_info;
@@ -53,12 +53,7 @@ impl Parts {
         let mut parts = Self::default();
         let report = mem_info::find(text)?;
         let [zones, buddies, types] = sections(text, report.is_some());
-        let named = |error| match error {
-            StateError::BadLine { line, why, .. } => {
-                StateError::BadLine { file: name.to_owned(), line, why }
-            }
-            error => error,
-        };
+        let named = |error: StateError| error.of(name);
         if let Some(text) = zones {
             parts.zones = Some(zoneinfo::parse(&text).map_err(named)?);
         }
@@ -77,11 +72,8 @@ impl Parts {
             }
         }
         if parts.is_empty() {
-            return Err(StateError::BadLine {
-                file: name.to_owned(),
-                line: 1,
-                why: "no zoneinfo, buddyinfo, pagetypeinfo or Mem-Info report in it".to_owned(),
-            });
+            let why = "no zoneinfo, buddyinfo, pagetypeinfo or Mem-Info report in it";
+            return Err(StateError::bad_line(name, 1, why));
         }
         Ok(parts)
     }
@@ -98,6 +90,8 @@ impl Parts {
         }
         self.types = self.types.take().or(other.types);
         self.page_size = self.page_size.or(other.page_size);
+        self.mem_total_kib = self.mem_total_kib.or(other.mem_total_kib);
+        self.about += &other.about;
         self.notes.extend(other.notes);
     }
 
@@ -116,20 +110,23 @@ impl Parts {
     pub fn read(files: &Files) -> Result<Self, StateError> {
         let mut parts = Self::default();
         for path in &files.states {
-            parts.take(Self::of_text(&path.display().to_string(), &read(path)?)?);
+            let (text, more) = read(path)?;
+            parts.take(Self::of_text(&path.display().to_string(), &text)?);
+            parts.take(more);
         }
         if let Some(path) = &files.meminfo {
-            parts.add_meminfo(&read(path)?);
+            parts.add_meminfo(&read(path)?.0);
         }
         for path in &files.about {
-            parts.about += &read(path)?;
+            parts.about += &read(path)?.0;
         }
         Ok(parts)
     }
 }
 
-/// A file's text; of a recording, that of the machine's files in it.
-fn read(path: &Path) -> Result<String, StateError> {
+/// A file's text; of a recording, that of the machine's files in it, and what else it says of the
+/// machine.
+fn read(path: &Path) -> Result<(String, Parts), StateError> {
     let fail = |source| StateError::Io { path: path.to_owned(), source };
     let source = Source::from_arg(path).reopenable().map_err(state_error)?;
     let at = match &source {
@@ -151,11 +148,11 @@ fn read(path: &Path) -> Result<String, StateError> {
         [0x28, 0xb5, 0x2f, 0xfd, ..] => zstd::decode_all(&bytes[..]).map_err(fail)?,
         _ => bytes,
     };
-    Ok(String::from_utf8_lossy(&plain).into_owned())
+    Ok((String::from_utf8_lossy(&plain).into_owned(), Parts::default()))
 }
 
 /// What is packed into a recording.
-fn packed(source: &Source) -> Result<String, StateError> {
+fn packed(source: &Source) -> Result<(String, Parts), StateError> {
     let files = packed_files(source).map_err(state_error)?;
     let texts: String = KINDS.iter().filter_map(|kind| Some(files.get(kind)?.1)).collect();
     if texts.is_empty() {
@@ -163,7 +160,13 @@ fn packed(source: &Source) -> Result<String, StateError> {
             source.shown().display().to_string() + ": no file of a machine is packed into it";
         return Err(StateError::Contradiction { what });
     }
-    Ok(texts)
+    let text = |kind| files.get(kind).map_or("", |(_, text)| text);
+    let mut more = Parts { about: text("uname").to_owned() + text("version"), ..Parts::default() };
+    more.add_meminfo(text("meminfo"));
+    let trace = TraceReader::open(source, OpenOptions::default());
+    let said = trace.ok().and_then(|trace| trace.info().page_size);
+    more.page_size = said.map(|bytes| PageSize { bytes, told: Told::Said });
+    Ok((texts, more))
 }
 
 fn state_error(error: TraceError) -> StateError {

@@ -1,8 +1,35 @@
 //! Machines of several kinds, each with the figures that its text has.
 
+use freehold::{CpuId, Pfn};
+
 use super::*;
 use crate::buddyinfo::{parse_buddyinfo, parse_pagetypeinfo};
-use crate::zoneinfo;
+use crate::{Event, EventKind, TraceMeta, TraceWriter, zoneinfo};
+
+/// A replay knows it of the trace.
+#[test]
+fn a_recording_says_how_large_a_page_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.parquet");
+    for (size, more, wanted) in [
+        (Some(16384), "", (16384, Told::Said)),
+        (None, "MemTotal: 262144 kB", (16384, Told::ByMemTotal)),
+        (None, "", (4096, Told::ByArchitecture)),
+    ] {
+        let mut meta = TraceMeta::default();
+        meta.files.insert("zoneinfo.before.txt", zones_of(10, 16384, ""));
+        meta.files.insert("meminfo.before.txt", more);
+        meta.files.insert("uname.before.txt", "Linux x86_64");
+        meta.extra.insert("page_size".into(), size.into());
+        let mut writer = TraceWriter::create(&path, meta, 3).unwrap();
+        let kind = EventKind::Free { pfn: Pfn::new(65536), order: Order::ZERO };
+        writer.write(&[Event { ts_ns: 1, cpu: CpuId::new(0), pid: 0, kind }]).unwrap();
+        writer.finish().unwrap();
+        let parts = Parts::read(&Files::at(&path)).unwrap();
+        let found = Machine::new(parts, None).unwrap().page_size;
+        assert_eq!((found.bytes, found.told), wanted, "{size:?} {more}");
+    }
+}
 
 /// Of these files, each where there is one.
 fn machine_of(
@@ -16,13 +43,16 @@ fn machine_of(
 
 /// A zone of so many pages, all of them present.
 fn zoneinfo_of(free: u64, pages: u64, more: &str) -> Vec<Zone> {
-    zoneinfo::parse(&format!(
+    zoneinfo::parse(&zones_of(free, pages, more)).unwrap()
+}
+
+fn zones_of(free: u64, pages: u64, more: &str) -> String {
+    format!(
         "Node 0, zone   Normal\n  pages free     {free}\n        min      10\n        low      12\n        \
          high     14\n        spanned  {pages}\n        present  {pages}\n        managed  {pages}\n{more}  \
          pagesets\n    cpu: 0\n              count: 7\n              high:  186\n              batch: 31\n  \
          start_pfn:           65536\n"
-    ))
-    .unwrap()
+    )
 }
 
 /// Types with their blocks and free chunks, in the order given.
@@ -31,11 +61,9 @@ fn pagetypeinfo_of(order: u8, types: &[(&str, u64, &str)]) -> PageTypeInfo {
     for (name, _, chunks) in types {
         text += &format!("Node    0, zone   Normal, type {name:>12} {chunks}\n");
     }
-    let column =
-        |of: &dyn Fn(&(&str, u64, &str)) -> String| types.iter().map(of).collect::<String>();
-    text += &format!("\nNumber of blocks type {}\n", column(&|(name, ..)| format!("{name:>12} ")));
-    text +=
-        &format!("Node 0, zone   Normal {}\n", column(&|(_, blocks, _)| format!("{blocks:>12} ")));
+    let names: String = types.iter().map(|(name, ..)| format!("{name:>12} ")).collect();
+    let blocks: String = types.iter().map(|(_, blocks, _)| format!("{blocks:>12} ")).collect();
+    text += &format!("\nNumber of blocks type {names}\nNode 0, zone   Normal {blocks}\n");
     parse_pagetypeinfo(&text).unwrap_or_else(|error| panic!("{error}:\n{text}"))
 }
 
@@ -54,10 +82,8 @@ fn pages_of_64_kib_and_blocks_of_order_13() {
     let look = Look::new(&machine);
     assert_eq!((look.zones[0].blocks, look.zones[0].whole_free_blocks), (Some(8), Some(3)));
     assert_eq!(look.zones[0].mixed_blocks, None, "not known without page_owner");
-    assert_eq!(
-        look.zones[0].orders[13].unusable_index,
-        ((28_721.0 - 24_576.0) / 28_721.0f64 * 1e6).round() / 1e6
-    );
+    let unusable = ((28_721.0 - 24_576.0) / 28_721.0f64 * 1e6).round() / 1e6;
+    assert_eq!(look.zones[0].orders[13].unusable_index, unusable);
     assert_eq!((look.zones[0].above, look.total.free), (Some(3), 28_721));
 
     // Without a pagetypeinfo the order of a block is that of such machines.
@@ -67,14 +93,9 @@ fn pages_of_64_kib_and_blocks_of_order_13() {
 
 #[test]
 fn cma_before_5_12_is_what_pagetypeinfo_counts() {
-    let types = pagetypeinfo_of(
-        9,
-        &[
-            ("Unmovable", 4, "1 0 0 0 0 0 0 0 0 0 0"),
-            ("Movable", 20, "0 2 0 0 0 0 0 0 0 0 1"),
-            ("CMA", 8, "2 0 0 0 0 0 0 0 0 0 3"),
-        ],
-    );
+    let movable = ("Movable", 20, "0 2 0 0 0 0 0 0 0 0 1");
+    let (unmovable, cma) = ("1 0 0 0 0 0 0 0 0 0 0", ("CMA", 8, "2 0 0 0 0 0 0 0 0 0 3"));
+    let types = pagetypeinfo_of(9, &[("Unmovable", 4, unmovable), movable, cma]);
     let free = 1 + 4 + 1024 + 2 + 3072;
     let zones = |cma: &str| zoneinfo_of(free, 16384, cma);
     let machine = machine_of(zones("      nr_free_cma  3074\n"), None, Some(&types)).unwrap();
@@ -84,10 +105,8 @@ fn cma_before_5_12_is_what_pagetypeinfo_counts() {
     let machine = machine_of(zones("        cma      4096\n"), None, Some(&types)).unwrap();
     assert_eq!(machine.zones[0].info.cma, 4096);
     // All of it in use is all of it in use, not a share of what is free.
-    let full = pagetypeinfo_of(
-        9,
-        &[("Movable", 24, "1 0 0 0 0 0 0 0 0 0 4"), ("CMA", 8, "0 0 0 0 0 0 0 0 0 0 0")],
-    );
+    let cma = ("CMA", 8, "0 0 0 0 0 0 0 0 0 0 0");
+    let full = pagetypeinfo_of(9, &[("Movable", 24, "1 0 0 0 0 0 0 0 0 0 4"), cma]);
     let machine = machine_of(zoneinfo_of(4097, 16384, ""), None, Some(&full)).unwrap();
     assert_eq!((machine.zones[0].info.cma, Look::new(&machine).zones[0].cma_free), (4096, Some(0)));
 }
@@ -109,10 +128,8 @@ fn types_of_kernels_before_4_4() {
     let machine = machine_of(zoneinfo_of(2053, 16384, ""), None, Some(&types)).unwrap();
     assert_eq!(machine.zones[0].types[3].of, BlockType::Reserve);
     assert_eq!(Look::new(&machine).zones[0].types[3].free, 2);
-    let modern = pagetypeinfo_of(
-        9,
-        &[("Unmovable", 1, zero), ("Movable", 1, zero), ("Reclaimable", 1, zero)],
-    );
+    let modern = ["Unmovable", "Movable", "Reclaimable"].map(|name| (name, 1, zero));
+    let modern = pagetypeinfo_of(9, &modern);
     assert!(!modern.numbers().unwrap().swaps());
 }
 
@@ -121,19 +138,13 @@ fn files_of_different_moments_are_shown_with_a_doubt() {
     let chunks = "0 0 0 0 0 0 0 0 0 0 10";
     let buddies = |text: &str| parse_buddyinfo(text).unwrap();
     let own = buddies(&format!("Node 0, zone   Normal {chunks}\n"));
-    let types = |order, movable| {
-        pagetypeinfo_of(
-            order,
-            &[("Unmovable", 16, "0 0 0 0 0 0 0 0 0 0 0"), ("Movable", movable, chunks)],
-        )
-    };
+    let unmovable = ("Unmovable", 16, "0 0 0 0 0 0 0 0 0 0 0");
+    let types = |order, movable| pagetypeinfo_of(order, &[unmovable, ("Movable", movable, chunks)]);
     let doubts = |free, buddies: &[ZoneFree], types: Option<&PageTypeInfo>| {
         let machine = machine_of(zoneinfo_of(free, 32768, ""), Some(buddies), types).unwrap();
         let doubts = Look::new(&machine).doubts;
-        assert_eq!(
-            machine.zones[0].doubts.is_empty() && machine.doubts.is_empty(),
-            doubts.is_empty()
-        );
+        let none = machine.zones[0].doubts.is_empty() && machine.doubts.is_empty();
+        assert_eq!(none, doubts.is_empty());
         doubts.join("; ")
     };
     assert_eq!(doubts(10_240, &own, Some(&types(9, 48))), "");
@@ -142,17 +153,14 @@ fn files_of_different_moments_are_shown_with_a_doubt() {
         doubts(20_480, &own, None),
         "zone Normal: buddyinfo has 10240 pages free, zoneinfo 20480: that is more than 1 % of its 32768 pages"
     );
-    assert!(
-        doubts(10_240, &own, Some(&types(10, 48)))
-            .starts_with("zone Normal: 64 pageblocks of order 10 are 65536 pages")
-    );
-    assert!(doubts(10_240, &own, Some(&types(9, 8))).starts_with("zone Normal: 24 pageblocks"));
+    for (order, movable, said) in [(10, 48, "64 pageblocks of order 10"), (9, 8, "24 pageblocks")] {
+        let doubt = doubts(10_240, &own, Some(&types(order, movable)));
+        assert!(doubt.starts_with(&format!("zone Normal: {said}")), "{doubt}");
+    }
     let other =
         buddies(&format!("Node 0, zone   Normal {chunks}\nNode 1, zone   Normal {chunks}\n"));
-    assert_eq!(
-        doubts(10_240, &other, None),
-        "buddyinfo has zone Normal of node 1, zoneinfo has not"
-    );
+    let said = "buddyinfo has zone Normal of node 1, zoneinfo has not";
+    assert_eq!(doubts(10_240, &other, None), said);
     let other = buddies(&format!("Node 0, zone   Movable {chunks}\n"));
     assert!(doubts(10_240, &other, None).starts_with("buddyinfo has no zone Normal"));
     let short = buddies("Node 0, zone   Normal 0 0 0 0 0 0 0 0 40\n");
@@ -197,8 +205,8 @@ fn evidence_of_the_page_size_in_its_order() {
 #[test]
 fn more_free_than_present_as_dma_has_it_before_3_8() {
     let text = "Node 0, zone      DMA\n  pages free     3960\n        min      7\n        low      \
-                8\n        high     10\n        spanned  3900\n        present  3900\n  start_pfn:  \
-                16\n";
+                8\n        high     10\n        spanned  3900\n        present  3900\n  \
+                start_pfn:  16\n";
     let machine = Machine::new(Parts::of_text("t", text).unwrap(), None).unwrap();
     assert_eq!(Look::new(&machine).zones[0].managed, Some(3960));
     assert!(machine.zones[0].doubts.is_empty());

@@ -45,19 +45,17 @@ pub(super) fn find_columns(
         let Some(leaf) = found else {
             if def.required {
                 let names: Vec<&str> = schema.columns().iter().map(|c| c.name()).take(30).collect();
-                return Err(TraceError::MissingColumn {
-                    path: path.to_owned(),
-                    column: def.name,
-                    found: names.join(", "),
-                });
+                let (name, found) = (def.name, names.join(", "));
+                let hint = "a trace needs ts_ns, cpu, event, pfn and order";
+                let what = format!("no column `{name}`; the columns are {found}");
+                return Err(TraceError::bad(path, what, hint));
             }
             continue;
         };
         let column = schema.column(leaf);
-        let bad = |found: String| TraceError::BadColumn {
-            path: path.to_owned(),
-            column: def.name,
-            found,
+        let bad = |found: String| {
+            let hint = "a trace's columns are plain INT32 or INT64, signed or not";
+            TraceError::bad(path, format!("column `{}` is {found}", def.name), hint)
         };
         if column.max_rep_level() > 0 {
             return Err(bad("a list".into()));
@@ -87,11 +85,13 @@ pub(super) fn check_codecs(
                 Compression::LZO => "LZO",
                 _ => continue,
             };
-            return Err(TraceError::UnknownCodec {
-                path: path.to_owned(),
-                column: def.name,
-                codec,
-            });
+            let column = def.name;
+            let what =
+                format!("column `{column}` is compressed with {codec}, which is not read here");
+            let hint = "write it with zstd, snappy, gzip, lz4 or without compression; with \
+                        pyarrow: pq.write_table(pq.read_table(OLD).replace_schema_metadata(), \
+                        NEW, compression='zstd')";
+            return Err(TraceError::bad(path, what, hint));
         }
     }
     Ok(())

@@ -12,7 +12,7 @@
 //!
 //! The `parquet` crate checks less than a hostile file can break: some damaged pages make it panic
 //! (an index out of range, an assertion). Such a panic is caught and becomes
-//! [`TraceError::Corrupt`], and the range of every read is checked against the file's length before
+//! a [`TraceError`], and the range of every read is checked against the file's length before
 //! anything of that size is allocated. Damage that decodes all the same is found by what the file
 //! says of its own contents: see [`integrity`](super::integrity).
 //!
@@ -32,7 +32,7 @@ use parquet::column::reader::ColumnReader;
 use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 
-use super::error::TraceError;
+use super::error::{DAMAGED, TraceError};
 use super::gfp::Translation;
 use super::info::{Compression, Format, TraceInfo};
 use super::input::{Input, guarded};
@@ -96,13 +96,12 @@ impl ParquetReader {
         let columns = find_columns(&path, schema)?;
         check_codecs(&path, metadata, &columns)?;
         if rows == 0 {
-            return Err(TraceError::Empty { path, what: "a Parquet file of 0 rows".into() });
+            return Err(TraceError::empty(path, "a Parquet file of 0 rows"));
         }
         let (meaning, kernel, note) = meaning(&file, options);
         if matches!(meaning.flags, Flags::Unknown) && columns[Column::GfpFlags as usize].is_some() {
-            let place = "column `gfp_flags`".to_owned();
-            let flags = "and the file names no bits".to_owned();
-            return Err(TraceError::UnknownKernel { path, place, flags });
+            let flags = "and the file names no bits";
+            return Err(TraceError::unknown_kernel(path, "column `gfp_flags`", flags));
         }
         let integrity = Integrity::new(value_of(&file, METADATA_KEY), value_of(&file, CHECK_KEY))
             .map_err(|why| corrupt(&path, "its index", &why))?;
@@ -169,25 +168,14 @@ impl ParquetReader {
                 match self.checked_event(i) {
                     Ok(event) => tally
                         .take(event, out, &self.path, || format!("row {}", first_row + i as u64))?,
-                    Err(bad) => {
-                        let row = first_row + i as u64;
+                    Err(BadValue { column, value, why }) => {
+                        let (row, column) = (first_row + i as u64, COLUMNS[column as usize].name);
+                        let what = format!("row {row}: column `{column}`: {value} {why}");
                         if !tally.skip_bad {
-                            let BadValue { column, value, why } = bad;
-                            let column = COLUMNS[column as usize].name;
-                            return Err(TraceError::BadRow {
-                                path: self.path.clone(),
-                                row,
-                                column,
-                                value,
-                                why,
-                            });
+                            let hint = "--skip-bad leaves such rows out and counts them";
+                            return Err(TraceError::bad(&self.path, what, hint));
                         }
-                        tally.skip(|| {
-                            format!(
-                                "row {row}: column `{}`: {} {}",
-                                COLUMNS[bad.column as usize].name, bad.value, bad.why
-                            )
-                        });
+                        tally.skip(|| what);
                     }
                 }
             }
@@ -196,7 +184,7 @@ impl ParquetReader {
         if out.is_empty() && self.rows == tally.skipped {
             let first = tally.first_skipped.as_deref().unwrap_or_default();
             let what = format!("all {} rows are bad, first {first}", self.rows);
-            return Err(TraceError::Empty { path: self.path.clone(), what });
+            return Err(TraceError::empty(self.path.clone(), what));
         }
         Ok(!out.is_empty())
     }
@@ -294,5 +282,5 @@ fn meaning(
 fn corrupt(path: &std::path::Path, place: &str, why: &dyn std::fmt::Display) -> TraceError {
     // One line, whatever the library says.
     let why = format!("{place}: {why}").replace(['\n', '\r'], " ");
-    TraceError::Corrupt { path: path.to_owned(), why }
+    TraceError::bad(path, format!("damaged Parquet file: {why}"), DAMAGED)
 }

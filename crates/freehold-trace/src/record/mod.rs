@@ -24,10 +24,10 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 
+use self::read_out::ReadOut;
 use crate::buddyinfo::parse_buddyinfo;
 use crate::machine::Pages;
-use crate::ticks::{self, Tick};
-use crate::{Packed, TraceMeta, TraceWriter, Written, zoneinfo};
+use crate::{Packed, TraceMeta, TraceWriter, Written, ticks, zoneinfo};
 
 pub use drain::{Drained, drain_lists};
 pub use tracefs::{Instance, RecordError, Tracefs};
@@ -162,15 +162,16 @@ pub fn write(
     mut progress: impl FnMut(u64),
 ) -> Result<Recording, RecordError> {
     let mut writer = TraceWriter::new(output, path, meta(about), ZSTD_LEVEL)?;
-    let mut done = 0;
-    let read = instance.read_out((0, u64::MAX), |event| {
-        done += 1;
-        if done % 65_536 == 0 {
-            progress(done);
-        }
-        writer.write(&[event])
-    })?;
-    finish(instance, writer, lost + read.too_late, &read.ticks)
+    let mut reading = instance.read_out((0, u64::MAX))?;
+    let (mut done, mut events, mut has_more) = (0, Vec::new(), true);
+    while has_more {
+        has_more = reading.next(&mut events)?;
+        writer.write(&events)?;
+        done += events.len() as u64;
+        progress(done);
+        events.clear();
+    }
+    finish(instance, writer, lost, reading.read)
 }
 
 /// Completes what a recording says about itself.
@@ -178,13 +179,15 @@ fn finish(
     instance: &Instance,
     mut writer: TraceWriter<impl Write + Send>,
     lost: u64,
-    ticks: &[Tick],
+    mut read: ReadOut,
 ) -> Result<Recording, RecordError> {
-    writer.set_lost_events(lost);
+    writer.set_lost_events(lost + read.too_late);
     let files = writer.files_mut();
     if instance.records_ticks() {
         // A file without times would say that there were none.
-        files.insert(format!("{}.txt", ticks::KIND), ticks::written(ticks));
+        // Lines of several CPUs may be out of order by what their clocks differ.
+        read.ticks.sort_by_key(|tick| tick.ts_ns);
+        files.insert(format!("{}.txt", ticks::KIND), ticks::written(&read.ticks));
     }
     let files = files.clone();
     Ok(Recording { written: writer.finish()?, files })

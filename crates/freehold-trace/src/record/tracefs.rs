@@ -1,7 +1,6 @@
 //! The kernel's tracing files: a mount, an instance with its own buffers, its switches and its
 //! statistics.
 
-use std::fmt;
 use std::fs;
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
@@ -20,20 +19,23 @@ pub(super) const PIPE: &str = "trace_pipe";
 const INSTANCE: &str = "freehold-";
 
 /// Why nothing was recorded, or what was recorded was not kept.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
     /// There is no tracefs where it was looked for.
+    #[error("there is no tracefs at {}", shown(places))]
     NoTracefs {
         /// Where.
         places: Vec<PathBuf>,
     },
     /// The kernel does not have one of the events.
+    #[error("this kernel has no event kmem:{event}")]
     NoEvent {
         /// Its name.
         event: &'static str,
     },
     /// One of the kernel's files could not be read or written.
+    #[error("{path}: {source}", path = path.display())]
     Kernel {
         /// The file.
         path: PathBuf,
@@ -41,12 +43,14 @@ pub enum RecordError {
         source: io::Error,
     },
     /// The memory is too little for the buffers of all CPUs.
+    #[error("too little memory for the buffers of {cpus} CPUs: each needs 16 KiB")]
     TooLittle {
         /// CPUs.
         cpus: usize,
     },
     /// The kernel's text could not be read as a trace, or the trace could not be written.
-    Trace(TraceError),
+    #[error(transparent)]
+    Trace(#[from] TraceError),
 }
 
 impl RecordError {
@@ -71,32 +75,8 @@ impl RecordError {
     }
 }
 
-impl fmt::Display for RecordError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoTracefs { places } => {
-                let places: Vec<_> =
-                    places.iter().map(|place| place.display().to_string()).collect();
-                write!(f, "there is no tracefs at {}", places.join(" or "))
-            }
-            Self::NoEvent { event } => write!(f, "this kernel has no event kmem:{event}"),
-            Self::Kernel { path, source } => {
-                write!(f, "{}: {source}", path.display())
-            }
-            Self::TooLittle { cpus } => {
-                write!(f, "too little memory for the buffers of {cpus} CPUs: each needs 16 KiB")
-            }
-            Self::Trace(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for RecordError {}
-
-impl From<TraceError> for RecordError {
-    fn from(error: TraceError) -> Self {
-        Self::Trace(error)
-    }
+fn shown(places: &[PathBuf]) -> String {
+    places.iter().map(|place| place.display().to_string()).collect::<Vec<_>>().join(" or ")
 }
 
 /// A mounted tracefs.
@@ -281,21 +261,31 @@ impl Instance {
     /// [`RecordError::Kernel`].
     pub fn tally(&self) -> Result<Tally, RecordError> {
         let mut all = Tally::default();
-        let cpus = fs::read_dir(self.path.join("per_cpu"))
-            .map_err(|source| self.failed("per_cpu", source))?;
-        for cpu in cpus.flatten() {
-            let path = cpu.path().join("stats");
-            let text =
-                fs::read_to_string(&path).map_err(|source| RecordError::Kernel { path, source })?;
-            let one = parse_stats(&text);
+        for one in self.tallies()? {
             all.entries += one.entries;
             all.seen += one.seen;
             all.bytes += one.bytes;
             all.lost += one.lost;
             all.overwritten += one.overwritten;
-            all.whole_from_ns = all.whole_from_ns.max(one.whole_from_ns);
+            let whole_from_ns = if one.overwritten > 0 { one.whole_from_ns } else { 0 };
+            all.whole_from_ns = all.whole_from_ns.max(whole_from_ns);
         }
         Ok(all)
+    }
+
+    /// That of each CPU, which is whole from its oldest event on.
+    pub(super) fn tallies(&self) -> Result<Vec<Tally>, RecordError> {
+        let cpus = fs::read_dir(self.path.join("per_cpu"))
+            .map_err(|source| self.failed("per_cpu", source))?;
+        let of = |cpu: fs::DirEntry| {
+            let path = cpu.path().join("stats");
+            let text = fs::read_to_string(&path);
+            text.map_or_else(
+                |source| Err(RecordError::Kernel { path, source }),
+                |text| Ok(parse_stats(&text)),
+            )
+        };
+        cpus.flatten().map(of).collect()
     }
 }
 
@@ -315,7 +305,7 @@ fn parse_stats(text: &str) -> Tally {
         value.and_then(|value| value.trim().parse().ok()).unwrap_or(0)
     };
     let overwritten = number("overrun");
-    let oldest = || text.lines().find_map(|line| seconds(line.strip_prefix("oldest event ts:")?));
+    let oldest = text.lines().find_map(|line| seconds(line.strip_prefix("oldest event ts:")?));
     let entries = number("entries");
     Tally {
         entries,
@@ -323,7 +313,7 @@ fn parse_stats(text: &str) -> Tally {
         bytes: number("bytes"),
         lost: overwritten + number("commit overrun") + number("dropped events"),
         overwritten,
-        whole_from_ns: if overwritten > 0 { oldest().unwrap_or(0) } else { 0 },
+        whole_from_ns: oldest.unwrap_or(0),
     }
 }
 
@@ -376,8 +366,14 @@ mod tests {
         let tally =
             Tally { entries: 129, seen: 137, bytes: 6012, lost, overwritten, whole_from_ns };
         assert_eq!(parse_stats(text), tally);
-        let whole = parse_stats(&text.replace("overrun: 7", "overrun: 0"));
-        assert_eq!(whole.whole_from_ns, 0, "from the start");
         assert_eq!(parse_stats("something else"), Tally::default());
+        let folder = tempfile::tempdir().unwrap();
+        let cpu = folder.path().join("per_cpu/cpu0");
+        fs::create_dir_all(&cpu).unwrap();
+        let instance = Instance::new(folder.path().to_owned());
+        for (overrun, whole_from_ns) in [("overrun: 0", 0), ("overrun: 7", whole_from_ns)] {
+            fs::write(cpu.join("stats"), text.replace("overrun: 7", overrun)).unwrap();
+            assert_eq!(instance.tally().unwrap().whole_from_ns, whole_from_ns, "{overrun}");
+        }
     }
 }

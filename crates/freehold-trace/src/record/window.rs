@@ -13,18 +13,22 @@
 //! beforehand, so states are taken as time goes by, and a recording begins at one of them. No event
 //! is missing behind it, unless buffers turn over faster than states are taken: that is counted.
 //!
-//! Reading takes events out while recording goes on. Only where those of the recording would be
-//! overwritten before they are read, recording stands still meanwhile.
+//! Reading takes events out while recording goes on and states are taken. Another thread packs
+//! them. Only where those to be read next would be overwritten, recording stands still until half
+//! of a buffer is empty.
 
 use std::collections::VecDeque;
 use std::io::Write;
+use std::panic::resume_unwind;
 use std::path::Path;
+use std::sync::mpsc::{self, SyncSender, TrySendError};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
+use super::read_out::ReadOut;
 use super::{About, Instance, RecordError, Recording, Tally, Tracefs, describe_memory, tracefs};
-use crate::{Packed, TraceWriter};
+use crate::{Event, Packed, TraceWriter};
 
 /// The state of memory is taken down so many times in the time that is kept.
 const MOMENTS: u64 = 8;
@@ -34,9 +38,8 @@ const LEAST_KIB: u64 = 16;
 const LEAST_NS: u64 = 1_000_000_000;
 /// How long a CPU may be busy writing an event that is already stamped.
 const SETTLES: Duration = Duration::from_millis(20);
-/// Events that are read out in a second at least, on a machine with other things to do; a CPU of
-/// 2021 that has not reads 400,000.
-const READ_A_SECOND: u64 = 100_000;
+/// Pieces of events that wait to be packed at most, some 20 MiB.
+const QUEUED: usize = 32;
 
 /// A state of memory.
 #[derive(Debug)]
@@ -54,9 +57,15 @@ pub struct Window {
     instance: Instance,
     memory: u64,
     cpus: usize,
+    /// KiB of a CPU's buffer.
+    each: u64,
     last_ns: u64,
     /// Never empty.
     moments: VecDeque<Moment>,
+    /// Since when recording stands still.
+    stopped_ns: Option<u64>,
+    /// How long it has stood still in a dump.
+    paused_ns: u64,
 }
 
 /// A recording of the last seconds.
@@ -68,7 +77,7 @@ pub struct Dumped {
     pub length: Duration,
     /// Events that are missing in it.
     pub lost: u64,
-    /// How long recording stood still behind it, so as to overwrite none of it.
+    /// How long recording stood still meanwhile, so as to overwrite none of it.
     pub paused: Duration,
     /// The buffers hold less than the time that was asked for.
     pub is_short: bool,
@@ -90,8 +99,9 @@ impl Window {
     fn of(instance: Instance, memory: u64, last: Duration) -> Result<Self, RecordError> {
         instance.overwrite()?;
         let last_ns = u64::try_from(last.as_nanos()).unwrap_or(u64::MAX);
-        let moments = VecDeque::new();
-        let mut window = Self { instance, memory, cpus: 0, last_ns, moments };
+        let (moments, stopped_ns) = (VecDeque::new(), None);
+        let mut window =
+            Self { instance, memory, cpus: 0, each: 0, last_ns, moments, stopped_ns, paused_ns: 0 };
         window.fit(tracefs::cpus())?;
         window.look()?;
         Ok(window)
@@ -107,6 +117,7 @@ impl Window {
                 return Err(RecordError::TooLittle { cpus: self.cpus });
             }
             self.instance.resize(each)?;
+            self.each = each;
             let total = self.instance.total_kib()?;
             if total * 1024 <= self.memory {
                 break;
@@ -184,7 +195,7 @@ impl Window {
 
     /// Reads what the buffers hold of the last seconds out, and writes it as a Parquet trace;
     /// `path` is for messages. What `about` says of files and seconds is replaced. Recording goes
-    /// on, or after a pause, and the next dump begins behind this one.
+    /// on meanwhile, but for pauses, and the next dump begins behind this one.
     ///
     /// # Errors
     ///
@@ -202,34 +213,109 @@ impl Window {
         let length = Duration::from_nanos(end_ns.saturating_sub(from_ns));
         let (files, seconds) = (begin.files.clone(), length.as_secs_f64());
         let meta = super::meta(&About { files, seconds, ..about.clone() });
-        // Before recording stands still: it may fail.
         let mut writer = TraceWriter::new(output, path, meta, super::ZSTD_LEVEL)?;
-        let reading = tally.entries.saturating_mul(1_000_000_000 / READ_A_SECOND);
-        let is_paused = whole_from_ns > 0 && whole_from_ns.saturating_add(reading) > from_ns;
-        if is_paused {
-            self.instance.stop()?;
-        }
+        self.paused_ns = 0;
+        self.keep_ahead(from_ns)?;
         describe_memory(writer.files_mut(), "after");
         std::thread::sleep(SETTLES);
-        let read = self.instance.read_out((from_ns, end_ns), |event| writer.write(&[event]));
-        let after = self.instance.tally()?;
-        let paused = Duration::from_nanos(if is_paused { now_ns() - end_ns } else { 0 });
-        if is_paused {
-            self.instance.resume()?;
-        }
+        let read = self.write((from_ns, end_ns), writer);
+        let after = self.instance.tally();
+        self.go_on()?;
+        let after = after?;
         // Events are gone that belong to states from before.
-        self.moments.clear();
-        self.look()?;
-        let read = read?;
+        let read_ns = read.as_ref().map_or(u64::MAX, |(_, read)| read.latest_ns);
+        self.moments.retain(|moment| moment.at_ns > read_ns);
+        if self.moments.is_empty() {
+            self.look()?;
+        }
+        let (writer, read) = read?;
 
         // Before the first event of a CPU the kernel tells all that it has overwritten since the
         // last dump, some of it older than this recording.
         let overwritten = read.overwritten.min(after.overwritten - before.overwritten);
         let dropped = |tally: Tally| tally.lost - tally.overwritten;
-        let lost = overwritten + dropped(after) - dropped(before) + read.too_late;
-        let recording = super::finish(&self.instance, writer, lost, &read.ticks)?;
+        let lost = overwritten + dropped(after) - dropped(before);
+        let all_lost = lost + read.too_late;
+        let recording = super::finish(&self.instance, writer, lost, read)?;
         let is_short = whole_from_ns > end_ns.saturating_sub(self.last_ns);
-        Ok(Dumped { recording, length, lost, paused, is_short })
+        let paused = Duration::from_nanos(self.paused_ns);
+        Ok(Dumped { recording, length, lost: all_lost, paused, is_short })
+    }
+
+    /// Reads events out, and has another thread pack them: that takes seconds now and then, in
+    /// which more are to be read.
+    fn write<W: Write + Send>(
+        &mut self,
+        span: (u64, u64),
+        mut writer: TraceWriter<W>,
+    ) -> Result<(TraceWriter<W>, ReadOut), RecordError> {
+        std::thread::scope(|scope| {
+            let (pieces, queue) = mpsc::sync_channel::<Vec<Event>>(QUEUED);
+            let writing = scope.spawn(move || {
+                queue.into_iter().try_for_each(|events| writer.write(&events)).map(|()| writer)
+            });
+            let read = self.read(span, &pieces);
+            drop(pieces);
+            let written = writing.join().unwrap_or_else(|panic| resume_unwind(panic));
+            Ok((written?, read?))
+        })
+    }
+
+    fn read(
+        &mut self,
+        (from_ns, end_ns): (u64, u64),
+        pieces: &SyncSender<Vec<Event>>,
+    ) -> Result<ReadOut, RecordError> {
+        let mut reading = self.instance.read_out((from_ns, end_ns))?;
+        loop {
+            let mut events = Vec::new();
+            let has_more = reading.next(&mut events)?;
+            let mut sent = pieces.try_send(events);
+            // A slow disk: meanwhile the buffers fill.
+            while let Err(TrySendError::Full(events)) = sent {
+                self.tend_in_dump(from_ns)?;
+                std::thread::sleep(SETTLES);
+                sent = pieces.try_send(events);
+            }
+            // A writer that has given up says why.
+            if sent.is_err() || !has_more {
+                return Ok(reading.read);
+            }
+            self.tend_in_dump(from_ns)?;
+        }
+    }
+
+    fn tend_in_dump(&mut self, from_ns: u64) -> Result<(), RecordError> {
+        self.keep_ahead(from_ns)?;
+        self.tend()
+    }
+
+    /// Stops recording where a CPU is about to overwrite what is of a recording that begins at
+    /// `from_ns`, and goes on when half of its buffer is empty.
+    fn keep_ahead(&mut self, from_ns: u64) -> Result<(), RecordError> {
+        let size = self.each * 1024;
+        let full = if self.stopped_ns.is_none() { size - (size / 16).max(8192) } else { size / 2 };
+        let is_near =
+            |cpu: &Tally| cpu.bytes > full && cpu.whole_from_ns.saturating_add(LEAST_NS) > from_ns;
+        match (self.instance.tallies()?.iter().any(is_near), self.stopped_ns) {
+            (true, None) => {
+                self.instance.stop()?;
+                self.stopped_ns = Some(now_ns());
+                Ok(())
+            }
+            (false, Some(_)) => self.go_on(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Goes on recording after a pause, before which no other recording may begin.
+    fn go_on(&mut self) -> Result<(), RecordError> {
+        let Some(since_ns) = self.stopped_ns else { return Ok(()) };
+        self.instance.resume()?;
+        self.stopped_ns = None;
+        self.paused_ns += now_ns() - since_ns;
+        self.moments.clear();
+        self.look()
     }
 }
 
@@ -325,16 +411,42 @@ mod tests {
     }
 
     #[test]
-    fn recording_stands_still_where_events_would_be_overwritten_before_they_are_read() {
-        for (entries, is_paused) in [(90_000, false), (110_000, true)] {
-            let stats =
-                stats(1030, "5.000001").replace("entries: 9", &format!("entries: {entries}"));
+    fn recording_stands_still_only_where_events_to_be_read_would_be_overwritten() {
+        // However many events there are to be read.
+        let held = "entries: 9000000\nbytes: ";
+        for (bytes, oldest, is_paused) in [(990, 5.1, true), (990, 4.9, false), (900, 5.1, false)] {
+            let stats = stats(1030, &format!("{oldest:.6}"));
             let (folder, mut window) = window(&[(4, 500), (6, 1000)], &stats);
+            let bytes = format!("{held}{}", bytes * window.each);
+            let stats = stats.replace("entries: 9", &bytes);
+            fs::write(folder.path().join("per_cpu/cpu2/stats"), stats).unwrap();
             let (_, state, said) = dumped(&mut window);
-            assert_eq!((&*state, said.paused > Duration::ZERO), ("6", is_paused), "{entries}");
+            assert_eq!(
+                (&*state, said.paused > Duration::ZERO),
+                ("6", is_paused),
+                "{oldest} {bytes}"
+            );
             let switch = fs::read_to_string(folder.path().join("tracing_on")).unwrap();
             assert_eq!(switch, if is_paused { "1" } else { "0" }, "never begun, on again");
         }
+    }
+
+    /// Recording may have stood still before it.
+    #[test]
+    fn what_comes_behind_the_end_is_of_no_recording() {
+        let (folder, mut window) = window(&[(4, 500), (6, 1000)], &stats(1030, "5.000001"));
+        let later = "            make-77    [002] .....     99999999.000001: mm_page_free: page=x pfn=0x1 order=0\n";
+        fs::write(folder.path().join("trace_pipe"), pipe() + later).unwrap();
+        assert_eq!(dumped(&mut window).0, [6, 7, 8, 9]);
+    }
+
+    #[test]
+    fn states_are_taken_while_events_are_read() {
+        let (folder, mut window) = window(&[(4, 500), (6, 1000)], &stats(1030, "5.000001"));
+        fs::write(folder.path().join("trace_pipe"), pipe().repeat(1 << 12)).unwrap();
+        window.last_ns = 8;
+        dumped(&mut window);
+        assert_eq!(window.moments.len(), 2, "of pieces, of which the last two are kept");
     }
 
     #[test]

@@ -4,30 +4,20 @@
 use freehold_trace::kernel::{Kernel, TypeNumbers};
 use freehold_trace::{Event, EventKind, Format, OpenOptions, TraceReader, gfp};
 
-use super::reading::{Read, read_bytes};
+use super::reading::read_bytes;
 
 const MOVABLE: u32 = 0x10_0cca;
-
-fn open(text: impl AsRef<[u8]>, options: OpenOptions) -> Read {
-    read_bytes(text.as_ref().to_vec(), options)
-}
 
 fn of(kernel: &str) -> OpenOptions {
     OpenOptions { kernel: Kernel::parse(kernel), ..OpenOptions::default() }
 }
 
 fn read(text: impl AsRef<[u8]>, options: OpenOptions) -> (Vec<Event>, TraceReader) {
-    open(&text, options)
-        .unwrap_or_else(|error| panic!("{error}\n{}", String::from_utf8_lossy(text.as_ref())))
+    read_bytes(text.as_ref().to_vec(), options).unwrap()
 }
 
 fn refused(text: impl AsRef<[u8]>, options: OpenOptions) -> String {
-    match open(&text, options) {
-        Ok((events, _)) => {
-            panic!("{} events of {}", events.len(), String::from_utf8_lossy(text.as_ref()))
-        }
-        Err(error) => error.to_string(),
-    }
+    read_bytes(text.as_ref().to_vec(), options).unwrap_err().to_string()
 }
 
 /// Type and flags of every allocation.
@@ -40,10 +30,14 @@ fn requests(events: &[Event]) -> Vec<(u8, u32)> {
 }
 
 fn alloc(us: u64, fields: &str) -> String {
-    format!(
-        "          sh-77    [002] ....     5.{us:06}: mm_page_alloc: page=x pfn={} {fields}\n",
-        4096 + us
-    )
+    let of = format!("mm_page_alloc: page=x pfn={} {fields}", 4096 + us);
+    format!("          sh-77    [002] ....     5.{us:06}: {of}\n")
+}
+
+/// Six of movable memory, by the number of its type.
+fn movable(migratetype: u8, flags: &str) -> String {
+    let fields = format!("order=0 migratetype={migratetype} gfp_flags={flags}");
+    (0..6).map(|us| alloc(us, &fields)).collect()
 }
 
 #[test]
@@ -84,9 +78,7 @@ fn numbers_of_flags_are_read_as_their_kernel_has_them_or_refused() {
 
 #[test]
 fn types_of_kernels_before_4_4_are_told_by_version_pagetypeinfo_or_the_requests() {
-    let old: String = (0..6)
-        .map(|us| alloc(us, "order=0 migratetype=2 gfp_flags=GFP_HIGHUSER_MOVABLE|GFP_ZERO"))
-        .collect();
+    let old = movable(2, "GFP_HIGHUSER_MOVABLE|GFP_ZERO");
     let expected = vec![(1, MOVABLE | gfp::GFP_ZERO); 6];
     let (events, reader) = read(&old, of("3.10"));
     assert_eq!((requests(&events), reader.info().notes.len()), (expected.clone(), 0));
@@ -103,10 +95,7 @@ fn types_of_kernels_before_4_4_are_told_by_version_pagetypeinfo_or_the_requests(
     let beside = OpenOptions { types: Some(TypeNumbers::BEFORE_4_4), ..OpenOptions::default() };
     assert_eq!(of_drain(beside), 1);
     // What all requests show is believed more than a version.
-    let new: String = (0..6)
-        .map(|us| alloc(us, "order=0 migratetype=1 gfp_flags=GFP_HIGHUSER_MOVABLE"))
-        .collect();
-    let (events, reader) = read(&new, of("3.10"));
+    let (events, reader) = read(movable(1, "GFP_HIGHUSER_MOVABLE"), of("3.10"));
     assert_eq!(requests(&events), vec![(1, MOVABLE); 6]);
     assert!(reader.info().notes[0].contains("its kernel numbers them otherwise"));
 }
@@ -166,13 +155,13 @@ fn call_chains_of_perf_are_passed_over_and_damaged_events_in_them_are_not() {
     );
     assert!(refused(&damaged, OpenOptions::default()).contains("line 8"));
     // No event before it: nothing says that it is a chain.
-    assert!(open(" 3f [unknown] (/usr/bin/sh)\n", OpenOptions::default()).is_err());
+    refused(" 3f [unknown] (/usr/bin/sh)\n", OpenOptions::default());
 }
 
 #[test]
 fn fields_as_tracefs_prints_them_raw() {
-    let text = "              sh-77    [002] .....     5.000001: mm_page_alloc: pfn=0x43ff (17407) order=0x2 (2) \
-                gfp_flags=0x100cca (1051850) migratetype=0x1 (1)\n";
+    let text = "              sh-77    [002] .....     5.000001: mm_page_alloc: pfn=0x43ff (17407) \
+                order=0x2 (2) gfp_flags=0x100cca (1051850) migratetype=0x1 (1)\n";
     let (events, _) = read(text, of("6.18"));
     assert_eq!(requests(&events), [(1, MOVABLE)]);
     assert!(
@@ -214,11 +203,7 @@ fn what_is_not_read_names_the_command_that_helps() {
     for (text, what, command) in [
         (utf16, "UTF-16", "iconv -f UTF-16"),
         (marked, "UTF-16", "iconv -f UTF-16"),
-        (
-            format!("PK\u{3}\u{4}t.txt\n{free}").into_bytes(),
-            "zip",
-            "unzip -p FILE | freehold replay -",
-        ),
+        (format!("PK\u{3}\u{4}t.txt\n{free}").into(), "zip", "unzip -p FILE | freehold replay -"),
         (latency.into_bytes(), "latency format", "options/latency-format"),
         (two.into_bytes(), "several files", "trace-cmd report -i host.dat"),
         (free.replace("page_free", "page_free_direct").into(), "a kernel before 3.3", "--skip-bad"),

@@ -3,7 +3,13 @@
 use std::io::Write;
 use std::path::Path;
 
+use freehold_trace::kernel::Kernel;
 use freehold_trace::{Event, OpenOptions, Source, TraceError, TraceReader};
+
+/// Of a recording of 6.18, where the first bad line or row ends it.
+pub(crate) const STRICT: OpenOptions =
+    OpenOptions { skip_bad: false, kernel: Some(Kernel::OWN), types: None };
+pub(crate) const SKIP_BAD: OpenOptions = OpenOptions { skip_bad: true, ..STRICT };
 
 /// What reading gives: all events, and the reader at its end.
 pub(crate) type Read = Result<(Vec<Event>, TraceReader), TraceError>;

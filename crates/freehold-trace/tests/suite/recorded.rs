@@ -25,11 +25,8 @@ fn shared(test: &str) -> Option<PathBuf> {
 }
 
 fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
-    let mut found: Vec<PathBuf> = std::fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.to_string_lossy().ends_with(ending))
-        .collect();
+    let all = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut found: Vec<_> = all.filter(|path| path.to_string_lossy().ends_with(ending)).collect();
     found.sort();
     assert!(!found.is_empty(), "no *{ending} in {}", folder.display());
     found
@@ -70,11 +67,6 @@ fn description(path: &Path) -> serde_json::Value {
     serde_json::from_str(text).unwrap()
 }
 
-fn described_counts(description: &serde_json::Value) -> [u64; 6] {
-    ["alloc", "free", "free_batched", "pcpu_drain", "extfrag", "zone_locked"]
-        .map(|name| description["event_counts"][name].as_u64().unwrap())
-}
-
 #[test]
 fn the_sample_is_what_its_readme_says() {
     let path = repo().join("data/page-cache-churn.parquet");
@@ -89,11 +81,11 @@ fn the_sample_is_what_its_readme_says() {
     assert_eq!(count(&mut reader), [70_302, 68_989, 65_653, 14_341, 0, 10_715]);
     assert_eq!(reader.progress(), (230_000, 230_000));
 
-    let zones = zoneinfo::read(&zoneinfo::beside(&path, "zoneinfo").unwrap()).unwrap();
+    let beside = |kind| zoneinfo::beside(&path, kind).unwrap();
+    let zones = StateError::in_file(&beside("zoneinfo"), zoneinfo::parse).unwrap();
     let normal = zones.iter().find(|zone| zone.name == "Normal").unwrap();
     assert_eq!(normal.pagesets.len(), 2);
     assert!(normal.pagesets.iter().all(|set| set.batch == 63 && set.high_min.is_some()));
-    let beside = |kind| zoneinfo::beside(&path, kind).unwrap();
     let types = StateError::in_file(&beside("pagetypeinfo"), parse_pagetypeinfo).unwrap();
     assert_eq!(types.pageblock_order, Order::PAGEBLOCK);
     StateError::in_file(&beside("buddyinfo"), parse_buddyinfo).unwrap();
@@ -111,7 +103,9 @@ fn every_recording_has_the_events_it_says() {
         assert_eq!(reader.info().recorded_as.as_deref(), description["name"].as_str());
         assert_eq!(reader.info().cpus.map(u64::from), description["cpus"].as_u64());
         let counts = count(&mut reader);
-        assert_eq!(counts, described_counts(&description), "{name}");
+        let kinds = ["alloc", "free", "free_batched", "pcpu_drain", "extfrag", "zone_locked"];
+        let described = kinds.map(|kind| description["event_counts"][kind].as_u64().unwrap());
+        assert_eq!(counts, described, "{name}");
         assert_eq!(counts.iter().sum::<u64>(), rows, "{name}");
     }
 }

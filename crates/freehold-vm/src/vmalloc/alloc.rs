@@ -2,9 +2,8 @@
 
 use freehold::{FrameRange, Migratetype, Order, Pfn, Request};
 
-use super::{BULK, Kind, POP, Vmalloc};
+use super::{BULK, POP, Vmalloc};
 use crate::area::{Layout, VmallocError};
-use crate::primitive::Plain;
 use crate::runs::{NoNode, Runs};
 use crate::stats::count;
 use crate::{Access, Frames, Mmu, Vpn, VpnRange};
@@ -46,23 +45,22 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
         layout: Layout,
         base: Order,
     ) -> Result<Vpn, VmallocError> {
-        let start = self.reserve(layout.pages, layout.align, layout.guard)?;
+        let start = self.reserve(layout.pages, layout.align)?;
         let mut runs = Runs::EMPTY;
         let mut left = layout.pages;
         let filled = self.fill(frames, &mut runs, &mut left, base);
         count(&self.counters.frames, layout.pages - left);
-        let made = filled
-            .map_err(|error| (error, 0))
-            .and_then(|()| self.map_runs(start, &runs, layout.access, base));
+        let made =
+            filled.map_err(|error| (error, 0)).and_then(|()| self.map_runs(start, &runs, base));
         if let Err((error, mapped)) = made {
             if mapped > 0 {
                 self.unmap_and_flush(VpnRange { start, end: start.plus(mapped) });
             }
             // What was allocated is this call's own, so that freeing it cannot fail.
-            let _ = self.free_runs(frames, runs, Some(start));
+            let _ = self.free_runs(frames, runs, start);
             return Err(error);
         }
-        self.publish(start, Kind::Owned, runs);
+        self.publish(start, runs);
         count(&self.counters.areas, 1);
         Ok(start)
     }
@@ -91,8 +89,7 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
         left: &mut u64,
         base: Order,
     ) -> Result<(), VmallocError> {
-        let most = if self.large_orders.get() { Order::LINUX_MAX } else { base };
-        let mut cap = Order::fitting(*left).unwrap_or(Order::ZERO).min(most);
+        let mut cap = Order::fitting(*left).unwrap_or(Order::ZERO).min(Order::LINUX_MAX);
         let mut large = cap;
         while large > base && *left > 0 {
             count(&self.counters.large_allocs, 1);
@@ -137,13 +134,8 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
 
     /// Maps an area's runs from its start on, each with one call; says how many pages have been
     /// mapped where that fails.
-    fn map_runs(
-        &self,
-        start: Vpn,
-        runs: &Runs,
-        access: Access,
-        base: Order,
-    ) -> Result<(), (VmallocError, u64)> {
+    fn map_runs(&self, start: Vpn, runs: &Runs, base: Order) -> Result<(), (VmallocError, u64)> {
+        let access = Access::ReadWrite;
         let mut mapped = 0;
         let mut cursor = runs.cursor();
         loop {
@@ -151,13 +143,8 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
             // mapping may take long.
             let mut some = [(0, FrameRange::default()); POP];
             let n = self.with(|state| {
-                let mut n = 0;
-                while n < POP {
-                    let Some(run) = state.runs.next(&mut cursor) else { break };
-                    some[n] = run;
-                    n += 1;
-                }
-                n
+                let runs = core::iter::from_fn(|| state.runs.next(&mut cursor));
+                some.iter_mut().zip(runs).map(|(place, run)| *place = run).count()
             });
             for (at, run) in &some[..n] {
                 if let Err(error) = self.mmu.map(self.space, start.plus(*at), *run, access, base) {
@@ -170,10 +157,5 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
                 return Ok(());
             }
         }
-    }
-
-    pub(crate) fn unmap(&self, range: VpnRange) {
-        self.mmu.unmap(self.space, range);
-        count(&self.counters.unmaps, 1);
     }
 }

@@ -1,18 +1,18 @@
 //! Freeing areas: unmapped, flushed, and then their frames by the run.
 
-use freehold::{FrameRange, FreeError, Order, Pfn};
+use freehold::{FrameRange, FreeError, Order};
 
-use super::{Kind, POP, Vmalloc};
+use super::{POP, Vmalloc};
 use crate::area::VmallocError;
 use crate::frames::free_what_can_be;
-use crate::primitive::Plain;
 use crate::runs::Runs;
 use crate::stats::count;
 use crate::{Flush, FlushKind, Frames, Mmu, Vpn, VpnRange};
 
 impl<'m, M: Mmu> Vmalloc<'m, M> {
     pub(super) fn unmap_and_flush(&self, range: VpnRange) {
-        self.unmap(range);
+        self.mmu.unmap(self.space, range);
+        count(&self.counters.unmaps, 1);
         count(&self.counters.flushes, 1);
         self.mmu.flush(&[Flush { space: self.space, range, kind: FlushKind::Unmapped }]);
     }
@@ -23,44 +23,30 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
         &self,
         frames: &impl Frames,
         mut runs: Runs,
-        mut area: Option<Vpn>,
+        area: Vpn,
     ) -> Result<(), FreeError> {
-        let contig = self.contig_free.get();
-        let mut in_order = !contig;
+        let mut is_first = true;
         let mut result = Ok(());
         loop {
             let mut some = [FrameRange::default(); POP];
             let n = self.with(|state| {
-                if let Some(area) = area.take() {
+                if core::mem::replace(&mut is_first, false) {
                     state.areas.remove(area.get());
-                }
-                if !core::mem::replace(&mut in_order, true) {
                     state.runs.coalesce(&mut runs);
                 }
-                let mut n = 0;
-                while n < POP {
-                    let Some(run) = state.runs.pop(&mut runs) else { break };
-                    some[n] = run;
-                    n += 1;
-                }
-                n
+                let runs = core::iter::from_fn(|| state.runs.pop(&mut runs));
+                some.iter_mut().zip(runs).map(|(place, run)| *place = run).count()
             });
             for run in &some[..n] {
                 count(&self.counters.frames_freed, run.len());
-                // By branches, not by `Result::and`: to copy the result after every frame took four
-                // times as long as the free itself.
-                if contig && run.len() > 1 {
-                    count(&self.counters.frees, 1);
-                    if let Err(error) = free_what_can_be(frames, *run) {
-                        result = result.and(Err(error));
-                    }
-                } else {
-                    count(&self.counters.frees, run.len());
-                    for pfn in run.start.get()..run.end.get() {
-                        if let Err(error) = frames.free(Pfn::new(pfn), Order::ZERO) {
-                            result = result.and(Err(error));
-                        }
-                    }
+                count(&self.counters.frees, 1);
+                // A single frame takes the page allocator's shortest way.
+                let freed = match run.len() {
+                    1 => frames.free(run.start, Order::ZERO),
+                    _ => free_what_can_be(frames, *run),
+                };
+                if let Err(error) = freed {
+                    result = result.and(Err(error));
                 }
             }
             if n < POP {
@@ -72,14 +58,10 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
     /// Takes an area for freeing: nobody else can, and its addresses stay taken.
     pub(super) fn claim(&self, start: Vpn) -> Result<(VpnRange, Runs), VmallocError> {
         self.with(|state| {
-            let found = state.areas.get(start.get()).filter(|area| area.start == start.get());
-            let Some(area) = state.areas.get_mut(start.get()).filter(|_| found.is_some()) else {
-                return Err(VmallocError::NotAnArea { start });
-            };
-            if area.kind != Kind::Owned {
-                return Err(VmallocError::NotAnArea { start });
-            }
-            area.kind = Kind::Busy;
+            let found = state.areas.get(start.get()).is_some_and(|area| area.start == start.get());
+            let area = state.areas.get_mut(start.get()).filter(|area| found && !area.busy);
+            let area = area.ok_or(VmallocError::NotAnArea { start })?;
+            area.busy = true;
             let runs = core::mem::replace(&mut area.runs, Runs::EMPTY);
             Ok((VpnRange { start, end: start.plus(area.pages) }, runs))
         })
@@ -97,6 +79,6 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
         let (range, runs) = self.claim(start)?;
         self.unmap_and_flush(range);
         count(&self.counters.areas_freed, 1);
-        self.free_runs(frames, runs, Some(start)).map_err(VmallocError::Free)
+        self.free_runs(frames, runs, start).map_err(VmallocError::Free)
     }
 }

@@ -13,11 +13,9 @@
 //! carry no order. 100 pages are orders 6, 5 and 2.
 //!
 //! **Freeing** brings the area's runs into the order of their frames, joins those that touch,
-//! whatever the order of the pages was, and frees each run with one call
-//! ([`Vmalloc::set_contig_free`]`(false)` frees page by page, as Linux did until 7.1; with
-//! [`Vmalloc::set_large_orders`]`(false)` areas are made of single frames, as until 6.18). Before
-//! that, one [`Mmu::unmap`] and one [`Mmu::flush`] for each area. An area's addresses are not given
-//! out again before its flush.
+//! whatever the order of the pages was, and frees each run with one call. Before that, one
+//! [`Mmu::unmap`] and one [`Mmu::flush`] for each area. An area's addresses are not given out again
+//! before its flush.
 //!
 //! **Huge mappings** ([`Layout::huge`]) use frames in pageblocks and entries of 2 MiB, where the
 //! area has 2 MiB or more; otherwise, and where there are no whole pageblocks, ordinary ones.
@@ -30,7 +28,6 @@ use freehold::FrameRange;
 use crate::area::{Counters, VmallocError, VmallocStats};
 use crate::interval::{InsertError, IntervalNode, IntervalTree};
 use crate::lock::Spin;
-use crate::primitive::{AtomicBool, Plain};
 use crate::runs::{RunArena, RunNode, Runs};
 use crate::{Mmu, SpaceId, Vpn, VpnRange};
 
@@ -39,18 +36,11 @@ const BULK: usize = 100;
 /// Runs taken out of the lock's care at a time.
 const POP: usize = 16;
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
-    /// Reserved while its frames are allocated and mapped, or unmapped: nobody else may use it.
-    Busy,
-    /// The frames are the area's.
-    Owned,
-}
-
 /// What is kept about a virtual area: in an [`IntervalNode`].
 #[derive(Clone, Copy, Debug)]
 pub struct Area {
-    pub(crate) kind: Kind,
+    /// Its frames are being allocated and mapped, or unmapped: nobody else may use it.
+    busy: bool,
     /// Pages, without the guard page.
     pub(crate) pages: u64,
     pub(crate) runs: Runs,
@@ -68,8 +58,6 @@ pub struct Vmalloc<'m, M> {
     pub(crate) space: SpaceId,
     range: VpnRange,
     state: Spin<State<'m>>,
-    contig_free: AtomicBool,
-    large_orders: AtomicBool,
     pub(crate) counters: Counters,
 }
 
@@ -86,31 +74,12 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
         runs: &'m mut [RunNode],
     ) -> Self {
         let (areas, runs) = (IntervalTree::new(areas), RunArena::new(runs));
-        let state = State { areas, runs };
-        Self {
-            mmu,
-            space,
-            range,
-            state: Spin::new(state),
-            contig_free: AtomicBool::new(true),
-            large_orders: AtomicBool::new(true),
-            counters: Counters::default(),
-        }
+        let state = Spin::new(State { areas, runs });
+        Self { mmu, space, range, state, counters: Counters::default() }
     }
 
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut State<'m>) -> R) -> R {
         self.state.with(|| self.mmu.relax(), f)
-    }
-
-    /// Whether frames are freed as runs, which they are at first, or one by one: the baseline.
-    pub fn set_contig_free(&self, on: bool) {
-        self.contig_free.set(on);
-    }
-
-    /// Whether areas are allocated as the largest chunks that fit, as they are at first, or frame
-    /// by frame (but for the pageblocks of huge mappings): the baseline, Linux until 6.18.
-    pub fn set_large_orders(&self, on: bool) {
-        self.large_orders.set(on);
     }
 
     /// The machine that was given to [`Vmalloc::new`].
@@ -126,15 +95,15 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
     }
 
     /// Reserves virtual pages. Nobody gets at them before [`Self::publish`].
-    fn reserve(&self, pages: u64, align: u64, guard: bool) -> Result<Vpn, VmallocError> {
+    fn reserve(&self, pages: u64, align: u64) -> Result<Vpn, VmallocError> {
         if pages == 0 {
             return Err(VmallocError::ZeroPages);
         }
         if !align.is_power_of_two() {
             return Err(VmallocError::BadAlign { align });
         }
-        let size = pages.saturating_add(u64::from(guard));
-        let area = Area { kind: Kind::Busy, pages, runs: Runs::EMPTY };
+        let size = pages.saturating_add(1);
+        let area = Area { busy: true, pages, runs: Runs::EMPTY };
         self.with(|state| {
             let Some(start) =
                 state.areas.find_gap(self.range.start.get(), self.range.end.get(), size, align)
@@ -149,10 +118,10 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
         })
     }
 
-    fn publish(&self, start: Vpn, kind: Kind, runs: Runs) {
+    fn publish(&self, start: Vpn, runs: Runs) {
         self.with(|state| {
             if let Some(area) = state.areas.get_mut(start.get()) {
-                (area.kind, area.runs) = (kind, runs);
+                (area.busy, area.runs) = (false, runs);
             }
         });
     }
@@ -170,9 +139,8 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
     ) -> Result<(), VmallocError> {
         self.with(|state| {
             let area = state.areas.get(start.get()).filter(|area| area.start == start.get());
-            let area = area
-                .filter(|area| area.value.kind == Kind::Owned)
-                .ok_or(VmallocError::NotAnArea { start })?;
+            let area =
+                area.filter(|area| !area.value.busy).ok_or(VmallocError::NotAnArea { start })?;
             state.runs.iter(&area.value.runs).for_each(|(at, run)| f(start.plus(at), run));
             Ok(())
         })

@@ -9,25 +9,19 @@ use freehold::{FreeError, Order, Pfn};
 use freehold_vm::{Access, Entry, Fault, FlushKind, Mmu, SoftMmu, UnmapPath, Vm, VmError, Vma};
 
 fn entries(vm: &Vm<'_, impl Mmu>, page: u64, n: u64) -> Vec<Entry> {
-    (0..n).map(|i| vm.space(SPACE).unwrap().entry_at(vpn(page + i))).collect()
+    (page..page + n).map(|page| entry(vm, page)).collect()
 }
 
 /// A defect of Linux 6.15 that David Hildenbrand found: the batch reader ran past the end of the
 /// page table. Here the folio's first page is the last but three of its table. Without the bound at
-/// the table's end in
-/// `Vm::take_table` (`limit` made of the VMA's and the folio's end only) this panics in
-/// `Slots::new`. Tried.
+/// the table's end in `Vm::take_table` (`limit` made of the VMA's and the folio's end only) this
+/// panics in `Slots::new`. Tried.
 #[test]
 fn a_folio_across_a_page_tables_end_is_reclaimed_in_two_batches() {
     let (fh, vm) = lazyfree_folio(4, 512 - 3);
-    let before = vm.mmu().stats();
-    assert_eq!(vm.madvise_pageout(&fh, SPACE, pages(0, 2048)), Ok(16));
-    let after = vm.mmu().stats();
-    assert_eq!(
-        (after.clears - before.clears, after.entries_cleared - before.entries_cleared),
-        (2, 16)
-    );
-    assert_eq!(after.flushes - before.flushes, 1);
+    let pageout = || vm.madvise_pageout(&fh, SPACE, pages(0, 2048));
+    let counted = adds(&vm, |soft| [soft.clears, soft.entries_cleared, soft.flushes], pageout);
+    assert_eq!(counted, (Ok(16), [2, 16, 1]));
     assert_eq!(vm.stats().deferred_queued, 0, "two batches, but never seen partly mapped");
     assert_all_free(&fh);
 }
@@ -39,25 +33,22 @@ fn a_batch_ends_with_the_vma() {
     let (fh, vm) = lazyfree_folio(4, 0);
     // Two VMAs that differ in something that entries do not show.
     vm.remove_vma(&fh, SPACE, pages(100, 1)).unwrap();
-    let (fh, vm2) = (fh, vm);
-    let folio = vm2.space(SPACE).unwrap().entry_at(vpn(0)).pfn();
-    vm2.get(vm2.folio_state(folio).unwrap().folio).unwrap();
-    vm2.remove_vma(&fh, SPACE, pages(0, 16)).unwrap();
-    vm2.add_vma(SPACE, pages(0, 6), RW).unwrap();
-    vm2.add_vma(SPACE, pages(6, 10), Vma { droppable: true, ..RW }).unwrap();
-    vm2.map(vm2.folio_state(folio).unwrap().folio, (0, 16), SPACE, vpn(0), Access::ReadWrite)
-        .unwrap();
-    vm2.put(&fh, folio).unwrap();
-    let before = vm2.mmu().stats();
-    assert_eq!(vm2.madvise_pageout(&fh, SPACE, pages(0, 16)), Ok(16));
-    assert_eq!(vm2.mmu().stats().clears - before.clears, 2);
+    let folio = vm.folio_state(entry(&vm, 0).pfn()).unwrap().folio;
+    vm.get(folio).unwrap();
+    vm.remove_vma(&fh, SPACE, pages(0, 16)).unwrap();
+    vm.add_vma(SPACE, pages(0, 6), RW).unwrap();
+    vm.add_vma(SPACE, pages(6, 10), Vma { droppable: true, ..RW }).unwrap();
+    vm.map(folio, (0, 16), SPACE, vpn(0), Access::ReadWrite).unwrap();
+    vm.put(&fh, folio.pfn()).unwrap();
+    let pageout = || vm.madvise_pageout(&fh, SPACE, pages(0, 16));
+    assert_eq!(adds(&vm, |soft| [soft.clears], pageout), (Ok(16), [2]));
 }
 
-/// CVE-2026-31398: a batch that mixed writable and read-only entries was
-/// restored all writable. Here the odd entries are read-only in a VMA that may be written to, as
-/// after a fork whose child is gone, and a pin makes reclaim leave the folio, before it has cleared
-/// anything or after. Fails if `Entry::batches_with` ignores the writable bit: then the read-only
-/// entries come back writable. Tried.
+/// CVE-2026-31398: a batch that mixed writable and read-only entries was restored all writable.
+/// Here the odd entries are read-only in a VMA that may be written to, as after a fork whose child
+/// is gone, and a pin makes reclaim leave the folio, before it has cleared anything or after. Fails
+/// if `Entry::batches_with` ignores the writable bit: then the read-only entries come back
+/// writable. Tried.
 #[test]
 fn restored_entries_keep_their_own_write_permission() {
     for redirty in [false, true] {
@@ -99,7 +90,7 @@ fn a_write_during_the_walk_restores_each_batch_as_it_was() {
         vm.write_fault(SPACE, vpn(i)).unwrap();
     }
     vm.madvise_free(fh, SPACE, pages(0, 16)).unwrap();
-    let before: Vec<Entry> = (0..16).map(|i| vm.space(SPACE).unwrap().entry_at(vpn(i))).collect();
+    let before = entries(vm, 0, 16);
     assert!(
         before[4].is_writable() && !before[6].is_writable() && !before[13].has(Entry::SOFT_DIRTY)
     );
@@ -109,10 +100,7 @@ fn a_write_during_the_walk_restores_each_batch_as_it_was() {
             calls += 1;
             // The second batch is 6..8: somebody writes to page 8, which comes after it, ...
             if calls == 2 {
-                assert!(
-                    vm.space(SPACE).unwrap().entry_at(vpn(6)).is_mapped(),
-                    "the first batch ran on too far"
-                );
+                assert!(entry(vm, 6).is_mapped(), "the first batch ran on too far");
                 vm.touch(SPACE, vpn(8), true).unwrap();
                 // ... and somebody else pins page 6 and has written to it.
                 let pin = vm.pin(fh, SPACE, vpn(6), false).unwrap();
@@ -122,16 +110,11 @@ fn a_write_during_the_walk_restores_each_batch_as_it_was() {
     })));
     assert_eq!(vm.madvise_pageout(fh, SPACE, pages(0, 16)), Ok(0));
     MEANWHILE.set(None);
-    let after: Vec<Entry> = (0..16).map(|i| vm.space(SPACE).unwrap().entry_at(vpn(i))).collect();
+    let after = entries(vm, 0, 16);
     // The first batch was taken before anybody wrote: gone, as it may be.
     assert!(after[..6].iter().all(|entry| *entry == Entry::NONE));
-    for i in 6..16 {
-        assert_eq!(
-            after[i].without(Entry::HARDWARE),
-            before[i].without(Entry::HARDWARE),
-            "page {i}"
-        );
-    }
+    let software = |entry: Entry| entry.without(Entry::HARDWARE);
+    (6..16).for_each(|i| assert_eq!(software(after[i]), software(before[i]), "page {i}"));
     let state = vm.folio_state(after[8].pfn()).unwrap();
     assert!(state.swap_backed && state.dirty && state.deferred && state.maps == 10, "{state:?}");
     assert_eq!((vm.stats().deferred_queued, vm.stats().redirtied), (1, 1));
@@ -151,10 +134,8 @@ fn restored_entries_keep_their_own_soft_dirty_bit() {
     vm.protect(SPACE, pages(0, 16), Access::Read).unwrap();
     vm.protect(SPACE, pages(0, 16), Access::ReadWrite).unwrap();
     vm.clear_soft_dirty(SPACE, pages(8, 8)).unwrap();
-    let all = |vm: &Vm<'_, Hooked<SoftMmu>>| -> Vec<Entry> {
-        entries(vm, 0, 16).iter().map(|e| e.without(Entry::HARDWARE)).collect()
-    };
-    let before = all(vm);
+    let all = || entries(vm, 0, 16).iter().map(|e| e.without(Entry::HARDWARE)).collect::<Vec<_>>();
+    let before = all();
     let pinned: &'static RefCell<Option<Pfn>> = Box::leak(Box::default());
     MEANWHILE.set(Some(Box::new(move |when| {
         if when == When::BeforeClearing && pinned.borrow().is_none() {
@@ -163,7 +144,7 @@ fn restored_entries_keep_their_own_soft_dirty_bit() {
     })));
     assert_eq!(vm.madvise_pageout(fh, SPACE, pages(0, 16)), Ok(0));
     MEANWHILE.set(None);
-    assert_eq!(all(vm), before);
+    assert_eq!(all(), before);
     vm.unpin(fh, pinned.take().unwrap(), false).unwrap();
     assert_eq!(vm.madvise_pageout(fh, SPACE, pages(0, 16)), Ok(16));
     assert_all_free(fh);
@@ -177,13 +158,9 @@ fn pinned_folios_are_restored_unchanged() {
         vm.touch(SPACE, vpn(3), false).unwrap();
         let before = entries(&vm, 0, 16);
         let pin = vm.pin(&fh, SPACE, vpn(5), true).unwrap();
-        let stats = vm.mmu().stats();
-        assert_eq!(vm.madvise_pageout(&fh, SPACE, pages(0, 16)), Ok(0));
-        assert_eq!(
-            vm.mmu().stats().flushes,
-            stats.flushes,
-            "nothing to flush where everything is put back"
-        );
+        let pageout = || vm.madvise_pageout(&fh, SPACE, pages(0, 16));
+        // Nothing to flush where everything is put back.
+        assert_eq!(adds(&vm, |soft| [soft.flushes], pageout), (Ok(0), [0]));
         // Of a batch each entry comes back as young as any of them was.
         if path != UnmapPath::PageByPage {
             let merged: Vec<Entry> = before.iter().map(|entry| entry.with(Entry::YOUNG)).collect();
@@ -193,7 +170,7 @@ fn pinned_folios_are_restored_unchanged() {
         }
         assert!(vm.folio_state(pin).unwrap().lazyfree);
         vm.unpin(&fh, pin, false).unwrap();
-        assert_eq!(vm.madvise_pageout(&fh, SPACE, pages(0, 16)), Ok(16));
+        assert_eq!(pageout(), Ok(16));
         assert_all_free(&fh);
     }
 }
@@ -233,26 +210,21 @@ fn droppable_mappings_are_dropped_though_written_to() {
 #[test]
 fn prot_none_entries_need_no_flush_and_take_none_away_from_others() {
     // In one VMA, as NUMA hinting does it: only the entries differ.
-    let (fh, vm) = machine(SoftMmu::<1>::new(), 16, 1);
-    vm.add_vma(SPACE, pages(0, 2048), RW).unwrap();
+    let (fh, vm) = one_vma(16, 2048);
     let folio = vm.folio_alloc(&fh, order(4)).unwrap();
     vm.map(folio, (0, 4), SPACE, vpn(0), Access::None).unwrap();
     vm.map(folio, (4, 12), SPACE, vpn(4), Access::ReadWrite).unwrap();
     vm.put(&fh, folio.pfn()).unwrap();
     assert_eq!(vm.madvise_free(&fh, SPACE, pages(0, 16)), Ok(16));
     assert_eq!(vm.touch(SPACE, vpn(1), false), Err(VmError::Fault(Fault::AccessDenied)));
-    let before = vm.mmu().stats();
-    assert_eq!(vm.madvise_pageout(&fh, SPACE, pages(0, 16)), Ok(16));
-    let after = vm.mmu().stats();
-    assert_eq!(after.clears - before.clears, 2);
-    assert_eq!(after.flushes - before.flushes, 1);
-    assert_eq!(after.pages_flushed - before.pages_flushed, 12);
+    let pageout = || vm.madvise_pageout(&fh, SPACE, pages(0, 16));
+    let counted = adds(&vm, |soft| [soft.clears, soft.flushes, soft.pages_flushed], pageout);
+    assert_eq!(counted, (Ok(16), [2, 1, 12]));
     // All of them PROT_NONE: no flush at all.
     let (fh, vm) = lazyfree_folio(4, 0);
     vm.protect(SPACE, pages(0, 16), Access::None).unwrap();
-    let before = vm.mmu().stats();
-    assert_eq!(vm.madvise_pageout(&fh, SPACE, pages(0, 16)), Ok(16));
-    assert_eq!(vm.mmu().stats().flushes, before.flushes);
+    let pageout = || vm.madvise_pageout(&fh, SPACE, pages(0, 16));
+    assert_eq!(adds(&vm, |soft| [soft.flushes], pageout), (Ok(16), [0]));
 }
 
 /// One flush for several folios of several address spaces.
@@ -266,13 +238,9 @@ fn a_batch_of_folios_of_several_address_spaces_is_flushed_once() {
         }
         vm.madvise_free(&fh, space(id), pages(0, 512)).unwrap();
     }
-    let before = vm.mmu().stats();
-    assert_eq!(vm.reclaim(&fh, u64::MAX), Ok(30 * 16));
-    let after = vm.mmu().stats();
-    assert_eq!(
-        (after.flushes - before.flushes, after.ranges_flushed - before.ranges_flushed),
-        (1, 30)
-    );
+    let reclaim = || vm.reclaim(&fh, u64::MAX);
+    let counted = adds(&vm, |soft| [soft.flushes, soft.ranges_flushed], reclaim);
+    assert_eq!(counted, (Ok(30 * 16), [1, 30]));
     assert_all_free(&fh);
 }
 
@@ -284,11 +252,8 @@ fn shared_folios_are_lazyfree_only_where_all_who_show_them_say_so() {
     let folio = vm.map_new(&fh, space(0), vpn(0), order(4), Access::ReadWrite).unwrap();
     vm.map(folio, (0, 16), space(1), vpn(40), Access::Read).unwrap();
     assert_eq!(vm.folio_state(folio.pfn()).unwrap().maps, 32);
-    assert_eq!(
-        vm.madvise_free(&fh, space(0), pages(0, 64)),
-        Ok(0),
-        "the other one has not said so"
-    );
+    // The other one has not said so.
+    assert_eq!(vm.madvise_free(&fh, space(0), pages(0, 64)), Ok(0));
     vm.unmap(&fh, space(1), pages(40, 16)).unwrap();
     // Lazyfree before it is shared: both may lose it, in one go.
     assert_eq!(vm.madvise_free(&fh, space(0), pages(0, 64)), Ok(16));
@@ -303,8 +268,7 @@ fn shared_folios_are_lazyfree_only_where_all_who_show_them_say_so() {
 
 #[test]
 fn part_of_a_folio_is_split_off_to_become_lazyfree() {
-    let (fh, vm) = machine(SoftMmu::<1>::new(), 16, 1);
-    vm.add_vma(SPACE, pages(0, 64), RW).unwrap();
+    let (fh, vm) = one_vma(16, 64);
     vm.map_new(&fh, SPACE, vpn(0), order(4), Access::ReadWrite).unwrap();
     // Pinned, it cannot be split and stays as it is.
     let pin = vm.pin(&fh, SPACE, vpn(0), true).unwrap();
@@ -319,8 +283,7 @@ fn part_of_a_folio_is_split_off_to_become_lazyfree() {
 
 #[test]
 fn folios_used_lately_get_a_second_chance() {
-    let (fh, vm) = machine(SoftMmu::<1>::new(), 16, 1);
-    vm.add_vma(SPACE, pages(0, 64), RW).unwrap();
+    let (fh, vm) = one_vma(16, 64);
     for i in 0..2 {
         vm.map_new(&fh, SPACE, vpn(i * 16), order(4), Access::ReadWrite).unwrap();
     }
@@ -328,7 +291,7 @@ fn folios_used_lately_get_a_second_chance() {
     // The older one is used; so the younger one goes.
     vm.touch(SPACE, vpn(2), false).unwrap();
     assert_eq!(vm.reclaim(&fh, 16), Ok(16));
-    assert!(vm.space(SPACE).unwrap().entry_at(vpn(2)).is_mapped());
+    assert!(entry(&vm, 2).is_mapped());
     assert_eq!(vm.stats().kept_referenced, 1);
     assert_eq!(vm.reclaim(&fh, 16), Ok(16));
 }
@@ -365,25 +328,19 @@ fn mapping_over_a_pending_flush_flushes_first() {
     vm.map_new(fh, SPACE, vpn(1), Order::ZERO, Access::ReadWrite).unwrap();
     vm.madvise_free(fh, SPACE, pages(1, 1)).unwrap();
     let space = vm.space(SPACE).unwrap();
-    let old = vm.mmu().inner.access(0, space, vpn(0), false, |pfn| pfn).unwrap();
+    let read = || vm.mmu().inner.access(0, space, vpn(0), false, |pfn| pfn);
+    let old = read().unwrap();
     let mut done = false;
     MEANWHILE.set(Some(Box::new(move |when| {
         // Page 0 is cleared and waits for its flush; reclaim is about to clear page 1.
         if when == When::BeforeClearing && !space.entry_at(vpn(0)).is_mapped() && !done {
             done = true;
-            assert_eq!(
-                vm.mmu().inner.access(0, space, vpn(0), false, |pfn| pfn),
-                Ok(old),
-                "still in the TLB"
-            );
+            assert_eq!(read(), Ok(old), "still in the TLB");
             // Page 512's table is not the one that reclaim has locked: any mapping in the space
             // flushes.
             vm.add_vma(SPACE, pages(4000, 8), RW).unwrap();
             vm.map_new(fh, SPACE, vpn(4000), Order::ZERO, Access::ReadWrite).unwrap();
-            assert_eq!(
-                vm.mmu().inner.access(0, space, vpn(0), false, |pfn| pfn),
-                Err(Fault::NotMapped)
-            );
+            assert_eq!(read(), Err(Fault::NotMapped));
         }
     })));
     assert_eq!(vm.madvise_pageout(fh, SPACE, pages(0, 2)), Ok(2));
@@ -415,13 +372,11 @@ fn reclaim_flushes_entries_that_are_just_becoming_prot_none() {
 /// itself only.
 #[test]
 fn all_but_a_frame_freed_behind_its_folios_back_are_freed() {
-    let (fh, vm) = machine(SoftMmu::<1>::new(), 16, 1);
-    vm.add_vma(SPACE, pages(0, 2048), RW).unwrap();
+    let (fh, vm) = one_vma(16, 2048);
     for page in [0, 16, 32, 48] {
         vm.map_new(&fh, SPACE, vpn(page), order(4), Access::ReadWrite).unwrap();
     }
-    let at = |page| vm.space(SPACE).unwrap().entry_at(vpn(page)).pfn();
-    let bad = [5, 22, 53].map(at);
+    let bad = [5, 22, 53].map(|page| entry(&vm, page).pfn());
     bad.iter().for_each(|pfn| fh.here().free(*pfn, Order::ZERO).unwrap());
     let refused = |pfn| Err(VmError::Free(FreeError::DoubleFree { pfn }));
     // Two by reclaim, one by its last reference, one as a part of a split folio that nothing shows.
@@ -438,8 +393,7 @@ fn all_but_a_frame_freed_behind_its_folios_back_are_freed() {
 /// it.
 #[test]
 fn folios_in_the_holes_of_another_are_seen() {
-    let (fh, vm) = machine(SoftMmu::<1>::new(), 16, 1);
-    vm.add_vma(SPACE, pages(0, 2048), RW).unwrap();
+    let (fh, vm) = one_vma(16, 2048);
     vm.map_new(&fh, SPACE, vpn(100), order(4), Access::ReadWrite).unwrap();
     for page in [101, 106, 108] {
         vm.unmap(&fh, SPACE, pages(page, 1)).unwrap();

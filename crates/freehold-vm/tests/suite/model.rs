@@ -35,22 +35,13 @@ fn lose_nothing(steps: u64) {
     actor.leave();
     assert_all_free(&fh);
     // Everything has happened, many times.
-    for what in [
-        "lazyfree",
-        "dropped",
-        "reclaimed",
-        "paged out",
-        "made writable",
-        "written through a pin",
-        "split",
-        "no memory",
-    ] {
+    let kinds = "lazyfree, dropped, reclaimed, paged out, made writable, written through a pin, \
+                 split, no memory";
+    for what in kinds.split(", ") {
         assert!(actor.seen.get(what).is_some_and(|n| *n > often), "{what}: {:?}", actor.seen);
     }
     let stats = vm.stats();
-    assert!(
-        stats.redirtied > often && stats.kept_busy > often && stats.batches_restored > often,
-        "{stats:?}"
-    );
+    let fewest = stats.redirtied.min(stats.kept_busy).min(stats.batches_restored);
+    assert!(fewest > often, "{stats:?}");
     assert_eq!(stats.folios, stats.folios_freed);
 }

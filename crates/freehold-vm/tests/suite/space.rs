@@ -1,14 +1,12 @@
 //! Address spaces and mappings: what is refused, what is undone, what is counted.
 
-use crate::common::hooks::Hooked;
+use crate::common::hooked::*;
 use crate::common::*;
 use freehold::{Order, Pfn};
 use freehold_vm::{
     Access, Entry, Fault, Folio, Frame, IntervalNode, MapError, Mapping, Mmu, PageTable, SoftMmu,
-    Space, SpaceId, Vm, VmError, Vma, Vpn, VpnRange,
+    Space, Vm, VmError, Vma, Vpn, VpnRange,
 };
-
-const SPACE: SpaceId = SpaceId::new(0);
 
 #[test]
 fn the_records_are_as_small_as_the_documentation_says() {
@@ -18,17 +16,11 @@ fn the_records_are_as_small_as_the_documentation_says() {
 
 fn nothing_is_mapped<M: Mmu>(vm: &Vm<'_, M>, folio: Folio, except: Option<u64>) {
     for page in 0..1024 {
-        assert_eq!(
-            vm.space(SPACE).unwrap().entry_at(vpn(page)).is_mapped(),
-            except == Some(page),
-            "page {page}"
-        );
+        assert_eq!(entry(vm, page).is_mapped(), except == Some(page), "page {page}");
     }
     let state = vm.folio_state(folio.pfn()).unwrap();
-    assert_eq!(
-        (state.references, state.maps, state.mapped_pages, state.deferred),
-        (1, 0, 0, false)
-    );
+    let counts = (state.references, state.maps, state.mapped_pages, state.deferred);
+    assert_eq!(counts, (1, 0, 0, false));
 }
 
 #[test]
@@ -46,24 +38,21 @@ fn a_mapping_that_fails_half_way_is_undone() {
     assert_all_free(&fh);
 
     // Once more, where the second table has something already.
-    let (fh, vm) = machine(SoftMmu::<1>::new(), 8, 1);
-    vm.add_vma(SPACE, pages(0, 1024), RW).unwrap();
+    let (fh, vm) = one_vma(8, 1024);
     vm.map_new(&fh, SPACE, vpn(515), Order::ZERO, Access::ReadWrite).unwrap();
     let folio = vm.folio_alloc(&fh, order(4)).unwrap();
     let mapped = vm.map(folio, (0, 16), SPACE, vpn(505), Access::ReadWrite);
     assert_eq!(mapped, Err(VmError::Occupied { vpn: vpn(515) }));
     nothing_is_mapped(&vm, folio, Some(515));
     // One call for each page table.
-    let before = vm.mmu().stats().entry_maps;
     vm.unmap(&fh, SPACE, pages(515, 1)).unwrap();
-    vm.map(folio, (0, 16), SPACE, vpn(505), Access::ReadWrite).unwrap();
-    assert_eq!(vm.mmu().stats().entry_maps - before, 2);
+    let map = || vm.map(folio, (0, 16), SPACE, vpn(505), Access::ReadWrite);
+    assert_eq!(adds(&vm, |soft| [soft.entry_maps], map), (Ok(()), [2]));
     vm.put(&fh, folio.pfn()).unwrap();
     // One flush, though two tables.
-    let before = vm.mmu().stats();
-    assert_eq!(vm.unmap(&fh, SPACE, pages(0, 1024)), Ok(16));
-    assert_eq!(vm.mmu().stats().flushes - before.flushes, 1);
-    assert_eq!(vm.mmu().stats().ranges_flushed - before.ranges_flushed, 1);
+    let unmap = || vm.unmap(&fh, SPACE, pages(0, 1024));
+    let counted = adds(&vm, |soft| [soft.flushes, soft.ranges_flushed], unmap);
+    assert_eq!(counted, (Ok(16), [1, 1]));
     assert_all_free(&fh);
 }
 
@@ -71,24 +60,18 @@ fn a_mapping_that_fails_half_way_is_undone() {
 fn wrong_calls_are_refused_and_say_why() {
     let (fh, vm) = machine(SoftMmu::<1>::new(), 4, 1);
     let far = VpnRange::new(Vpn::new(0), 4).unwrap();
-    assert_eq!(
-        vm.add_vma(SpaceId::new(7), pages(0, 1), RW),
-        Err(VmError::NoSpace { space: SpaceId::new(7) })
-    );
+    assert_eq!(vm.add_vma(space(7), pages(0, 1), RW), Err(VmError::NoSpace { space: space(7) }));
     assert_eq!(vm.add_vma(SPACE, far, RW), Err(VmError::OutOfSpace { range: far }));
     assert_eq!(vm.unmap(&fh, SPACE, pages(5, 0)), Err(VmError::OutOfSpace { range: pages(5, 0) }));
     vm.add_vma(SPACE, pages(0, 100), Vma { access: Access::Read, ..RW }).unwrap();
-    assert_eq!(
-        vm.add_vma(SPACE, pages(99, 3), RW),
-        Err(VmError::VmaOverlap { range: pages(99, 3) })
-    );
+    let overlap = vm.add_vma(SPACE, pages(99, 3), RW);
+    assert_eq!(overlap, Err(VmError::VmaOverlap { range: pages(99, 3) }));
     assert_eq!(vm.folio_alloc(&fh, order(10)), Err(VmError::OrderTooLarge { order: order(10) }));
     let folio = vm.folio_alloc(&fh, order(2)).unwrap();
     let map = |part, page, access| vm.map(folio, part, SPACE, vpn(page), access);
     assert_eq!(map((0, 4), 0, Access::ReadWrite), Err(VmError::Fault(Fault::AccessDenied)));
     assert_eq!(map((2, 4), 0, Access::Read), Err(VmError::OutOfFolio { pages: 4 }));
     assert_eq!(map((0, 4), 98, Access::Read), Err(VmError::NoVma { vpn: vpn(100) }));
-    let tail = Folio::clone(&folio);
     assert_eq!(vm.touch(SPACE, vpn(0), false), Err(VmError::Fault(Fault::NotMapped)));
     assert_eq!(vm.touch(SPACE, Vpn::new(1), false), Err(VmError::Fault(Fault::OutOfSpace)));
     assert_eq!(vm.pin(&fh, SPACE, vpn(3), false), Err(VmError::Fault(Fault::NotMapped)));
@@ -96,11 +79,8 @@ fn wrong_calls_are_refused_and_say_why() {
     assert_eq!(vm.write_fault(SPACE, vpn(0)), Err(VmError::Fault(Fault::AccessDenied)));
     assert_eq!(vm.pin(&fh, SPACE, vpn(0), true), Err(VmError::Fault(Fault::WriteProtected)));
     assert_eq!(vm.split(&fh, folio), Ok(()), "the caller's reference and the mappings' only");
-    assert_eq!(
-        vm.split(&fh, folio),
-        Err(VmError::Busy { pfn: tail.pfn() }),
-        "one frame cannot be split"
-    );
+    // One frame cannot be split.
+    assert_eq!(vm.split(&fh, folio), Err(VmError::Busy { pfn: folio.pfn() }));
     vm.put(&fh, folio.pfn()).unwrap();
     vm.unmap(&fh, SPACE, pages(0, 100)).unwrap();
     assert_eq!(vm.put(&fh, folio.pfn()), Err(VmError::NotAFolio { pfn: folio.pfn() }));
@@ -113,10 +93,9 @@ fn mappings_run_out_without_anything_being_lost() {
     let fh = frames(4, 1);
     let vm = vm(SoftMmu::<1>::new(), 4, 1, 1024, 4);
     vm.add_vma(SPACE, pages(0, 512), RW).unwrap();
-    vm.map_new(&fh, SPACE, vpn(0), order(2), Access::ReadWrite).unwrap();
-    vm.map_new(&fh, SPACE, vpn(16), order(2), Access::ReadWrite).unwrap();
-    vm.map_new(&fh, SPACE, vpn(32), order(2), Access::ReadWrite).unwrap();
-    vm.map_new(&fh, SPACE, vpn(40), order(2), Access::ReadWrite).unwrap();
+    for page in [0, 16, 32, 40] {
+        vm.map_new(&fh, SPACE, vpn(page), order(2), Access::ReadWrite).unwrap();
+    }
     assert_eq!(vm.map_new(&fh, SPACE, vpn(48), order(2), Access::ReadWrite), Err(VmError::NoNodes));
     // Splitting would take a record for each entry: the folio stays whole, and stays queued.
     assert_eq!(vm.unmap(&fh, SPACE, pages(1, 1)), Ok(1));
@@ -131,11 +110,10 @@ fn mappings_run_out_without_anything_being_lost() {
 
 #[test]
 fn writing_to_write_protected_pages_makes_them_writable_and_marks_them() {
-    let (fh, vm) = machine(SoftMmu::<1>::new(), 4, 1);
-    vm.add_vma(SPACE, pages(0, 64), RW).unwrap();
+    let (fh, vm) = one_vma(4, 64);
     vm.map_new(&fh, SPACE, vpn(0), order(2), Access::ReadWrite).unwrap();
     vm.clear_soft_dirty(SPACE, pages(0, 4)).unwrap();
-    let entry = |page| vm.space(SPACE).unwrap().entry_at(vpn(page));
+    let entry = |page| entry(&vm, page);
     assert!(!entry(1).has(Entry::SOFT_DIRTY) && !entry(1).is_writable());
     for _ in 0..2 {
         assert_eq!(vm.write_fault(SPACE, vpn(1)), Ok(()));
@@ -152,14 +130,11 @@ fn writing_to_write_protected_pages_makes_them_writable_and_marks_them() {
 /// 512 pages at a place that no table starts at: two tables, one flush, one frame run.
 #[test]
 fn the_largest_folio_across_two_tables() {
-    let (fh, vm) = machine(SoftMmu::<1>::new(), 8, 1);
-    vm.add_vma(SPACE, pages(0, 1024), RW).unwrap();
+    let (fh, vm) = one_vma(8, 1024);
     vm.map_new(&fh, SPACE, vpn(100), order(9), Access::ReadWrite).unwrap();
     assert_eq!(vm.madvise_free(&fh, SPACE, pages(0, 1024)), Ok(512));
-    let before = vm.mmu().stats();
-    assert_eq!(vm.reclaim(&fh, 1), Ok(512));
-    let after = vm.mmu().stats();
-    assert_eq!((after.clears - before.clears, after.flushes - before.flushes), (2, 1));
+    let counted = adds(&vm, |soft| [soft.clears, soft.flushes], || vm.reclaim(&fh, 1));
+    assert_eq!(counted, (Ok(512), [2, 1]));
     assert_eq!((vm.stats().frees, vm.stats().deferred_queued), (1, 0));
     assert_all_free(&fh);
 }
@@ -181,10 +156,8 @@ fn vmas_need_nodes_for_what_is_split_only() {
     let access = |page| match vm.map(folio, (0, 1), SPACE, vpn(page), Access::ReadWrite) {
         Ok(()) => vm.unmap(&fh, SPACE, pages(page, 1)).map(|_| Access::ReadWrite).ok(),
         Err(VmError::NoVma { .. }) => None,
-        Err(error) => {
-            assert_eq!(error, VmError::Fault(Fault::AccessDenied));
-            Some(Access::Read)
-        }
+        Err(VmError::Fault(Fault::AccessDenied)) => Some(Access::Read),
+        Err(error) => panic!("{error}"),
     };
     vm.protect(SPACE, pages(100, 50), Access::Read).unwrap();
     vm.protect(SPACE, pages(90, 160), Access::Read).unwrap();
@@ -216,8 +189,7 @@ fn vmas_need_nodes_for_what_is_split_only() {
 /// that they are gone.
 #[test]
 fn a_fault_handler_does_not_see_the_middle_of_reclaim() {
-    let (fh, vm) = machine(SoftMmu::<1>::new(), 8, 1);
-    vm.add_vma(SPACE, pages(0, 1024), RW).unwrap();
+    let (fh, vm) = one_vma(8, 1024);
     vm.map_new(&fh, SPACE, vpn(32), order(5), Access::ReadWrite).unwrap();
     // A pin keeps the folio, however often reclaim takes its entries away to find that out.
     let pin = vm.pin(&fh, SPACE, vpn(40), true).unwrap();

@@ -5,67 +5,36 @@ use std::cell::RefCell;
 
 use crate::common::hooked::*;
 use crate::common::*;
-use freehold_vm::{Access, Entry, Fault, SoftMmu, UnmapPath};
+use freehold_vm::{Access, Entry, Fault, Mmu, SoftMmu, UnmapPath, Vm};
+use microbenchmark::What;
 
 /// The proposal's microbenchmark, counted: 128 MiB of 64 KiB folios.
-fn microbenchmark(path: UnmapPath) -> (freehold_vm::VmStats, freehold_vm::SoftStats) {
-    const FOLIOS: u64 = 2048;
-    let (fh, vm) = machine(SoftMmu::<1>::new(), 160, 1);
-    vm.set_unmap_path(path);
-    vm.add_vma(SPACE, pages(0, FOLIOS * 16), RW).unwrap();
-    for i in 0..FOLIOS {
-        vm.map_new(&fh, SPACE, vpn(i * 16), order(4), Access::ReadWrite).unwrap();
+#[allow(dead_code, reason = "an example is a program; its `main` is not called here")]
+#[path = "../../examples/lazyfree.rs"]
+mod microbenchmark;
+
+#[test]
+fn the_microbenchmark_costs_each_way_what_it_says() {
+    for (path, queued, batches) in [
+        // Linux until 6.14: the work of an entry and of the reverse mapping for each page.
+        (UnmapPath::PageByPage, 2048, 32768),
+        // As posted: where all of a folio's entries agree they are one.
+        (UnmapPath::Whole, 0, 2048),
+        (UnmapPath::Batched, 0, 2048),
+    ] {
+        let (stats, [before, soft], _) = microbenchmark::run(What::Lazyfree, path).unwrap();
+        assert_eq!((stats.reclaimed_folios, stats.reclaimed_frames), (2048, 32768));
+        assert_eq!(stats.deferred_queued, queued, "{path:?}");
+        let clears = soft.clears - before.clears;
+        assert_eq!((clears, stats.batches_cleared), (batches, batches), "{path:?}");
+        let entries = soft.entries_cleared - before.entries_cleared;
+        assert_eq!((entries, stats.rmap_walks), (32768, 2048), "{path:?}");
+        // One flush for 128 folios, which are one range where they are neighbours, and one free.
+        let (flushes, ranges) =
+            (soft.flushes - before.flushes, soft.ranges_flushed - before.ranges_flushed);
+        assert_eq!((flushes, stats.reclaim_flushes, ranges), (16, 16, 16), "{path:?}");
+        assert!(stats.frees <= 2048 / 4, "{path:?}: {}", stats.frees);
     }
-    for i in 0..FOLIOS * 16 {
-        vm.touch(SPACE, vpn(i), true).unwrap();
-    }
-    assert_eq!(vm.madvise_free(&fh, SPACE, pages(0, FOLIOS * 16)), Ok(FOLIOS * 16));
-    let before = (vm.stats(), vm.mmu().stats());
-    assert_eq!(vm.madvise_pageout(&fh, SPACE, pages(0, FOLIOS * 16)), Ok(FOLIOS * 16));
-    assert_all_free(&fh);
-    let (mut stats, mut soft) = (vm.stats(), vm.mmu().stats());
-    stats.reclaim_flushes -= before.0.reclaim_flushes;
-    stats.frees -= before.0.frees;
-    stats.rmap_walks -= before.0.rmap_walks;
-    soft.flushes -= before.1.flushes;
-    soft.ranges_flushed -= before.1.ranges_flushed;
-    soft.clears -= before.1.clears;
-    soft.entries_cleared -= before.1.entries_cleared;
-    (stats, soft)
-}
-
-/// As posted: where all of a folio's entries agree they are one.
-#[test]
-fn the_microbenchmark_all_or_nothing_queues_none() {
-    let (stats, soft) = microbenchmark(UnmapPath::Whole);
-    assert_eq!(stats.deferred_queued, 0);
-    assert_eq!((stats.reclaimed_folios, stats.reclaimed_frames), (2048, 32768));
-    assert_eq!((soft.flushes, stats.reclaim_flushes), (16, 16));
-    assert_eq!((soft.clears, soft.entries_cleared), (2048, 32768));
-}
-
-/// Linux until 6.14: the work of an entry and of the reverse mapping for each page, but one flush
-/// for many.
-#[test]
-fn the_microbenchmark_page_by_page_queues_every_folio() {
-    let (stats, soft) = microbenchmark(UnmapPath::PageByPage);
-    assert_eq!(stats.deferred_queued, 2048);
-    assert_eq!((stats.reclaimed_folios, stats.reclaimed_frames), (2048, 32768));
-    assert_eq!((soft.flushes, stats.reclaim_flushes, soft.ranges_flushed), (16, 16, 16));
-    assert_eq!((soft.clears, soft.entries_cleared), (32768, 32768));
-    assert_eq!((stats.rmap_walks, stats.batches_cleared), (2048, 32768));
-}
-
-#[test]
-fn the_microbenchmark_batched_queues_none_and_flushes_once_for_128_folios() {
-    let (stats, soft) = microbenchmark(UnmapPath::Batched);
-    assert_eq!(stats.deferred_queued, 0);
-    assert_eq!((stats.reclaimed_folios, stats.reclaimed_frames), (2048, 32768));
-    assert_eq!((soft.flushes, stats.reclaim_flushes), (16, 16));
-    assert_eq!(soft.ranges_flushed, 16, "neighbouring folios are one range");
-    assert_eq!((soft.clears, soft.entries_cleared), (2048, 32768));
-    assert_eq!((stats.rmap_walks, stats.batches_cleared), (2048, 2048));
-    assert!(stats.frees <= 2048 / 4, "neighbouring folios are one free: {}", stats.frees);
 }
 
 /// What the patch as posted leaves to page by page, and Linux 6.16 takes in as many batches as it
@@ -73,32 +42,30 @@ fn the_microbenchmark_batched_queues_none_and_flushes_once_for_128_folios() {
 #[test]
 fn all_or_nothing_goes_page_by_page_where_one_batch_is_not_all() {
     for (path, clears, queued) in [(UnmapPath::Whole, 16, 1), (UnmapPath::Batched, 2, 0)] {
-        let (fh, vm) = lazyfree_folio(4, 512 - 3);
-        vm.set_unmap_path(path);
-        let before = vm.mmu().stats();
-        assert_eq!(vm.madvise_pageout(&fh, SPACE, pages(0, 2048)), Ok(16));
-        assert_eq!(vm.mmu().stats().clears - before.clears, clears, "{path:?}, two tables");
-        assert_eq!(vm.stats().deferred_queued, queued, "{path:?}");
-        assert_all_free(&fh);
-
-        let (fh, vm) = lazyfree_folio(4, 0);
-        vm.set_unmap_path(path);
-        vm.protect(SPACE, pages(4, 12), Access::None).unwrap();
-        let before = vm.mmu().stats();
-        assert_eq!(vm.madvise_pageout(&fh, SPACE, pages(0, 16)), Ok(16));
-        assert_eq!(vm.mmu().stats().clears - before.clears, clears, "{path:?}, PROT_NONE");
-        assert_all_free(&fh);
-
-        // In one VMA: as after a fork whose child is gone.
-        let (fh, vm) = lazyfree_folio(4, 0);
-        vm.set_unmap_path(path);
-        vm.protect(SPACE, pages(0, 8), Access::Read).unwrap();
-        vm.protect(SPACE, pages(0, 8), Access::ReadWrite).unwrap();
-        let before = vm.mmu().stats();
-        assert_eq!(vm.madvise_pageout(&fh, SPACE, pages(0, 16)), Ok(16));
-        assert_eq!(vm.mmu().stats().clears - before.clears, clears, "{path:?}, rights");
-        assert_all_free(&fh);
+        let cases: [(u64, &[_]); 3] = [
+            (512 - 3, &[]),
+            (0, &[(4, 12, Access::None)]),
+            // In one VMA: as after a fork whose child is gone.
+            (0, &[(0, 8, Access::Read), (0, 8, Access::ReadWrite)]),
+        ];
+        for (at, changes) in cases {
+            let (fh, vm) = lazyfree_folio(4, at);
+            vm.set_unmap_path(path);
+            for &(first, n, access) in changes {
+                vm.protect(SPACE, pages(first, n), access).unwrap();
+            }
+            let pageout = || vm.madvise_pageout(&fh, SPACE, pages(0, 2048));
+            let counted = adds(&vm, |soft| [soft.clears], pageout);
+            assert_eq!(counted, (Ok(16), [clears]), "{path:?}, at {at}: {changes:?}");
+            assert_eq!(vm.stats().deferred_queued, queued, "{path:?}");
+            assert_all_free(&fh);
+        }
     }
+}
+
+/// How many of the first 16 pages have something mapped.
+fn mapped_of(vm: &Vm<'_, impl Mmu>) -> usize {
+    (0..16).filter(|page| entry(vm, *page).is_mapped()).count()
 }
 
 /// What the proposal is about: whoever works on the deferred-split queue takes a reference in the
@@ -119,7 +86,7 @@ fn deferred_split_race(path: UnmapPath) -> (u64, usize, u64) {
     for folio in taken.borrow_mut().drain(..) {
         vm.deferred_split(fh, folio).unwrap();
     }
-    let mapped = (0..16).filter(|i| vm.space(SPACE).unwrap().entry_at(vpn(*i)).is_mapped()).count();
+    let mapped = mapped_of(vm);
     vm.unmap(fh, SPACE, pages(0, 16)).unwrap();
     assert_all_free(fh);
     (freed, mapped, found)
@@ -145,17 +112,10 @@ fn a_folio_given_up_half_way_is_flushed_before_it_is_let_go() {
     let (fh, vm) = lazyfree_folio(4, 0);
     vm.set_unmap_path(UnmapPath::PageByPage);
     vm.touch(SPACE, vpn(5), true).unwrap();
-    let before = vm.mmu().stats();
-    assert_eq!(vm.madvise_pageout(&fh, SPACE, pages(0, 16)), Ok(0));
-    let after = vm.mmu().stats();
-    assert_eq!(
-        (after.flushes - before.flushes, after.ranges_flushed - before.ranges_flushed),
-        (1, 1)
-    );
-    assert_eq!(
-        (0..16).filter(|i| vm.space(SPACE).unwrap().entry_at(vpn(*i)).is_mapped()).count(),
-        11
-    );
+    let pageout = || vm.madvise_pageout(&fh, SPACE, pages(0, 16));
+    let counted = adds(&vm, |soft| [soft.flushes, soft.ranges_flushed], pageout);
+    assert_eq!(counted, (Ok(0), [1, 1]));
+    assert_eq!(mapped_of(&vm), 11);
     vm.unmap(&fh, SPACE, pages(0, 16)).unwrap();
     assert_all_free(&fh);
 }
@@ -172,12 +132,10 @@ fn a_folio_given_up_after_its_first_batch_is_flushed_before_it_is_let_go() {
     read(0).unwrap();
     let mut calls = 0;
     MEANWHILE.set(Some(Box::new(move |when| {
-        if when == When::BeforeClearing {
-            calls += 1;
-            if calls == 2 {
-                // Not through the MMU, which would flush: a write that finds the entry.
-                vm.touch(SPACE, vpn(9), true).unwrap();
-            }
+        calls += i32::from(when == When::BeforeClearing);
+        if when == When::BeforeClearing && calls == 2 {
+            // Not through the MMU, which would flush: a write that finds the entry.
+            vm.touch(SPACE, vpn(9), true).unwrap();
         }
     })));
     assert_eq!(vm.madvise_pageout(fh, SPACE, pages(0, 16)), Ok(0));
@@ -222,19 +180,13 @@ fn a_reference_taken_after_the_last_clearing_keeps_the_folio_and_finds_it_flushe
 }
 
 /// A folio of 2 MiB, mapped by one entry, lazyfree.
-fn pmd_mapped()
--> (freehold::Freehold<'static, freehold::Threads>, freehold_vm::Vm<'static, SoftMmu>) {
-    let (fh, vm) = machine(SoftMmu::new(), 16, 2);
+fn pmd_mapped() -> (freehold::Freehold<'static, freehold::Threads>, Vm<'static, SoftMmu>) {
+    let (fh, vm) = one_vma(16, 2048);
     vm.set_pmd_mappings(true);
-    vm.add_vma(SPACE, pages(0, 2048), RW).unwrap();
     vm.map_new(&fh, SPACE, vpn(512), order(9), Access::ReadWrite).unwrap();
     assert!((0..512).all(|i| vm.touch(SPACE, vpn(512 + i), true).is_ok()));
     assert_eq!(vm.madvise_free(&fh, SPACE, pages(512, 512)), Ok(512));
     (fh, vm)
-}
-
-fn entry(vm: &freehold_vm::Vm<'_, SoftMmu>, page: u64) -> Entry {
-    vm.space(SPACE).unwrap().entry_at(vpn(page))
 }
 
 /// Patch 4 of 4 of the proposal: a folio that one entry maps is given up with that entry. Without
@@ -246,11 +198,9 @@ fn a_folio_that_a_pmd_maps_is_taken_in_one_step_or_split_first() {
     {
         let (fh, vm) = pmd_mapped();
         vm.set_unmap_path(path);
-        let before = vm.mmu().stats();
-        assert_eq!(vm.madvise_pageout(&fh, SPACE, pages(0, 2048)), Ok(512));
-        let soft = vm.mmu().stats();
-        let cleared = soft.entries_cleared - before.entries_cleared;
-        assert_eq!((soft.clears - before.clears, cleared), (clears, clears), "{path:?}");
+        let pageout = || vm.madvise_pageout(&fh, SPACE, pages(0, 2048));
+        let counted = adds(&vm, |soft| [soft.clears, soft.entries_cleared], pageout);
+        assert_eq!(counted, (Ok(512), [clears; 2]), "{path:?}");
         assert_eq!(vm.stats().deferred_queued, queued, "{path:?}");
         assert_all_free(&fh);
     }
@@ -275,7 +225,7 @@ fn a_write_through_a_pmd_brings_the_folio_back_in_one_piece() {
 /// Whoever changes a part finds 512 entries, each with what the one had.
 #[test]
 fn a_part_of_what_a_pmd_maps_is_changed_after_a_split() {
-    type Change = fn(&freehold::Freehold<'_, freehold::Threads>, &freehold_vm::Vm<'_, SoftMmu>);
+    type Change = fn(&freehold::Freehold<'_, freehold::Threads>, &Vm<'_, SoftMmu>);
     let changes: [Change; 4] = [
         |fh, vm| assert_eq!(vm.unmap(fh, SPACE, pages(512 + 8, 1)), Ok(1)),
         |_, vm| vm.protect(SPACE, pages(512 + 8, 1), Access::None).unwrap(),
@@ -304,14 +254,11 @@ fn a_part_of_what_a_pmd_maps_is_changed_after_a_split() {
 #[test]
 fn a_pmd_is_for_all_of_its_table() {
     for (at, part) in [(256, (0, 512)), (512, (0, 511)), (513, (1, 511))] {
-        let (fh, vm) = machine(SoftMmu::<1>::new(), 16, 1);
+        let (fh, vm) = one_vma(16, 2048);
         vm.set_pmd_mappings(true);
-        vm.add_vma(SPACE, pages(0, 2048), RW).unwrap();
         let folio = vm.folio_alloc(&fh, order(9)).unwrap();
         vm.map(folio, part, SPACE, vpn(at), Access::Read).unwrap();
-        assert!(
-            (0..2048).all(|page| !vm.space(SPACE).unwrap().entry_at(vpn(page)).has(Entry::HUGE))
-        );
+        assert!((0..2048).all(|page| !entry(&vm, page).has(Entry::HUGE)));
         vm.unmap(&fh, SPACE, pages(0, 2048)).unwrap();
         vm.put(&fh, folio.pfn()).unwrap();
         assert_all_free(&fh);

@@ -13,14 +13,9 @@ use proptest::prelude::*;
 
 const KERNEL: SpaceId = SpaceId::new(0);
 
-fn vmalloc<M: Mmu>(mmu: M, pages_: u64, areas: usize, runs: usize) -> Vmalloc<'static, M> {
-    Vmalloc::new(
-        mmu,
-        KERNEL,
-        pages(0, pages_),
-        leak(areas, IntervalNode::new),
-        leak(runs, RunNode::new),
-    )
+fn vmalloc<M: Mmu>(mmu: M, of: u64, areas: usize, runs: usize) -> Vmalloc<'static, M> {
+    let (areas, runs) = (leak(areas, IntervalNode::new), leak(runs, RunNode::new));
+    Vmalloc::new(mmu, KERNEL, pages(0, of), areas, runs)
 }
 
 /// A machine that knows what is mapped where, what CPUs may still believe, and which frames are
@@ -60,19 +55,14 @@ impl Mmu for &World {
         state.maps_left = state.maps_left.map(|n| n - 1);
         state.calls.push((at.get(), frames.len(), leaf.get()));
         if leaf == Order::PAGEBLOCK {
-            assert!(
-                at.get() % 512 == 0 && frames.start.is_aligned(leaf) && frames.len() % 512 == 0
-            );
+            assert!(frames.start.is_aligned(leaf));
+            assert_eq!((at.get() % 512, frames.len() % 512), (0, 0));
         }
         for i in 0..frames.len() {
-            assert!(
-                !state.stale.contains_key(&(at.get() + i)),
-                "mapped over a translation that is not flushed"
-            );
-            assert!(
-                state.mapped.insert(at.get() + i, frames.start.get() + i).is_none(),
-                "mapped twice"
-            );
+            let vpn = at.get() + i;
+            assert!(!state.stale.contains_key(&vpn), "mapped over what is not flushed");
+            let before = state.mapped.insert(vpn, frames.start.get() + i);
+            assert!(before.is_none(), "mapped twice");
         }
         Ok(())
     }
@@ -86,9 +76,8 @@ impl Mmu for &World {
     }
     fn flush(&self, batch: &[Flush]) {
         let mut state = self.0.lock().unwrap();
-        state
-            .stale
-            .retain(|vpn, _| !batch.iter().any(|flush| flush.range.contains(Vpn::new(*vpn))));
+        let flushed = |vpn| batch.iter().any(|flush| flush.range.contains(Vpn::new(vpn)));
+        state.stale.retain(|vpn, _| !flushed(*vpn));
     }
 }
 
@@ -141,7 +130,6 @@ impl<A: Frames> Frames for Guarded<'_, A> {
 enum Step {
     Alloc { pages: u64, align: u8, huge: bool },
     Free(usize),
-    Contig(bool),
     Most(Option<u8>),
     MapsLeft(Option<u64>),
 }
@@ -152,7 +140,6 @@ fn step() -> impl Strategy<Value = Step> {
         8 => (pages, 0u8..8, any::<bool>())
             .prop_map(|(pages, align, huge)| Step::Alloc { pages, align, huge }),
         5 => any::<usize>().prop_map(Step::Free),
-        1 => any::<bool>().prop_map(Step::Contig),
         1 => prop::option::of(0u8..10).prop_map(Step::Most),
         1 => prop::option::weighted(0.3, 0u64..6).prop_map(Step::MapsLeft),
     ]
@@ -198,7 +185,6 @@ proptest! {
                     vm.vfree(&mem, start).unwrap();
                     prop_assert_eq!(vm.vfree(&mem, start), Err(VmallocError::NotAnArea { start }));
                 }
-                Step::Contig(on) => vm.set_contig_free(on),
                 Step::Most(most) => world.0.lock().unwrap().most = most,
                 Step::MapsLeft(left) => world.0.lock().unwrap().maps_left = left,
                 Step::Free(_) => {}
@@ -248,11 +234,8 @@ fn allocation_takes_the_largest_orders_first() {
     let fh = frames(32, 1);
     let vm = vmalloc(&world, 9000, 4, 64);
     vm.vmalloc(&Guarded(&world, &fh), Layout::pages(5000)).unwrap();
-    assert_eq!(
-        world.0.lock().unwrap().asked,
-        [10, 10, 10, 10, 9, 8, 7, 3],
-        "5000 = 4 * 1024 + 512 + 256 + 128 + 8"
-    );
+    // 5000 = 4 * 1024 + 512 + 256 + 128 + 8.
+    assert_eq!(world.0.lock().unwrap().asked, [10, 10, 10, 10, 9, 8, 7, 3]);
 }
 
 /// After a failure no order above the cap is asked for again, though memory might have it by then.
@@ -283,51 +266,15 @@ fn frames_of_an_area_that_failed_count_as_allocated_and_as_freed() {
 }
 
 #[test]
-fn vfree_frees_each_run_once_or_each_page() {
+fn vfree_frees_each_run_once() {
     for pages in [1, 4, 16, 64, 256, 512, 1024] {
-        for contig in [true, false] {
-            let fh = frames(16, 1);
-            let vm = vmalloc(SoftMmu::<1>::new(), 6000, 4, 64);
-            vm.set_contig_free(contig);
-            let start = vm.vmalloc(&fh, Layout::pages(pages)).unwrap();
-            vm.vfree(&fh, start).unwrap();
-            let (stats, soft) = (vm.stats(), vm.mmu().stats());
-            assert_eq!((soft.maps, soft.unmaps, soft.flushes), (1, 1, 1));
-            assert_eq!(stats.frees, if contig { 1 } else { pages });
-            assert_eq!((stats.frames, stats.frames_freed), (pages, pages));
-            assert_all_free(&fh);
-        }
-    }
-}
-
-/// The three kernels of the contiguous-free proposal's table: single frames freed singly (6.18),
-/// the largest chunks freed singly (6.19-rc1: the regression), the largest chunks freed as they
-/// came (the proposal's change).
-#[test]
-fn the_regression_of_6_19_rc1_is_that_chunks_are_allocated_and_pages_freed() {
-    for (pages, large, contig, huge, asked) in [
-        (512, false, false, false, (0, 512)),
-        (512, true, false, false, (1, 512)),
-        (512, true, true, false, (1, 1)),
-        // With huge mappings 6.18 had large chunks, too, and freed them page by page.
-        (512, false, false, true, (1, 512)),
-        (1024, false, false, true, (2, 1024)),
-        (100, false, false, false, (0, 100)),
-        (100, true, false, false, (3, 100)),
-    ] {
         let fh = frames(16, 1);
-        let vm = vmalloc(SoftMmu::<1>::new(), 6000, 4, 600);
-        vm.set_large_orders(large);
-        vm.set_contig_free(contig);
-        let start = vm.vmalloc(&fh, Layout::pages(pages).huge(huge)).unwrap();
+        let vm = vmalloc(SoftMmu::<1>::new(), 6000, 4, 64);
+        let start = vm.vmalloc(&fh, Layout::pages(pages)).unwrap();
         vm.vfree(&fh, start).unwrap();
-        let stats = vm.stats();
-        assert_eq!(
-            (stats.large_allocs, stats.frees),
-            asked,
-            "{pages} pages, {large} {contig} {huge}"
-        );
-        assert_eq!((stats.frames, stats.frames_freed), (pages, pages));
+        let (stats, soft) = (vm.stats(), vm.mmu().stats());
+        assert_eq!((soft.maps, soft.unmaps, soft.flushes), (1, 1, 1));
+        assert_eq!((stats.frames, stats.frames_freed, stats.frees), (pages, pages, 1));
         assert_all_free(&fh);
     }
 }
@@ -384,15 +331,12 @@ fn wrong_requests_are_refused_and_say_why() {
     let fh = frames(4, 1);
     let vm = vmalloc(SoftMmu::<1>::new(), 1000, 2, 8);
     assert_eq!(vm.vmalloc(&fh, Layout::pages(0)), Err(VmallocError::ZeroPages));
-    assert_eq!(
-        vm.vmalloc(&fh, Layout::pages(1).align(3)),
-        Err(VmallocError::BadAlign { align: 3 })
-    );
-    assert_eq!(vm.vmalloc(&fh, Layout::pages(1000)), Err(VmallocError::NoSpace { pages: 1001 }));
-    assert_eq!(
-        vm.vmalloc(&fh, Layout::pages(u64::MAX)),
-        Err(VmallocError::NoSpace { pages: u64::MAX })
-    );
+    let aligned = vm.vmalloc(&fh, Layout::pages(1).align(3));
+    assert_eq!(aligned, Err(VmallocError::BadAlign { align: 3 }));
+    for (pages, needed) in [(1000, 1001), (u64::MAX, u64::MAX)] {
+        let refused = Err(VmallocError::NoSpace { pages: needed });
+        assert_eq!(vm.vmalloc(&fh, Layout::pages(pages)), refused);
+    }
     // align_shift of lib/test_vmalloc.c: an alignment that no address has.
     for shift in 20..64 {
         assert!(vm.vmalloc(&fh, Layout::pages(1).align(1 << shift)).is_err());
@@ -405,9 +349,8 @@ fn wrong_requests_are_refused_and_say_why() {
     let b = Vpn::new(a.get() + 11);
     vm.vfree(&fh, a).unwrap();
     vm.vfree(&fh, b).unwrap();
-    let more = vm.vmalloc(&fh, Layout::pages(900));
-    assert!(more.is_ok());
-    vm.vfree(&fh, more.unwrap()).unwrap();
+    let more = vm.vmalloc(&fh, Layout::pages(900)).unwrap();
+    vm.vfree(&fh, more).unwrap();
     assert_all_free(&fh);
 }
 
@@ -433,9 +376,8 @@ fn threads_never_get_the_same_pages() {
                 };
                 let mut held = std::collections::VecDeque::new();
                 for i in 0..4000u64 {
-                    if let Ok(start) =
-                        vm.vmalloc(fh, Layout::pages(1 + (i * u64::from(me) * 7919) % 70))
-                    {
+                    let pages = 1 + (i * u64::from(me) * 7919) % 70;
+                    if let Ok(start) = vm.vmalloc(fh, Layout::pages(pages)) {
                         mark(start, 0, me);
                         held.push_back(start);
                     }
@@ -471,16 +413,13 @@ fn addresses_come_back_and_are_given_out_again() {
 /// One bad frame costs that frame's free, not those of the frames beside it.
 #[test]
 fn all_but_a_frame_freed_behind_its_areas_back_are_freed() {
-    for contig in [true, false] {
-        let fh = frames(16, 1);
-        let vm = vmalloc(SoftMmu::<1>::new(), 6000, 4, 4);
-        vm.set_contig_free(contig);
-        let start = vm.vmalloc(&fh, Layout::pages(4)).unwrap();
-        let mut bad = Pfn::new(0);
-        vm.for_each_run(start, |_, run| bad = Pfn::new(run.start.get() + 2)).unwrap();
-        fh.free(bad, Order::ZERO).unwrap();
-        let refused = Err(VmallocError::Free(FreeError::DoubleFree { pfn: bad }));
-        assert_eq!(vm.vfree(&fh, start), refused);
-        assert_all_free(&fh);
-    }
+    let fh = frames(16, 1);
+    let vm = vmalloc(SoftMmu::<1>::new(), 6000, 4, 4);
+    let start = vm.vmalloc(&fh, Layout::pages(4)).unwrap();
+    let mut bad = Pfn::new(0);
+    vm.for_each_run(start, |_, run| bad = Pfn::new(run.start.get() + 2)).unwrap();
+    fh.free(bad, Order::ZERO).unwrap();
+    let refused = Err(VmallocError::Free(FreeError::DoubleFree { pfn: bad }));
+    assert_eq!(vm.vfree(&fh, start), refused);
+    assert_all_free(&fh);
 }

@@ -6,8 +6,7 @@
 //! | taken | out of the hand | out of the words, all or none |
 //! | freed | into the hand; over the end of a word the whole way | into its words |
 //!
-//! What is remembered is a hint: nothing is held back for it, so that frees are as visible, and as
-//! well checked, as any.
+//! What is remembered is a hint: nothing is held back for it, frees are checked as any.
 
 use crate::alloc::fast::HINT_CLASS;
 use crate::block::{Block, FRAMES, WORDS, bits};
@@ -51,7 +50,7 @@ impl<'a, 'm, P: Platform> Handle<'a, 'm, P, Owner<'a, 'm, P>> {
     /// Whether a part of a run may be taken of some block: see [`Fit::Part`].
     #[doc(hidden)]
     pub fn may_cut_runs(&self) -> bool {
-        let zone = &self.fh.zones[self.door.state.home_zone.get() as usize];
+        let zone = self.door.state.home(self.fh);
         zone.is_roomy() || zone.thrifty.get()
     }
 
@@ -110,7 +109,7 @@ impl<'m> CpuState<'m> {
         let Some(block) = fh.map.locate(run.first) else { return false };
         let head = block.head;
         let tag = head.tag.get();
-        let zone = &fh.zones[self.home_zone.get() as usize];
+        let zone = self.home(fh);
         // Where there are marks, how much is left has to be told.
         if !tag.is_ordinary_of_in(MOVABLE, self.home_split.get()) || zone.high.get() != 0 {
             return false;

@@ -40,8 +40,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         if request.order != Order::ZERO {
             return Err(AllocError::OrderTooLarge { order: request.order, max: Order::ZERO });
         }
-        // A CPU that has gone offline since it was looked at leases nothing: one frame at a time
-        // says so.
+        // A CPU that went offline since that look leases nothing: one frame at a time says so.
         let any_frame = request.way == Request::FRAME && self.cpu.online.get();
         let mut done = 0;
         let mut failure = None;
@@ -155,8 +154,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     }
 }
 
-/// Writes the frames of a word out, lowest first, as far as `out` goes; what is left, and how many
-/// were written.
+/// Writes a word's frames out, lowest first, as `out` has room; what is left, and their number.
 #[inline]
 fn write_out(base: u64, mask: u64, out: &mut [Pfn]) -> (u64, usize) {
     if let (u64::MAX, Some(all)) = (mask, out.first_chunk_mut::<64>()) {
@@ -202,8 +200,7 @@ impl<'m, P: Platform> Freeing<'_, '_, 'm, P> {
                 }
             }
             let all = self.inside.is_some_and(|inside| match run {
-                // Inlined: one call a frame made this dearer than single frees (134 instructions,
-                // 124).
+                // Inlined: calls made this dearer than single frees (134 instructions, 124).
                 1 if in_hand == InHand::Elsewhere => {
                     inside.cpu.to_word::<0>(self.fh, frames[at].get())
                 }
@@ -221,8 +218,7 @@ impl<'m, P: Platform> Freeing<'_, '_, 'm, P> {
                         return Err(BulkFreeError { freed: at + i, error });
                     }
                 }
-                // Somebody else's free was in the way for a moment: all of it is free now, but part
-                // not by us.
+                // Somebody else's free was in the way: all of it is free now, but part not by us.
                 return Err(BulkFreeError { freed: at + run, error });
             }
             at += run;
@@ -271,9 +267,7 @@ fn same_word(frames: &[Pfn]) -> (u64, usize) {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::*;
-    use crate::tests::testing::machine;
-    use crate::{CpuId, Migratetype};
+    use crate::tests::testing::*;
 
     /// A thread that looked whether it is online and only then got in.
     #[test]
@@ -281,8 +275,8 @@ mod tests {
         let fh = machine(2, 1 << 16);
         let id = CpuId::new(1);
         fh.on(id).offline().unwrap();
-        let inside = Inside::enter(&fh, fh.cpus.get(id.index()).unwrap(), id, false);
-        let request = Request::new(Order::ZERO, Migratetype::Movable);
+        let inside = inside(&fh, id.get());
+        let request = movable(0);
         assert_eq!(
             inside.alloc_bulk(&request, &mut [Pfn::new(0); 128]),
             Err(AllocError::CpuOffline { cpu: id })

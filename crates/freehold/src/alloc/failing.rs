@@ -1,5 +1,4 @@
-//! Requests that are about to fail, counted. While there are any, no CPU takes more in hand than a
-//! call needs.
+//! Requests about to fail, counted: meanwhile no CPU takes more in hand than a call needs.
 //!
 //! ```text
 //! CPU 0   fails ── Failing::new ── recall ── look ─────────────── found

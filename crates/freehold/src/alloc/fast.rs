@@ -7,8 +7,7 @@
 //! | 6 to 8 | whole words freed last |
 //! | 9 | a block in hand |
 //!
-//! Anything out of the ordinary is for the slow way, the [ladder](super::ladder); nothing has
-//! changed then.
+//! All else is for the slow way, the [ladder](super::ladder); nothing has changed then.
 //!
 //! **A single frame, or a run, from the hand**, what holds at each step:
 //!
@@ -150,8 +149,7 @@ impl<'a, 'm, P: Platform> Handle<'a, 'm, P, Owner<'a, 'm, P>> {
 }
 
 impl<'m> CpuState<'m> {
-    /// A single frame of that type from the current lease. The hottest code there is: see the table
-    /// above.
+    /// A single frame from the current lease. The hottest code there is: see the table above.
     #[inline(always)]
     pub(crate) fn frame_in_hand(&self, migratetype: usize) -> Option<Pfn> {
         let lease = self.leases.current(Purpose::Frames, migratetype);
@@ -201,8 +199,7 @@ impl<'m> CpuState<'m> {
     /// Whether a request that may take CMA frames has any to look at in its home zone.
     #[inline(always)]
     pub(crate) fn cma_matters(&self, fh: &Freehold<'m, impl Platform>, flags: AllocFlags) -> bool {
-        flags.contains(AllocFlags::CMA)
-            && fh.zones[self.home_zone.get() as usize].cma_blocks.get() != 0
+        flags.contains(AllocFlags::CMA) && self.home(fh).cma_blocks.get() != 0
     }
 
     /// A frame that this CPU has freed last, where no lease has any in hand.
@@ -229,7 +226,7 @@ impl<'m> CpuState<'m> {
             let line = block.line;
             // Not out of a run of order 3 or more, unless nearly all memory is whole.
             let run = line.word(w) >> (frame.trailing_zeros() & !7) & 0xff;
-            let fits = run != 0xff || fh.zones[self.home_zone.get() as usize].is_roomy();
+            let fits = run != 0xff || self.home(fh).is_roomy();
             fits && line.take_frame(w, frame)
         })
     }
@@ -248,8 +245,7 @@ impl<'m> CpuState<'m> {
         Some(pfn)
     }
 
-    /// A run of order 1 to 5 that this CPU has freed last: into a word in hand, or into one that it
-    /// does not lease.
+    /// A run of order 1 to 5 that this CPU has freed last: into a word in hand, or any other.
     #[inline(never)]
     pub(crate) fn recent_run<const ORDER: u32>(
         &self,
@@ -324,11 +320,7 @@ impl<'m> CpuState<'m> {
     /// larger run it may become whole, and another block fits better.
     #[inline(always)]
     fn most_class(&self, fh: &Freehold<'m, impl Platform>, order: u32) -> u8 {
-        if fh.zones[self.home_zone.get() as usize].is_roomy() {
-            u8::MAX
-        } else {
-            HINT_CLASS.max(order as u8 + 1)
-        }
+        if self.home(fh).is_roomy() { u8::MAX } else { HINT_CLASS.max(order as u8 + 1) }
     }
 
     #[inline(always)]
@@ -383,7 +375,7 @@ impl<'m> CpuState<'m> {
         fh: &Freehold<'m, impl Platform>,
         migratetype: usize,
     ) -> Option<Pfn> {
-        let zone = &fh.zones[self.home_zone.get() as usize];
+        let zone = self.home(fh);
         let cursors = self.cursors(fh, usize::from(zone.id));
         let block = cursors.get(&fh.map.blocks, Purpose::Runs, migratetype)?;
         let tag = block.head.tag.get();

@@ -64,8 +64,7 @@ impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
     }
 
     /// [`alloc_run`](Self::alloc_run), and how many frames behind the run are free in its last
-    /// block, as far as could be seen: no smaller gap was found, so runs up to that length come
-    /// best from there.
+    /// block, as far as could be seen: runs up to that length come best from there.
     ///
     /// # Errors
     ///
@@ -120,8 +119,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         Ok(run)
     }
 
-    /// Free frames from there on in a block of the home zone; of frames that have memory, where the
-    /// host takes some away.
+    /// Free frames from there on in a block of the home zone; of a thrifty one those in memory.
     fn rest_behind(&self, end: Pfn) -> u64 {
         let (at, zone) = (end.get() as usize % FRAMES, self.cpu.home_zone.get() as usize);
         let zone = &self.fh.zones[zone];
@@ -162,9 +160,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         })
     }
 
-    /// The smallest gap of that many frames in one block that was found, in the smallest class that
-    /// has one; of frames in memory, if so asked. Looks at `most` blocks of each class that have
-    /// none.
+    /// The smallest gap of that many frames in one block, in the smallest class that has one; of
+    /// frames in memory, if so asked. Looks at `most` blocks of each class that have none.
     fn gap_in_block(&self, zone: &'m Zone<'m>, count: u64, how: (u32, bool)) -> Option<u64> {
         if count >= FRAMES as u64 {
             return None;
@@ -366,8 +363,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         None
     }
 
-    /// Takes the first frames of the block behind the whole ones, which may be whole too: it is
-    /// split then.
+    /// Takes the first frames of the block behind the whole ones, which is split if it is whole.
     fn take_head(&self, zone: &'m Zone<'m>, place: Place) -> bool {
         if place.head == 0 {
             return true;

@@ -42,7 +42,7 @@
 //!
 //! A request that may not wait asks nobody, but takes what other CPUs have in hand where their
 //! doors have no owner and nobody is inside: one compare-exchange each. Of an owner it cannot know
-//! whether it is inside without interrupting it.
+//! whether it is inside without interrupting it: near a zone's mark hands are empty for that.
 
 use core::ops::Range;
 
@@ -96,12 +96,12 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
     const LADDER: [Step<'a, 'm, P>; TOP] = [
         Step(At::Home, Self::try_leases),
         Step(At::Home, Self::try_recent),
-        Step(At::Home, Self::try_broken),
+        Step(At::Home, Self::try_broken::<true>),
         Step(At::Zones, Self::try_kept),
         Step(At::Home, Self::try_block_in_use),
         Step(At::Home, Self::try_board),
         Step(At::Elsewhere, Self::try_board),
-        Step(At::Home, Self::try_broken_unasked),
+        Step(At::Home, Self::try_broken::<false>),
         Step(At::Zones, Self::try_mark),
         Step(At::Zones, Self::try_other_type),
         Step(At::Zones, Self::try_mixed),
@@ -198,7 +198,7 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
             Ok(_) => self.cpu.count_alloc(request.migratetype as usize, request.order),
             Err(_) => self.cpu.counters.failed.add(1),
         }
-        if self.fh.zones[self.cpu.home_zone.get() as usize].is_tight() {
+        if self.cpu.home(self.fh).is_tight() {
             self.cpu.tell_if_many(self.fh);
         }
         let fh = self.fh;
@@ -212,18 +212,24 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
         result
     }
 
-    /// Leaves the CPU after a request, and tells the host about changed pressure. A request that
-    /// may not wait may not run what the host does about it: the next one tells.
+    /// Leaves the CPU after a request. One that may not wait does no more: the next one does.
     pub(crate) fn leave_and_tell(self, request: &Request) {
-        let fh = self.fh;
-        drop(self);
         if !request.flags.contains(AllocFlags::NO_LOCK) {
-            fh.outside().tell_pressure();
+            self.leave_and_wait();
         }
     }
 
-    /// A chunk for a request that has come to that step: by the ladder, or by a search where only
-    /// some places will do.
+    /// Leaves the CPU, has hands emptied where its home zone has come near its mark, and tells the
+    /// host about changed pressure.
+    #[inline(always)]
+    pub(crate) fn leave_and_wait(self) {
+        let (fh, home) = (self.fh, self.cpu.home(self.fh));
+        drop(self);
+        Recall::of_all(fh).of_hands(home);
+        fh.outside().tell_pressure();
+    }
+
+    /// A chunk for a request at that step: by the ladder, or by place where only some will do.
     pub(crate) fn find(&self, request: &Request, from: usize) -> Result<Pfn, AllocError> {
         if !Migratetype::PCP.contains(&request.migratetype) {
             return Err(AllocError::BadMigratetype { migratetype: request.migratetype });
@@ -323,26 +329,23 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
     }
 
     /// Whether a zone has too few free frames for a request to leave it its mark. What CPUs have in
-    /// hand does not count there, and may be all that is missing, whatever runs it has.
+    /// hand does not count there, and may be all that is missing, whatever runs it has. CMA frames
+    /// do not count either: they may be in pieces that are too small.
     fn lacks_a_mark(&self, request: &Request) -> bool {
         let mut zones = self.fh.zonelists.of(self.id.index(), request.node);
-        zones.any(|z| !self.leaves_mark(&self.fh.zones[z], request))
+        zones.any(|z| !self.leaves_mark(&self.fh.zones[z], request, request.migratetype as usize))
     }
 
-    /// Whether a request leaves a zone its mark, as far as a glance tells: with frames of one of
-    /// the types that it may have.
-    fn leaves_mark(&self, zone: &Zone<'m>, request: &Request) -> bool {
-        let of = |migratetype| {
-            zone.leaves_mark(self.by(), migratetype, request.order.frames(), request.flags)
-        };
-        of(request.migratetype as usize) || request.cma() && of(CMA)
+    /// Whether a request leaves a zone its mark with frames of that type, as far as a glance tells.
+    fn leaves_mark(&self, zone: &Zone<'m>, request: &Request, migratetype: usize) -> bool {
+        zone.leaves_mark(self.by(), migratetype, request.order.frames(), request.flags)
     }
 
     /// Where only what other CPUs may take keeps a request back, they tell the zone of it: once for
     /// many requests. What they have in hand stays there. The CPU may be offline afterwards.
     #[inline(always)]
     fn ask_for_allowances(&self, request: &Request) {
-        let home = &self.fh.zones[self.cpu.home_zone.get() as usize];
+        let home = self.cpu.home(self.fh);
         if home.is_tight() && !request.flags.contains(AllocFlags::NO_LOCK) {
             self.ask_for_allowances_of(home, request);
         }
@@ -351,11 +354,15 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
     #[cold]
     #[inline(never)]
     fn ask_for_allowances_of(&self, home: &Zone<'m>, request: &Request) {
-        if self.leaves_mark(home, request) || !home.has_for(self.fh, request) {
+        let leaves_mark = || {
+            self.leaves_mark(home, request, request.migratetype as usize)
+                || request.cma() && self.leaves_mark(home, request, CMA)
+        };
+        if leaves_mark() || !home.has_for(self.fh, request) {
             return;
         }
         self.cpu.tell_all(self.fh);
-        if !self.leaves_mark(home, request) {
+        if !leaves_mark() {
             self.outside(|| Recall::by(self.fh, self.id).of_allowances());
         }
     }
@@ -411,12 +418,12 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
         found.map(Pfn::get)
     }
 
-    /// Step *broken*.
+    /// Steps *broken*, which asks the board, and *unasked*.
     #[inline(always)]
-    fn try_broken(&self, z: usize, request: &Request) -> Option<u64> {
+    fn try_broken<const ASK: bool>(&self, z: usize, request: &Request) -> Option<u64> {
         self.of_types(z, request, |want| {
             if want.order < 6 {
-                self.break_in_hand(want.migratetype, want.order, true)
+                self.break_in_hand(want.migratetype, want.order, ASK)
             } else {
                 None
             }
@@ -449,7 +456,7 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
     fn try_board(&self, z: usize, request: &Request) -> Option<u64> {
         self.of_types(z, request, |want| {
             if want.order == BLOCK_ORDER && want.migratetype != CMA {
-                let block = self.fh.zones[z].take_whole(self.by(), want.flags, true)?;
+                let block = self.fh.zones[z].take_whole(self.by(), want)?;
                 return Some(block.take_block(self.fh, want.migratetype));
             }
             self.split_block(z, want, request.node.is_some())
@@ -477,17 +484,6 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
         None
     }
 
-    /// Step *unasked*.
-    fn try_broken_unasked(&self, z: usize, request: &Request) -> Option<u64> {
-        self.of_types(z, request, |want| {
-            if want.order < 6 {
-                self.break_in_hand(want.migratetype, want.order, false)
-            } else {
-                None
-            }
-        })
-    }
-
     /// Step *mark*.
     fn try_mark(&self, z: usize, request: &Request) -> Option<u64> {
         let (by, zone) = (self.by(), &self.fh.zones[z]);
@@ -505,8 +501,7 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
         self.by().keep_block_of(request, pfn)
     }
 
-    /// Step *mixed*: the smallest sufficient run. A word at a time is leased of it, as long as the
-    /// zone keeps its mark.
+    /// Step *mixed*: the smallest run that will do. Words are leased while the zone keeps its mark.
     fn try_mixed(&self, z: usize, request: &Request) -> Option<u64> {
         let (by, want, zone) = (self.by(), Want::of(request), &self.fh.zones[z]);
         if want.order == BLOCK_ORDER {

@@ -61,8 +61,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             return None;
         }
         let got = line.take_word(w);
-        // The class before the tag: a thread that makes a block whole writes them in the other
-        // order.
+        // The class before the tag: who makes a block whole writes them in the other order.
         let changed = head.is_busy() || head.tag.get() != tag;
         let nothing = got | freed == 0 || got & freed != 0;
         if changed || nothing || !self.pay_leased(tag, block, got) {
@@ -81,8 +80,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         Some(slot)
     }
 
-    /// A word that this CPU has a slot for already: what others freed into it comes into the hand
-    /// as well.
+    /// A word that this CPU has a slot for: what others freed into it comes into the hand as well.
     pub(crate) fn revive(&self, slot: usize, block: Block<'m>, w: usize) -> Option<usize> {
         if !self.claim_slot(slot, block, w) {
             return None;
@@ -127,14 +125,16 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// Whether the CPU may lease a word at all.
     #[inline(always)]
     pub(crate) fn may_lease(&self) -> bool {
-        (self.cpu.leases.limit() != 0 || self.shares_a_word()) && !self.fh.failing.any()
+        !self.cpu.home(self.fh).is_lean()
+            && (self.cpu.leases.limit() != 0 || self.shares_a_word())
+            && !self.fh.failing.any()
     }
 
     /// Whether the CPU has one of the words that CPUs share, or gets one now.
     #[cold]
     fn shares_a_word(&self) -> bool {
         let has = &self.cpu.has_share;
-        has.set(has.get() || self.fh.zones[self.cpu.home_zone.get() as usize].words.take());
+        has.set(has.get() || self.cpu.home(self.fh).words.take());
         has.get()
     }
 
@@ -142,18 +142,17 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     pub(crate) fn give_up_share(&self) {
         if self.cpu.has_share.get() {
             self.cpu.has_share.set(false);
-            self.fh.zones[self.cpu.home_zone.get() as usize].words.give_back();
+            self.cpu.home(self.fh).words.give_back();
         }
     }
 
-    /// Makes sure that `slot` is free and that one more lease is not one too many; `false` where no
-    /// lease is allowed.
+    /// Has `slot` free, and room for one more lease; `false` where none is allowed.
     fn make_room(&self, slot: usize) -> bool {
         let leases = &self.cpu.leases;
         if leases.limit() == 0 && !self.shares_a_word() {
             return false;
         }
-        if self.fh.zones[self.cpu.home_zone.get() as usize].is_scarce() {
+        if self.cpu.home(self.fh).is_scarce() {
             self.end_leases(0);
         } else if leases.slot(slot).is_in_use() {
             self.end_lease(slot);
@@ -191,8 +190,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         }
     }
 
-    /// What of these frames may be broken up, after the board was asked for a run of that order, or
-    /// was not.
+    /// What of these frames may be broken up, after the board was asked for such a run, or was not.
     fn breakable(&self, frames: u64, order: Option<u32>, zone: usize) -> u64 {
         if self.fh.zones[zone].is_roomy() {
             return !0;
@@ -212,7 +210,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             Some((size, slot as usize, run))
         };
         let (size, slot, run) = slots.filter_map(run).min()?;
-        let zone = &self.fh.zones[self.cpu.home_zone.get() as usize];
+        let zone = self.cpu.home(self.fh);
         let smaller = || zone.board.smallest(migratetype, order as u8 + 1);
         let is_loose = Want::new(order, migratetype).is_for_loose() && size >= bits::KEPT_ORDER;
         let loose = || is_loose && zone.board.has_any(LOOSE);
@@ -260,8 +258,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         false
     }
 
-    /// A run out of a split block of that type: by leasing a word that has it, or straight from the
-    /// words.
+    /// A run out of a split block of that type: by leasing a word that has it, or past the leases.
     pub(crate) fn take_of(&self, block: Block<'m>, want: Want) -> Option<u64> {
         let head = block.head;
         let tag = head.tag.get();
@@ -284,8 +281,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 continue;
             };
             let Some(pfn) = self.take(slot, want.order) else { continue };
-            // Where it had the word for something else, with nothing left in hand, the next request
-            // finds its own.
+            // Where it had the word for something else the next request finds its own.
             if self.cpu.leases.slot(slot).serves(want.purpose(), want.migratetype) {
                 self.cpu.leases.set_current(want.purpose(), want.migratetype, slot);
             }
@@ -436,30 +432,22 @@ impl<'m> Block<'m> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    extern crate std;
-
-    use std::boxed::Box;
-
     use super::*;
-    use crate::free::word::Freeing;
     use crate::memory::hotplug::Hotplug;
-    use crate::tests::steps::interrupted;
-    use crate::tests::testing::{Machine, machine, place};
-    use crate::{CpuId, Migratetype, Order, Request};
+    use crate::tests::testing::*;
 
     /// Has CPU 0 lease a word, and let go of it if `flush`; then CPU 1 tries, and frees frame
     /// `freed` of it. Who leases the word afterwards, and what it has.
     fn after_another_has_tried(flush: bool, freed: u64) -> (u16, u64) {
         let fh = machine(2, 1 << 16);
-        let first = fh.on(CpuId::new(0));
-        let pfn = first.alloc(Request::new(Order::ZERO, Migratetype::Movable)).unwrap();
+        let first = fh.here();
+        let pfn = first.alloc(movable(0)).unwrap();
         if flush {
             first.flush().unwrap();
         }
         let (block, w) = place(&fh, pfn);
         let (head, line) = (block.head, block.line);
-        let id = CpuId::new(1);
-        let inside = Inside::enter(&fh, fh.cpus.get(id.index()).unwrap(), id, false);
+        let inside = inside(&fh, 1);
         assert_eq!(
             inside.lease(block, w, head.tag.get(), (Purpose::Frames, 1), (freed, None)),
             None
@@ -476,12 +464,11 @@ mod tests {
         while reached {
             n += 1;
             let fh: &'static _ = Box::leak(Box::new(machine(1, 1024)));
-            let cpu = fh.on(CpuId::new(0));
-            let pfn = cpu.alloc(Request::new(Order::ZERO, Migratetype::Movable)).unwrap();
+            let cpu = fh.here();
+            let pfn = cpu.alloc(movable(0)).unwrap();
             cpu.flush().unwrap();
             let (block, w) = place(fh, pfn);
-            let id = CpuId::new(0);
-            let inside = Inside::enter(fh, fh.cpus.get(id.index()).unwrap(), id, false);
+            let inside = inside(fh, 0);
             let before = block.head.tag.get().with_type(Migratetype::Unmovable as usize);
             let wrong = move || {
                 let _ = Freeing::of(fh, None).word(pfn.get() / 64, 1 << 5, 1);
@@ -504,7 +491,7 @@ mod tests {
         for (number, _) in fh.cpus.iter().enumerate() {
             let cpu = fh.on(CpuId::new(number as u16));
             for (order, migratetype) in [0, 1, 2].into_iter().flat_map(|order| {
-                Migratetype::PCP.map(|migratetype| (Order::new(order).unwrap(), migratetype))
+                Migratetype::PCP.map(|migratetype| (of_order(order), migratetype))
             }) {
                 let _ = cpu.alloc(Request::new(order, migratetype));
             }
@@ -530,19 +517,32 @@ mod tests {
         }
     }
 
+    /// What CPUs had in hand of more memory goes back with it.
+    #[test]
+    fn hands_shrink_with_memory() {
+        let fh = machine(2, 1 << 18);
+        Hotplug::lock(&fh).compute_limits();
+        let left = 1 << 14;
+        assert!(in_hands(&fh) > u64::div_ceil(left, 6400) * 64);
+        fh.remove_memory(frames_at(left, (1 << 18) - left)).unwrap();
+        let in_hand = |cpu| fh.on(CpuId::new(cpu)).holdings().unwrap().0;
+        assert_eq!([in_hand(0), in_hand(1)], [0, 0]);
+        fh.validate().unwrap();
+    }
+
     /// There is one word for two CPUs: the second one has it once the first one idles.
     #[test]
     fn a_shared_word_goes_on_when_its_cpu_idles() {
         let fh = machine(2, 4096);
         Hotplug::lock(&fh).compute_limits();
         let alloc = |cpu: u16| {
-            let request = Request::new(Order::ZERO, Migratetype::Movable);
+            let request = movable(0);
             fh.on(CpuId::new(cpu)).alloc(request).unwrap();
             [0, 1].map(|cpu: usize| fh.cpus[cpu].leases.held().count_ones())
         };
         assert_eq!(alloc(0), [1, 0]);
         assert_eq!(alloc(1), [1, 0], "it took its frame past the leases");
-        (0..2).for_each(|_| fh.on(CpuId::new(0)).tick().unwrap());
+        (0..2).for_each(|_| fh.here().tick().unwrap());
         assert_eq!(alloc(1), [0, 1]);
         assert_eq!(alloc(0), [0, 1]);
         fh.on(CpuId::new(1)).offline().unwrap();
@@ -554,9 +554,9 @@ mod tests {
     fn a_hand_lets_go_where_little_is_free() {
         for (of_8, words) in [(6, 2), (7, 1)] {
             let fh = machine(1, 1 << 16);
-            let cpu = fh.on(CpuId::new(0));
+            let cpu = fh.here();
             for _ in 0..=(of_8 << 13) / 512 {
-                cpu.alloc(Request::new(Order::PAGEBLOCK, Migratetype::Movable)).unwrap();
+                cpu.alloc(movable(9)).unwrap();
             }
             in_hands(&fh);
             assert_eq!(fh.cpus[0].leases.held().count_ones(), words, "{of_8} eighths in use");

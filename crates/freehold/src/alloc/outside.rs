@@ -10,8 +10,7 @@ use crate::zone::Zone;
 use crate::{AllocError, CpuId, Migratetype, Order, Pfn, Platform, Request};
 
 impl<'m, P: Platform> By<'_, 'm, P> {
-    /// An allocation that may not wait, while the state of `cpu` is not to be had. No CPU counts
-    /// it.
+    /// An allocation that may not wait, without the state of `cpu`. No CPU counts it.
     #[cold]
     pub(crate) fn alloc(self, cpu: CpuId, request: &Request) -> Result<Pfn, AllocError> {
         if !Migratetype::PCP.contains(&request.migratetype) {
@@ -33,7 +32,7 @@ impl<'m, P: Platform> By<'_, 'm, P> {
             if placed || request.order > Order::PAGEBLOCK {
                 self.find_placed(cpu.index(), request)
             } else if want.order == BLOCK_ORDER {
-                let take = |zone: &'m Zone<'m>| zone.take_whole(self, request.flags, true);
+                let take = |zone: &'m Zone<'m>| zone.take_whole(self, want);
                 let whole =
                     zones().find_map(take).map(|block| block.take_block(fh, want.migratetype));
                 let cma = || zones().find_map(steps[0]);

@@ -1,6 +1,5 @@
 //! Requests that not any frames will do for: within limits of the frame number space, at a multiple
-//! of more than their own size, or of more than a block (orders 10 to 18). One search for all of
-//! them.
+//! of more than their own size, or of more than a block (orders 10 to 18). One search for all.
 //!
 //! Zone by zone, in each the kinds of block from best to worst, in each the blocks from the lowest
 //! on. Frames are taken straight from the blocks' words and from the bitmap of whole blocks.
@@ -200,7 +199,7 @@ impl<'m, P: Platform> By<'_, 'm, P> {
             let Some(block) = map.locate_block(number) else { continue };
             let tag = block.head.tag.get();
             let there = tag.zone() == usize::from(zone.id) && kind.is(tag, request);
-            if !there || !block.is_usable() {
+            if !there || !block.head.tag.get().is_open() {
                 continue;
             }
             let found = window.claim(self, block);

@@ -36,8 +36,7 @@ pub struct Reserve {
 
 impl<'m, P: Platform> Freehold<'m, P> {
     /// One HIGHATOMIC block of a zone that has free frames becomes an ordinary one of that type;
-    /// false where there is none, or no such zone, or the type is none of the ordinary ones. Takes
-    /// no lock.
+    /// false where there is none, no such zone, or no such ordinary type. Takes no lock.
     pub fn give_up_reserve(&self, zone: usize, migratetype: Migratetype) -> bool {
         let Some(zone) = self.zones.get(zone).filter(|_| Migratetype::PCP.contains(&migratetype))
         else {

@@ -156,8 +156,7 @@ impl<'m> CpuState<'m> {
         self.has_for(fh, wanted) || Recall::by(fh, CpuId::new(self.number)).would_ask(wanted)
     }
 
-    /// A CPU is about to have something in hand, or a block that it takes its next words from. By
-    /// who is inside.
+    /// A CPU is about to have something in hand, or a block in use. By who is inside.
     #[inline]
     pub(crate) fn holds(&self, fh: &Freehold<'m, impl Platform>) {
         if !self.holds.get() {
@@ -177,6 +176,7 @@ impl<'m> CpuState<'m> {
 
     /// A CPU has nothing in hand any more, and says so.
     pub(crate) fn holds_nothing(&self, fh: &Freehold<'m, impl Platform>) {
+        self.keeps.set(false);
         if self.holds.get() {
             self.holds.set(false);
             // SeqCst: what it had is told of by now.
@@ -227,16 +227,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    extern crate std;
-    use std::vec::Vec;
-
-    use crate::primitive::Relaxed;
-    use crate::tests::testing::{Machine, machine};
-    use crate::{CpuId, FrameRange, Migratetype, Order, Pfn, Request};
-
-    fn request(order: u8) -> Request {
-        Request::new(Order::new(order).unwrap(), Migratetype::Movable)
-    }
+    use crate::tests::testing::*;
 
     /// How often CPU 0 has looked everywhere for a request.
     fn searches(fh: &Machine) -> u64 {
@@ -247,24 +238,24 @@ mod tests {
     fn exhausted(min: u64) -> (Machine, Vec<Pfn>) {
         let fh = machine(2, 2048);
         fh.set_watermarks(0, min, min, min).unwrap();
-        let cpu = fh.on(CpuId::new(0));
-        let frames: Vec<Pfn> = core::iter::from_fn(|| cpu.alloc(request(0)).ok()).collect();
+        let cpu = fh.here();
+        let frames: Vec<Pfn> = core::iter::from_fn(|| cpu.alloc(movable(0)).ok()).collect();
         assert_eq!(frames.len() as u64, 2048 - min);
         // Once more, should the first failure have left something to be told to the board.
-        cpu.alloc(request(0)).unwrap_err();
+        cpu.alloc(movable(0)).unwrap_err();
         (fh, frames)
     }
 
     /// CPU 0 fails without a search at that order.
     fn fails_at_once(fh: &Machine, order: u8) {
         let before = searches(fh);
-        fh.on(CpuId::new(0)).alloc(request(order)).unwrap_err();
+        fh.here().alloc(movable(order)).unwrap_err();
         assert_eq!(searches(fh), before, "order {order}");
     }
 
     fn is_found(fh: &Machine, order: u8) {
-        let pfn = fh.on(CpuId::new(0)).alloc(request(order)).unwrap();
-        fh.on(CpuId::new(0)).free(pfn, Order::new(order).unwrap()).unwrap();
+        let pfn = fh.here().alloc(movable(order)).unwrap();
+        fh.here().free(pfn, of_order(order)).unwrap();
         fh.validate().unwrap();
     }
 
@@ -279,18 +270,17 @@ mod tests {
     }
 
     /// There are as many counts as CPUs: the first request of a CPU that fails at a mark sums them
-    /// up before others are asked for what they have, afterwards, and for the host; the next one
-    /// does not.
+    /// up before others are asked, afterwards, and for the host; the next one does not.
     #[test]
     fn the_first_request_that_fails_sums_up_three_times_at_most() {
         for order in [0, 1, 3, 9] {
             let (fh, _) = exhausted(100);
             let sums = || fh.zones[0].counters.sums.get();
             let before = sums();
-            fh.on(CpuId::new(1)).alloc(request(order)).unwrap_err();
+            fh.on(CpuId::new(1)).alloc(movable(order)).unwrap_err();
             assert!((1..=3).contains(&(sums() - before)), "order {order}");
             let before = sums();
-            fh.on(CpuId::new(1)).alloc(request(order)).unwrap_err();
+            fh.on(CpuId::new(1)).alloc(movable(order)).unwrap_err();
             assert_eq!(sums(), before, "order {order}");
         }
     }
@@ -307,11 +297,11 @@ mod tests {
                 is_found(&fh, 0);
             }
             let (fh, frames) = exhausted(min);
-            let word = FrameRange::new(Pfn::new(frames[0].get() & !63), 64).unwrap();
+            let word = frames_at(frames[0].get() & !63, 64);
             fh.on(CpuId::new(1)).free_range(word).unwrap();
             [6, 5, 0].into_iter().for_each(|order| is_found(&fh, order));
             let (fh, frames) = exhausted(min);
-            fh.on(CpuId::new(0)).free(frames[0], Order::ZERO).unwrap();
+            fh.here().free(frames[0], Order::ZERO).unwrap();
             is_found(&fh, 0);
             // Into the block that has what the mark keeps back: its class says as much already.
             let (fh, frames) = exhausted(min);
@@ -336,10 +326,10 @@ mod tests {
             let (fh, frames) = exhausted(0);
             let run = frames[0].get() & !7;
             let other = fh.on(CpuId::new(cpu));
-            fh.on(CpuId::new(0)).alloc(request(3)).unwrap_err();
+            fh.here().alloc(movable(3)).unwrap_err();
             for pfn in run..run + 7 {
                 other.free(Pfn::new(pfn), Order::ZERO).unwrap();
-                fh.on(CpuId::new(0)).alloc(request(3)).unwrap_err();
+                fh.here().alloc(movable(3)).unwrap_err();
                 fails_at_once(&fh, 3);
             }
             other.free(Pfn::new(run + 7), Order::ZERO).unwrap();
@@ -352,18 +342,18 @@ mod tests {
     fn blocks_that_another_cpu_has_are_found() {
         let fh = machine(2, 2048);
         fh.set_watermarks(0, 0, 0, 0).unwrap();
-        let (cpu, other) = (fh.on(CpuId::new(0)), fh.on(CpuId::new(1)));
-        let blocks: Vec<Pfn> = core::iter::from_fn(|| cpu.alloc(request(9)).ok()).collect();
+        let (cpu, other) = (fh.here(), fh.on(CpuId::new(1)));
+        let blocks: Vec<Pfn> = core::iter::from_fn(|| cpu.alloc(movable(9)).ok()).collect();
         fails_at_once(&fh, 9);
         other.free(blocks[0], Order::PAGEBLOCK).unwrap();
-        let block = cpu.alloc(request(9)).unwrap();
-        cpu.alloc(request(9)).unwrap_err();
+        let block = cpu.alloc(movable(9)).unwrap();
+        cpu.alloc(movable(9)).unwrap_err();
         fails_at_once(&fh, 9);
         other.free(block, Order::PAGEBLOCK).unwrap();
         // It is split, and whole but for the CPU that takes words of it.
-        let frame = other.alloc(request(0)).unwrap();
-        cpu.alloc(request(9)).unwrap_err();
+        let frame = other.alloc(movable(0)).unwrap();
+        cpu.alloc(movable(9)).unwrap_err();
         other.free(frame, Order::ZERO).unwrap();
-        cpu.alloc(request(9)).unwrap();
+        cpu.alloc(movable(9)).unwrap();
     }
 }

@@ -77,8 +77,7 @@ pub(crate) const fn best_start(starts: u64, order: u32, breakable: u64) -> Optio
     if fitting != 0 { Some(fitting.trailing_zeros()) } else { None }
 }
 
-/// The smallest maximal run of at least `2^order` set bits, as a mask and its order; none where
-/// there is no such run.
+/// The smallest maximal run of at least `2^order` set bits, as a mask and its order.
 pub(crate) fn smallest_run(word: u64, order: u32) -> Option<(u64, u32)> {
     if word == !0 {
         return Some((!0, 6));
@@ -146,8 +145,7 @@ pub(crate) const fn of_chunk(pfn: u64, order: u32) -> u64 {
     }
 }
 
-/// The part of the bits `start..start + len` of a bitmap that lies in each word: (index of the
-/// word, mask).
+/// The part of the bits `start..start + len` of a bitmap in each word: (index of the word, mask).
 #[inline]
 pub(crate) fn spans(start: usize, len: usize) -> impl Iterator<Item = (usize, u64)> {
     let mut at = start;
@@ -213,8 +211,7 @@ pub(crate) const fn largest_run(word: u64) -> Option<u32> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    extern crate std;
-    use std::vec::Vec;
+    use crate::tests::testing::*;
 
     fn naive_free(word: u64, start: u32, order: u32) -> bool {
         (start..start + (1 << order)).all(|b| word >> b & 1 == 1)

@@ -185,8 +185,7 @@ impl<'m> Block<'m> {
         true
     }
 
-    /// The class of a block that has a bit in a row, if it belongs there; otherwise the bit is
-    /// cleared.
+    /// The class of a block with a bit in a row, if it belongs there; else the bit is cleared.
     #[inline(never)]
     pub(crate) fn class_in_row(
         self,
@@ -248,15 +247,14 @@ impl<'m> Block<'m> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use crate::tests::testing::{machine, place};
-    use crate::{CpuId, Migratetype, Order, Request};
+    use crate::tests::testing::*;
 
     /// Four frames at 8 would start within the limits and end beyond them.
     #[test]
     fn a_run_ends_within_the_limits() {
         let fh = machine(1, 1024);
-        let cpu = fh.on(CpuId::new(0));
-        let pfn = cpu.alloc(Request::new(Order::ZERO, Migratetype::Movable)).unwrap();
+        let cpu = fh.here();
+        let pfn = cpu.alloc(movable(0)).unwrap();
         cpu.flush().unwrap();
         let (block, _) = place(&fh, pfn);
         let claimed = || block.claim_within(fh.outside(), 2, 4, 4, 10);

@@ -77,8 +77,7 @@ impl<'m> Block<'m> {
         self.forget_strays(fh, w, strays);
     }
 
-    /// A word is `now`, after frames of it became takeable: raises the block's class if it says
-    /// less.
+    /// A word is `now`, after frames came into it: raises the block's class if that says less.
     #[inline(always)]
     pub(crate) fn raise_by(self, by: By<'_, 'm, impl Platform>, now: u64) {
         let head = self.head;
@@ -327,8 +326,7 @@ impl<'m> Block<'m> {
 
     /// The class by a block's words, as a thread that has lowered it reads them: what is leased
     /// does not count, since nobody else may take it. The word before its lease: a thread that puts
-    /// frames there, or ends the lease, after either look reads the class after that, and raises
-    /// it.
+    /// frames there, or ends the lease, after either look reads the class then, and raises it.
     #[inline(always)]
     fn class_by_words(self) -> u8 {
         let (head, line) = (self.head, self.line);
@@ -426,8 +424,7 @@ impl<'m> Block<'m> {
         let tag = head.tag.get();
         // The words first: a free is refused until they are full. Between a tag that says split and
         // a word that is still empty a wrong free would count, and its frame could be handed out
-        // twice. A thread that takes a frame by a hint meanwhile looks at the tag afterwards, and
-        // puts it back.
+        // twice. Who takes a frame by a hint meanwhile looks at the tag then, and puts it back.
         for w in 0..WORDS {
             let strays = line.fill_word(w);
             self.forget_strays(fh, w, strays);
@@ -455,8 +452,7 @@ impl<'m> Block<'m> {
         }
     }
 
-    /// Frames were found in a word where none can be, and are there no more: a thread that freed
-    /// them counted them.
+    /// Frames were found in a word where none can be, and taken out: who freed them counted them.
     fn forget_strays(self, fh: &Freehold<'m, impl Platform>, w: usize, strays: u64) {
         if strays != 0 {
             let (tag, frames) = (self.head.tag.get(), strays.count_ones());
@@ -465,8 +461,7 @@ impl<'m> Block<'m> {
         }
     }
 
-    /// Empties the words of a block all of which is free, or taken: what is in them are frees that
-    /// went wrong unnoticed.
+    /// Empties the words of a whole or taken block: of frees that went wrong unnoticed.
     #[inline(always)]
     pub(crate) fn report_strays(self, fh: &Freehold<'m, impl Platform>) {
         if self.line.has_strays() {
@@ -474,8 +469,7 @@ impl<'m> Block<'m> {
         }
     }
 
-    /// What is in the words of a block that is in use as a whole, for a thread that is about to
-    /// make it a split one.
+    /// What is in the words of a block in use as a whole, for a thread that splits it.
     pub(crate) fn strays(self) -> [u64; WORDS] {
         core::array::from_fn(|w| self.line.word(w))
     }
@@ -495,10 +489,7 @@ impl<'m> Block<'m> {
 
     #[cold]
     fn report_strays_slow(self, fh: &Freehold<'m, impl Platform>) {
-        for w in 0..WORDS {
-            let strays = self.line.take_stray(w);
-            self.forget_strays(fh, w, strays);
-        }
+        self.report_these_strays(fh, [!0; WORDS]);
     }
 
     /// Gives a split block another type, if its tag still is `tag`.
@@ -524,11 +515,6 @@ impl<'m> Block<'m> {
             by.wrote(zone, 3);
         }
         changed
-    }
-
-    /// Whether frames of that block may be handed out or leased.
-    pub(crate) fn is_usable(self) -> bool {
-        self.head.tag.get().is_open()
     }
 }
 

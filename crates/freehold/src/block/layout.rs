@@ -1,5 +1,4 @@
-//! The layout of the metadata: typed slices in the caller's memory. The only unsafe code of the
-//! crate.
+//! The layout of the metadata: typed slices in the caller's memory.
 //!
 //! ```text
 //! | CpuState ... | Cursors ... | Zone ... | bitmap words | ... | sections | Line ... | Head ... | Rows ... |
@@ -7,8 +6,7 @@
 //!                                                                   on first use
 //! ```
 //!
-//! One function lays it out and both [`Config::metadata_size`](crate::Config::metadata_size)
-//! and
+//! One function lays it out and both [`Config::metadata_size`](crate::Config::metadata_size) and
 //! [`Freehold::new`](crate::Freehold::new) run it, so they cannot disagree.
 
 use core::marker::PhantomData;
@@ -95,8 +93,7 @@ impl<'m> LayoutBuilder<'m> {
         &[]
     }
 
-    /// Places the metadata of the blocks of so many sections, which nobody writes yet, of a span of
-    /// `span` sections.
+    /// Places the metadata of the blocks of so many sections of a span, which nobody writes yet.
     pub(crate) fn take_blocks(&mut self, span: usize, sections: usize) -> Blocks<'m> {
         let blocks = sections * SECTION_BLOCKS as usize;
         Blocks {
@@ -110,8 +107,7 @@ impl<'m> LayoutBuilder<'m> {
         }
     }
 
-    /// Leaves room for `n` values and does not write it. Dangling where only counting, or where
-    /// there is no room.
+    /// Leaves room for `n` values, unwritten. Dangling where only counting, or without room.
     fn reserve<T>(&mut self, n: usize) -> NonNull<T> {
         const { assert!(align_of::<T>() <= ALIGN) };
         let start = self.used.checked_next_multiple_of(align_of::<T>());
@@ -122,8 +118,7 @@ impl<'m> LayoutBuilder<'m> {
         };
         self.used = end;
         match self.base {
-            // SAFETY: `start..end` lies within the region that starts at `base` and is `len` bytes
-            // long.
+            // SAFETY: `start..end` lies within the region of `len` bytes from `base` on.
             Some(base) if end <= self.len => unsafe { base.add(start).cast() },
             _ => NonNull::dangling(),
         }
@@ -135,8 +130,7 @@ impl<'m> LayoutBuilder<'m> {
     }
 }
 
-/// A pointer to one of the blocks' words: what a lease goes by, without looking the block up
-/// again.
+/// A pointer to one of the blocks' words: what a lease goes by, without looking the block up again.
 pub(crate) struct WordCell<'m>(AtomicPtr<AtomicU64>, PhantomData<&'m AtomicU64>);
 
 impl<'m> WordCell<'m> {
@@ -184,8 +178,7 @@ pub(crate) enum SetUp {
     Full,
 }
 
-/// The metadata of all blocks, by sections of [`SECTION_BLOCKS`], and which section has which of
-/// it.
+/// The metadata of all blocks, by sections of [`SECTION_BLOCKS`], and which one has which.
 ///
 /// A thread that sets a section up marks it first, so there is one to each section; several
 /// sections may be set up at the same time.
@@ -390,7 +383,6 @@ impl<'m> Blocks<'m> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    extern crate std;
 
     #[test]
     fn slices_are_aligned_disjoint_and_measured_alike() {

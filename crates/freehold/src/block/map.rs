@@ -96,8 +96,7 @@ impl<'m> FrameMap<'m> {
 
     /// Sets up the section of that frame if it is not; `false` where there is no room for another
     /// one, outside the span, or where somebody else is at it and `wait`, which is called some
-    /// thousand times at most, says not to wait: a thread that may have interrupted that one must
-    /// not.
+    /// thousand times at most, says not to wait: who may have interrupted that one must not.
     pub(crate) fn set_up(&self, pfn: u64, wait: impl Fn() -> bool) -> bool {
         let section = (pfn >> SECTION_SHIFT).wrapping_sub(self.first_section);
         let number = (pfn >> SECTION_SHIFT) << SECTION_BLOCKS_LOG;
@@ -112,8 +111,7 @@ impl<'m> FrameMap<'m> {
         false
     }
 
-    /// All blocks that are set up, from the lowest on. Looks at every section of the span below the
-    /// last.
+    /// All blocks that are set up, lowest first. Looks at every section of the span below the last.
     pub(crate) fn all(&self) -> impl Iterator<Item = Block<'m>> + '_ {
         self.blocks.sections().flat_map(Index::of_section).map(|index| self.block(index))
     }
@@ -202,10 +200,8 @@ impl<'m> FrameMap<'m> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use core::cell::Cell;
-
     use super::LOOKS;
-    use crate::tests::testing::machine;
+    use crate::tests::testing::*;
 
     #[test]
     fn ranges_that_change_while_they_are_looked_at_are_looked_at_again() {

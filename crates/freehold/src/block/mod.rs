@@ -1,5 +1,4 @@
-//! A pageblock's metadata: which of its 512 frames are free, in what state it is, which CPU leases
-//! which of its words.
+//! A pageblock's metadata: which of its 512 frames are free, its state, who leases its words.
 //!
 //! ```text
 //! PFN ──map──> index ──> Line   words[8]                    1 bit a frame, 1 = free and in nobody's hand   64 bytes

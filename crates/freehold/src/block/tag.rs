@@ -48,8 +48,7 @@ const ZONE: u32 = 0xff << ZONE_SHIFT;
 /// Wholly free, and kept by a CPU.
 pub(crate) const IN_HAND: u32 = 1 << 16;
 
-/// Migratetypes that blocks have: all but [`Isolate`](crate::Migratetype::Isolate), which is
-/// a flag here.
+/// Migratetypes of blocks: all but [`Isolate`](crate::Migratetype::Isolate), which is a flag here.
 pub(crate) const TYPES: usize = 5;
 /// The number of [`HighAtomic`](crate::Migratetype::HighAtomic).
 pub(crate) const HIGH_ATOMIC: usize = 3;

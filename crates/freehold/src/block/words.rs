@@ -1,5 +1,4 @@
-//! The words of a block, and the only two ways in which frames move between a word and somebody's
-//! hand.
+//! The words of a block, and the only two ways in which frames move between a word and a hand.
 //!
 //! ```text
 //!            put: fetch_or, by anybody at any time
@@ -29,8 +28,7 @@ use crate::types::ids::MAX_CPUS;
 pub(crate) const CLASS_NONE: u8 = 0;
 /// Every frame is free.
 pub(crate) const CLASS_WHOLE: u8 = BLOCK_ORDER as u8 + 1;
-/// Somebody takes all of its words, to make it whole; a thread that does looks at the words
-/// afterwards.
+/// Somebody takes all of its words, to make it whole, and looks at the words afterwards.
 pub(crate) const CLASS_BUSY: u8 = u8::MAX;
 
 /// In a lease: the CPU has nothing of the word in hand.
@@ -51,8 +49,7 @@ pub(crate) struct Head {
     /// The board says, or is about to say, that it has loose frames: in no run of four. A
     /// preference, for which single frames are taken first: it may be wrong either way.
     pub(crate) loose: AtomicBool,
-    /// See [`has_no_gap`](Self::has_no_gap). None of [`primitive`](crate::primitive): no protocol
-    /// rests on it.
+    /// See [`has_no_gap`](Self::has_no_gap). None of `primitive`'s: no protocol rests on it.
     no_gap: core::sync::atomic::AtomicU16,
     /// Where in the metadata it is.
     index: Index,
@@ -77,8 +74,7 @@ impl Head {
         self.index
     }
 
-    /// Who leases a word: 0 for nobody, a CPU's number plus 1, with [`EMPTY`] where it has nothing
-    /// in hand.
+    /// Who leases a word: 0 for nobody, a CPU's number plus 1, with [`EMPTY`] if its hand is empty.
     #[inline(always)]
     pub(crate) fn lease(&self, w: usize) -> u16 {
         // SeqCst: a thread that has lowered the class reads it after the word. Acquire is part of
@@ -299,9 +295,8 @@ impl Line {
     /// Makes all frames of a word free, for a thread that is about to split the block. Returns what
     /// was there: frees that went wrong unnoticed.
     pub(crate) fn fill_word(&self, w: usize) -> u64 {
-        // Release: a thread that takes frames of it sees that the block was whole. An exchange,
-        // since somebody who looked at the block when it was another one may put frames there at
-        // this moment.
+        // Release: a thread that takes frames of it sees that the block was whole. An exchange: who
+        // looked at the block when it was another one may put frames there just now.
         self.0[w % WORDS].swap(!0, Ordering::SeqCst)
     }
 
@@ -310,13 +305,6 @@ impl Line {
     #[inline(always)]
     pub(crate) fn has_strays(&self) -> bool {
         self.0.iter().fold(0, |any, word| any | word.get()) != 0
-    }
-
-    /// A stray word; see [`has_strays`](Self::has_strays).
-    #[cold]
-    pub(crate) fn take_stray(&self, w: usize) -> u64 {
-        // Relaxed: as `take_stray_bits`.
-        self.0[w % WORDS].swap(0, Ordering::Relaxed)
     }
 }
 

@@ -7,8 +7,7 @@
 //! ```
 //!
 //! A handle's own methods are the fastest and have more to say; this is what adapters, the virtual
-//! memory of `freehold-vm`, hosts and tests ask for. It can be made into an object: `&dyn Frames`
-//! is `Frames` too.
+//! memory of `freehold-vm`, hosts and tests ask for. `&dyn Frames` is `Frames` too.
 
 use super::handle::{Door, Handle, one_by_one};
 use crate::{

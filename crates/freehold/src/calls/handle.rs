@@ -45,8 +45,7 @@ pub struct Handle<'a, 'm, P: Platform, D: Door<'m>> {
     pub(crate) door: D,
 }
 
-/// Calls on one CPU that anybody may make at any time. Made by [`Freehold::on`] and
-/// [`Freehold::here`].
+/// Calls on one CPU that anybody may make. Made by [`Freehold::on`] and [`Freehold::here`].
 pub type On<'a, 'm, P> = Handle<'a, 'm, P, Anybody>;
 
 /// A CPU that the holder of this handle has for itself: until it is dropped nobody else can own it.
@@ -73,8 +72,7 @@ pub(crate) fn one_by_one(
 }
 
 impl<'m, P: Platform> Freehold<'m, P> {
-    /// Calls made on that CPU, by any thread. Whether it is online is checked by
-    /// each call.
+    /// Calls made on that CPU, by any thread. Whether it is online is checked by each call.
     #[inline]
     #[must_use]
     pub fn on(&self, cpu: CpuId) -> On<'_, 'm, P> {
@@ -118,8 +116,7 @@ impl<'a, 'm, P: Platform, D: Door<'m>> Handle<'a, 'm, P, D> {
     #[inline(always)]
     pub(crate) fn enter_to_free(&self) -> Result<Option<Inside<'a, 'm, P>>, FreeError> {
         match self.door.state(self.fh, self.id) {
-            // It may have gone offline since it was looked at: it must not have anything in hand
-            // then.
+            // It may have gone offline since that look: it must have nothing in hand then.
             Ok(state) => Ok(Inside::try_enter(self.fh, state, self.id, self.door.biased())
                 .filter(|inside| inside.cpu.online.get())),
             Err(_) => Err(FreeError::CpuOffline { cpu: self.id }),
@@ -171,7 +168,8 @@ impl<'a, 'm, P: Platform, D: Door<'m>> Handle<'a, 'm, P, D> {
     }
 
     /// The periodic work of this CPU, about once a second: leases that were not used go back, and
-    /// a CPU that allocated nothing since the last tick gives back everything.
+    /// a CPU that allocated nothing since the last tick gives back everything. Where its zone has
+    /// come near the min mark, and no request has done so, all CPUs' hands are emptied.
     ///
     /// # Errors
     ///
@@ -179,13 +177,11 @@ impl<'a, 'm, P: Platform, D: Door<'m>> Handle<'a, 'm, P, D> {
     pub fn tick(&self) -> Result<(), AllocError> {
         let inside = self.enter(AllocFlags::empty())?;
         inside.tick();
-        drop(inside);
-        self.fh.outside().tell_pressure();
+        inside.leave_and_wait();
         Ok(())
     }
 
-    /// Ends this CPU's leases: for a CPU about to go idle. What it has freed is visible to others
-    /// without this.
+    /// Ends this CPU's leases: for one about to go idle. What it has freed others see without this.
     ///
     /// # Errors
     ///

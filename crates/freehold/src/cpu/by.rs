@@ -50,8 +50,7 @@ impl<'m, P: Platform> By<'_, 'm, P> {
                     free: zone.free(self.fh).all,
                     watermarks: [zone.min.get(), zone.low.get(), zone.high.get()],
                 });
-                // Another CPU may have told a later one before this: the last thing told must be
-                // true.
+                // Another CPU may have told a later one before: the last told must be true.
                 if zone.level.get() != level {
                     zone.level_changed.store(true, Ordering::Release);
                 }

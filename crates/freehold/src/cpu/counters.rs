@@ -1,15 +1,13 @@
 //! What a CPU counts, on lines of its own: no lock and no cache line is shared for it.
 //!
-//! Each counter is written by a thread that is inside the CPU's state, as a plain load, add and
-//! store.
+//! Each is written by a thread inside the CPU's state, as a plain load, add and store.
 
 use crate::ORDERS;
 use crate::primitive::AtomicU64;
 
 /// See the module's documentation.
 pub(crate) struct CpuCounters {
-    /// Allocations by migratetype asked for, then by order; four, so that two bits of a type are an
-    /// block.
+    /// Allocations by migratetype asked for, then by order; four: two bits of a type are an index.
     pub(crate) allocs: [[AtomicU64; ORDERS]; 4],
     pub(crate) local_frees: AtomicU64,
     pub(crate) remote_frees: AtomicU64,

@@ -42,8 +42,7 @@ impl Door {
         debug_assert_eq!(self.busy.get(), 0, "the owner of a CPU is inside already");
         self.busy.set(1);
         light_barrier();
-        // Acquire: pairs with the intruder's release on leaving, so that the owner sees what it
-        // did.
+        // Acquire: pairs with the intruder's release: the owner sees what it did.
         if self.intruder.load(Ordering::Acquire) == 0 {
             return true;
         }
@@ -52,8 +51,7 @@ impl Door {
         false
     }
 
-    /// The owner's entry, waiting for intruders. Must not be called where the owner may have been
-    /// interrupted inside.
+    /// The owner's entry, waiting for intruders. Not where it may have been interrupted inside.
     #[inline(always)]
     pub(crate) fn enter_owner(&self, barrier: &impl Barrier) {
         if !self.try_enter_owner() {
@@ -77,8 +75,7 @@ impl Door {
 
     /// An intruder's first step, without waiting: keeps the owner and other intruders out from now
     /// on. `None` where another intruder is there; otherwise whether the owner may still be inside,
-    /// for which a heavy barrier and
-    /// [`await_owner`](Self::await_owner) must follow.
+    /// for which a heavy barrier and [`await_owner`](Self::await_owner) must follow.
     pub(crate) fn knock(&self) -> Option<bool> {
         // Relaxed: a guess, which the exchange checks.
         let free = self.intruder.get() & !LOCKED;
@@ -101,10 +98,15 @@ impl Door {
             || self.intruder.load(Ordering::Acquire) & LOCKED != 0
     }
 
+    /// Whether the owner is inside; after the heavy barrier.
+    pub(crate) fn has_owner_inside(&self) -> bool {
+        // Acquire: pairs with `leave_owner`.
+        self.busy.load(Ordering::Acquire) != 0
+    }
+
     /// Waits until the owner has left; after the heavy barrier.
     pub(crate) fn await_owner(&self, relax: impl Fn()) {
-        // Acquire: pairs with `leave_owner`.
-        while self.busy.load(Ordering::Acquire) != 0 {
+        while self.has_owner_inside() {
             relax();
         }
     }

@@ -3,6 +3,7 @@
 //! | when | what |
 //! |---|---|
 //! | a CPU's tick | leases not in use; all it has, if it has allocated nothing since the last one |
+//! | its zone comes near the min mark | leases and whole blocks, of all CPUs |
 //! | a CPU goes offline, is drained or recalled | all it has |
 
 use crate::block::Block;
@@ -15,12 +16,9 @@ use crate::primitive::Relaxed;
 use crate::{Freehold, Platform};
 
 impl<P: Platform> Inside<'_, '_, P> {
-    /// Puts everything in hand back: leases, whole blocks, the places where the next words would
-    /// come from.
+    /// Puts everything in hand back: leases, whole blocks, where the next words would come from.
     pub(crate) fn give_back_all(&self) {
-        self.end_leases(0);
-        self.give_up_share();
-        self.give_back_kept();
+        self.empty_hand();
         self.cpu.recent.clear();
         for z in 0..self.fh.zones.len() {
             for place in self.cursors(z).places() {
@@ -31,6 +29,14 @@ impl<P: Platform> Inside<'_, '_, P> {
         }
         self.cpu.tell_all(self.fh);
         self.cpu.holds_nothing(self.fh);
+    }
+
+    /// Puts leases and whole blocks back. Where the next frames come from stays.
+    pub(crate) fn empty_hand(&self) {
+        self.end_leases(0);
+        self.give_up_share();
+        self.give_back_kept();
+        self.cpu.keeps.set(false);
     }
 
     /// Whole blocks in hand are anybody's.

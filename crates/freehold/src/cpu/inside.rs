@@ -8,8 +8,7 @@ use crate::platform::PlatformExt;
 use crate::primitive::{Relaxed, rarely};
 use crate::{CpuId, Freehold, Platform};
 
-/// A CPU's state, entered. Left when dropped; may be left and entered again in between, to reach
-/// into other CPUs.
+/// A CPU's state, entered. Left when dropped; in between too, to reach into other CPUs.
 pub(crate) struct Inside<'a, 'm, P: Platform> {
     pub(crate) fh: &'a Freehold<'m, P>,
     pub(crate) cpu: &'m CpuState<'m>,

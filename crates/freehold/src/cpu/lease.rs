@@ -1,5 +1,4 @@
-//! The words that a CPU leases: a small table, found by the word's number, of what of each is in
-//! hand.
+//! The words that a CPU leases: a small table, by the word's number, of what of each is in hand.
 //!
 //! ```text
 //! key = PFN / 64      slot = key % 16     (the eight words of a block never collide)
@@ -31,7 +30,7 @@ use crate::block::Block;
 use crate::block::bits;
 use crate::block::layout::{Blocks, Place, WordCell};
 use crate::block::tag::TYPES;
-use crate::primitive::{AtomicU8, AtomicU32, AtomicU64, Count, Ordering, Relaxed};
+use crate::primitive::{AtomicU8, AtomicU32, AtomicU64, Ordering, Relaxed};
 
 /// Leases that a CPU can have. 64 were no faster and pin four times the blocks.
 pub(crate) const SLOTS: usize = 16;
@@ -76,9 +75,6 @@ pub(crate) struct Lease<'m> {
     word: WordCell<'m>,
     at: Place,
     kind: AtomicU8,
-    /// How many kinds of request [`Leases::current`] has this slot for; of the slot never used it
-    /// says nothing.
-    named: AtomicU8,
 }
 
 impl<'m> Lease<'m> {
@@ -92,7 +88,6 @@ impl<'m> Lease<'m> {
             word: WordCell::new(no_word),
             at: Place::none(),
             kind: AtomicU8::new(0),
-            named: AtomicU8::new(0),
         }
     }
 
@@ -120,8 +115,7 @@ impl<'m> Lease<'m> {
     pub(crate) fn mask(&self) -> u64 {
         self.mask.get()
     }
-    /// Changes what is in hand; another CPU that looks for a double free may see it late, never
-    /// wrong.
+    /// Changes what is in hand; who looks for a double free may see it late, never wrong.
     #[inline(always)]
     pub(crate) fn set_mask(&self, mask: u64) {
         self.mask.set(mask);
@@ -160,8 +154,7 @@ impl<'m> Lease<'m> {
     #[inline(always)]
     pub(crate) fn take_back(&self, mask: u64, frames: u64) -> bool {
         let seen = mask | self.word();
-        // Where no runs are kept together, as in a zone that is nearly all whole, no frame is
-        // spare.
+        // Where no runs are kept together, as in a zone nearly all whole, no frame is spare.
         if self.watched.get() == 0 {
             debug_assert_eq!(self.spare(), 0);
             let right = seen & frames == 0;
@@ -303,18 +296,11 @@ impl<'m> Leases<'m> {
 
     #[inline(always)]
     pub(crate) fn set_current(&self, purpose: Purpose, migratetype: usize, slot: usize) {
-        self.name(&self.current[kind_of(purpose, migratetype)], slot);
+        debug_assert!(slot == SLOTS || self.slot(slot).serves(purpose, migratetype));
+        self.current[kind_of(purpose, migratetype)].set(slot as u32);
     }
 
-    #[inline(always)]
-    fn name(&self, current: &AtomicU32, slot: usize) {
-        self.slot(current.get() as usize).named.sub(1);
-        self.slot(slot).named.add(1);
-        current.set(slot as u32);
-    }
-
-    /// The slot that a run of that order, 1 to 5, was freed into last, unless that was looked at
-    /// since.
+    /// The slot that a run of that order, 1 to 5, was freed into last, unless looked at since.
     #[inline(always)]
     pub(crate) fn take_freed(&self, order: u32) -> Option<usize> {
         let freed = &self.freed[order as usize % 8];
@@ -393,8 +379,7 @@ impl<'m> Leases<'m> {
         lease.breakable.set(breakable);
         let watched = if kind.0 == Purpose::Frames { !breakable } else { 0 };
         lease.watched.set(watched);
-        // Release: a thread that finds the key does not find what the word that had the slot before
-        // had in hand.
+        // Release: who finds the key does not find what the word before had in hand.
         lease.first.store(key * 64, Ordering::Release);
         // Release: a thread that sees frames in hand sees whose they are.
         let spare = bits::in_kept_runs(mask & watched);
@@ -415,25 +400,10 @@ impl<'m> Leases<'m> {
         // puts them back tells of it.
         lease.first.set(NO_WORD);
         self.held.set(self.held.get() & !(1 << slot));
-        if lease.named.get() != 0 {
-            self.forget(slot);
-        }
-    }
-
-    /// Has no request come to that slot any more.
-    #[inline(never)]
-    fn forget(&self, slot: usize) {
-        let lease = &self.slots[slot];
-        let own = &self.current[usize::from(lease.kind.get()) % KINDS];
-        // Mostly the one kind of request that the word was leased for.
-        if own.get() == slot as u32 {
-            self.name(own, SLOTS);
-            if lease.named.get() == 0 {
-                return;
-            }
-        }
-        for current in self.current.iter().filter(|current| current.get() == slot as u32) {
-            self.name(current, SLOTS);
+        // No other kind of request comes to it.
+        let current = &self.current[usize::from(lease.kind.get()) % KINDS];
+        if current.get() == slot as u32 {
+            current.set(SLOTS as u32);
         }
     }
 
@@ -486,27 +456,30 @@ mod tests {
         assert_eq!((lease.mask(), lease.spare()), (0xf, 0xf0), "it may be used up");
     }
 
-    /// A word that has something again may be looked for by a request of another purpose, or of the
-    /// type that its block has by now: its kind names the slot, too.
     #[test]
     fn a_slot_that_is_free_is_nobodys_current_one() {
         let word = AtomicU64::new(0);
         let leases = Leases::new(&word);
-        leases.open(3, 3, (Block::unused(), 3, &word), (Purpose::Frames, 1), 1, !0);
-        leases.set_current(Purpose::Frames, 1, 3);
-        leases.set_current(Purpose::Runs, 1, 3);
-        leases.set_current(Purpose::Frames, 2, 3);
-        leases.close(3);
-        assert!(leases.currents().all(|slot| slot == SLOTS as u32));
+        for kind in [(Purpose::Frames, 1), (Purpose::Runs, 1), (Purpose::Frames, 2)] {
+            leases.open(3, 3, (Block::unused(), 3, &word), kind, 1, !0);
+            leases.set_current(kind.0, kind.1, 3);
+            leases.close(3);
+            assert!(leases.currents().all(|slot| slot == SLOTS as u32));
+        }
     }
 }
 
 #[cfg(all(test, loom))]
 mod loom_tests {
-    extern crate std;
-
     use super::*;
     use crate::tests::loom_tests::{model, model_within, spawn};
+    use std::boxed::Box;
+
+    /// A CPU's leases, of which it has none yet, and a word.
+    fn none() -> (&'static AtomicU64, &'static Leases<'static>) {
+        let word: &'static AtomicU64 = Box::leak(Box::new(AtomicU64::new(0)));
+        (word, Box::leak(Box::new(Leases::new(word))))
+    }
 
     /// Between two reads of a look the slot is given to another word and back: what that word had
     /// in hand is not this one's. Once of frames that may be used, once of runs that are kept.
@@ -515,10 +488,7 @@ mod loom_tests {
         for (mine, others, breakable) in [(0b01, 0b10, !0), (0xff00, 0xff, 0)] {
             // Two preemptions: three are millions of executions.
             model_within(2, move || {
-                let word: &'static AtomicU64 =
-                    std::boxed::Box::leak(std::boxed::Box::new(AtomicU64::new(0)));
-                let leases: &'static Leases<'_> =
-                    std::boxed::Box::leak(std::boxed::Box::new(Leases::new(word)));
+                let (word, leases) = none();
                 let (this, other) = (3, 3 + SLOTS as u64);
                 let open = move |key: u64, mask| {
                     leases.open(
@@ -551,10 +521,7 @@ mod loom_tests {
     #[test]
     fn a_frame_that_is_kept_is_shown() {
         model(|| {
-            let word: &'static AtomicU64 =
-                std::boxed::Box::leak(std::boxed::Box::new(AtomicU64::new(0)));
-            let leases: &'static Leases<'_> =
-                std::boxed::Box::leak(std::boxed::Box::new(Leases::new(word)));
+            let (word, leases) = none();
             leases.open(3, 3, (Block::unused(), 3, word), (Purpose::Frames, 1), 0x7, 0);
             // The looker is the thread that is started, so that it comes last in the first
             // execution: loom remembers one access to each atomic, and a thread that reads and then
@@ -573,10 +540,7 @@ mod loom_tests {
     fn what_another_word_had_in_hand_before_is_not_shown() {
         // Two preemptions: three are millions of executions.
         model_within(2, || {
-            let word: &'static AtomicU64 =
-                std::boxed::Box::leak(std::boxed::Box::new(AtomicU64::new(0)));
-            let leases: &'static Leases<'_> =
-                std::boxed::Box::leak(std::boxed::Box::new(Leases::new(word)));
+            let (word, leases) = none();
             let (this, other) = (3, 3 + SLOTS as u64);
             let open = |key: u64, mask| {
                 leases.open(3, key, (Block::unused(), 3, word), (Purpose::Frames, 1), mask, !0)

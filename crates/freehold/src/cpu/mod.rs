@@ -1,5 +1,4 @@
-//! What one CPU has: the words it leases, what it freed last, a whole block or two, and
-//! the door to it all.
+//! What one CPU has: words it leases, what it freed last, a whole block or two, the door to it all.
 //!
 //! | file | what |
 //! |---|---|
@@ -9,7 +8,7 @@
 //! | [`counters`] | what it counts |
 //! | [`state`] | all of it together |
 //! | [`give_back`] | what is not used goes back: ticks, drains |
-//! | [`recall`] | every CPU's leases end: one heavy barrier for all of them |
+//! | [`recall`] | other CPUs' leases end: one heavy barrier for all of them |
 //! | [`inside`] | the proof that somebody is inside |
 //! | [`by`] | who does something: a CPU, or somebody outside of all |
 

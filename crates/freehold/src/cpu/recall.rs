@@ -1,8 +1,8 @@
-//! Every CPU's leases end, so that a thread that needs the memory finds it: before a request fails,
-//! before a range is isolated.
+//! CPUs' leases end, so that a thread that needs the memory finds it: before a request fails, and
+//! where a range is isolated.
 //!
 //! ```text
-//! a look at each CPU; knock at those that have something   (its owner stays out from now on, or is inside still)
+//! a look at each CPU; knock at those that have something, or at all   (the owner stays out, or is inside still)
 //! one heavy barrier for all of them
 //! for each of these: wait until its owner has left, end its leases, let it in again
 //! ```
@@ -15,7 +15,8 @@ use crate::cpu::lease::SLOTS;
 use crate::cpu::state::CpuState;
 use crate::platform::Barrier;
 use crate::platform::PlatformExt;
-use crate::primitive::{Relaxed, acquire_fence};
+use crate::primitive::{Ordering, Relaxed, acquire_fence};
+use crate::zone::Zone;
 use crate::zone::board::CLASSES;
 use crate::{CpuId, Freehold, Order, Platform};
 
@@ -59,8 +60,7 @@ impl<'a, 'm, P: Platform> Recall<'a, 'm, P> {
     /// For a request of order 0 to 8 only those are asked who have a run of it in hand, together
     /// with what others have freed into the word since: asking any other interrupts it for nothing.
     pub(crate) fn for_order(&self, order: Option<Order>) -> u32 {
-        // Acquire: a thread that has taken what we did not find was inside its CPU's state
-        // then.
+        // Acquire: a thread that has taken what we did not find was inside its CPU's state then.
         acquire_fence();
         self.of(|cpu| cpu.may_have_for(self.fh, order))
     }
@@ -76,20 +76,39 @@ impl<'a, 'm, P: Platform> Recall<'a, 'm, P> {
 
     /// [`for_order`](Self::for_order), of the CPUs that `wanted` picks.
     pub(crate) fn of(&self, wanted: impl Fn(&CpuState<'m>) -> bool) -> u32 {
-        self.of_these(self.numbers(wanted))
+        self.visit(self.numbers(wanted), |inside| inside.give_back_all())
     }
 
-    /// CPUs tell the zones of all that they may still take of them. What they have in hand stays
-    /// there.
+    /// Enters every CPU once.
+    pub(crate) fn each(&self, visit: impl Fn(&Inside<'_, 'm, P>)) {
+        self.visit(self.numbers(|_| true), visit);
+    }
+
+    /// CPUs tell the zones of all that they may still take of them. What is in hand stays there.
     #[cold]
     pub(crate) fn of_allowances(&self) {
         let tell = |inside: &Inside<'_, 'm, P>| _ = inside.cpu.tell_all(self.fh);
         self.visit(self.numbers(|cpu| cpu.may_take_any(self.fh)), tell);
     }
 
-    /// [`for_order`](Self::for_order), of these CPUs.
-    pub(crate) fn of_these(&self, numbers: impl Iterator<Item = usize>) -> u32 {
-        self.visit(numbers, |inside| inside.give_back_all())
+    /// Where a zone has become LEAN the CPUs whose home it is put back what they have in hand,
+    /// once. Each of them is entered: who comes in later sees the mode, and takes nothing in hand.
+    /// So a request that may not wait, and cannot ask, finds all that is free.
+    #[inline(always)]
+    pub(crate) fn of_hands(&self, zone: &Zone<'m>) {
+        if zone.has_hands_to_empty() {
+            self.empty_hands(zone);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn empty_hands(&self, zone: &Zone<'m>) {
+        // Acquire: pairs with `update_mode`, and the CPUs that are entered see the mode.
+        if zone.hands_to_empty.swap(false, Ordering::Acquire) {
+            let home = |cpu: &CpuState<'m>| cpu.home_zone.get() == u32::from(zone.id);
+            self.visit(self.numbers(home), |inside| inside.empty_hand());
+        }
     }
 
     /// Enters these CPUs, whose numbers rise: so two of us cannot wait for each other.
@@ -118,16 +137,36 @@ impl<'a, 'm, P: Platform> Recall<'a, 'm, P> {
         if owned {
             self.fh.platform.barrier().heavy_barrier();
         }
-        let mut asked = 0;
+        // Those that are out come first: none of them is kept out by the owner of another.
+        let (later, out) = self.visit_in_line(first, false, &visit);
+        out + self.visit_in_line(later, true, &visit).1
+    }
+
+    /// Visits the CPUs of a line, on whose doors we have knocked; those whose owners are inside
+    /// only `if_occupied`. A line of whom is left, and how many were visited.
+    fn visit_in_line(
+        &self,
+        mut first: u32,
+        if_occupied: bool,
+        visit: &impl Fn(&Inside<'_, 'm, P>),
+    ) -> (u32, u32) {
+        let (mut left, mut last, mut visited) = (NOBODY, None::<&CpuState<'m>>, 0);
         while let Some(cpu) = self.fh.cpus.get(first as usize) {
-            let id = CpuId::new(first as u16);
+            let number = first;
             first = cpu.next_asked.get();
+            if !if_occupied && cpu.door.has_owner_inside() {
+                cpu.next_asked.set(NOBODY);
+                match last.replace(cpu) {
+                    Some(last) => last.next_asked.set(number),
+                    None => left = number,
+                }
+                continue;
+            }
             cpu.door.await_owner(|| self.fh.platform.relax());
-            let inside = Inside::already(self.fh, cpu, id, false);
-            visit(&inside);
-            asked += 1;
+            visit(&Inside::already(self.fh, cpu, CpuId::new(number as u16), false));
+            visited += 1;
         }
-        asked
+        (left, visited)
     }
 }
 

@@ -1,19 +1,16 @@
-//! What this CPU has freed last into words that it does not lease: where to look first for a chunk
-//! of that order.
+//! What this CPU has freed last into words that it does not lease: where to look first.
 //!
 //! Only hints: the frames are in their word, visible to everybody, and may be gone. Without them a
 //! random free and the next allocation would each lease a word for one frame or run, or look for
 //! whole words on the board.
 //!
-//! They are of blocks of the home zone, of any type: what is of another type is forgotten on the
-//! way.
+//! They are of blocks of the home zone, of any type: another than is wanted is forgotten.
 
 use crate::block::Block;
 use crate::block::layout::{Blocks, Place};
 use crate::primitive::{AtomicU32, Relaxed};
 
-/// Places kept of single frames, and of each order from 1 to 8; the oldest is forgotten. Powers of
-/// two.
+/// Places kept of single frames, and of each order from 1 to 8; powers of two.
 ///
 /// More make mixed orders cheaper, and cost contiguity: what is freed is taken again before the
 /// board is asked which block fits best. With 16 single frames a step of mixed orders takes a sixth
@@ -105,9 +102,7 @@ impl Recent {
 mod tests {
     use super::*;
     use crate::block::FRAMES;
-    use crate::tests::testing::set_up;
-    extern crate std;
-    use std::vec::Vec;
+    use crate::tests::testing::*;
 
     #[test]
     fn the_newest_come_out_first_and_the_oldest_are_forgotten() {

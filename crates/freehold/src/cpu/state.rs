@@ -14,7 +14,8 @@ use super::recent::Recent;
 use crate::block::Block;
 use crate::block::layout::{Blocks, Place};
 use crate::block::tag::{TYPES, Tag};
-use crate::primitive::{AtomicBool, AtomicU32, AtomicU64};
+use crate::primitive::{AtomicBool, AtomicU32, AtomicU64, Relaxed};
+use crate::zone::Zone;
 use crate::{Freehold, Platform};
 
 /// Whole blocks that a CPU keeps, so that an order-9 pair writes to nothing that others share.
@@ -29,8 +30,7 @@ pub(crate) struct CpuState<'m> {
     /// Somebody has taken it for good with `own`.
     pub(crate) owned: AtomicBool,
     pub(crate) online: AtomicBool,
-    /// The zone that this CPU's requests go to first, of those with memory. Changes with memory,
-    /// under the door.
+    /// The zone with memory that its requests go to first. Changes with memory, under the door.
     pub(crate) home_zone: AtomicU32,
     /// [`Tag::ordinary_in`] of it.
     pub(crate) home_split: AtomicU32,
@@ -48,6 +48,8 @@ pub(crate) struct CpuState<'m> {
     pub(crate) recent: Recent,
     /// Wholly free blocks of the home zone.
     pub(crate) kept: [Place; KEPT],
+    /// It has kept one, and may keep the next without asking. Only where `holds`.
+    pub(crate) keeps: AtomicBool,
     /// It may have something in hand, or a block in use: the allocator counts it as such.
     pub(crate) holds: AtomicBool,
     /// The generation in which a request came to nothing here, and which one; 0 for none. See
@@ -66,6 +68,12 @@ pub(crate) struct CpuState<'m> {
 }
 
 impl<'m> CpuState<'m> {
+    /// The zone that its requests go to first.
+    #[inline(always)]
+    pub(crate) fn home<'a, P: Platform>(&self, fh: &'a Freehold<'m, P>) -> &'a Zone<'m> {
+        &fh.zones[self.home_zone.get() as usize]
+    }
+
     /// `no_word` is a word that is never anybody's.
     pub(crate) fn new(number: usize, no_word: &'m AtomicU64) -> Self {
         Self {
@@ -83,6 +91,7 @@ impl<'m> CpuState<'m> {
             counters: CpuCounters::new(),
             recent: Recent::new(),
             kept: core::array::from_fn(|_| Place::none()),
+            keeps: AtomicBool::new(false),
             holds: AtomicBool::new(false),
             futile: AtomicU64::new(0),
             futile_request: AtomicU64::new(0),
@@ -104,8 +113,7 @@ impl<'m> CpuState<'m> {
 /// still may. And its count of that zone, where that is not its home.
 pub(crate) struct Cursors {
     blocks: [[Place; TYPES]; 2],
-    /// The block that was split last for a run of any length: it stays split while the CPU cuts
-    /// runs.
+    /// The block split last for a run of any length: it stays split while the CPU cuts runs.
     cut: Place,
     /// As [`CpuState::allowance`].
     pub(crate) allowance: [AtomicU64; 8],

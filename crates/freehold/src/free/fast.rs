@@ -136,8 +136,7 @@ fn free_outside<P: Platform>(
 }
 
 impl<'m> CpuState<'m> {
-    /// Frees frames of a word that this CPU has leased. Not where frames are poisoned first: the
-    /// whole way does that.
+    /// Frees frames of a word that this CPU has leased; not where frames are poisoned first.
     #[inline(always)]
     pub(crate) fn free_in_hand(&self, key: u64, frames: u64) -> InHand {
         let lease = self.leases.slot(Leases::slot_of(key));
@@ -242,8 +241,7 @@ impl<'m> CpuState<'m> {
         true
     }
 
-    /// [`to_word`](Self::to_word) of a zone that is not this CPU's home, if nothing else is the
-    /// matter.
+    /// [`to_word`](Self::to_word) of a zone that is not this CPU's home, if that is all.
     #[cold]
     #[inline(never)]
     fn to_word_elsewhere(
@@ -405,8 +403,7 @@ impl<'m> CpuState<'m> {
         }
         for w in first + 1..first + LEN {
             if line.put_whole(w).is_err() {
-                // Somebody frees a part of it at this moment, wrongly, and counts it: it is free
-                // once.
+                // Somebody frees a part of it just now, wrongly, and counts it: it is free once.
                 let (_, strays) = line.put_back(w, !0);
                 let twice = u64::from(strays.count_ones());
                 block.count_free(by, tag, twice.wrapping_neg());
@@ -427,7 +424,7 @@ impl<'m> CpuState<'m> {
         let tag = head.tag.get();
         let aligned = pfn % FRAMES as u64 == 0;
         // A CPU that is counted as having something in hand is online.
-        let ordinary = tag.state() == TAKEN && !tag.has(FRESH) && self.holds.get();
+        let ordinary = tag.state() == TAKEN && !tag.has(FRESH) && self.keeps.get();
         if !ordinary || !aligned || cfg!(feature = "debug-poison") {
             return false;
         }

@@ -55,8 +55,7 @@ impl<'m, P: Platform> Freeing<'_, '_, 'm, P> {
             return freed;
         }
         if let Some((key, frames)) = word_of(range) {
-            // A word's frames are freed all or none. Most ranges that are no chunk are a few frames
-            // of one.
+            // A word's frames are freed all or none. Most ranges that are no chunk are of one.
             match self.inside.map(|inside| (inside.cpu, inside.cpu.free_in_hand(key, frames))) {
                 Some((_, InHand::Yes)) => Ok(()),
                 Some((cpu, InHand::Elsewhere)) if !range.len().is_power_of_two() => {
@@ -163,8 +162,7 @@ impl<'m, P: Platform> Freeing<'_, '_, 'm, P> {
         freed
     }
 
-    /// A CPU leases no word for what it frees of runs of any length: they are cut from words that
-    /// nobody leases.
+    /// A CPU leases no word for runs of any length: they are cut from words that nobody leases.
     #[inline]
     fn leases_no_word(self) {
         if let Some(inside) = self.inside {
@@ -172,14 +170,15 @@ impl<'m, P: Platform> Freeing<'_, '_, 'm, P> {
         }
     }
 
-    /// A block that is in use as a whole: it is whole again, in the CPU's hand if there is room, or
-    /// anybody's.
+    /// A block in use as a whole: whole again, in the CPU's hand if there is room, or anybody's.
     #[inline(always)]
     pub(crate) fn whole(self, block: Block<'m>, tag: Tag) -> Result<(), FreeError> {
         let head = block.head;
-        let kept = self.inside.and_then(|inside| inside.cpu.room_for_block(self.fh, tag));
-        if let (Some(inside), Some(_)) = (self.inside, kept) {
+        let keeper = self.inside.filter(|_| !tag.zone_of(self.fh.zones).is_lean());
+        let kept = keeper.and_then(|inside| inside.cpu.room_for_block(self.fh, tag));
+        if let (Some(inside), Some(_)) = (keeper, kept) {
             inside.cpu.holds(self.fh);
+            inside.cpu.keeps.set(true);
         }
         // Of no type in the bitmap, see `release_whole`.
         let movable = Migratetype::Movable as usize;

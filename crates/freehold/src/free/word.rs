@@ -9,8 +9,7 @@
 //! | `fetch_or`: none of them was set | they are free, once; a free by their leaseholder at this very moment is told late |
 //! | no larger run than the class says | the board knows all it needs |
 //!
-//! No step waits: none takes a lock, and a compare-exchange fails only because another CPU's
-//! succeeded.
+//! No step waits: none takes a lock, and a compare-exchange fails only as another CPU's succeeds.
 
 use crate::block::Block;
 use crate::block::map::FrameMap;
@@ -61,8 +60,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             return Some(Err(block.is_free(w, there)));
         }
         if frames == !0 || self.fh.zones[tag.zone()].is_tight() {
-            // All of the word is not needed in hand; and near its mark the zone counts what is
-            // free.
+            // Not needed in hand; and near its mark the zone counts what is free.
             self.end_lease(slot);
             return None;
         }
@@ -121,8 +119,7 @@ impl<'i, 'a, 'm, P: Platform> Freeing<'i, 'a, 'm, P> {
         By { fh: self.fh, cpu: self.inside.map(|inside| inside.cpu) }
     }
 
-    /// Why a free of these frames of one word would be refused, as far as can be seen; changes
-    /// nothing.
+    /// Why a free of these frames of one word would be refused, as far as is seen; changes nothing.
     ///
     /// # Errors
     ///
@@ -247,8 +244,7 @@ impl<'m> Block<'m> {
         outside[self.index().get() as usize % outside.len()].frees.add_shared(frees);
     }
 
-    /// A block that is not an ordinary split one: refuses the free, or makes the block ready for
-    /// it; the tag then.
+    /// A block that is no ordinary split one: refuses the free, or is made ready; the tag then.
     #[cold]
     fn look_closer(
         self,

@@ -103,7 +103,7 @@ impl<'m> Zone<'m> {
         let none_of =
             |migratetype| self.each_in_row_from(by, row_of(migratetype, 1), 0, has).is_none();
         self.wholes() == 0
-            && self.board.is_empty_from(class, false, false)
+            && self.board.is_empty_from(class)
             && (!reserve || none_of(HIGH_ATOMIC))
             && (!cma || none_of(CMA))
     }
@@ -155,30 +155,17 @@ const _: () = assert!(
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    extern crate std;
-
-    use std::vec::Vec;
-
-    use crate::primitive::Relaxed;
-    use crate::tests::testing::{Machine, machine_of, machine_with};
-    use crate::{
-        AllocFlags, Config, CpuId, FrameRange, Migratetype, Order, Pfn, Request, SingleCpu,
-        Watermarks, ZoneConfig,
-    };
-
-    fn order(order: u8) -> Order {
-        Order::new(order).unwrap()
-    }
+    use crate::tests::testing::*;
 
     /// The board's answer against what an allocation then gets, while memory goes and comes.
     #[test]
     fn a_glance_tells_whether_a_chunk_of_an_order_may_be_had() {
-        let fh = machine_with(&SingleCpu, 1, 2048, Watermarks::None);
-        let cpu = fh.on(CpuId::new(0));
-        let has = |o| fh.may_have_free(0, order(o), AllocFlags::empty());
+        let fh = unmarked(1, 2048);
+        let cpu = fh.here();
+        let has = |o| fh.may_have_free(0, of_order(o), AllocFlags::empty());
         assert!((0..=11).all(has) && !has(12));
         assert!(!fh.may_have_free(1, Order::ZERO, AllocFlags::empty()));
-        let request = Request::new(Order::ZERO, Migratetype::Movable);
+        let request = movable(0);
         let frames: Vec<Pfn> = std::iter::from_fn(|| cpu.alloc(request).ok()).collect();
         assert_eq!(frames.len(), 2048);
         assert!((0..=12).all(|o| !has(o)));
@@ -187,21 +174,21 @@ mod tests {
         }
         fh.drain_all();
         assert!((0..=2).all(has) && !(3..=12).any(has));
-        let movable = fh.free_chunks(0, Migratetype::Movable).unwrap();
-        assert_eq!((movable[2], movable.iter().sum::<u64>()), (1, 1));
+        let counts = fh.free_chunks(0, Migratetype::Movable).unwrap();
+        assert_eq!((counts[2], counts.iter().sum::<u64>()), (1, 1));
         assert_eq!(fh.free_chunks(0, Migratetype::Unmovable).unwrap(), [0; crate::ORDERS]);
         assert!(fh.free_chunks(1, Migratetype::Movable).is_none());
-        assert!(cpu.alloc(Request::new(order(3), Migratetype::Movable)).is_err());
-        assert!(cpu.alloc(Request::new(order(2), Migratetype::Movable)).is_ok());
+        assert!(cpu.alloc(movable(3)).is_err());
+        assert!(cpu.alloc(movable(2)).is_ok());
     }
 
     /// Four blocks, of which the upper two are CMA, and a request that may have those.
     fn with_cma() -> (Machine, impl Fn(u8) -> Request) {
-        let memory = [FrameRange::new(Pfn::new(0), 2048).unwrap()];
-        let cma = [FrameRange::new(Pfn::new(1024), 1024).unwrap()];
+        let memory = [frames_at(0, 2048)];
+        let cma = [frames_at(1024, 1024)];
         let marks = Watermarks::None;
         let zones = [ZoneConfig { cma: &cma, watermarks: marks, ..ZoneConfig::new(&memory) }];
-        let of = |o| Request::new(order(o), Migratetype::Movable).flags(AllocFlags::CMA);
+        let of = |o| movable(o).flags(AllocFlags::CMA);
         (machine_of(&SingleCpu, &Config::new(2, &zones)), of)
     }
 
@@ -209,14 +196,14 @@ mod tests {
     #[test]
     fn one_cma_frame_is_no_chunk() {
         let (fh, request) = with_cma();
-        let cpu = fh.on(CpuId::new(0));
+        let cpu = fh.here();
         let all: Vec<Pfn> = std::iter::from_fn(|| cpu.alloc(request(0)).ok()).collect();
         assert_eq!(all.len(), 2048);
         cpu.free(Pfn::new(1500), Order::ZERO).unwrap();
         fh.drain_all();
-        let has = |o: u8| fh.may_have_free(0, order(o), AllocFlags::CMA);
+        let has = |o: u8| fh.may_have_free(0, of_order(o), AllocFlags::CMA);
         assert!(has(0) && !(1..=12).any(has));
-        assert!(!fh.may_have_free(0, order(0), AllocFlags::empty()));
+        assert!(!fh.may_have_free(0, of_order(0), AllocFlags::empty()));
         // A request that has come to nothing is not repeated, whatever single frames there are.
         cpu.alloc(request(3)).unwrap_err();
         let searches = fh.cpus[0].counters.slow.get();
@@ -229,7 +216,7 @@ mod tests {
     #[test]
     fn a_request_that_has_failed_is_promised_nothing() {
         let (fh, request) = with_cma();
-        let cpu = fh.on(CpuId::new(0));
+        let cpu = fh.here();
         let all: Vec<Pfn> = std::iter::from_fn(|| cpu.alloc(request(0)).ok()).collect();
         for pfn in (0..2048).filter(|pfn| pfn % 2 == 0) {
             cpu.free(Pfn::new(pfn), Order::ZERO).unwrap();
@@ -241,26 +228,26 @@ mod tests {
         assert_eq!(all.len(), 2048);
         for o in 1..=10 {
             cpu.alloc(request(o)).unwrap_err();
-            assert!(!fh.may_have_free(0, order(o), AllocFlags::CMA), "order {o}");
+            assert!(!fh.may_have_free(0, of_order(o), AllocFlags::CMA), "order {o}");
         }
-        assert!(fh.may_have_free(0, order(0), AllocFlags::CMA));
+        assert!(fh.may_have_free(0, of_order(0), AllocFlags::CMA));
     }
 
     /// Blocks that are no neighbours, or do not start where a chunk has to.
     #[test]
     fn whole_blocks_apart_are_no_larger_chunk() {
-        let fh = machine_with(&SingleCpu, 1, 1 << 14, Watermarks::None);
-        let cpu = fh.on(CpuId::new(0));
-        let block = Request::new(order(9), Migratetype::Movable);
+        let fh = unmarked(1, 1 << 14);
+        let cpu = fh.here();
+        let block = movable(9);
         while cpu.alloc(block).is_ok() {}
-        let has = |o: u8| fh.may_have_free(0, order(o), AllocFlags::empty());
+        let has = |o: u8| fh.may_have_free(0, of_order(o), AllocFlags::empty());
         for n in [1, 2, 5, 6, 9, 12, 13] {
             assert!(!has(10), "before block {n}");
-            cpu.free(Pfn::new(n * 512), order(9)).unwrap();
+            cpu.free(Pfn::new(n * 512), of_order(9)).unwrap();
             cpu.flush().unwrap();
         }
         assert!(has(9) && has(10) && !has(11));
-        cpu.alloc(Request::new(order(10), Migratetype::Movable)).unwrap();
+        cpu.alloc(movable(10)).unwrap();
         assert!(has(9) && !has(10));
     }
 
@@ -268,14 +255,14 @@ mod tests {
     #[test]
     fn two_cma_blocks_are_a_chunk_of_order_ten() {
         let (fh, request) = with_cma();
-        let cpu = fh.on(CpuId::new(0));
-        let has = |o: u8| fh.may_have_free(0, order(o), AllocFlags::CMA);
-        let ordinary = Request::new(order(10), Migratetype::Movable);
+        let cpu = fh.here();
+        let has = |o: u8| fh.may_have_free(0, of_order(o), AllocFlags::CMA);
+        let ordinary = movable(10);
         assert_eq!(cpu.alloc(ordinary), Ok(Pfn::new(0)));
         assert!(has(10) && !has(11));
         cpu.alloc(ordinary).unwrap_err();
         cpu.alloc(request(10).below(Pfn::new(2047))).unwrap_err();
-        cpu.alloc(request(10).align(order(11))).unwrap_err();
+        cpu.alloc(request(10).align(of_order(11))).unwrap_err();
         fh.validate().unwrap();
         // One frame of the second block is in use.
         let frame = cpu.alloc(request(0).from(Pfn::new(1700))).unwrap();
@@ -288,8 +275,8 @@ mod tests {
         assert_eq!(chunk, Pfn::new(1024));
         fh.validate().unwrap();
         assert_eq!(fh.zone_stats(0).unwrap().free, 0);
-        cpu.free(chunk, order(10)).unwrap();
-        cpu.free(Pfn::new(0), order(10)).unwrap();
+        cpu.free(chunk, of_order(10)).unwrap();
+        cpu.free(Pfn::new(0), of_order(10)).unwrap();
         fh.drain_all();
         fh.validate().unwrap();
         assert_eq!(fh.zone_stats(0).unwrap().free_cma, 1024);
@@ -300,7 +287,7 @@ mod tests {
     #[test]
     fn what_the_board_lists_adds_up() {
         let (fh, request) = with_cma();
-        let cpu = fh.on(CpuId::new(0));
+        let cpu = fh.here();
         let sum = |chunks: [u64; crate::ORDERS]| -> u64 {
             chunks.iter().enumerate().map(|(order, n)| n << order).sum()
         };

@@ -1,5 +1,4 @@
-//! Looking in from outside: statistics, pageblocks one by one, and the walk that proves the
-//! invariants.
+//! Looking in from outside: statistics, pageblocks, and the walk that proves the invariants.
 
 pub(crate) mod glance;
 pub(crate) mod pageblocks;

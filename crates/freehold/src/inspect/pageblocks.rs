@@ -1,5 +1,4 @@
-//! Looking at pageblocks one by one: who leases words of each, what it is meant for, how much of it
-//! is free.
+//! Looking at pageblocks one by one: who leases words of each, its type, how much of it is free.
 //!
 //! [`Freehold::zone_blocks`] sums these up; a picture of memory needs them apart.
 
@@ -28,12 +27,10 @@ pub struct PageblockState {
 }
 
 impl<P: Platform> Freehold<'_, P> {
-    /// The pageblocks of a zone that have memory, by rising address; none where there is no such
-    /// zone.
+    /// A zone's pageblocks that have memory, by rising address; none where there is no such zone.
     ///
     /// Takes no lock; time proportional to the zone. Exact while nothing runs: the free frames add
-    /// up to
-    /// [`ZoneStats::free`](crate::ZoneStats::free).
+    /// up to [`ZoneStats::free`](crate::ZoneStats::free).
     pub fn pageblocks(&self, zone: usize) -> impl Iterator<Item = PageblockState> + '_ {
         let zone = self.zones.get(zone);
         let states = zone.map(|zone| {

@@ -61,8 +61,7 @@ pub struct CpuStats {
     pub refills_by_phase: [u64; 3],
     /// Frames of the words that it leased.
     pub refilled_frames: u64,
-    /// Times it asked all other CPUs for what they had in hand, since it could not be served
-    /// otherwise.
+    /// Times it asked all other CPUs for what they had in hand, for want of anything else.
     pub recalls: u64,
     /// Writes to memory that all CPUs of a zone write: rows of the board and their summaries, words
     /// of the bitmap of whole blocks, blocks' classes, counts of free frames.
@@ -118,8 +117,7 @@ pub struct ZoneBlocks {
     pub free_blocks: u64,
     /// Blocks by largest free order: index 0 = nothing free, k = order k - 1.
     pub blocks_by_largest_order: [u64; 11],
-    /// The fewest naturally aligned chunks that the free frames form, by order up to 18, wherever
-    /// they are held.
+    /// The fewest naturally aligned chunks that the free frames form, by order, wherever they are.
     pub free_chunks: [u64; ORDERS],
 }
 
@@ -203,7 +201,15 @@ impl<'m, P: Platform> Freehold<'m, P> {
     #[must_use]
     pub fn zone_stats(&self, zone: usize) -> Option<ZoneStats> {
         let z = self.zones.get(zone)?;
-        let mut stats = z.zone_history();
+        let mut stats = ZoneStats {
+            managed: z.managed.get(),
+            watermarks: [z.min.get(), z.low.get(), z.high.get()],
+            whole_blocks: z.wholes(),
+            fallbacks: z.counters.fallbacks.get(),
+            mixed: z.counters.mixed.get(),
+            shared_writes: z.counters.shared_writes.get(),
+            ..ZoneStats::default()
+        };
         let free = z.free(self);
         (stats.free_in_zone, stats.free_cma, stats.free_high_atomic) =
             (free.all, free.cma, free.high_atomic);
@@ -280,13 +286,10 @@ impl<'m> CpuState<'m> {
 }
 
 impl<'m> Block<'m> {
-    fn lessee_of(self, w: usize) -> Option<CpuId> {
-        (self.head.lease(w) & !EMPTY).checked_sub(1).map(CpuId::new)
-    }
-
     /// The first CPU that leases words of a block.
     pub(crate) fn lessee(self) -> Option<CpuId> {
-        (0..WORDS).filter_map(|w| self.lessee_of(w)).min()
+        let leases = (0..WORDS).map(|w| self.head.lease(w) & !EMPTY);
+        leases.filter_map(|lease| lease.checked_sub(1).map(CpuId::new)).min()
     }
 
     /// The free frames of a block, in its words, in hands, or all of it.
@@ -300,19 +303,6 @@ impl<'m> Block<'m> {
 }
 
 impl<'m> Zone<'m> {
-    fn zone_history(&self) -> ZoneStats {
-        let c = &self.counters;
-        ZoneStats {
-            managed: self.managed.get(),
-            watermarks: [self.min.get(), self.low.get(), self.high.get()],
-            whole_blocks: self.wholes(),
-            fallbacks: c.fallbacks.get(),
-            mixed: c.mixed.get(),
-            shared_writes: c.shared_writes.get(),
-            ..ZoneStats::default()
-        }
-    }
-
     /// Every block of a zone that has memory, by rising address: its first frame, its tag, its free
     /// frames wherever they are. Blocks never used are found by the bitmap.
     pub(crate) fn each_block(

@@ -320,25 +320,19 @@ impl<'m> Zone<'m> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    extern crate std;
-
-    use std::vec::Vec;
-
     use super::*;
     use crate::block::WORDS;
     use crate::block::layout::Place;
     use crate::block::tag::HOLES;
-    use crate::free::word::Freeing;
     use crate::primitive::AtomicU64;
-    use crate::tests::testing::{Machine, machine, place};
-    use crate::{CpuId, FrameRange, Order, Request};
+    use crate::tests::testing::*;
 
     /// A block and a word of it that CPU 0 leases, with frames in hand, some of which are loose,
     /// and a block that it keeps.
     fn used() -> (Machine, Block<'static>, usize) {
         let fh = machine(2, 4 * 512);
-        let cpu = fh.on(CpuId::new(0));
-        let request = |order| Request::new(Order::new(order).unwrap(), Migratetype::Movable);
+        let cpu = fh.here();
+        let request = |order| movable(order);
         let kept = cpu.alloc(request(9)).unwrap();
         cpu.free(kept, Order::PAGEBLOCK).unwrap();
         let frames: Vec<Pfn> = (0..130).map(|_| cpu.alloc(request(0)).unwrap()).collect();
@@ -442,8 +436,7 @@ mod tests {
 
     #[test]
     fn pieces_of_memory_that_overlap_are_told() {
-        let memory = [(0, 1024), (2048, 1024)]
-            .map(|(at, frames)| FrameRange::new(Pfn::new(at), frames).unwrap());
+        let memory = [(0, 1024), (2048, 1024)].map(|(at, frames)| frames_at(at, frames));
         let zones = [crate::ZoneConfig::new(&memory)];
         let fh =
             crate::tests::testing::machine_of(&crate::SingleCpu, &crate::Config::new(1, &zones));

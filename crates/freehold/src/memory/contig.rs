@@ -1,5 +1,4 @@
-//! Allocation of a given range, no matter who has it (`alloc_contig_range`), and the search for
-//! one.
+//! Allocation of a given range (`alloc_contig_range`), no matter who has it; the search for one.
 
 use crate::alloc::failing::Failing;
 use crate::block::Block;
@@ -11,6 +10,7 @@ use crate::free::word::Freeing;
 use crate::memory::isolate::{Isolated, blocks_of, zone_of_range};
 use crate::platform::OnPanic;
 use crate::primitive::Relaxed;
+use crate::zone::moving::Movers;
 use crate::{AllocError, FrameRange, Freehold, Migratetype, Pfn, Platform};
 
 impl<'m, P: Platform> Freehold<'m, P> {
@@ -36,8 +36,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
     ) -> Result<(), AllocError> {
         zone_of_range(self, range)?;
         let isolated = Isolated::new(self, range)?;
-        // What one has who is stopped there counts as in use.
-        let _ = isolated.settles();
+        // What is on the way comes to where it is found; what a stopped thread has is in use.
+        let _ = Movers(self).wait();
         isolated.empty(range, &mut migrate)?;
         let taken = isolated.take(range);
         drop(isolated);
@@ -123,8 +123,7 @@ impl<'m, P: Platform> Search<'_, 'm, P> {
             while start.checked_add(count).is_some_and(|last| last <= end) {
                 let range = FrameRange { start: Pfn::new(start), end: Pfn::new(start + count) };
                 if let Some(behind) = self.obstacle(range) {
-                    // Nothing that contains the obstacle can work, nor anything in a hole behind
-                    // it.
+                    // Nothing with the obstacle in it can work, nor in a hole behind it.
                     let Some(there) = fh.map.next_present(behind) else { break };
                     start = there.next_multiple_of(step);
                     continue;

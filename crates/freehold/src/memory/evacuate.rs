@@ -24,6 +24,7 @@ use crate::block::{Block, FRAMES, WORDS, bits};
 use crate::memory::isolate::{Isolated, zone_of_range};
 use crate::zone::Zone;
 use crate::zone::board::{CLASSES, row_of};
+use crate::zone::moving::Movers;
 use crate::{AllocError, FrameRange, Freehold, Migratetype, Pfn, Platform};
 
 /// Blocks that one search of the board keeps.
@@ -48,6 +49,8 @@ pub struct Emptiest<'a, 'm, P, F> {
     /// What the last search has found, in order, and how many of these have been returned.
     found: [Option<SparseBlock>; KEPT],
     returned: usize,
+    /// A block of the last search has got fuller, and is to be found anew.
+    passed_over: bool,
     last: Option<SparseBlock>,
 }
 
@@ -58,7 +61,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// tells what only the host knows: whether all in it can move, or needs no writing back.
     ///
     /// At most `looks` blocks are looked at. For every 32 blocks returned the board is searched
-    /// once; a block that has changed since is returned as it is now. Takes no lock.
+    /// once, and again for those that have got fuller meanwhile, by what moved there for one: each
+    /// comes when it is its turn. Takes no lock.
     ///
     /// For clean blocks before others, chain two: `emptiest(z, n, clean).chain(emptiest(z, n,
     /// dirty))`. For an example see [`evacuate`](Self::evacuate).
@@ -69,15 +73,24 @@ impl<'m, P: Platform> Freehold<'m, P> {
         wanted: F,
     ) -> Emptiest<'_, 'm, P, F> {
         let zone = self.zones.get(zone);
-        Emptiest { fh: self, zone, wanted, looks, found: [None; KEPT], returned: 0, last: None }
+        let found = [None; KEPT];
+        Emptiest {
+            fh: self,
+            zone,
+            wanted,
+            looks,
+            found,
+            returned: 0,
+            passed_over: false,
+            last: None,
+        }
     }
 
     /// Begins to empty the block that a frame lies in. Until what it returns is dropped, nothing is
     /// allocated from that block, and what is freed into it stays there. Afterwards the block is
     /// whole if nothing of it is in use, and in use as before if something is.
     ///
-    /// Takes one heavy barrier where CPUs have some of it in hand, and one where CPUs are inside
-    /// their states, and waits for those to leave them; otherwise constant time.
+    /// Passes every CPU's door, with a heavy barrier where some have owners; else constant time.
     ///
     /// ```
     /// # use freehold::*;
@@ -121,7 +134,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         }
         let isolated = Isolated::new(self, range)?;
         // The block may be on the way to becoming whole, by whoever has emptied it before.
-        if !isolated.settles() {
+        if !Movers(self).wait() {
             return Err(busy);
         }
         core::mem::forget(isolated);
@@ -140,8 +153,7 @@ impl<'a, 'm, P: Platform, F: FnMut(Pfn) -> bool> Emptiest<'a, 'm, P, F> {
 
     /// Looks for the blocks behind the last one that was returned.
     fn search(&mut self, zone: &'a Zone<'m>) {
-        self.found = [None; KEPT];
-        self.returned = 0;
+        (self.found, self.returned, self.passed_over) = ([None; KEPT], 0, false);
         let (fh, last) = (self.fh, self.last);
         for class in (1..=CLASSES).rev() {
             // In each run twice as large as its largest free one a frame is in use.
@@ -186,15 +198,23 @@ impl<P: Platform, F: FnMut(Pfn) -> bool> Iterator for Emptiest<'_, '_, P, F> {
         loop {
             if self.returned == KEPT || self.found[self.returned].is_none() {
                 // The last search has found all that there are.
-                if self.last.is_some() && self.returned < KEPT {
+                if self.last.is_some() && self.returned < KEPT && !self.passed_over {
                     return None;
                 }
                 self.search(zone);
             }
             let block = self.found[self.returned]?;
             self.returned += 1;
-            self.last = Some(block);
             let now = self.fh.map.locate(block.start.get()).and_then(Block::as_sparse);
+            let now = now.filter(|&now| {
+                // Others may come first: those found, those not kept, and what was passed over.
+                let has_more = self.returned == KEPT || self.passed_over;
+                let next = self.found.get(self.returned).copied().flatten();
+                let waits = next.or(has_more.then_some(block)).is_some_and(|next| now > next);
+                self.passed_over |= waits;
+                !waits
+            });
+            self.last = now.max(Some(block));
             if now.is_some() {
                 return now;
             }

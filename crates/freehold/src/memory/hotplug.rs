@@ -74,8 +74,7 @@ impl fmt::Display for HotplugError {
 
 impl core::error::Error for HotplugError {}
 
-/// An ordinary spin lock, for what no allocation and no free waits for: changes to which CPUs and
-/// what memory there are.
+/// An ordinary spin lock, for changes to which CPUs and what memory there are.
 pub(crate) struct Lock(AtomicBool);
 
 impl Lock {
@@ -129,8 +128,7 @@ impl<P: Platform> On<'_, '_, P> {
         Ok(())
     }
 
-    /// The CPU goes offline: its leases end, and what it keeps is anybody's. Frees into its words
-    /// may go on meanwhile.
+    /// The CPU goes offline: its leases end, and what it keeps is anybody's. Frees go on meanwhile.
     ///
     /// # Errors
     ///
@@ -253,9 +251,6 @@ impl<'a, 'm, P: Platform> Hotplug<'a, 'm, P> {
         };
         let first = if shared(ends[0]) { isolate(ends[0])? } else { None };
         let last = if ends[1] != ends[0] && shared(ends[1]) { isolate(ends[1])? } else { None };
-        if first.is_some() || last.is_some() {
-            self.pass_all_doors();
-        }
         Ok([first, last])
     }
 
@@ -278,7 +273,6 @@ impl<'a, 'm, P: Platform> Hotplug<'a, 'm, P> {
             return Err(HotplugError::NoRoom);
         }
         let isolated = Isolated::new(fh, range).map_err(busy)?;
-        self.pass_all_doors();
         // Outside every door somebody may be taking words of it, to see if all of it is free.
         if !Movers(fh).wait() {
             return Err(HotplugError::Busy { pfn: range.start });
@@ -290,15 +284,10 @@ impl<'a, 'm, P: Platform> Hotplug<'a, 'm, P> {
         }
         // What is absent is not restored.
         drop(isolated);
+        // CPUs may have more in hand than they may of less memory.
+        Recall::of_all(fh).of(|_| true);
         self.memory_changed();
         Ok(())
-    }
-
-    /// Enters every CPU once. A hint, and whatever else takes frames past the leases, looks at the
-    /// tag and then takes the frame: a thread that looked before a block was isolated is out of its
-    /// CPU's state afterwards.
-    fn pass_all_doors(&self) {
-        Recall::of_all(self.fh).of(|_| true);
     }
 }
 
@@ -314,8 +303,7 @@ impl<'m> Block<'m> {
             crate::block::tag::CMA => zone.cma_blocks.sub(1),
             _ => {}
         }
-        // It stays of its zone: a thread that has freed the last of it outside every door may be
-        // about to say so.
+        // It stays of its zone: who has freed the last of it outside every door may yet say so.
         head.tag.set(Tag::new(ABSENT, 0, zone.id));
         let frames: u32 = (0..crate::block::WORDS).map(|w| line.take_word(w).count_ones()).sum();
         self.count_free(fh.outside(), tag, u64::from(frames).wrapping_neg());
@@ -383,27 +371,17 @@ fn busy(error: AllocError) -> HotplugError {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    extern crate std;
-
+    use crate::tests::testing::*;
     use core::mem::MaybeUninit;
-    use std::boxed::Box;
     use std::vec;
-    use std::vec::Vec;
-
-    use crate::primitive::Relaxed;
-    use crate::tests::testing::{Machine, machine, machine_of, place, two_zones};
-    use crate::{
-        Config, CpuId, FrameRange, HotplugError, Migratetype, Order, Pfn, Request, SingleCpu,
-        ZoneConfig,
-    };
 
     const MIB: u64 = 256;
 
     /// So many CPUs on a machine of 32 GiB, of which `first` frames are there from the start and
     /// the others are added: all that follows from how much memory there is.
     fn sizes(cpus: u16, first: u64) -> (Vec<u32>, [u64; 6], bool) {
-        let all = FrameRange::new(Pfn::new(0), 32_768 * MIB).unwrap();
-        let memory = [FrameRange::new(Pfn::new(0), first).unwrap()];
+        let all = frames_at(0, 32_768 * MIB);
+        let memory = [frames_at(0, first)];
         let zone = ZoneConfig { span: all, spare_sections: 256, ..ZoneConfig::new(&memory) };
         let zones = [zone];
         let config = Config { extra_ranges: 4, ..Config::new(cpus, &zones) };
@@ -439,10 +417,8 @@ mod tests {
     #[test]
     fn a_free_that_comes_after_its_block_has_gone_finds_the_zone_it_was_of() {
         let fh = two_zones(1, 1 << 14);
-        let cpu = fh.on(CpuId::new(0));
-        let frames: Vec<Pfn> = (0..512)
-            .map(|_| cpu.alloc(Request::new(Order::ZERO, Migratetype::Movable)).unwrap())
-            .collect();
+        let cpu = fh.here();
+        let frames: Vec<Pfn> = (0..512).map(|_| cpu.alloc(movable(0)).unwrap()).collect();
         cpu.flush().unwrap();
         let (block, w) = place(&fh, frames[0]);
         let bit = 1 << (frames[0].get() % 64);
@@ -465,7 +441,7 @@ mod tests {
     #[test]
     fn memory_does_not_go_beside_frames_on_the_way() {
         let fh = machine(1, 2048);
-        let block = FrameRange::new(Pfn::new(0), 512).unwrap();
+        let block = frames_at(0, 512);
         let mark = fh.zones[0].moving(fh.outside(), 5);
         assert_eq!(fh.remove_memory(block), Err(HotplugError::Busy { pfn: Pfn::new(0) }));
         drop(mark);
@@ -475,15 +451,20 @@ mod tests {
         fh.validate().unwrap();
     }
 
+    /// Two blocks in the second of three sections, and room for one more.
+    fn with_room() -> Machine {
+        let memory = [frames_at(1 << 15, 1024)];
+        let span = frames_at(0, 3 << 15);
+        let zones = [ZoneConfig { span, spare_sections: 1, ..ZoneConfig::new(&memory) }];
+        machine_of(&SingleCpu, &Config { extra_ranges: 4, ..Config::new(1, &zones) })
+    }
+
     #[test]
     fn memory_that_comes_in_use_becomes_free_by_frees() {
-        let memory = [FrameRange::new(Pfn::new(1 << 15), 1024).unwrap()];
-        let span = FrameRange { start: Pfn::new(0), end: Pfn::new(3 << 15) };
-        let zones = [ZoneConfig { span, spare_sections: 1, ..ZoneConfig::new(&memory) }];
-        let fh = machine_of(&SingleCpu, &Config { extra_ranges: 4, ..Config::new(1, &zones) });
+        let fh = with_room();
         let free = || fh.zone_stats(0).unwrap().free;
-        let block = |first, blocks: u64| FrameRange::new(Pfn::new(first), blocks * 512).unwrap();
-        let piece = FrameRange::new(Pfn::new(512), 100).unwrap();
+        let block = |first, blocks: u64| frames_at(first, blocks * 512);
+        let piece = frames_at(512, 100);
         assert_eq!(
             fh.add_memory_in_use(piece),
             Err(HotplugError::Misaligned { pfn: Pfn::new(612) })
@@ -496,7 +477,7 @@ mod tests {
         assert_eq!((free(), fh.zone_stats(0).unwrap().managed), (1024, 2048));
         fh.validate().unwrap();
         // All at once, and frame by frame.
-        let cpu = fh.on(CpuId::new(0));
+        let cpu = fh.here();
         cpu.free(Pfn::new(512), Order::PAGEBLOCK).unwrap();
         (1024..1536).for_each(|pfn| cpu.free(Pfn::new(pfn), Order::ZERO).unwrap());
         fh.drain_all();
@@ -512,11 +493,8 @@ mod tests {
     /// The metadata of a piece that is no whole block is set up at once; somebody is stopped at it.
     #[test]
     fn memory_that_cannot_be_set_up_is_not_added() {
-        let memory = [FrameRange::new(Pfn::new(1 << 15), 1024).unwrap()];
-        let span = FrameRange { start: Pfn::new(0), end: Pfn::new(2 << 15) };
-        let zones = [ZoneConfig { span, spare_sections: 1, ..ZoneConfig::new(&memory) }];
-        let fh = machine_of(&SingleCpu, &Config { extra_ranges: 4, ..Config::new(1, &zones) });
-        let piece = FrameRange::new(Pfn::new(512), 100).unwrap();
+        let fh = with_room();
+        let piece = frames_at(512, 100);
         fh.map.blocks.leave_marked(0, true);
         assert_eq!(fh.add_memory(piece), Err(HotplugError::Busy { pfn: piece.start }));
         fh.map.blocks.leave_marked(0, false);

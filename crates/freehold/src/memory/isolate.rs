@@ -7,7 +7,7 @@
 //! ```text
 //! 1 recall: no CPU keeps the block as a whole (only where it is whole; for all blocks of a range together)
 //! 2 split, flag ISOLATED, by one exchange of the tag      from now on no word of it is leased
-//! 3 recall: the leases that there were end
+//! 3 every CPU's door is passed: the leases that there were end, and who has looked at the tag before is out
 //! ```
 //!
 //! [`Freehold::isolate`] lasts from one call to another, for those who walk memory frame by frame,
@@ -25,16 +25,13 @@
 use crate::alloc::watch::ANY;
 use crate::block::map::LOOKS;
 use crate::block::tag::{ABSENT, IN_HAND, ISOLATED, SPLIT, TAKEN, WHOLE};
-use crate::block::words::EMPTY;
 use crate::block::{Block, FRAMES, WORDS, bits, pieces};
 use crate::cpu::lease::SLOTS;
 use crate::cpu::recall::Recall;
 use crate::zone::Zone;
-use crate::zone::moving::Movers;
 use crate::{AllocError, FrameRange, Freehold, Pfn, Platform};
 
-/// Times that a range's users are asked to move before it is given up (Linux retries migration five
-/// times).
+/// Times that a range's users are asked to move before it is given up (as in Linux).
 const MIGRATE_ROUNDS: u32 = 5;
 
 impl<'m> Block<'m> {
@@ -148,41 +145,21 @@ impl<'a, 'm, P: Platform> Isolated<'a, 'm, P> {
         }
     }
 
-    /// Ends every lease of the isolated blocks that a range touches. The caller is inside no CPU's
-    /// state.
+    /// Passes every CPU's door and ends its leases of the isolated blocks that a range touches. The
+    /// caller is inside no CPU's state.
+    ///
+    /// A hint, and whatever else takes frames past the leases, looks at the tag and then takes the
+    /// frame. Who looked before the block was isolated is out of its CPU's state afterwards. That
+    /// no look at a door could tell: who is just coming in may not show there yet.
     fn end_leases(fh: &Freehold<'m, P>, range: FrameRange) {
-        Recall::of_all(fh).of(|cpu| {
-            (0..SLOTS).any(|slot| {
-                let lease = cpu.leases.slot(slot);
-                lease.is_in_use()
-                    && lease
-                        .seen_place(&fh.map.blocks)
-                        .is_some_and(|(block, _)| block.touches(range))
-            })
-        });
-        // A thread that has leased a word without having opened a slot yet is inside its door for a
-        // few more steps.
-        for block in blocks_of(range).filter_map(|number| fh.map.locate_block(number)) {
-            for w in 0..WORDS {
-                loop {
-                    // Read once: its CPU may say meanwhile that it has nothing in hand, and has a
-                    // slot for the word still.
-                    let lease = usize::from(block.head.lease(w) & !EMPTY);
-                    if lease == 0 {
-                        break;
-                    }
-                    Recall::of_all(fh).of_these(core::iter::once(lease - 1));
-                }
+        Recall::of_all(fh).each(|inside| {
+            let leases = &inside.cpu.leases;
+            let slots = (0..SLOTS).filter(|slot| leases.held() >> slot & 1 != 0);
+            let mut places = slots.filter_map(|slot| leases.slot(slot).seen_place(&fh.map.blocks));
+            if places.any(|(block, _)| block.touches(range)) {
+                inside.give_back_all();
             }
-        }
-    }
-
-    /// Waits until nobody is a few steps from putting frames of it back, which look as if they were
-    /// in use until then; `false` where somebody is stopped there. Who comes later looks at the
-    /// block's tag first.
-    pub(crate) fn settles(&self) -> bool {
-        Recall::of_all(self.fh).of(|cpu| cpu.door.is_occupied());
-        Movers(self.fh).wait()
+        });
     }
 
     /// Makes an isolated block ordinary again.
@@ -309,8 +286,8 @@ impl<P: Platform> Freehold<'_, P> {
     /// [`restore`](Self::restore). What is freed into them stays there. No CPU leases words of them
     /// afterwards.
     ///
-    /// Takes time proportional to the range, and one heavy barrier where CPUs have some of it in
-    /// hand.
+    /// Takes time proportional to the range, passes every CPU's door, with one heavy barrier where
+    /// some have owners, and takes one more where CPUs keep whole blocks of it.
     ///
     /// # Errors
     ///
@@ -407,12 +384,8 @@ impl<'m> Block<'m> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    extern crate std;
-    use std::vec::Vec;
-
     use super::*;
-    use crate::tests::testing::{Machine, machine_with};
-    use crate::{CpuId, Migratetype, Order, Request, SingleCpu, Watermarks};
+    use crate::tests::testing::*;
 
     fn range(start: u64, end: u64) -> FrameRange {
         FrameRange { start: Pfn::new(start), end: Pfn::new(end) }
@@ -424,9 +397,9 @@ mod tests {
 
     /// A machine whose first block has every third frame in use, and what is in use of it.
     fn with_holes() -> (Machine, Vec<Pfn>) {
-        let fh = machine_with(&SingleCpu, 2, 4096, Watermarks::None);
-        let cpu = fh.on(CpuId::new(0));
-        let single = Request::new(Order::ZERO, Migratetype::Movable);
+        let fh = unmarked(2, 4096);
+        let cpu = fh.here();
+        let single = movable(0);
         let mut used: Vec<Pfn> = (0..512).map(|_| cpu.alloc(single).unwrap()).collect();
         used.sort_unstable();
         assert_eq!((used[0].get() % 512, used[511].get() - used[0].get()), (0, 511));
@@ -439,11 +412,11 @@ mod tests {
 
     #[test]
     fn whole_blocks_and_what_is_in_hand_stay() {
-        let fh = machine_with(&SingleCpu, 1, 4096, Watermarks::None);
-        let cpu = fh.on(CpuId::new(0));
+        let fh = unmarked(1, 4096);
+        let cpu = fh.here();
         // No metadata yet: nobody has been there.
         assert_eq!(count(fh.take_free(range(2048, 2560))), 0);
-        let pfn = cpu.alloc(Request::new(Order::ZERO, Migratetype::Movable)).unwrap();
+        let pfn = cpu.alloc(movable(0)).unwrap();
         let block = pfn.pageblock().get();
         let taken = count(fh.take_free(range(block, block + 512)));
         // The words that the CPU leases, at least the one of its frame, are left out.

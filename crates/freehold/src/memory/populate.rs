@@ -209,8 +209,7 @@ impl<'m> Zone<'m> {
             // Frees of memory that went while they were under way.
             block.report_strays(fh);
         }
-        // Two pieces of memory meet in one block: it is isolated, or nobody knows this allocator
-        // yet.
+        // Two pieces of memory meet here: it is isolated, or nobody knows this allocator yet.
         debug_assert!(tag.state() == SPLIT);
         // The words before the tag, which says that they tell: a wrong free in between would count,
         // and its frame could be handed out twice.
@@ -229,27 +228,21 @@ impl<'m> Zone<'m> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    extern crate std;
-
     use super::*;
-    use crate::tests::testing::Host;
-    use crate::{Config, Order, Request, SingleCpu, ZoneConfig};
+    use crate::tests::testing::*;
     use std::io::Write;
-    use std::vec::Vec;
 
-    /// However much memory there is, a block's metadata is written when the first of its section is
-    /// used.
+    /// However much memory there is, a block's metadata is written when its section is first used.
     #[test]
     fn what_is_not_used_is_not_set_up() {
         const GIB: u64 = 1 << 18;
         // Miri backs all of the region at once.
         let sizes: &[u64] = if cfg!(miri) { &[GIB] } else { &[GIB, GIB << 10, GIB << 16] };
         for &frames in sizes {
-            let memory = [FrameRange::new(Pfn::new(0), frames).unwrap()];
+            let memory = [frames_at(0, frames)];
             let zones = [ZoneConfig::new(&memory)];
             let config = Config::new(2, &zones);
-            // The metadata of 64 TiB is more than 32 bits can address; and a machine may have no
-            // addresses for it.
+            // The metadata of 64 TiB is more than 32 bits, or some machines, can address.
             let size = config.metadata_size();
             assert!(size.is_ok() || size_of::<usize>() == 4);
             let mut region: Vec<u8> = Vec::new();
@@ -265,7 +258,7 @@ mod tests {
             let fh =
                 Freehold::new(&config, &mut region.spare_capacity_mut()[..size], host).unwrap();
             assert_eq!((fh.map.all().count(), fh.zones[0].managed.get()), (0, frames));
-            let pfn = fh.here().alloc(Request::new(Order::ZERO, Migratetype::Movable)).unwrap();
+            let pfn = fh.here().alloc(movable(0)).unwrap();
             assert_eq!(
                 fh.map.all().count() as u64,
                 SECTION_BLOCKS,

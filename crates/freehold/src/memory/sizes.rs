@@ -20,8 +20,7 @@ impl<P: Platform> Hotplug<'_, '_, P> {
         self.compute_limits();
     }
 
-    /// Computes the watermarks that follow the kernel's formulae again, after the amount of memory
-    /// has changed.
+    /// Computes watermarks by the kernel's formulae again, after the amount of memory has changed.
     fn refresh_watermarks(&self) {
         let total: u64 = self.fh.zones.iter().map(|z| z.managed.get()).sum();
         for zone in self.fh.zones.iter().filter(|z| z.kernel_marks.get()) {
@@ -77,6 +76,7 @@ impl<P: Platform> Hotplug<'_, '_, P> {
                 (zone.managed.get() / (64 * self.fh.cpus.len() as u64)).clamp(8, FRAMES as u64);
             zone.fold.set(fold);
             zone.shares.set(2 * online);
+            zone.set_modes();
             zone.update_mode();
         }
     }

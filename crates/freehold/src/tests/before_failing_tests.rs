@@ -1,24 +1,11 @@
 //! What a request does before it fails: whom it asks, which blocks it takes over, and what becomes
 //! of what it has where the host panics.
 
-extern crate std;
-
-use std::boxed::Box;
+use crate::primitive::{AtomicBool, AtomicU64, Ordering, Relaxed};
+use crate::tests::testing::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::vec::Vec;
 
-use crate::cpu::inside::Inside;
-use crate::primitive::{AtomicBool, Ordering};
-use crate::tests::steps::interrupted_throughout;
-use crate::tests::testing::{Machine, machine, machine_of, machine_on, movable, place, two_zones};
-use crate::{
-    AllocFlags, Config, CpuId, FrameRange, Migratetype, Order, Pfn, Platform, Pressure, Request,
-    SingleCpu, ZoneConfig,
-};
-
-fn exhaust(fh: &Machine, request: Request) -> Vec<Pfn> {
-    core::iter::from_fn(|| fh.on(CpuId::new(0)).alloc(request).ok()).collect()
-}
+const NO_WATERMARKS: AllocFlags = AllocFlags::NO_WATERMARKS;
 
 /// Eight frames of a word are free, and CPU 1 exchanges one of them before each step of the
 /// request: whatever it had in hand it would have again at once.
@@ -28,7 +15,7 @@ fn a_request_does_not_fail_beside_a_cpu_that_exchanges_frames() {
     fh.set_watermarks(0, 0, 0, 0).unwrap();
     let frames = exhaust(fh, movable(0));
     assert_eq!(frames.len(), 512);
-    (64..72).for_each(|pfn| fh.on(CpuId::new(0)).free(Pfn::new(pfn), Order::ZERO).unwrap());
+    (64..72).for_each(|pfn| fh.here().free(Pfn::new(pfn), Order::ZERO).unwrap());
     fh.drain_all();
     let mut held = None;
     let exchange = move || {
@@ -38,7 +25,7 @@ fn a_request_does_not_fail_beside_a_cpu_that_exchanges_frames() {
         }
         held = other.alloc(movable(0).flags(AllocFlags::NO_LOCK)).ok();
     };
-    let got = interrupted_throughout(exchange, || fh.on(CpuId::new(0)).alloc(movable(0)));
+    let got = interrupted_throughout(exchange, || fh.here().alloc(movable(0)));
     assert!(got.is_ok(), "it failed beside seven free frames: {got:?}");
     fh.drain_all();
     fh.validate().unwrap();
@@ -47,14 +34,14 @@ fn a_request_does_not_fail_beside_a_cpu_that_exchanges_frames() {
 /// Somebody is inside the CPU's state, whom the caller may have interrupted.
 #[test]
 fn who_may_not_wait_gets_cma_frames_past_a_shut_door() {
-    let memory = [FrameRange::new(Pfn::new(0), 2048).unwrap()];
-    let cma = [FrameRange::new(Pfn::new(512), 1024).unwrap()];
+    let memory = [frames_at(0, 2048)];
+    let cma = [frames_at(512, 1024)];
     let zones = [ZoneConfig { cma: &cma, ..ZoneConfig::new(&memory) }];
     for order in [0, 3, 6, 9] {
         let fh = machine_of(&SingleCpu, &Config::new(1, &zones));
         fh.set_watermarks(0, 0, 0, 0).unwrap();
         let id = CpuId::new(0);
-        let inside = Inside::enter(&fh, fh.cpus.get(id.index()).unwrap(), id, false);
+        let inside = inside(&fh, id.get());
         let request = movable(order).flags(AllocFlags::NO_LOCK | AllocFlags::CMA);
         let all = exhaust(&fh, request);
         assert_eq!(all.len(), 2048 >> order, "order {order}");
@@ -92,14 +79,121 @@ fn who_may_not_wait_takes_what_is_in_hands_at_open_doors() {
         drop((busy, own));
         let rest = exhaust(&fh, atomic);
         assert!(rest.len() as u64 >= 1 << 9 >> order && in_hand(3) == 0, "order {order}");
-        most.iter()
-            .chain(&rest)
-            .for_each(|&pfn| fh.on(CpuId::new(0)).free(pfn, atomic.order).unwrap());
+        most.iter().chain(&rest).for_each(|&pfn| fh.here().free(pfn, atomic.order).unwrap());
         held.iter().for_each(|&(cpu, pfn)| fh.on(CpuId::new(cpu)).free(pfn, Order::ZERO).unwrap());
         fh.drain_all();
         fh.validate().unwrap();
         assert_eq!(fh.zone_stats(0).unwrap().free, 1 << 13);
     }
+}
+
+/// A host with heavy barriers, which it counts.
+struct Barriers(AtomicU64);
+
+impl Platform for Barriers {
+    fn has_heavy_barrier(&self) -> bool {
+        true
+    }
+    fn heavy_barrier(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// CPUs with owners, with 16 MiB each, each of which has a word for frames, one for runs and a
+/// block in hand. What the test is given last fails where there were more heavy barriers.
+fn owned_cpus(number: u16, test: impl FnOnce(&Machine, &[Owned<'_, 'static, Host>], &dyn Fn(u64))) {
+    let host: &Barriers = Box::leak(Box::new(Barriers(AtomicU64::new(0))));
+    let fh = machine_on(host, number, u64::from(number) << 12);
+    let cpus: Vec<_> = (0..number).map(|cpu| fh.own(CpuId::new(cpu)).unwrap()).collect();
+    for cpu in &cpus {
+        [0, 2].into_iter().for_each(|order| _ = cpu.alloc(movable(order)).unwrap());
+        let block = cpu.alloc(movable(9)).unwrap();
+        cpu.free(block, Order::PAGEBLOCK).unwrap();
+    }
+    let barriers = || host.0.load(Ordering::Relaxed);
+    let before = barriers();
+    test(&fh, &cpus, &|most| {
+        let taken = barriers() - before;
+        assert!(taken <= most, "{taken} heavy barriers");
+    });
+    fh.validate().unwrap();
+}
+
+fn in_hands(fh: &Machine) -> u64 {
+    fh.zone_stats(0).unwrap().free_in_cpus
+}
+
+/// Has a CPU allocate single frames until hands are emptied: first those of all CPUs, which leaves
+/// more above the mark, and then its own once more. It does so when its own words are used up.
+fn come_near_the_mark(fh: &Machine, cpu: &Owned<'_, 'static, Host>) -> Vec<Pfn> {
+    let (zone, mut held, mut still_full) = (&fh.zones[0], Vec::new(), 0);
+    while !(zone.is_lean() && in_hands(fh) == 0) {
+        held.push(cpu.alloc(movable(0)).unwrap());
+        still_full = if zone.has_hands_to_empty() { still_full + 1 } else { 0 };
+        assert!(still_full <= 128, "hands are not emptied");
+    }
+    held
+}
+
+/// Of a CPU with an owner nobody can take what is in hand without interrupting it. So near the mark
+/// there is nothing in any hand.
+#[test]
+fn who_may_not_wait_gets_all_that_is_free_once_the_zone_is_near_its_mark() {
+    owned_cpus(256, |fh, cpus, most_barriers| {
+        let zone = &fh.zones[0];
+        assert!(in_hands(fh) > 256 * 512);
+        let mut held = come_near_the_mark(fh, &cpus[0]);
+        // Nor is there any again, whatever the CPUs do, where that is by frames and runs in turn.
+        for (n, cpu) in cpus.iter().cycle().take(600).enumerate() {
+            let at = n * 7919 % held.len();
+            cpu.free(held[at], Order::ZERO).unwrap();
+            held[at] = cpu.alloc(movable(0)).unwrap();
+            if let Ok(run) = cpu.alloc(movable(1)) {
+                cpu.free(run, of_order(1)).unwrap();
+            }
+            assert_eq!(in_hands(fh), 0, "step {n}");
+        }
+        most_barriers(2);
+        for (flags, left) in [(AllocFlags::empty(), zone.min.get()), (NO_WATERMARKS, 0)] {
+            while cpus[1].alloc(movable(0).flags(AllocFlags::NO_LOCK | flags)).is_ok() {}
+            assert_eq!(fh.zone_stats(0).unwrap().free, left, "{flags:?}");
+        }
+        most_barriers(2);
+    });
+}
+
+/// Requests that may not wait take all but what is in hands; the next tick of any CPU empties them.
+#[test]
+fn a_tick_empties_hands_where_only_such_as_may_not_wait_have_asked() {
+    owned_cpus(8, |fh, cpus, most_barriers| {
+        let atomic = movable(0).flags(AllocFlags::NO_LOCK | NO_WATERMARKS);
+        let exhaust = || while cpus[0].alloc(atomic).is_ok() {};
+        exhaust();
+        most_barriers(0);
+        assert_eq!(in_hands(fh), fh.zone_stats(0).unwrap().free);
+        assert!(in_hands(fh) > 7 * 512);
+        cpus[1].tick().unwrap();
+        most_barriers(1);
+        assert_eq!(in_hands(fh), 0);
+        exhaust();
+        assert_eq!(fh.zone_stats(0).unwrap().free, 0);
+    });
+}
+
+/// A block that is freed near the mark is anybody's; further from it a CPU keeps it again.
+#[test]
+fn no_block_is_kept_near_the_mark() {
+    owned_cpus(8, |fh, cpus, _| {
+        let block = cpus[0].alloc(movable(9)).unwrap();
+        let held = come_near_the_mark(fh, &cpus[0]);
+        cpus[0].free(block, Order::PAGEBLOCK).unwrap();
+        assert_eq!(in_hands(fh), 0);
+        cpus[0].free_bulk(&held).unwrap();
+        assert!(!fh.zones[0].is_lean());
+        let block = cpus[0].alloc(movable(9)).unwrap();
+        cpus[0].free(block, Order::PAGEBLOCK).unwrap();
+        assert!(in_hands(fh) >= 512);
+    });
 }
 
 /// Half of each block of one zone is free, all of them in use for another type. Another zone is
@@ -108,7 +202,7 @@ fn who_may_not_wait_takes_what_is_in_hands_at_open_doors() {
 fn who_would_rather_not_mix_types_takes_no_block_over() {
     let fh = two_zones(1, 2048);
     [0, 1].into_iter().for_each(|z| fh.set_watermarks(z, 0, 0, 0).unwrap());
-    let cpu = fh.on(CpuId::new(0));
+    let cpu = fh.here();
     let mut all = exhaust(&fh, Request::new(Order::ZERO, Migratetype::Unmovable));
     assert_eq!(all.len(), 4096);
     all.retain(|pfn| pfn.get() % 512 < 256);
@@ -148,15 +242,15 @@ impl Platform for Panics {
 fn what_a_call_has_taken_is_free_again_where_the_host_panics() {
     type Call = fn(&Machine) -> Vec<Pfn>;
     let calls: [Call; 4] = [
-        |fh| Vec::from([fh.on(CpuId::new(0)).alloc(movable(0)).unwrap()]),
-        |fh| Vec::from([fh.on(CpuId::new(0)).alloc(movable(9)).unwrap()]),
+        |fh| Vec::from([fh.here().alloc(movable(0)).unwrap()]),
+        |fh| Vec::from([fh.here().alloc(movable(9)).unwrap()]),
         |fh| {
             let mut out = [Pfn::new(0); 100];
-            let done = fh.on(CpuId::new(0)).alloc_bulk(movable(0), &mut out).unwrap();
+            let done = fh.here().alloc_bulk(movable(0), &mut out).unwrap();
             out[..done].into()
         },
         |fh| {
-            let range = FrameRange::new(Pfn::new(600), 700).unwrap();
+            let range = frames_at(600, 700);
             fh.alloc_contig_range(range, |_| false).unwrap();
             Vec::from([range.start])
         },

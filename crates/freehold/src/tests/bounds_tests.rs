@@ -5,17 +5,8 @@
 //! blocks, and one bit for each block. What would take hours to fill is made by hand: a zone whose
 //! blocks are all in use is one whose bitmap has no bits.
 
-extern crate std;
-
-use std::boxed::Box;
+use crate::tests::testing::*;
 use std::io::Write;
-use std::vec::Vec;
-
-use crate::tests::steps::steps;
-use crate::tests::testing::Machine;
-use crate::{
-    Config, CpuId, FrameRange, Migratetype, Order, Pfn, Request, SingleCpu, Watermarks, ZoneConfig,
-};
 
 /// Frames of 1 GiB, and of the memory whose summary one word of the upper level is.
 const GIB: u64 = 1 << 18;
@@ -23,7 +14,7 @@ const WORD_OF_SUMMARY: u64 = GIB << 9;
 
 /// One zone of so many GiB; `None` where there are no addresses for its metadata.
 fn machine(gib: u64) -> Option<Machine> {
-    let memory = [FrameRange::new(Pfn::new(0), gib * GIB).unwrap()];
+    let memory = [frames_at(0, gib * GIB)];
     let zones = [ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) }];
     let config = Config { extra_ranges: 4, ..Config::new(2, &zones) };
     let size = config.metadata_size().ok();
@@ -48,12 +39,12 @@ fn upper_words(gib: u64) -> u64 {
 }
 
 fn request(order: u8, migratetype: Migratetype) -> Request {
-    Request::new(Order::new(order).unwrap(), migratetype)
+    Request::new(of_order(order), migratetype)
 }
 
 /// The steps of a request, which is met or not.
 fn alloc(fh: &Machine, request: Request) -> (Option<Pfn>, u64) {
-    let (result, steps) = steps(|| fh.on(CpuId::new(0)).alloc(request));
+    let (result, steps) = steps(|| fh.here().alloc(request));
     (result.ok(), steps)
 }
 
@@ -82,8 +73,8 @@ fn a_call_takes_as_many_steps_on_eight_tebibytes_as_on_sixteen_gibibytes() {
         for kind in [Migratetype::Movable, Migratetype::Unmovable] {
             for order in [0, 3, 7, 9, 10, 18] {
                 let (pfn, took) = alloc(&fh, request(order, kind));
-                let (pfn, order) = (pfn.unwrap(), Order::new(order).unwrap());
-                let (freed, free) = steps(|| fh.on(CpuId::new(0)).free(pfn, order));
+                let (pfn, order) = (pfn.unwrap(), of_order(order));
+                let (freed, free) = steps(|| fh.here().free(pfn, order));
                 freed.unwrap();
                 all.push((took, free));
             }
@@ -110,7 +101,7 @@ fn a_search_with_an_alignment_looks_at_words_and_not_at_blocks() {
         let Some(fh) = machine(gib) else { continue };
         (0..gib).for_each(|n| use_up(&fh, n * 512..n * 512 + 1));
         for order in [0, 9, 10, 17] {
-            let request = request(order, Migratetype::Movable).align(Order::new(18).unwrap());
+            let request = request(order, Migratetype::Movable).align(of_order(18));
             let (pfn, steps) = alloc(&fh, request);
             std::eprintln!("{gib} GiB, order {order}: {steps}");
             assert_eq!(pfn, None);
@@ -134,7 +125,7 @@ fn memory_comes_and_goes_by_words() {
         std::eprintln!("{gib} GiB: {set_up} steps to set up");
         assert!(set_up <= 4 * words + 4000, "{gib} GiB: {set_up} steps for {words} words");
         // Eight blocks at the end go and come.
-        let range = FrameRange::new(Pfn::new(memory - 8 * 512), 8 * 512).unwrap();
+        let range = frames_at(memory - 8 * 512, 8 * 512);
         let ((), gone) = steps(|| fh.remove_memory(range).unwrap());
         let ((), back) = steps(|| fh.add_memory(range).unwrap());
         std::eprintln!("{gib} GiB: {gone} steps to remove, {back} to add");

@@ -1,30 +1,16 @@
 //! Blocks that are emptied: in which order, what is refused, and that a call which is interrupted
 //! at any step by any other loses nothing.
 
-extern crate std;
-
-use core::cell::Cell;
-use std::rc::Rc;
-use std::vec::Vec;
-
-use crate::tests::steps::{interrupted, steps};
-use crate::tests::testing::{Machine, leaked, machine, movable, stops_of};
-use crate::{
-    AllocError, CpuId, FrameRange, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn, Request, SparseBlock,
-};
+use crate::tests::testing::*;
 
 fn at(pfn: u64) -> Pfn {
     Pfn::new(pfn)
 }
 
-fn range(start: u64, frames: u64) -> FrameRange {
-    FrameRange::new(at(start), frames).unwrap()
-}
-
 /// A machine all of whose blocks are movable; of each these frames are in use.
 fn with_used(blocks: u64, used: impl Fn(u64, u64) -> bool) -> &'static Machine {
     let fh = leaked(machine(2, blocks * PAGEBLOCK_FRAMES));
-    let cpu = fh.on(CpuId::new(0));
+    let cpu = fh.here();
     (0..blocks * PAGEBLOCK_FRAMES).for_each(|_| _ = cpu.alloc(movable(0)).unwrap());
     for pfn in 0..blocks * PAGEBLOCK_FRAMES {
         if !used(pfn / PAGEBLOCK_FRAMES, pfn % PAGEBLOCK_FRAMES) {
@@ -83,17 +69,69 @@ fn a_search_ends_with_the_first_row_that_cannot_have_emptier_blocks() {
     assert!(one < all / 8, "{one} steps for one look, {all} for all");
 }
 
+/// As many blocks as a search keeps have four frames in use; the row below has one with two.
+#[test]
+fn a_search_goes_on_while_the_next_row_may_have_an_emptier_block() {
+    let fh = with_used(33, |block, frame| match block {
+        0 => frame == 128 || frame == 300,
+        _ => (256..260).contains(&frame),
+    });
+    // It meets that block first, whose class says more than it has.
+    let run = fh.here().alloc(movable(8)).unwrap();
+    assert_eq!(run, at(512));
+    fh.here().free(run, of_order(8)).unwrap();
+    fh.drain_all();
+    let found: Vec<SparseBlock> = fh.emptiest(0, u32::MAX, |_| true).collect();
+    assert_eq!(found[0], SparseBlock { used: 2, start: at(0) });
+    assert_eq!(found, naively(fh));
+}
+
 #[test]
 fn a_block_that_has_changed_since_is_returned_as_it_is() {
     let fh = with_used(8, |block, frame| frame <= block);
     let mut blocks = fh.emptiest(0, u32::MAX, |_| true);
     assert_eq!(blocks.next().unwrap(), SparseBlock { used: 1, start: at(0) });
     // The second becomes whole, the third is being emptied, a frame of the fourth is freed.
-    fh.here().free_range(range(512, 2)).unwrap();
+    fh.here().free_range(frames_at(512, 2)).unwrap();
     let third = fh.evacuate(at(1024)).unwrap();
     fh.here().free(at(3 * 512), Order::ZERO).unwrap();
     assert_eq!(blocks.next(), Some(SparseBlock { used: 3, start: at(3 * 512) }));
     assert!(fh.emptiest(0, u32::MAX, |_| true).all(|block| block.start != third.start()));
+}
+
+/// Contents of 19 blocks all go to the twentieth: no frame moves twice.
+#[test]
+fn a_block_that_others_move_into_waits_for_its_turn() {
+    let fh = with_used(20, |_, frame| frame % 40 == 1);
+    let used: u64 = naively(fh).iter().map(|block| u64::from(block.used)).sum();
+    let mut moved = 0;
+    for block in fh.emptiest(0, u32::MAX, |_| true).take(19) {
+        let mut emptying = fh.evacuate(block.start).unwrap();
+        emptying.move_used(|run| {
+            (0..run.len()).for_each(|_| _ = fh.here().alloc(movable(0)).unwrap());
+            fh.here().free_range(run).unwrap();
+            moved += run.len();
+            true
+        });
+        assert!(emptying.finish());
+    }
+    assert_eq!((naively(fh).len(), moved), (1, used - 13));
+}
+
+#[test]
+fn a_block_that_has_got_fuller_comes_behind_those_that_it_has_passed() {
+    let fh = with_used(4, |block, frame| frame <= block);
+    let mut blocks = fh.emptiest(0, u32::MAX, |_| true);
+    let mut next = || blocks.next().map(|block| (block.start.get() / 512, block.used));
+    assert_eq!(next(), Some((0, 1)));
+    // The second and the fourth get fuller: frames of them are taken by their place.
+    for run in [frames_at(512 + 2, 8), frames_at(3 * 512 + 4, 196)] {
+        fh.alloc_contig_range(run, |_| false).unwrap();
+    }
+    assert_eq!(
+        [next(), next(), next(), next()],
+        [Some((2, 3)), Some((1, 10)), Some((3, 200)), None]
+    );
 }
 
 #[test]
@@ -108,7 +146,7 @@ fn only_a_movable_block_that_is_partly_in_use_can_be_emptied() {
     let partly: Vec<Pfn> = (0..448).map(|_| single(Migratetype::Movable)).collect();
     let page = single(Migratetype::Movable);
     assert!(partly[0].pageblock() == at(7 * 512) && page.pageblock() != at(7 * 512));
-    fh.here().free_range(range(7 * 512, 100)).unwrap();
+    fh.here().free_range(frames_at(7 * 512, 100)).unwrap();
     let huge = fh.here().alloc(movable(9)).unwrap();
     let whole = fh.here().alloc(movable(9)).unwrap();
     fh.here().free(whole, Order::PAGEBLOCK).unwrap();
@@ -130,7 +168,7 @@ fn only_a_movable_block_that_is_partly_in_use_can_be_emptied() {
 
 /// Moves single frames by a CPU's own requests; returns where they went.
 fn move_all(fh: &Machine, used: FrameRange) -> Vec<Pfn> {
-    let cpu = fh.on(CpuId::new(0));
+    let cpu = fh.here();
     let frames = used.start.get()..used.end.get();
     let moved = frames.map_while(|old| {
         let new = cpu.alloc(movable(0)).ok()?;
@@ -193,7 +231,7 @@ fn what_does_not_move_stays_in_use() {
     core::mem::forget(block);
     let rest = || core::iter::from_fn(|| fh.on(CpuId::new(1)).alloc(movable(0)).ok()).count();
     assert_eq!(rest(), 0);
-    fh.restore(range(0, 512));
+    fh.restore(frames_at(0, 512));
     assert_eq!(rest(), 509);
     fh.validate().unwrap();
 }
@@ -208,8 +246,9 @@ fn no_block_of_another_type_is_emptied() {
         let had = Rc::new(Cell::new(None));
         let note = had.clone();
         let claim = move || {
-            let request = Request::new(Order::new(3).unwrap(), Migratetype::Unmovable);
-            note.set(fh.on(CpuId::new(1)).alloc(request).ok());
+            let request = Request::new(of_order(3), Migratetype::Unmovable);
+            // The CPU may be one that is being passed.
+            note.set(fh.on(CpuId::new(1)).alloc(request.flags(AllocFlags::NO_LOCK)).ok());
         };
         let (empties, _) = interrupted(n, claim, || fh.evacuate(at(0)));
         let refused = matches!(empties, Err(AllocError::Busy { .. }));
@@ -219,9 +258,9 @@ fn no_block_of_another_type_is_emptied() {
         claimed += u32::from(had.get().is_some());
         drop(empties);
         if let Some(pfn) = had.get() {
-            fh.here().free(pfn, Order::new(3).unwrap()).unwrap();
+            fh.here().free(pfn, of_order(3)).unwrap();
         }
-        fh.here().free_range(range(0, 40)).unwrap();
+        fh.here().free_range(frames_at(0, 40)).unwrap();
         fh.drain_all();
         fh.validate().unwrap();
         assert_eq!(fh.zone_blocks(0).unwrap().free_blocks, 1, "step {n}");
@@ -262,22 +301,24 @@ const OTHERS: [fn(&'static Machine, &InUse); 6] = [
         });
     },
     |fh, _| {
-        let pfn = fh.on(CpuId::new(1)).alloc(movable(0)).unwrap();
+        let request = movable(0).flags(AllocFlags::NO_LOCK);
+        let pfn = fh.on(CpuId::new(1)).alloc(request).unwrap();
         fh.on(CpuId::new(1)).free(pfn, Order::ZERO).unwrap();
     },
     |fh, _| {
-        let pfn = fh.on(CpuId::new(1)).alloc(movable(6)).unwrap();
-        fh.on(CpuId::new(1)).free(pfn, Order::new(6).unwrap()).unwrap();
+        let request = movable(6).flags(AllocFlags::NO_LOCK);
+        let pfn = fh.on(CpuId::new(1)).alloc(request).unwrap();
+        fh.on(CpuId::new(1)).free(pfn, of_order(6)).unwrap();
     },
     |fh, _| drop(fh.evacuate(at(0))),
     |fh, _| {
-        if fh.isolate(range(0, 512)).is_ok() {
-            fh.restore(range(0, 512));
+        if fh.isolate(frames_at(0, 512)).is_ok() {
+            fh.restore(frames_at(0, 512));
         }
     },
     |fh, _| {
-        if fh.remove_memory(range(0, 512)).is_ok() {
-            fh.add_memory(range(0, 512)).unwrap();
+        if fh.remove_memory(frames_at(0, 512)).is_ok() {
+            fh.add_memory(frames_at(0, 512)).unwrap();
         }
     },
 ];

@@ -1,22 +1,11 @@
-//! Frees that go wrong at the same moment: several CPUs free the same frames, and each thinks they
-//! are its own. The first is stopped at each of its steps, the second comes meanwhile, and is
-//! stopped by a third.
+//! Frees that go wrong at the same moment: several CPUs free the same frames. The first is stopped
+//! at each of its steps, the second comes meanwhile, and is stopped by a third.
 //!
 //! Nobody can say which is right, but: of the frees of one frame all but one are refused, or told
 //! to the host as late double frees; the frame is free once, is handed out once, and everything
 //! comes home.
 
-extern crate std;
-
-use core::cell::Cell;
-use std::boxed::Box;
-use std::rc::Rc;
-use std::vec::Vec;
-
-use crate::free::word::Freeing;
-use crate::tests::steps::{Other, interrupted_by};
-use crate::tests::testing::{Machine, leaked, machine, stops_of};
-use crate::{CpuId, FrameRange, Migratetype, Order, Pfn, Request};
+use crate::tests::testing::*;
 
 const FRAMES: u64 = 4 * 512;
 
@@ -63,9 +52,9 @@ impl How {
 /// of which was had by CPU 0, and of which the rest is free already.
 fn in_use(order: u8, offset: u64, frames: u64) -> (&'static Machine, FrameRange) {
     let fh = leaked(machine(3, FRAMES));
-    let order = Order::new(order).unwrap();
+    let order = of_order(order);
     let pfn = fh.here().alloc(Request::new(order, Migratetype::Movable)).unwrap().get();
-    let range = FrameRange::new(Pfn::new(pfn + offset), frames).unwrap();
+    let range = frames_at(pfn + offset, frames);
     let end = Pfn::new(pfn + order.frames());
     for rest in [
         FrameRange { start: Pfn::new(pfn), end: range.start },
@@ -166,9 +155,7 @@ fn two_and_three_free_the_same_block_that_is_split() {
 fn one_frees_a_block_and_others_frames_of_it() {
     for order in [6, 9, 10] {
         race((order, 0, 1 << order), false, |range, n| {
-            let frame = |n: u64| {
-                FrameRange::new(Pfn::new(range.start.get() + n * 37 % range.len()), 1).unwrap()
-            };
+            let frame = |n: u64| frames_at(range.start.get() + n * 37 % range.len(), 1);
             [frame(n), frame(2 * n)]
         });
     }
@@ -186,9 +173,7 @@ fn two_and_three_free_the_same_range() {
 fn two_free_their_halves_of_a_block() {
     for how in WAYS {
         let world = || in_use(9, 0, 512);
-        let half = |range: FrameRange, n: u64| {
-            FrameRange::new(Pfn::new(range.start.get() + n * 256), 256).unwrap()
-        };
+        let half = |range: FrameRange, n: u64| frames_at(range.start.get() + n * 256, 256);
         for n in stops_of(world, |(fh, range)| _ = how.free(fh, 0, half(range, 0))) {
             let (fh, range) = world();
             let other = move || assert_eq!(WAYS[n as usize % 5].free(fh, 1, half(range, 1)), 256);
@@ -231,11 +216,11 @@ fn free_frames_freed_while_their_words_come_and_go_are_neither_lost_nor_doubled(
         let stops = Vec::from([(n, Box::new(wrong) as Other)]);
         interrupted_by(stops, || come_and_go((fh, first)));
         for rest in [(0, 1), (4, 4), (9, 503)] {
-            let rest = FrameRange::new(Pfn::new(first + rest.0), rest.1).unwrap();
+            let rest = frames_at(first + rest.0, rest.1);
             fh.on(CpuId::new(2)).free_range(rest).unwrap();
         }
         told += accepted.get();
-        let range = FrameRange::new(Pfn::new(first), 512).unwrap();
+        let range = frames_at(first, 512);
         check(fh, range, Some(512 + accepted.get()));
     }
     assert!(told > 0, "no free came while the word was on its way");

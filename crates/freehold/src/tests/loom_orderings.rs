@@ -1,42 +1,20 @@
-//! What each ordering is for, run by loom: a test for each, which fails where that ordering is
-//! weaker.
+//! What each ordering is for, run by loom: a test for each, which fails where it is weaker.
 //!
 //! The machine is that of [`loom_tests`](super::loom_tests). Its fences before every sequentially
 //! consistent read hide most of what a weaker access beside them would do, so most tests here are
 //! run with fewer fences as well; see [`Strict`](crate::primitive::under_loom::Strict). Which
 //! change each test notices is in `proofs/mutants/mutants.json`.
 
-extern crate std;
-
-use std::boxed::Box;
-use std::cell::Cell;
-use std::vec::Vec;
-
-use loom::cell::UnsafeCell;
-use loom::sync::Arc;
-use loom::thread;
-
-use super::loom_tests::{
-    FRAMES, Host, Small, both, cpu, exclude, machine, model, model_within, request, roles, settled,
-    settled_of, small, spawn, strictly, take, together,
-};
-use crate::alloc::pick::Want;
+use super::loom_tests::*;
 use crate::block::map::LOOKS;
 use crate::block::words::CLASS_NONE;
-use crate::cpu::inside::Inside;
 use crate::cpu::lease::{Leases, Purpose};
-use crate::free::word::Freeing;
 use crate::memory::isolate::Isolated;
-use crate::primitive::under_loom::{Strict, set_alone};
 use crate::primitive::{AtomicU32, Ordering, Relaxed, acquire_fence};
 use crate::zone::board::row_of;
-use crate::{AllocFlags, FrameRange, Migratetype, Order, Pfn};
-
-const MOVABLE: usize = Migratetype::Movable as usize;
-
-fn free(fh: Small, c: u16, pfn: Pfn, order: u8) {
-    fh.on(cpu(c)).free(pfn, Order::new(order).unwrap()).unwrap();
-}
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use std::cell::Cell;
 
 /// Somebody looks at the blocks that the board shows, and lowers the class of those with less.
 fn look(fh: Small) {
@@ -106,7 +84,7 @@ fn a_lease_comes_to_nothing_while_its_block_is_looked_at() {
         fh.on(cpu(0)).flush().unwrap();
         together::<()>(roles![
             move || {
-                let inside = Inside::enter(fh, &fh.cpus[1], cpu(1), false);
+                let inside = inside(fh, 1);
                 let block = fh.map.locate(frame.get()).unwrap();
                 let before = block.head.tag.get().with_type(0);
                 let w = (frame.get() / 64 % 8) as usize;
@@ -172,7 +150,7 @@ fn a_block_is_isolated_while_a_word_of_it_is_leased() {
         let tag = block.head.tag.get();
         let isolated = together::<Option<Isolated<'_, '_, Host>>>(roles![
             move || {
-                let inside = Inside::enter(fh, &fh.cpus[1], cpu(1), false);
+                let inside = inside(fh, 1);
                 let w = (frame.get() / 64 % 8) as usize;
                 inside.lease(block, w, tag, (Purpose::Frames, MOVABLE), (0, None));
                 None
@@ -242,9 +220,9 @@ fn the_last_two_frames_go_to_two_cpus() {
         fh.on(cpu(0)).flush().unwrap();
         let anywhere = request(0).from(Pfn::new(1024)).below(Pfn::new(1536));
         let got =
-            together::<bool>(roles![move || fh.on(cpu(0)).alloc(anywhere).is_ok(), move || {
-                fh.on(cpu(1)).alloc(request(0)).is_ok()
-            }]);
+            together::<bool>(roles![move || fh.on(cpu(0)).alloc(anywhere).is_ok(), move || gets(
+                fh, 1, 0
+            )]);
         assert!(got[0] && got[1], "a request failed although a frame was free: {got:?}");
         settled_of(fh, 512, 512);
     });
@@ -288,7 +266,7 @@ fn what_was_done_with_a_whole_block_is_passed_on_with_its_frames() {
         let splitter = spawn(move || {
             let zone = &fh.zones[0];
             free(fh, 1, frame, 0);
-            if let Some(whole) = zone.take_whole(fh.outside(), AllocFlags::empty(), false) {
+            if let Some(whole) = zone.take_whole(fh.outside(), Want::new(0, MOVABLE)) {
                 content.with_mut(|_| ());
                 whole.split(fh.outside(), MOVABLE);
             }
@@ -312,7 +290,7 @@ fn what_was_freed_into_a_leased_word_is_passed_on() {
     }
     fn taken(fh: Small, frame: Pfn) -> bool {
         let slot = Leases::slot_of(frame.get() / 64);
-        let inside = Inside::enter(fh, &fh.cpus[0], cpu(0), false);
+        let inside = inside(fh, 0);
         inside.replenish(slot) && inside.take(slot, 0).is_some()
     }
     passed_on(prepare, |fh, frame| free(fh, 1, frame, 0), taken);
@@ -334,7 +312,7 @@ fn what_was_freed_is_passed_on_by_a_hint() {
         prepare,
         |fh, frame| free(fh, 0, frame, 0),
         |fh, frame| {
-            let _inside = Inside::enter(fh, &fh.cpus[1], cpu(1), false);
+            let _inside = inside(fh, 1);
             fh.cpus[1].recent_frame(fh, MOVABLE) == Some(frame)
         },
     );
@@ -381,7 +359,7 @@ fn a_whole_block_is_passed_on() {
     passed_on(
         |fh| take(fh, 0, 9),
         |fh, block| Freeing::of(fh, None).chunk(block, Order::PAGEBLOCK).unwrap(),
-        |fh, _| fh.zones[0].take_whole(fh.outside(), AllocFlags::empty(), true).is_some(),
+        |fh, _| fh.zones[0].take_whole(fh.outside(), Want::new(9, MOVABLE)).is_some(),
     );
 }
 
@@ -541,5 +519,23 @@ fn all_is_walked_over_while_an_owner_frees() {
             }
         ]);
         settled_of(fh, 512, 64 - freed[0]);
+    });
+}
+
+/// A CPU that comes in as a range is isolated takes a frame of it by a hint, and puts it back. The
+/// range is had all the same, unless the CPU was first.
+#[test]
+fn a_range_is_had_beside_a_cpu_that_is_just_coming_in() {
+    strictly(Strict::Never, 1, || {
+        let fh = small(false);
+        let [_, frame] = [0, 0].map(|order| take(fh, 0, order));
+        fh.on(cpu(0)).flush().unwrap();
+        free(fh, 1, frame, 0);
+        let range = FrameRange::new(frame, 1).unwrap();
+        let got = together::<bool>(roles![
+            move || fh.alloc_contig_range(range, |_| false).is_ok(),
+            move || take(fh, 1, 0) == frame
+        ]);
+        assert!(got[0] != got[1], "range: {}, by the hint: {}", got[0], got[1]);
     });
 }

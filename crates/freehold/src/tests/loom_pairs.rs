@@ -5,14 +5,8 @@
 //! new kind of call is one more line in [`CALLS`]. One preemption unless `LOOM_PAIRS` says more; a
 //! pair is named where it fails, and `LOOM_PAIR="FIRST SECOND"` runs that one alone.
 
-extern crate std;
-
-use std::boxed::Box;
+use super::loom_tests::*;
 use std::string::String;
-use std::vec::Vec;
-
-use super::loom_tests::{Small, cpu, machine, model_within, request, settled_of, take, together};
-use crate::{AllocFlags, FrameRange, FreeError, Order, Pfn};
 
 /// Five blocks, and a piece that comes and goes: small, since removal looks at each frame of it.
 const FRAMES: u64 = 5 * 512 + 64;

@@ -2,17 +2,8 @@
 //! and no frame is in use and free at once. The machine is that of
 //! [`loom_tests`](super::loom_tests).
 
-extern crate std;
-
-use std::boxed::Box;
+use super::loom_tests::*;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-use super::loom_tests::{
-    FRAMES, Small, cpu, machine, model, model_within, request, roles, settled, small, take,
-    together,
-};
-use crate::free::word::Freeing;
-use crate::{AllocFlags, FrameRange, Migratetype, Order, Pfn};
 
 /// Two frees of one frame at the same moment: one is refused, or told late; it is free once.
 #[test]
@@ -29,7 +20,7 @@ fn a_frame_freed_by_two_is_free_once() {
         assert_eq!(won - fh.totals().late_double_frees, 1);
         fh.validate().unwrap_or_else(|violation| panic!("{violation}"));
         assert_eq!(fh.zone_stats(0).unwrap().free, FRAMES - 1);
-        fh.on(cpu(1)).free(second, Order::ZERO).unwrap();
+        free(fh, 1, second, 0);
     });
 }
 
@@ -49,8 +40,7 @@ fn a_frame_freed_by_two_is_handed_out_once() {
     });
 }
 
-/// Two frees of one block at the same moment, into a hand and past it: one is refused, and it is
-/// free once.
+/// Two frees of one block at the same moment, into a hand and past it: one is refused.
 #[test]
 fn a_block_freed_by_two_is_free_once() {
     for as_range in [false, true] {
@@ -76,7 +66,7 @@ fn a_free_frame_is_refused_while_its_block_is_split() {
     model(|| {
         let fh = small(false);
         let first = take(fh, 0, 0);
-        fh.on(cpu(0)).free(first, Order::ZERO).unwrap();
+        free(fh, 0, first, 0);
         fh.drain_all();
         // Of another word than the one that is leased.
         let other = Pfn::new(first.get() / 512 * 512 + 200);
@@ -118,11 +108,8 @@ fn a_frame_is_freed_while_its_memory_comes() {
     for beside in [false, true] {
         model_within(2, move || {
             let fh = small(false);
-            let (some, rest) = (
-                FrameRange::new(Pfn::new(1024), 128).unwrap(),
-                FrameRange::new(Pfn::new(1152), 384).unwrap(),
-            );
-            fh.remove_memory(FrameRange::new(Pfn::new(1024), 1024).unwrap()).unwrap();
+            let (some, rest) = (frames_at(1024, 128), frames_at(1152, 384));
+            fh.remove_memory(frames_at(1024, 1024)).unwrap();
             // A frame stays in use, so that the block does not become whole: that moment is the
             // next test's but one.
             let kept = u64::from(beside);
@@ -155,7 +142,7 @@ fn a_free_frame_is_freed_while_a_lease_of_its_word_comes_to_nothing() {
         fh.on(cpu(0)).flush().unwrap();
         let other = Pfn::new(frame.get() / 64 * 64 + 63);
         let taken = together::<bool>(roles![
-            move || fh.on(cpu(0)).alloc(request(0)).is_ok(),
+            move || gets(fh, 0, 0),
             // The block gets another type.
             move || {
                 let block = fh.map.locate(frame.get()).unwrap();
@@ -181,7 +168,7 @@ fn a_free_frame_is_freed_while_its_block_becomes_whole() {
         model_within(2, move || {
             let fh = machine(false, 512);
             let first = take(fh, 0, 0);
-            fh.on(cpu(0)).free(first, Order::ZERO).unwrap();
+            free(fh, 0, first, 0);
             // All of it is in its words: it becomes whole when its CPU goes on to another block.
             let other = Pfn::new(first.get() / 512 * 512 + 200);
             let got = together::<(bool, bool)>(roles![
@@ -195,7 +182,7 @@ fn a_free_frame_is_freed_while_its_block_becomes_whole() {
                 }
             ]);
             let (accepted, taken) = got[1];
-            let whole = fh.on(cpu(0)).alloc(request(9)).is_ok();
+            let whole = gets(fh, 0, 9);
             // It may be had out of the whole block, by right.
             assert_ne!(whole, taken, "a frame was handed out twice, or the block is not there");
             assert_eq!(fh.totals().late_double_frees, u64::from(accepted));
@@ -211,7 +198,7 @@ fn a_free_word_is_freed_while_its_block_becomes_whole() {
     model_within(2, || {
         let fh = machine(false, 512);
         let first = take(fh, 0, 0);
-        fh.on(cpu(0)).free(first, Order::ZERO).unwrap();
+        free(fh, 0, first, 0);
         let base = first.get() / 512 * 512;
         let block = fh.map.locate(base).unwrap();
         let taken = together::<bool>(roles![
@@ -225,7 +212,7 @@ fn a_free_word_is_freed_while_its_block_becomes_whole() {
             }
         ]);
         assert!(!taken[1], "a word was taken of a block that is free as a whole");
-        assert!(fh.on(cpu(0)).alloc(request(9)).is_ok(), "the block is not there");
+        assert!(gets(fh, 0, 9), "the block is not there");
     });
 }
 
@@ -236,18 +223,17 @@ fn what_two_free_is_in_the_hand_or_in_the_whole_block() {
     model(|| {
         let fh = machine(false, 512);
         let block = take(fh, 0, 9);
-        let frames =
-            move |from: u64, len| FrameRange::new(Pfn::new(block.get() + from), len).unwrap();
+        let frames = move |from: u64, len| frames_at(block.get() + from, len);
         fh.on(cpu(1)).free_range(frames(64, 448)).unwrap();
         // The second free in a row into this word leases it.
-        fh.on(cpu(0)).free(block, Order::ZERO).unwrap();
+        free(fh, 0, block, 0);
         let freed = together::<bool>(roles![
             move || fh.on(cpu(0)).free_range(frames(1, 63)).is_ok(),
             move || Freeing::of(fh, None).word(block.get() / 64, !1, 1).is_ok()
         ]);
         assert!(freed.contains(&true));
         let whole = fh.on(cpu(1)).alloc(request(9).flags(AllocFlags::NO_LOCK)).is_ok();
-        let frame = fh.on(cpu(0)).alloc(request(0)).is_ok();
+        let frame = gets(fh, 0, 0);
         assert!(whole != frame, "a frame was handed out twice, or not at all");
     });
 }

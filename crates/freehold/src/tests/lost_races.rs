@@ -1,35 +1,20 @@
 //! Frames that are on the way while somebody is about to fail: each call that looks for them is
 //! interrupted at each of its steps by the call that has them.
 
-extern crate std;
-
-use std::boxed::Box;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::vec::Vec;
-
 use crate::block::tag::{HIGH_ATOMIC, IN_HAND};
-use crate::cpu::inside::Inside;
 use crate::cpu::recall::Recall;
-use crate::free::word::Freeing;
 use crate::primitive::SharedCount;
-use crate::tests::steps::{Other, interrupted, interrupted_by};
-use crate::tests::testing::{Machine, leaked, machine, machine_on, movable, rounds, stops_of};
-use crate::{AllocFlags, CpuId, FrameRange, Migratetype, Order, Pfn, Platform};
-
-fn inside(fh: &'static Machine, cpu: u16) -> Inside<'static, 'static, crate::tests::testing::Host> {
-    let id = CpuId::new(cpu);
-    Inside::enter(fh, fh.cpus.get(id.index()).unwrap(), id, false)
-}
+use crate::tests::testing::*;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// CPU 1 is inside with a whole block that is in no bitmap and not in its hand yet, and comes out
 /// with it, at each step of the look that CPU 0 takes at it.
 #[test]
 fn who_comes_out_with_frames_during_a_look_is_seen() {
-    for n in 1.. {
+    each_step(|n| {
         let fh = leaked(machine(2, 512));
         let other = inside(fh, 1);
-        let block = fh.zones[0].take_whole(other.by(), AllocFlags::empty(), false).unwrap();
+        let block = fh.zones[0].take_whole(other.by(), Want::new(0, 1)).unwrap();
         let come_out = move || {
             block.head.tag.set(block.head.tag.get().with_flag(IN_HAND, true));
             other.cpu.holds(fh);
@@ -38,17 +23,15 @@ fn who_comes_out_with_frames_during_a_look_is_seen() {
         };
         let asks = interrupted(n, come_out, || Recall::by(fh, CpuId::new(0)).would_ask(None));
         assert!(asks.0, "step {n}: the block is CPU 1's throughout");
-        if !asks.1 {
-            break;
-        }
-    }
+        asks.1
+    });
 }
 
 /// CPU 1 has a whole block in hand, and goes in to give it back, or to keep it on the way there.
 #[test]
 fn who_goes_in_with_frames_during_a_look_is_seen_or_tells() {
     for leaves in [false, true] {
-        for n in 1.. {
+        each_step(|n| {
             let fh = leaked(machine(2, 512));
             let pfn = fh.on(CpuId::new(1)).alloc(movable(9)).unwrap();
             fh.on(CpuId::new(1)).free(pfn, Order::PAGEBLOCK).unwrap();
@@ -71,10 +54,8 @@ fn who_goes_in_with_frames_during_a_look_is_seen_or_tells() {
             let (asks, reached) =
                 interrupted(n, go_in, || Recall::by(fh, CpuId::new(0)).would_ask(None));
             assert!(asks || !fh.watch.goes_on(generation), "step {n}, leaves {leaves}");
-            if !reached {
-                break;
-            }
-        }
+            reached
+        });
     }
 }
 
@@ -100,7 +81,7 @@ impl Platform for Turns {
 fn a_range_is_had_beside_frames_on_the_way() {
     let host: &Turns = Box::leak(Box::default());
     let fh = leaked(machine_on(host, 1, 1024));
-    let pfn = fh.on(CpuId::new(0)).alloc(movable(0)).unwrap();
+    let pfn = fh.here().alloc(movable(0)).unwrap();
     fh.drain_all();
     let block = fh.map.locate(pfn.get()).unwrap();
     let mark = fh.zones[0].moving(fh.outside(), 0);
@@ -109,7 +90,7 @@ fn a_range_is_had_beside_frames_on_the_way() {
         words.into_iter().for_each(|(w, word)| block.put_back_uncounted(fh, w, word));
         drop(mark);
     }));
-    let range = FrameRange::new(Pfn::new(block.base() + 256), 256).unwrap();
+    let range = frames_at(block.base() + 256, 256);
     fh.alloc_contig_range(range, |used| panic!("{used:?} is free, and was to be moved")).unwrap();
     fh.validate().unwrap();
 }
@@ -122,7 +103,7 @@ fn no_request_fails_beside_a_reserve_that_is_being_given_up() {
     for n in 1.. {
         let host: &Turns = Box::leak(Box::default());
         let fh = leaked(machine_on(host, 2, 512));
-        let pfn = fh.on(CpuId::new(0)).alloc(movable(0)).unwrap();
+        let pfn = fh.here().alloc(movable(0)).unwrap();
         fh.drain_all();
         let block = fh.map.locate(pfn.get()).unwrap();
         assert!(block.retype(fh.outside(), block.head.tag.get(), HIGH_ATOMIC));
@@ -132,7 +113,7 @@ fn no_request_fails_beside_a_reserve_that_is_being_given_up() {
         host.turns.store(0, Ordering::Relaxed);
         let request = move || {
             let ordinary = block.head.tag.get().migratetype() != HIGH_ATOMIC;
-            let found = fh.on(CpuId::new(0)).alloc(movable(0));
+            let found = fh.here().alloc(movable(0));
             let turns = host.turns.load(Ordering::Relaxed);
             assert!(found.is_ok() || !ordinary || turns != 0, "step {n}: {found:?}");
             host.turns.store(u32::from(found.is_err() && ordinary), Ordering::Relaxed);
@@ -157,7 +138,7 @@ fn one_free(order: u8) -> (&'static Machine, Pfn) {
         core::iter::from_fn(|| fh.on(CpuId::new(2)).alloc(movable(9)).ok()).collect();
     // Of one block all the rest is in use, or all of two blocks.
     let first = all[0].get() + if order < 9 { 1 << order } else { 0 };
-    let (pfn, order) = (Pfn::new(first), Order::new(order).unwrap());
+    let (pfn, order) = (Pfn::new(first), of_order(order));
     let chunk = FrameRange::new(pfn, order.frames()).unwrap();
     Freeing::of(fh, None).range(chunk).unwrap();
     fh.drain_all();
@@ -168,7 +149,7 @@ fn one_free(order: u8) -> (&'static Machine, Pfn) {
 fn exchange(fh: &'static Machine, cpu: u16, order: u8) {
     let door = fh.on(CpuId::new(cpu));
     if let Ok(pfn) = door.alloc(movable(order).flags(AllocFlags::NO_LOCK)) {
-        door.free(pfn, Order::new(order).unwrap()).unwrap();
+        door.free(pfn, of_order(order)).unwrap();
     }
 }
 
@@ -183,7 +164,7 @@ fn no_request_fails_beside_a_chunk_that_changes_hands() {
         let request = match random.u32(..3) {
             0 => movable(order),
             1 => movable(order).below(Pfn::new(1 << 20)),
-            _ => movable(order).align(Order::new(order.min(8) + 1).unwrap()),
+            _ => movable(order).align(of_order(order.min(8) + 1)),
         };
         let (fh, pfn) = one_free(order);
         if request.align > request.order && !pfn.is_aligned(request.align) {
@@ -214,7 +195,7 @@ fn no_request_fails_beside_a_chunk_that_changes_hands() {
 /// A block is to be kept for HIGHATOMIC requests, and gets another type at some step of that.
 #[test]
 fn a_block_that_is_not_kept_after_all_does_not_count() {
-    for n in 1.. {
+    each_step(|n| {
         let fh = leaked(machine(1, 1 << 16));
         let pfn = fh.here().alloc(movable(3)).unwrap();
         let block = fh.map.locate(pfn.get()).unwrap();
@@ -228,10 +209,8 @@ fn a_block_that_is_not_kept_after_all_does_not_count() {
         let keep = || _ = fh.outside().keep_block_of(&request, pfn.get());
         let (_, reached) = interrupted(n, retype, keep);
         fh.validate().unwrap();
-        if !reached {
-            break;
-        }
-    }
+        reached
+    });
 }
 
 /// Four blocks, of which one CPU has a frame before the end of the first one.
@@ -240,7 +219,7 @@ fn with_gap() -> &'static Machine {
     let cpu = fh.on(CpuId::new(2));
     let run = cpu.alloc_run(400).unwrap();
     assert_eq!(run.start, Pfn::new(0));
-    cpu.free_range(FrameRange::new(Pfn::new(0), 200).unwrap()).unwrap();
+    cpu.free_range(frames_at(0, 200)).unwrap();
     fh.drain_all();
     fh
 }
@@ -268,8 +247,7 @@ fn a_run_that_is_lost_in_part_is_put_back() {
                 let note = taken.clone();
                 let other = move || note.set(other(fh));
                 let (run, _) = interrupted(n, other, || fh.here().alloc_run(len));
-                let all =
-                    [Some(FrameRange::new(Pfn::new(200), 200).unwrap()), run.ok(), taken.take()];
+                let all = [Some(frames_at(200, 200)), run.ok(), taken.take()];
                 all.into_iter().flatten().for_each(|run| fh.here().free_range(run).unwrap());
                 fh.drain_all();
                 fh.validate().unwrap();
@@ -284,7 +262,7 @@ fn a_run_that_is_lost_in_part_is_put_back() {
 /// takes the word then, whole, may free it at once.
 #[test]
 fn whole_words_of_a_lease_that_ends_are_had_when_it_has_ended() {
-    for n in 1.. {
+    each_step(|n| {
         let fh = leaked(machine(2, 512));
         let frames: Vec<Pfn> = (0..64).map(|_| fh.here().alloc(movable(0)).unwrap()).collect();
         frames.iter().for_each(|&pfn| fh.here().free(pfn, Order::ZERO).unwrap());
@@ -297,14 +275,11 @@ fn whole_words_of_a_lease_that_ends_are_had_when_it_has_ended() {
         };
         let (_, reached) = interrupted(n, take_and_free, || fh.here().flush().unwrap());
         fh.validate().unwrap();
-        if !reached {
-            break;
-        }
-    }
+        reached
+    });
 }
 
-/// A CPU has taken a word to lease it and has not opened the slot yet: isolation waits for it, and
-/// has all frames then.
+/// A CPU has taken a word to lease it and not opened the slot yet: isolation waits for it.
 #[test]
 fn isolation_waits_for_a_lease_that_is_just_opening() {
     let host: &Turns = Box::leak(Box::default());
@@ -321,7 +296,7 @@ fn isolation_waits_for_a_lease_that_is_just_opening() {
         block.head.set_lease(5, 0);
         drop(other);
     }));
-    let all = FrameRange::new(Pfn::new(block.base()), 512).unwrap();
+    let all = frames_at(block.base(), 512);
     fh.isolate(all).unwrap();
     let free: u32 = fh.take_free(all).unwrap().iter().map(|word| word.count_ones()).sum();
     assert_eq!(free, 511);
@@ -330,7 +305,7 @@ fn isolation_waits_for_a_lease_that_is_just_opening() {
 /// CPU 1 leases a word of the only memory there is while a range is looked for.
 #[test]
 fn frames_in_hand_are_no_obstacle_to_a_range() {
-    let all = FrameRange::new(Pfn::new(0), 512).unwrap();
+    let all = frames_at(0, 512);
     let world = || leaked(machine(2, 512));
     for n in stops_of(world, |fh| _ = fh.alloc_contig_free(512, Order::ZERO, all)) {
         let fh = world();
@@ -365,11 +340,11 @@ fn no_candidate_is_passed_over_behind_a_frame_that_does_not_move() {
 #[test]
 fn a_range_that_is_lost_in_part_is_put_back() {
     let world = || leaked(machine(1, 4 * 512));
-    let range = FrameRange::new(Pfn::new(300), 700).unwrap();
+    let range = frames_at(300, 700);
     for n in stops_of(world, move |fh| fh.alloc_contig_range(range, |_| false).unwrap()) {
         for last in [511, 999] {
             let fh = world();
-            let frame = FrameRange::new(Pfn::new(last), 1).unwrap();
+            let frame = frames_at(last, 1);
             let taken = std::rc::Rc::new(core::cell::Cell::new(false));
             let note = taken.clone();
             let other = move || note.set(fh.take_free(frame).unwrap() != [0; 8]);
@@ -379,6 +354,39 @@ fn a_range_that_is_lost_in_part_is_put_back() {
             fh.drain_all();
             fh.validate().unwrap();
             assert_eq!(fh.zone_blocks(0).unwrap().free_blocks, 4, "step {n}, frame {last}");
+        }
+    }
+}
+
+/// Memory comes between two blocks parts of which are there, and in use. At some step a frame of it
+/// is freed before it was ever handed out, and taken: it is in use then, and not free as well.
+#[test]
+fn a_frame_is_freed_while_its_memory_comes_beside_other_memory() {
+    let range = |start, end| frames_at(start, end - start);
+    let coming = range(768, 1792);
+    let world = || {
+        let memory = [range(512, 768), range(1792, 2048)];
+        let zones = [ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) }];
+        let config = Config { extra_ranges: 4, ..Config::new(1, &zones) };
+        let fh: &Machine = Box::leak(Box::new(machine_of(&SingleCpu, &config)));
+        assert!((0..512).all(|_| fh.here().alloc(movable(0)).is_ok()));
+        fh.drain_all();
+        fh
+    };
+    for n in stops_of(world, |fh| fh.add_memory(coming).unwrap()) {
+        for wrong in [900, 1600_u64] {
+            let fh = world();
+            let taken = std::rc::Rc::new(core::cell::Cell::new(0));
+            let note = taken.clone();
+            let other = move || {
+                let freed = Freeing::of(fh, None).word(wrong / 64, 1 << (wrong % 64), 1).is_ok();
+                let take = || fh.here().alloc(movable(0).flags(AllocFlags::NO_LOCK)).is_ok();
+                note.set(u64::from(freed && take()));
+            };
+            interrupted(n, other, || fh.add_memory(coming).unwrap());
+            fh.validate().unwrap_or_else(|violation| panic!("step {n}, {wrong}: {violation}"));
+            let free = fh.zone_stats(0).unwrap().free;
+            assert_eq!(free + taken.get(), coming.len(), "step {n}, {wrong}");
         }
     }
 }

@@ -28,8 +28,7 @@ mod stopped_tests;
 pub(crate) mod testing;
 
 impl<P: crate::Platform> crate::Freehold<'_, P> {
-    /// Has each CPU lease two words however little memory there is: the machines of these tests
-    /// stand for larger ones.
+    /// Has each CPU lease two words however little memory there is, as on larger machines.
     fn lease_as_on_large_machines(&self) {
         for cpu in self.cpus {
             cpu.leases.set_limit(cpu.leases.limit().max(2));

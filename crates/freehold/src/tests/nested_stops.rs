@@ -1,5 +1,4 @@
-//! Calls that are interrupted by calls that are interrupted: up to three deep, at drawn steps, on
-//! drawn machines.
+//! Calls interrupted by calls that are interrupted: up to three deep, at drawn steps and machines.
 //!
 //! ```text
 //! CPU 2, a run of 700   #########|...................|#######     a call, stopped at two of its steps
@@ -14,21 +13,9 @@
 //! The call at the bottom may wait, since all others have ended when it goes on. Those above it
 //! must not: who they would wait for is stopped.
 
-extern crate std;
-
-use core::cell::RefCell;
+use crate::tests::testing::*;
 use core::sync::atomic::{AtomicU32, Ordering};
-use std::boxed::Box;
-use std::vec::Vec;
-
 use fastrand::Rng;
-
-use crate::tests::steps::{Other, interrupted_by};
-use crate::tests::testing::{Machine, machine_of, rounds};
-use crate::{
-    AllocFlags, Config, CpuId, FrameRange, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn, Platform,
-    Request, Watermarks, ZoneConfig,
-};
 
 const CPUS: u16 = 3;
 /// How deep calls are nested.
@@ -73,8 +60,8 @@ impl World {
     fn new(random: &mut Rng) -> &'static Self {
         let blocks = random.u64(2..8);
         let frames = blocks * PAGEBLOCK_FRAMES;
-        let memory = [FrameRange::new(Pfn::new(0), frames).unwrap()];
-        let cma = [FrameRange::new(Pfn::new(frames - 512), 512).unwrap()];
+        let memory = [frames_at(0, frames)];
+        let cma = [frames_at(frames - 512, 512)];
         let min = random.u64(..200);
         let watermarks = match random.u32(..3) {
             0 => Watermarks::Frames { min, low: 2 * min, high: 3 * min },
@@ -131,7 +118,7 @@ impl World {
     fn some_blocks(&self, random: &mut Rng) -> FrameRange {
         let first = random.u64(..self.blocks);
         let blocks = (1 + random.u64(..2)).min(self.blocks - first);
-        FrameRange::new(Pfn::new(first * 512), blocks * 512).unwrap()
+        frames_at(first * 512, blocks * 512)
     }
 
     /// A call that may be stopped at any step, and waits for nobody.
@@ -145,7 +132,7 @@ impl World {
         match random.u32(..20) {
             0..7 => {
                 let order = if random.u32(..3) == 0 { random.u8(6..11) } else { random.u8(..6) };
-                let order = Order::new(order).unwrap();
+                let order = of_order(order);
                 let kind = Migratetype::PCP[random.usize(..3).min(random.usize(..3))];
                 let flag = [AllocFlags::CMA, AllocFlags::HIGH_ATOMIC, AllocFlags::NON_BLOCK];
                 let more = if random.bool() { flag[random.usize(..3)] } else { flags };
@@ -155,7 +142,7 @@ impl World {
                     request = request.from(within.start).below(within.end);
                 }
                 if random.u32(..4) == 0 {
-                    request = request.align(Order::new(random.u8(..11)).unwrap());
+                    request = request.align(of_order(random.u8(..11)));
                 }
                 if let Ok(pfn) = door.alloc(request) {
                     self.took_frames(pfn, order.frames());
@@ -174,7 +161,7 @@ impl World {
             13 => {
                 let mut out = [Pfn::new(0); 200];
                 let out = &mut out[..random.usize(1..200)];
-                let request = Request::new(Order::ZERO, Migratetype::Movable).flags(flags);
+                let request = movable(0).flags(flags);
                 let got = door.alloc_bulk(request, out).unwrap_or(0);
                 out[..got].iter().for_each(|&pfn| self.took_frames(pfn, 1));
             }
@@ -215,7 +202,7 @@ impl World {
                 }
             }
             3 => {
-                let all = FrameRange::new(Pfn::new(0), self.blocks * 512).unwrap();
+                let all = frames_at(0, self.blocks * 512);
                 let found = fh.alloc_contig_free(random.u64(1..900), Order::ZERO, all);
                 found.into_iter().for_each(|range| self.took(range));
             }

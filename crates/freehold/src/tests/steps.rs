@@ -12,8 +12,6 @@
 //! So a test that goes through all `n` stops a call at each of its steps, and has it go on
 //! afterwards. The other calls come one after another here; loom mixes two.
 
-extern crate std;
-
 use core::cell::{Cell, RefCell};
 use std::boxed::Box;
 use std::vec::Vec;
@@ -102,58 +100,17 @@ pub(crate) fn interrupted_by<T>(
     (result, STOPS.replace(before).len())
 }
 
-macro_rules! atomic {
-    ($name:ident: $value:ty, $($call:ident)*) => {
-        #[repr(transparent)]
-        pub(crate) struct $name(atomic::$name);
+fn before_read(_: Ordering) {
+    step();
+}
 
-        #[allow(dead_code)]
-        impl $name {
-            pub(crate) const fn new(value: $value) -> Self {
-                Self(atomic::$name::new(value))
-            }
-            pub(crate) fn load(&self, ordering: Ordering) -> $value {
-                step();
-                self.0.load(ordering)
-            }
-            pub(crate) fn store(&self, value: $value, ordering: Ordering) {
-                step();
-                self.0.store(value, ordering);
-            }
-            pub(crate) fn swap(&self, value: $value, ordering: Ordering) -> $value {
-                step();
-                self.0.swap(value, ordering)
-            }
-            pub(crate) fn compare_exchange(
-                &self,
-                from: $value,
-                to: $value,
-                ordering: Ordering,
-                failure: Ordering,
-            ) -> Result<$value, $value> {
-                step();
-                self.0.compare_exchange(from, to, ordering, failure)
-            }
-            // One that fails for no reason would make the number of steps a matter of luck.
-            pub(crate) fn compare_exchange_weak(
-                &self,
-                from: $value,
-                to: $value,
-                ordering: Ordering,
-                failure: Ordering,
-            ) -> Result<$value, $value> {
-                self.compare_exchange(from, to, ordering, failure)
-            }
-            $(pub(crate) fn $call(&self, value: $value, ordering: Ordering) -> $value {
-                step();
-                self.0.$call(value, ordering)
-            })*
-        }
+fn after_write(_: Ordering) {}
+
+macro_rules! store {
+    ($word:expr, $value:expr, $ordering:expr) => {
+        step();
+        $word.store($value, $ordering);
     };
 }
 
-atomic!(AtomicBool: bool, fetch_and fetch_or);
-atomic!(AtomicU8: u8, fetch_and fetch_or fetch_add fetch_sub);
-atomic!(AtomicU16: u16, fetch_and fetch_or fetch_add fetch_sub);
-atomic!(AtomicU32: u32, fetch_and fetch_or fetch_add fetch_sub fetch_max);
-atomic!(AtomicU64: u64, fetch_and fetch_or fetch_add fetch_sub fetch_max);
+atomics!();

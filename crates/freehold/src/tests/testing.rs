@@ -1,18 +1,21 @@
 //! An allocator for tests within the crate, which the suite's own helpers do not reach.
 
-extern crate std;
-
 use core::mem::MaybeUninit;
-use std::boxed::Box;
 use std::time::{Duration, Instant};
 use std::vec;
 
-use crate::block::Block;
 use crate::block::WORDS;
-use crate::{
-    Config, FrameRange, Freehold, Migratetype, Order, Pfn, Platform, Request, SingleCpu,
-    Watermarks, ZoneConfig,
-};
+
+// What nearly every one of them names.
+pub(crate) use super::steps::{Other, interrupted, interrupted_by, interrupted_throughout, steps};
+pub(crate) use crate::alloc::pick::Want;
+pub(crate) use crate::block::Block;
+pub(crate) use crate::cpu::inside::Inside;
+pub(crate) use crate::free::word::Freeing;
+pub(crate) use crate::primitive::Relaxed;
+pub(crate) use crate::*;
+pub(crate) use core::cell::{Cell, RefCell};
+pub(crate) use std::{boxed::Box, rc::Rc, sync::Mutex, vec::Vec};
 
 /// Any host. The allocator is compiled for this type alone: each type more is one more copy of it
 /// to compile.
@@ -21,9 +24,34 @@ pub(crate) type Host = &'static dyn Platform;
 /// The allocator of all tests within the crate.
 pub(crate) type Machine = Freehold<'static, Host>;
 
+/// So many frames from that one on.
+pub(crate) fn frames_at(start: u64, count: u64) -> FrameRange {
+    FrameRange::new(Pfn::new(start), count).unwrap()
+}
+
+/// An order that there is.
+pub(crate) fn of_order(order: u8) -> Order {
+    Order::new(order).unwrap()
+}
+
+/// All that CPU 0 gets by such requests.
+pub(crate) fn exhaust(fh: &Machine, request: Request) -> Vec<Pfn> {
+    core::iter::from_fn(|| fh.here().alloc(request).ok()).collect()
+}
+
+/// CPU `id`, whose state the caller enters as anybody.
+pub(crate) fn inside<'a>(fh: &'a Machine, id: u16) -> Inside<'a, 'static, Host> {
+    Inside::enter(fh, &fh.cpus[usize::from(id)], CpuId::new(id), false)
+}
+
+/// A machine of which every frame can be had.
+pub(crate) fn unmarked(cpus: u16, frames: u64) -> Machine {
+    machine_with(&SingleCpu, cpus, frames, Watermarks::None)
+}
+
 /// A request for a movable chunk.
 pub(crate) fn movable(order: u8) -> Request {
-    Request::new(Order::new(order).unwrap(), Migratetype::Movable)
+    Request::new(of_order(order), Migratetype::Movable)
 }
 
 /// One zone of that many frames from 0 on, and so many CPUs; the metadata is leaked.
@@ -43,7 +71,7 @@ pub(crate) fn machine_with(
     frames: u64,
     watermarks: Watermarks,
 ) -> Machine {
-    let memory = [FrameRange::new(Pfn::new(0), frames).unwrap()];
+    let memory = [frames_at(0, frames)];
     let zones = [ZoneConfig { watermarks, ..ZoneConfig::new(&memory) }];
     machine_of(platform, &Config::new(cpus, &zones))
 }
@@ -59,7 +87,7 @@ pub(crate) fn machine_of(platform: Host, config: &Config<'_>) -> Machine {
 
 /// Two zones of that many frames each, 16 GiB apart; a CPU's home is the upper one.
 pub(crate) fn two_zones(cpus: u16, frames: u64) -> Machine {
-    let memory = [0, 1 << 22].map(|start| [FrameRange::new(Pfn::new(start), frames).unwrap()]);
+    let memory = [0, 1 << 22].map(|start| [frames_at(start, frames)]);
     let zones = [ZoneConfig::new(&memory[0]), ZoneConfig::new(&memory[1])];
     machine_of(&SingleCpu, &Config { extra_ranges: 4, ..Config::new(cpus, &zones) })
 }
@@ -95,6 +123,12 @@ pub(crate) fn rounds(short: u64) -> impl Iterator<Item = u64> {
     (0..).take_while(move |&n| n < short || time.is_some_and(|time| begun.elapsed() < time))
 }
 
+/// Calls `stopped` with the number of each step of a call from the first on, until that says that
+/// there is none.
+pub(crate) fn each_step(mut stopped: impl FnMut(u64) -> bool) {
+    (1..).take_while(|&n| stopped(n)).for_each(drop);
+}
+
 /// The steps to stop a call at that is made on such a machine: some of them, spread over all; each
 /// where `FREEHOLD_SECONDS` gives it the time.
 pub(crate) fn stops_of<W>(
@@ -102,7 +136,7 @@ pub(crate) fn stops_of<W>(
     call: impl FnOnce(W),
 ) -> impl Iterator<Item = u64> {
     let world = world();
-    let length = super::steps::steps(|| call(world)).1;
+    let length = steps(|| call(world)).1;
     let most = match time() {
         _ if cfg!(miri) => 1,
         Some(_) => u64::MAX,

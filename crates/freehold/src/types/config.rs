@@ -9,8 +9,7 @@ use crate::{FrameRange, NodeId, Order, PAGEBLOCK_FRAMES, Pfn};
 /// The machine to manage. Slices are read by [`Freehold::new`](crate::Freehold::new) only.
 #[derive(Clone, Copy, Debug)]
 pub struct Config<'c> {
-    /// How many CPUs there can be (numbered from 0). All are offline at first but those named in
-    /// `online`.
+    /// How many CPUs there can be, from 0. All are offline at first but those named in `online`.
     pub cpus: u16,
     /// How many of them, from CPU 0 on, are online at once.
     pub online: u16,
@@ -27,8 +26,7 @@ pub struct Config<'c> {
 pub struct ZoneConfig<'c> {
     /// The node.
     pub node: NodeId,
-    /// Where its memory may lie, now and after hotplug. Both ends pageblock-aligned; zones must not
-    /// overlap.
+    /// Where its memory may ever lie. Both ends pageblock-aligned; zones must not overlap.
     pub span: FrameRange,
     /// The memory there is at first: pieces within the span that do not overlap, of any alignment.
     pub memory: &'c [FrameRange],
@@ -77,8 +75,7 @@ pub enum ConfigError {
         /// The number given.
         zones: usize,
     },
-    /// A zone's span or CMA piece does not start and end at a pageblock, is empty, or ends above
-    /// PFN 2^40.
+    /// A zone's span or CMA piece is empty, not pageblock-aligned, or ends above PFN 2^40.
     Span {
         /// The piece.
         range: FrameRange,
@@ -253,8 +250,7 @@ impl<'c> Config<'c> {
             for (i, range) in zone.memory.iter().enumerate() {
                 let (first, last) = (section(range.start), section(Pfn::new(range.end.get() - 1)));
                 slots += last - first + 1;
-                // Pieces do not overlap, so only their first and last sections can be counted
-                // already.
+                // Pieces do not overlap: only their first and last sections can be counted already.
                 let counted = |s: u64| {
                     let earlier =
                         self.zones[..z].iter().flat_map(|z| z.memory).chain(&zone.memory[..i]);

@@ -51,19 +51,16 @@ impl Migratetype {
         self as usize
     }
 
-    /// Whether whole pageblocks of this type may merge with blocks of another such type into a
-    /// larger chunk.
+    /// Whether whole pageblocks of this and another such type may merge into a larger chunk.
     ///
-    /// True of the three ordinary types only: a merged HIGHATOMIC, CMA or isolated block would lose
-    /// its purpose.
+    /// True of the three ordinary types only: any other block would lose its purpose.
     #[inline]
     #[must_use]
     pub const fn is_mergeable(self) -> bool {
         (self as u8) < Self::HighAtomic as u8
     }
 
-    /// The types to take from when this one has nothing left, best first; empty for types that
-    /// never take.
+    /// The types to take from when this one has nothing left, best first; empty if it never takes.
     ///
     /// Linux 6.12 and later, table `fallbacks`.
     #[inline]

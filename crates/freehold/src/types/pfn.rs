@@ -55,8 +55,7 @@ impl Pfn {
         Self(self.0 & !(PAGEBLOCK_FRAMES - 1))
     }
 
-    /// The start of the other half of the next larger chunk: the frame number with bit `order`
-    /// flipped.
+    /// The start of the next larger chunk's other half: the number with bit `order` flipped.
     #[inline]
     #[must_use]
     pub const fn buddy(self, order: Order) -> Self {
@@ -163,7 +162,6 @@ impl fmt::Display for FrameRange {
 
 #[cfg(test)]
 mod tests {
-    extern crate std;
     use super::*;
     use std::vec::Vec;
 

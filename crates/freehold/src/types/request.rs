@@ -136,8 +136,7 @@ impl Request {
         if self.align.get() > self.order.get() { self.align } else { self.order }
     }
 
-    /// Where it may lie, as said with [`from`](Self::from) and [`below`](Self::below); everywhere
-    /// by default.
+    /// Where it may lie, by [`from`](Self::from) and [`below`](Self::below); everywhere by default.
     #[must_use]
     pub const fn within(&self) -> FrameRange {
         FrameRange { start: self.from, end: self.below }
@@ -155,8 +154,7 @@ impl Request {
 }
 
 bitflags::bitflags! {
-    /// How far a request may go, and where it is made from. Empty is an ordinary request that may
-    /// wait.
+    /// How far a request may go, and where it is made. Empty: an ordinary one that may wait.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
     pub struct AllocFlags: u16 {
         /// The caller may not wait (atomic context): a further quarter of the min watermark may be
@@ -168,11 +166,11 @@ bitflags::bitflags! {
         /// and of others only by keeping them
         /// ([`Freehold::give_up_reserve`](crate::Freehold::give_up_reserve) ends that).
         const HIGH_ATOMIC = 1 << 2;
-        /// The request is the way out of an out-of-memory condition: half of what is left may be
-        /// used.
+        /// The request is the way out of a lack of memory: half of what is left may be used.
         const OOM = 1 << 3;
         /// The caller may have interrupted anything (NMI): nobody is waited for. Such a request
-        /// gets all that is in no CPU's hand.
+        /// gets all that is in no CPU's hand: near a zone's min mark that is all that is free, once
+        /// a request that may wait, or a tick, has noticed.
         const NO_LOCK = 1 << 4;
         /// A pageblock in use for another migratetype does not become one of this request's,
         /// however much of it is free. Frames inside one are taken only where no zone has others.

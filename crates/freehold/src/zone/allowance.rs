@@ -122,12 +122,16 @@ impl<'m> Zone<'m> {
         (self.count(ask.kind) + self.beside(ask)).saturating_sub(mark)
     }
 
-    /// Grants what is asked for, and up to `more` besides; how many. `None` where the zone would
-    /// not keep the mark.
-    fn grant(&self, ask: Ask, more: u64) -> Option<u64> {
+    /// Grants what is asked, and up to `more` of the rest above the mark: how many, and the rest.
+    ///
+    /// # Errors
+    ///
+    /// What is left, where the zone would not keep the mark.
+    fn grant(&self, ask: Ask, more: impl Fn(i64) -> u64) -> Result<(u64, i64), i64> {
         if ask.mark == 0 {
-            self.sub_free(ask.kind, ask.frames + more);
-            return Some(ask.frames + more);
+            let frames = ask.frames + more(i64::MAX);
+            self.sub_free(ask.kind, frames);
+            return Ok((frames, i64::MAX));
         }
         let own = &self.free[ask.kind];
         loop {
@@ -137,9 +141,9 @@ impl<'m> Zone<'m> {
             let left = (seen as i64 + self.beside(ask)).saturating_sub(mark);
             let spare = left.saturating_sub_unsigned(ask.frames);
             if spare < 0 {
-                return None;
+                return Err(left);
             }
-            let frames = ask.frames + more.min(spare as u64 / 2);
+            let frames = ask.frames + more(left).min(spare as u64 / 2);
             // SeqCst: as in `count`. Relaxed on failure: it is read again.
             let granted = own.compare_exchange_weak(
                 seen,
@@ -154,10 +158,15 @@ impl<'m> Zone<'m> {
             // later one sees that there are too few, and looks again.
             let alone = ask.kind == ORDINARY && !ask.reserves;
             if alone || self.rest(Ask { frames: 0, ..ask }) >= 0 {
-                return Some(frames);
+                return Ok((frames, left.saturating_sub_unsigned(frames)));
             }
             self.add_free(ask.kind, frames);
         }
+    }
+
+    /// Grants what is asked for, if the zone keeps the mark.
+    fn grants(&self, ask: Ask) -> bool {
+        self.grant(ask, |_| 0).is_ok()
     }
 
     /// [`grant`](Self::grant) for a thread that may not wait until others have told: it counts on
@@ -177,11 +186,16 @@ impl<'m> Zone<'m> {
     /// The largest allowance that a CPU is granted now, or keeps of what it frees. None while every
     /// frame counts for somebody.
     pub(crate) fn next_grant(&self, fh: &Freehold<'m, impl Platform>) -> u64 {
-        let (fold, min) = (self.fold.get(), self.min.get());
-        if min == 0 {
+        let ask = Ask { kind: ORDINARY, frames: 0, mark: self.min.get(), reserves: false };
+        self.share_of(fh, if ask.mark == 0 { 0 } else { self.rest(ask) })
+    }
+
+    /// [`next_grant`](Self::next_grant), where so many frames are left above the mark.
+    fn share_of(&self, fh: &Freehold<'m, impl Platform>, rest: i64) -> u64 {
+        let fold = self.fold.get();
+        if self.min.get() == 0 {
             return fold;
         }
-        let rest = self.rest(Ask { kind: ORDINARY, frames: 0, mark: min, reserves: false });
         if rest <= 0 || fh.failing.any() || fh.watch.is_for(ANY) {
             return 0;
         }
@@ -213,7 +227,7 @@ impl<'m> Zone<'m> {
             return Some(nothing);
         }
         let may_count = own.is_none() || flags.contains(AllocFlags::NO_LOCK);
-        if (own.is_some() && !lowered || self.grant(ask, 0).is_none())
+        if (own.is_some() && !lowered || !self.grants(ask))
             && !(may_count && self.grant_by_sum(by, ask, has))
         {
             return None;
@@ -244,8 +258,8 @@ impl<'m> Zone<'m> {
             reserves: reserves && flags.may_use_reserve(),
         };
         let may_count = by.cpu.is_none() || flags.contains(AllocFlags::NO_LOCK);
-        let granted = self.grant(ask, 0).is_some()
-            || by.cpu.is_some_and(|cpu| cpu.tell_all(by.fh)) && self.grant(ask, 0).is_some()
+        let granted = self.grants(ask)
+            || by.cpu.is_some_and(|cpu| cpu.tell_all(by.fh)) && self.grants(ask)
             || may_count && self.grant_by_sum(by, ask, 0);
         if granted {
             by.wrote(self, 1);
@@ -277,14 +291,14 @@ impl<'m> Zone<'m> {
     }
 
     /// A CPU has taken more of that type than it was allowed: what is missing is granted, or it has
-    /// to put the last `frames` back.
+    /// to put the last `frames` back. Whether it was granted, and the next grant.
     fn top_up(
         &self,
         by: By<'_, 'm, impl Platform>,
         counts: &[AtomicU64; 8],
         migratetype: usize,
         frames: u64,
-    ) -> bool {
+    ) -> (bool, u64) {
         let (own, kind) = (&counts[migratetype], kind_of(migratetype));
         if kind == ORDINARY {
             // What it may take of another ordinary type will do.
@@ -296,17 +310,22 @@ impl<'m> Zone<'m> {
         }
         let missing = (own.get() as i64).min(0).unsigned_abs();
         if missing == 0 {
-            return true;
+            return (true, self.next_grant(by.fh));
         }
         // The reserve is there to be used.
-        let reserved = kind == RESERVED;
-        let mark = if reserved { 0 } else { self.min.get() };
-        let more = if reserved { 0 } else { self.next_grant(by.fh) };
+        let mark = if kind == RESERVED { 0 } else { self.min.get() };
+        // By what is seen of ordinary frames as these are granted, not by another look.
+        let share = |rest| match kind {
+            ORDINARY => self.share_of(by.fh, rest),
+            _ => self.next_grant(by.fh),
+        };
+        let more = |rest| if kind == RESERVED { 0 } else { share(rest) };
         let granted = self.grant(Ask { kind, frames: missing, mark, reserves: false }, more);
-        own.add(granted.unwrap_or(frames));
+        own.add(granted.map_or(frames, |(frames, _)| frames));
         by.wrote(self, 1);
         self.update_mode();
-        granted.is_some()
+        let (Ok((_, rest)) | Err(rest)) = granted;
+        (granted.is_ok(), share(rest))
     }
 
     /// Tells the zone of what a CPU is allowed beyond `keep` of each type; whether there was any.
@@ -388,7 +407,7 @@ impl<'m> Block<'m> {
         };
         let counts = &cpu.cursors(by.fh, usize::from(zone.id)).allowance;
         counts[migratetype].sub(frames);
-        counts[migratetype].get() as i64 >= 0 || zone.top_up(by, counts, migratetype, frames)
+        counts[migratetype].get() as i64 >= 0 || zone.top_up(by, counts, migratetype, frames).0
     }
 }
 
@@ -415,9 +434,9 @@ impl<'m> CpuState<'m> {
         migratetype: usize,
         frames: u64,
     ) -> bool {
-        let zone = &fh.zones[self.home_zone.get() as usize];
-        let paid = zone.top_up(fh.by(self), &self.allowance, migratetype, frames);
-        self.set_most(fh, zone.next_grant(fh));
+        let zone = self.home(fh);
+        let (paid, grant) = zone.top_up(fh.by(self), &self.allowance, migratetype, frames);
+        self.set_most(fh, grant);
         paid
     }
 
@@ -449,8 +468,7 @@ impl<'m> CpuState<'m> {
         self.allowance[migratetype].get() > self.most.get()
     }
 
-    /// Tells the home zone of all but the next grant, after a free into words of that type, if it
-    /// is time.
+    /// Tells the home zone of all but the next grant, after a free of that type, if it is time.
     #[inline(always)]
     pub(crate) fn tell_after_free(&self, fh: &Freehold<'m, impl Platform>, migratetype: usize) {
         if self.is_to_tell(migratetype) {
@@ -468,7 +486,7 @@ impl<'m> CpuState<'m> {
     #[cold]
     #[inline(never)]
     fn tell(&self, fh: &Freehold<'m, impl Platform>) {
-        let zone = &fh.zones[self.home_zone.get() as usize];
+        let zone = self.home(fh);
         let keep = zone.next_grant(fh);
         if zone.take_back(&self.allowance, keep) {
             fh.watch.came(ANY);
@@ -493,7 +511,7 @@ impl<'m> CpuState<'m> {
                 zone.update_mode();
             }
         }
-        let home = &fh.zones[self.home_zone.get() as usize];
+        let home = self.home(fh);
         self.set_most(fh, home.next_grant(fh));
         any
     }
@@ -520,33 +538,33 @@ impl<'m> CpuState<'m> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    extern crate std;
-
-    use std::vec::Vec;
-
-    use crate::primitive::Relaxed;
-    use crate::tests::testing::{Machine, machine};
-    use crate::{AllocError, AllocFlags, CpuId, Migratetype, Order, Pfn, Request};
+    use crate::tests::testing::*;
 
     const FRAMES: u64 = 1 << 14;
     const MIN: u64 = 800;
-
-    fn movable(flags: AllocFlags) -> Request {
-        Request::new(Order::ZERO, Migratetype::Movable).flags(flags)
-    }
 
     /// A machine all of whose frames down to `left` above the mark are in use.
     fn nearly_full(cpus: u16, left: u64) -> (Machine, Vec<Pfn>) {
         let fh = machine(cpus, FRAMES);
         fh.set_watermarks(0, MIN, MIN, MIN).unwrap();
-        let take = |_| fh.on(CpuId::new(0)).alloc(movable(AllocFlags::empty())).unwrap();
+        let take = |_| fh.here().alloc(movable(0)).unwrap();
         let frames = (0..FRAMES - MIN - left).map(take).collect();
         (fh, frames)
     }
 
+    /// Likewise, and some of what is above the mark is what CPU 1 may take.
+    fn with_allowance(cpus: u16, left: u64) -> Machine {
+        let (fh, frames) = nearly_full(cpus, left);
+        fh.cpus[1].most.set(64);
+        let freed = frames.iter().step_by(97).take(30);
+        freed.for_each(|&frame| fh.on(CpuId::new(1)).free(frame, Order::ZERO).unwrap());
+        fh.here().flush().unwrap();
+        fh
+    }
+
     /// How many single frames CPU 0 gets.
     fn all_of(fh: &Machine, flags: AllocFlags) -> u64 {
-        core::iter::from_fn(|| fh.on(CpuId::new(0)).alloc(movable(flags)).ok()).count() as u64
+        core::iter::from_fn(|| fh.here().alloc(movable(0).flags(flags)).ok()).count() as u64
     }
 
     /// As many lines are looked at for a sum as there are CPUs.
@@ -561,25 +579,22 @@ mod tests {
             for step in 0..steps {
                 let cpu = fh.on(CpuId::new((step % 3) as u16));
                 cpu.free(frames.swap_remove(step * 7919 % frames.len()), Order::ZERO).unwrap();
-                frames.push(cpu.alloc(movable(AllocFlags::empty())).unwrap());
+                frames.push(cpu.alloc(movable(0)).unwrap());
             }
             let sums = zone.counters.sums.get() - before;
             assert!(sums * 50 <= steps as u64, "{left} left: {sums} in {steps} steps");
         }
     }
 
-    /// A run that this CPU has freed serves its next request: the board is asked now and then. (With
-    /// `debug-poison` each frame that is freed is written first, the long way.)
+    /// A run that this CPU has freed serves its next request: the board is asked now and then.
+    /// (With `debug-poison` each frame that is freed is written first, the long way.)
     #[test]
     #[cfg(not(feature = "debug-poison"))]
     fn runs_near_the_mark_are_taken_again_without_the_board() {
         for order in [3, 6] {
-            let (fh, request) = (
-                machine(2, 1 << 16),
-                Request::new(Order::new(order).unwrap(), Migratetype::Movable),
-            );
+            let (fh, request) = (machine(2, 1 << 16), movable(order));
             fh.set_watermarks(0, MIN, MIN, MIN).unwrap();
-            let cpu = fh.on(CpuId::new(0));
+            let cpu = fh.here();
             let fill = || (fh.zones[0].free(&fh).all > MIN + 300).then(|| cpu.alloc(request).ok());
             let mut runs: Vec<Pfn> = core::iter::from_fn(|| fill().flatten()).collect();
             assert!(fh.zones[0].is_tight());
@@ -594,32 +609,31 @@ mod tests {
         }
     }
 
-    /// What other CPUs have freed and keep to themselves is asked for, and what they have in hand
-    /// stays there. (With `debug-poison` a CPU's first frame leaves it none.)
+    /// What other CPUs have freed and keep to themselves is asked for, and the blocks that they use
+    /// stay theirs. (With `debug-poison` a CPU's first frame leaves it none.)
     #[test]
     #[cfg(not(feature = "debug-poison"))]
-    fn what_other_cpus_may_take_is_found_and_their_hands_stay() {
+    fn what_other_cpus_may_take_is_found_and_their_blocks_stay() {
         let (fh, frames) = nearly_full(8, 300);
         let others = || (1..8).map(CpuId::new);
         for (cpu, frames) in others().zip(frames.chunks(40)) {
-            fh.on(cpu).alloc(movable(AllocFlags::empty())).unwrap();
+            fh.on(cpu).alloc(movable(0)).unwrap();
             for &frame in frames.iter().step_by(9) {
                 fh.on(cpu).free(frame, Order::ZERO).unwrap();
             }
         }
-        let held = || others().map(|cpu| fh.cpus[cpu.index()].leases.held()).collect::<Vec<_>>();
-        let before = held();
-        assert!(before.iter().all(|&slots| slots != 0));
+        let uses_a_block = |cpu: CpuId| !fh.cpus[cpu.index()].is_empty(&fh);
+        assert!(others().all(uses_a_block));
         let kept =
             |cpu: &CpuId| fh.cpus[cpu.index()].allowance[Migratetype::Movable as usize].get() != 0;
         assert!(others().any(|cpu| kept(&cpu)), "nobody keeps anything to itself");
         // Down to what the others have, and one more.
         while fh.zones[0].free[super::ORDINARY].get() > MIN {
-            fh.on(CpuId::new(0)).alloc(movable(AllocFlags::empty())).unwrap();
+            fh.here().alloc(movable(0)).unwrap();
         }
-        fh.on(CpuId::new(0)).flush().unwrap();
-        fh.on(CpuId::new(0)).alloc(movable(AllocFlags::empty())).unwrap();
-        assert_eq!(held(), before);
+        fh.here().flush().unwrap();
+        fh.here().alloc(movable(0)).unwrap();
+        assert!(others().all(uses_a_block));
         assert!(!others().any(|cpu| kept(&cpu)));
         all_of(&fh, AllocFlags::empty());
         assert_eq!(fh.zones[0].free(&fh).all, MIN);
@@ -639,13 +653,7 @@ mod tests {
             (AllocFlags::NO_WATERMARKS, 0),
         ];
         for (flags, mark) in marks {
-            let (fh, frames) = nearly_full(4, 200);
-            // Some of it is what CPU 1 may take.
-            fh.cpus[1].most.set(64);
-            for &frame in frames.iter().step_by(97).take(30) {
-                fh.on(CpuId::new(1)).free(frame, Order::ZERO).unwrap();
-            }
-            fh.on(CpuId::new(0)).flush().unwrap();
+            let fh = with_allowance(4, 200);
             all_of(&fh, flags);
             assert_eq!(fh.zones[0].free(&fh).all, mark, "{flags:?}");
             fh.validate().unwrap();
@@ -656,18 +664,52 @@ mod tests {
     #[test]
     fn an_interrupt_keeps_its_mark_to_the_frame() {
         for (flags, mark) in [(AllocFlags::empty(), MIN), (AllocFlags::MIN_RESERVE, MIN / 2)] {
-            let (fh, frames) = nearly_full(2, 100);
-            fh.cpus[1].most.set(64);
-            for &frame in frames.iter().step_by(97).take(30) {
-                fh.on(CpuId::new(1)).free(frame, Order::ZERO).unwrap();
-            }
-            fh.on(CpuId::new(0)).flush().unwrap();
-            let request = movable(flags | AllocFlags::NO_LOCK);
+            let fh = with_allowance(2, 100);
+            let request = movable(0).flags(flags | AllocFlags::NO_LOCK);
             let alloc = || fh.outside().alloc(CpuId::new(0), &request);
             while alloc().is_ok() {}
             assert_eq!(alloc(), Err(AllocError::WouldBlock));
             assert_eq!(fh.zones[0].free(&fh).all, mark, "{flags:?}");
             fh.validate().unwrap();
         }
+    }
+
+    /// What a grant gives beside what was asked for, it leaves to others, too: a run of 64 frames
+    /// is most of what there is above the mark.
+    #[test]
+    fn a_grant_leaves_as_much_as_it_gives() {
+        for left in 68..192 {
+            let (fh, _) = nearly_full(1, left);
+            fh.here().flush().unwrap();
+            fh.here().alloc(movable(6)).unwrap();
+            let own = fh.cpus[0].allowance[Migratetype::Movable as usize].get();
+            let rest = fh.zones[0].free[super::ORDINARY].get() - MIN;
+            assert!(0 < own && own <= rest, "{left} left: {own} granted, {rest} for others");
+        }
+    }
+
+    /// A frame in another zone than its CPU's own, near the mark, so that the zone is told of it at
+    /// once; and at some step of the free somebody else frees it.
+    #[test]
+    fn a_refused_free_in_another_zone_leaves_no_debt() {
+        let world = || {
+            let fh: &Machine = Box::leak(Box::new(two_zones(1, 1024)));
+            // The other one keeps the block from becoming whole.
+            let take = || fh.here().alloc(movable(0).below(Pfn::new(1024)));
+            let [pfn, _] = [(); 2].map(|()| take().unwrap());
+            fh.drain_all();
+            fh.set_watermarks(0, 1024, 1024, 1024).unwrap();
+            (fh, pfn)
+        };
+        let mut refused = 0;
+        for n in stops_of(world, |(fh, pfn)| fh.here().free(pfn, Order::ZERO).unwrap()) {
+            let (fh, pfn) = world();
+            let (key, frame) = (pfn.get() / 64, 1 << (pfn.get() % 64));
+            let other = move || _ = Freeing::of(fh, None).word(key, frame, 1);
+            let (freed, _) = interrupted(n, other, || fh.here().free(pfn, Order::ZERO));
+            refused += u32::from(freed.is_err());
+            fh.validate().unwrap_or_else(|violation| panic!("step {n}: {violation}"));
+        }
+        assert!(refused > 0, "at no step is it refused");
     }
 }

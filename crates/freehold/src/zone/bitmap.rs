@@ -1,5 +1,4 @@
-//! The zone's wholly free blocks: one bit each, so that 1 GiB (512 blocks in a row) is found as
-//! eight full words.
+//! The zone's wholly free blocks: one bit each, so that 1 GiB is found as eight full words.
 //!
 //! ```text
 //! words     bit b = block (base + b) is wholly free and anybody's to take      1 bit a block
@@ -74,8 +73,7 @@ impl<'m> WholeBitmap<'m> {
         None
     }
 
-    /// Clears the bits `first..first + len`, all or none; the writes that it took, and whether it
-    /// has them.
+    /// Clears the bits `first..first + len`, all or none; the writes, and whether it has them.
     pub(crate) fn take_run(&self, first: u64, len: u64) -> (u32, bool) {
         let spans = || bits::spans(first as usize, len as usize);
         let mut writes = 0;
@@ -123,6 +121,18 @@ impl<'m> WholeBitmap<'m> {
             from = w + 1;
         }
         (None, steps)
+    }
+
+    /// The last set bit below `to`.
+    pub(crate) fn previous(&self, to: u64) -> Option<u64> {
+        let mut w = to / 64;
+        let below = bits::mask(0, (to % 64) as u32);
+        let mut word = self.words.get(w as usize).map_or(0, Relaxed::get) & below;
+        while word == 0 {
+            w = self.summary.previous(w)?;
+            word = self.words[w as usize].get();
+        }
+        Some(w * 64 + u64::from(word.ilog2()))
     }
 
     /// All words, eight at a time: as many blocks as a chunk of the largest order has.
@@ -199,8 +209,7 @@ impl<'m> WholeBitmap<'m> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    extern crate std;
-    use std::vec::Vec;
+    use crate::tests::testing::*;
 
     fn level(n: usize) -> Vec<AtomicU64> {
         (0..n).map(|_| AtomicU64::new(0)).collect()
@@ -232,6 +241,8 @@ mod tests {
             let from = random.u64(..blocks);
             let naive = (from..blocks).find(|&b| model[b as usize]);
             assert_eq!(map.next(from).0, naive);
+            let before = (0..from).rev().find(|&b| model[b as usize]);
+            assert_eq!(map.previous(from), before);
             let to = from + random.u64(..blocks - from);
             // Also where the last run ends.
             let to = if round % 4 == 0 { to & !511 } else { to };

@@ -122,8 +122,7 @@ impl<'m> Board<'m> {
         number: u32,
         belongs: impl Fn() -> bool,
     ) -> u32 {
-        // SeqCst: tag and class are read next, which a thread that puts the block into the row has
-        // written before.
+        // SeqCst: tag and class are read next, which who puts it into the row has written before.
         rows.0[row].fetch_and(!(1 << Self::bit(number)), Ordering::SeqCst);
         if belongs() { 1 + self.set(rows, row, number) } else { 1 }
     }
@@ -191,13 +190,9 @@ impl<'m> Board<'m> {
         below == 0 && self.summary(row).next(0, &mut 0) == Some(self.section_of(number))
     }
 
-    /// Whether no row may have a block of that class or above, by a glance: none of the ordinary
-    /// types, nor HIGHATOMIC ones of any class if `reserve`, nor CMA ones if `cma`.
-    pub(crate) fn is_empty_from(&self, class: u8, reserve: bool, cma: bool) -> bool {
-        let has = |own| self.has_any(row_of(own, 1));
+    /// Whether no row may have a block of the ordinary types of that class or above, by a glance.
+    pub(crate) fn is_empty_from(&self, class: u8) -> bool {
         (0..HIGH_ATOMIC).all(|migratetype| self.smallest(migratetype, class).is_none())
-            && !(reserve && has(HIGH_ATOMIC))
-            && !(cma && has(CMA))
     }
 
     /// Whether some block may have a bit in a row, by a glance.
@@ -221,19 +216,15 @@ impl<'m> Board<'m> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    extern crate std;
-
-    use std::vec::Vec;
-
     use super::*;
-    use crate::Pfn;
+    use crate::tests::testing::*;
 
     /// Two zones have the two halves of a section. The bit of a block of one is nothing to the
     /// other's search, which would look at it each time: the block is not that zone's to lower.
     #[test]
     fn a_search_leaves_out_blocks_of_the_zone_beside_it() {
         let half = SECTION_BLOCKS / 2;
-        let zone = |first: u64| FrameRange::new(Pfn::new(first << 9), half << 9).unwrap();
+        let zone = |first: u64| frames_at(first << 9, half << 9);
         let words = |first: u64| -> [Vec<AtomicU64>; 2] {
             Board::sizes(zone(first)).map(|n| (0..n).map(|_| AtomicU64::new(0)).collect())
         };

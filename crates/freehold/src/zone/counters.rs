@@ -26,8 +26,7 @@ impl ZoneCounters {
     }
 }
 
-/// What a thread that is in no CPU's state counts and marks, on several lines, so that not all such
-/// calls write one.
+/// What threads in no CPU's state count and mark, on several lines: not all of them write one.
 #[repr(C, align(128))]
 pub(crate) struct Outside {
     pub(crate) frees: AtomicU64,
@@ -64,22 +63,16 @@ impl Free {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    extern crate std;
-
     use super::OUTSIDE;
-    use crate::free::word::Freeing;
-    use crate::primitive::Relaxed;
-    use crate::tests::testing::machine;
-    use crate::{CpuId, Migratetype, Order, Request};
-    use std::vec::Vec;
+    use crate::tests::testing::*;
 
     /// Frees outside every door write as many lines as there are, by their blocks; those by a door
     /// that is free write their CPU's own.
     #[test]
     fn frees_of_different_blocks_write_different_lines() {
         let fh = machine(1, 512 * 4 * OUTSIDE as u64);
-        let cpu = fh.on(CpuId::new(0));
-        let block = Request::new(Order::PAGEBLOCK, Migratetype::Movable);
+        let cpu = fh.here();
+        let block = movable(9);
         let blocks: Vec<_> = (0..OUTSIDE).map(|_| cpu.alloc(block).unwrap()).collect();
         let lines = || fh.zones[0].outside.each_ref().map(|line| line.frees.get());
         for pfn in &blocks {

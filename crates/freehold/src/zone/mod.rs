@@ -1,5 +1,4 @@
-//! A zone: memory of one node with its own watermarks; its wholly free blocks, and the scoreboard
-//! of the others.
+//! A zone: memory of one node with its own watermarks, whole blocks, and board of the others.
 //!
 //! ```text
 //! bitmap    wholly free blocks of the three ordinary migratetypes, one bit each: their type means nothing until used
@@ -7,8 +6,7 @@
 //! (nowhere) full blocks, taken ones, isolated ones, and whole ones that a CPU keeps
 //! ```
 //!
-//! There is no lock: bits change by atomic operations, and what a CPU counts is summed up where it
-//! matters.
+//! There is no lock: bits change atomically, and what CPUs count is summed up where it matters.
 
 pub(crate) mod allowance;
 pub(crate) mod bitmap;
@@ -39,6 +37,8 @@ pub(crate) mod mode {
     pub(crate) const ROOMY: u8 = 1;
     /// Near its min mark: what is taken in hand has to be asked for.
     pub(crate) const TIGHT: u8 = 2;
+    /// Nearer still: what CPUs may have in hand would be as much as is left, so they have nothing.
+    pub(crate) const LEAN: u8 = 3;
 }
 
 /// Less than this part of a zone is little to be free.
@@ -50,15 +50,15 @@ pub(crate) struct Zone<'m> {
     pub(crate) id: u8,
     pub(crate) node: NodeId,
     pub(crate) span: FrameRange,
-    /// The number of the block that bit 0 of the bitmap stands for: the span's start rounded down
-    /// to 1 GiB.
+    /// The number of the block of bit 0 of the bitmap: the span's start rounded down to 1 GiB.
     pub(crate) first_block: u64,
     pub(crate) bitmap: WholeBitmap<'m>,
     pub(crate) board: Board<'m>,
     /// One of [`mode`]'s. Written only where it changes, since every CPU reads it.
     pub(crate) mode: AtomicU8,
-    /// The memory of parts of blocks was taken away: what is at hand may be what costs most, so the
-    /// zone is never roomy.
+    /// It has become LEAN, and nobody has emptied the hands yet.
+    pub(crate) hands_to_empty: AtomicBool,
+    /// Parts of blocks have no memory: what is at hand may cost most, so it is never roomy.
     pub(crate) thrifty: AtomicBool,
     /// Each CPU has blocks of its own in use.
     pub(crate) spread: AtomicBool,
@@ -68,6 +68,10 @@ pub(crate) struct Zone<'m> {
     pub(crate) fold: AtomicU64,
     /// Into so many allowances what is left above the mark is divided.
     pub(crate) shares: AtomicU64,
+    /// With fewer ordinary frames it becomes TIGHT, or stays so; and LEAN. See
+    /// [`set_modes`](Self::set_modes).
+    pub(crate) tight_below: [AtomicU64; 2],
+    pub(crate) lean_below: [AtomicU64; 2],
     /// Its own count when it was last summed up for the host.
     pub(crate) summed_at: AtomicU64,
     /// Frames there are; changes at hotplug.
@@ -81,13 +85,16 @@ pub(crate) struct Zone<'m> {
     pub(crate) kernel_marks: AtomicBool,
     /// How many bits are set in the bitmap, less those that somebody is about to clear.
     pub(crate) whole_blocks: Apart,
-    /// Free frames by kind, without all CPUs' allowances: a number that may be below 0. See
-    /// [`allowance`].
+    /// Free frames by kind, without all CPUs' allowances: may be below 0. See [`allowance`].
     pub(crate) free: [AtomicU64; KINDS],
     /// HIGHATOMIC blocks there are.
     pub(crate) high_atomic_blocks: AtomicU64,
     /// The pressure level last told to the host: 0 none, 1 below low, 2 below min.
     pub(crate) level: AtomicU32,
+    /// Up to there are the blocks that there were at first; 0 in a zone of less than 2 GiB. What is
+    /// added above them later may be taken away again: frames that cannot be moved come from there
+    /// last.
+    pub(crate) first_end: u64,
     /// The level has changed and nobody has told the host yet.
     pub(crate) level_changed: AtomicBool,
     pub(crate) counters: ZoneCounters,
@@ -102,6 +109,8 @@ pub(crate) struct Apart(pub(crate) AtomicU64);
 pub(crate) struct ZoneParts<'m> {
     pub(crate) bitmap: WholeBitmap<'m>,
     pub(crate) board: Board<'m>,
+    /// See [`Zone::first_end`].
+    pub(crate) first_end: u64,
 }
 
 impl<'m> Zone<'m> {
@@ -115,11 +124,14 @@ impl<'m> Zone<'m> {
             bitmap: parts.bitmap,
             board: parts.board,
             mode: AtomicU8::new(mode::ORDINARY),
+            hands_to_empty: AtomicBool::new(false),
             thrifty: AtomicBool::new(false),
             spread: AtomicBool::new(false),
             words: SharedWords::new(),
             fold: zero(),
             shares: zero(),
+            tight_below: [zero(), zero()],
+            lean_below: [zero(), zero()],
             summed_at: zero(),
             managed: zero(),
             cma_blocks: zero(),
@@ -131,6 +143,7 @@ impl<'m> Zone<'m> {
             free: core::array::from_fn(|_| zero()),
             high_atomic_blocks: zero(),
             level: AtomicU32::new(0),
+            first_end: parts.first_end,
             level_changed: AtomicBool::new(false),
             counters: ZoneCounters::new(),
             outside: core::array::from_fn(|_| Outside::new()),
@@ -192,13 +205,6 @@ impl<'m> Zone<'m> {
         }
     }
 
-    /// Its watermarks: min, low and high. With the hotplug lock.
-    pub(crate) fn set_marks(&self, [min, low, high]: [u64; 3]) {
-        self.min.set(min);
-        self.low.set(low);
-        self.high.set(high);
-    }
-
     /// How many blocks the zone has.
     pub(crate) fn blocks(&self) -> u64 {
         self.managed.get() >> 9
@@ -218,7 +224,19 @@ impl<'m> Zone<'m> {
 
     #[inline(always)]
     pub(crate) fn is_tight(&self) -> bool {
-        self.mode.get() == mode::TIGHT
+        self.mode.get() >= mode::TIGHT
+    }
+
+    /// Whether CPUs are to have nothing in hand.
+    #[inline(always)]
+    pub(crate) fn is_lean(&self) -> bool {
+        self.mode.get() == mode::LEAN
+    }
+
+    /// Whether they may have something in hand all the same.
+    #[inline(always)]
+    pub(crate) fn has_hands_to_empty(&self) -> bool {
+        self.is_lean() && self.hands_to_empty.get()
     }
 }
 
@@ -230,8 +248,7 @@ impl Tag {
     }
 }
 
-/// The first bit of a zone's bitmap: 1 GiB-aligned, so that runs of any order are aligned in the
-/// bitmap too.
+/// The first bit of a zone's bitmap: 1 GiB-aligned, so that runs of any order are so there too.
 pub(crate) fn first_block(span: FrameRange) -> u64 {
     (span.start.get() >> 18) << 9
 }

@@ -49,8 +49,7 @@ pub(crate) struct Moves {
 }
 
 impl<'m> Zone<'m> {
-    /// Marks that frames are on the way, `n` being any number; not where `by` is a CPU, whose door
-    /// says so.
+    /// Marks that frames are on the way, `n` being any number; of a CPU its door says so.
     pub(crate) fn moving<P>(&'m self, by: By<'_, 'm, P>, n: usize) -> Option<Moving<'m>> {
         let mark = &self.outside[n % self.outside.len()].moving;
         by.cpu.is_none().then(|| {
@@ -132,22 +131,11 @@ impl<P: Platform> Movers<'_, '_, P> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    extern crate std;
-
-    use core::cell::Cell;
-    use core::sync::atomic::{AtomicU32, Ordering};
-    use std::boxed::Box;
-    use std::rc::Rc;
-    use std::sync::Mutex;
-    use std::vec::Vec;
-
     use super::{LOOKS, Movers};
     use crate::block::bits;
     use crate::block::words::{CLASS_NONE, CLASS_WHOLE};
-    use crate::free::word::Freeing;
-    use crate::tests::steps::interrupted;
-    use crate::tests::testing::{Machine, machine_on};
-    use crate::{AllocError, AllocFlags, CpuId, Migratetype, Order, Pfn, Platform, Request};
+    use crate::tests::testing::*;
+    use core::sync::atomic::{AtomicU32, Ordering};
 
     type Then = Box<dyn FnOnce() + Send>;
 
@@ -179,7 +167,7 @@ mod tests {
     fn beside_a_mover(request: Request, at: u32) -> (Result<Pfn, AllocError>, u32) {
         let (fh, host) = machine(1536);
         let zone = &fh.zones[0];
-        let take = || zone.take_whole(fh.outside(), AllocFlags::empty(), false).unwrap();
+        let take = || zone.take_whole(fh.outside(), Want::new(0, 1)).unwrap();
         let mark = zone.moving(fh.outside(), 0);
         let blocks: Vec<_> = [take(), take(), take()].into();
         let arrive = move || {
@@ -187,13 +175,13 @@ mod tests {
             drop(mark);
         };
         *host.then.lock().unwrap() = Some((at, Box::new(arrive)));
-        let result = fh.on(CpuId::new(0)).alloc(request);
+        let result = fh.here().alloc(request);
         (result, host.turns.load(Ordering::Relaxed))
     }
 
     /// One of each way in which a request may fail.
     fn requests() -> [Request; 5] {
-        let request = |order| Request::new(Order::new(order).unwrap(), Migratetype::Movable);
+        let request = |order| movable(order);
         [request(0), request(6), request(9), request(10), request(0).below(Pfn::new(1 << 20))]
     }
 
@@ -238,15 +226,15 @@ mod tests {
     fn who_failed_beside_a_claim_that_came_to_nothing_is_told() {
         let (fh, host) = machine(512);
         fh.set_watermarks(0, 0, 0, 0).unwrap();
-        let all = crate::FrameRange::new(Pfn::new(0), 512).unwrap();
-        let request = Request::new(Order::ZERO, Migratetype::Movable);
-        let fails = move || assert!(fh.on(CpuId::new(0)).alloc(request).is_err());
+        let all = frames_at(0, 512);
+        let request = movable(0);
+        let fails = move || assert!(fh.here().alloc(request).is_err());
         *host.then.lock().unwrap() = Some((1, Box::new(fails)));
         fh.map.blocks.leave_marked(0, true);
         fh.remove_memory(all).unwrap_err();
         fh.map.blocks.leave_marked(0, false);
         assert!(host.then.lock().unwrap().is_none(), "nobody has failed");
-        fh.on(CpuId::new(0)).alloc(request).unwrap();
+        fh.here().alloc(request).unwrap();
     }
 
     /// Frames of a block all of which is in use otherwise.
@@ -274,8 +262,8 @@ mod tests {
     fn in_mid_free(case: &Case, n: u64) -> Option<(Result<Pfn, AllocError>, u32)> {
         let (fh, host) = machine(512);
         fh.set_watermarks(0, 0, 0, 0).unwrap();
-        let request = |order| Request::new(Order::new(order).unwrap(), Migratetype::Movable);
-        let cpu = fh.on(CpuId::new(0));
+        let request = |order| movable(order);
+        let cpu = fh.here();
         let block = fh.map.locate(cpu.alloc(request(9)).unwrap().get()).unwrap();
         if case.before.is_empty() {
             assert!(block.head.change_class(CLASS_NONE, CLASS_WHOLE - 1));
@@ -286,7 +274,7 @@ mod tests {
         let (note, meanwhile) = (found.clone(), case.meanwhile.clone());
         let others = move || {
             free_outside(fh, &meanwhile);
-            let result = fh.on(CpuId::new(0)).alloc(request(0));
+            let result = fh.here().alloc(request(0));
             note.set(Some((result, host.turns.load(Ordering::Relaxed))));
         };
         interrupted(n, others, || free_outside(fh, &case.stopped));

@@ -45,8 +45,7 @@ impl<'m> Summary<'m> {
     /// Word `w` is not 0 any more. Returns the writes that it took.
     pub(crate) fn note(&self, w: u64) -> u32 {
         let v = w / 64;
-        // The upper one too where the lower one is set: a thread that set that may be stopped
-        // before.
+        // The upper one too where the lower one is set: who set that may be stopped before.
         set_bit(&self.any[v as usize], w % 64) + set_bit(&self.any2[v as usize / 64], v % 64)
     }
 
@@ -95,6 +94,24 @@ impl<'m> Summary<'m> {
         }
     }
 
+    /// The last word below `to` that may be other than 0.
+    pub(crate) fn previous(&self, to: u64) -> Option<u64> {
+        let below = |at: u64| (1 << (at % 64)) - 1;
+        let mut v = to / 64;
+        let mut rest = self.any.get(v as usize).map_or(0, Relaxed::get) & below(to);
+        while rest == 0 {
+            let mut upper = v / 64;
+            let mut left = self.any2.get(upper as usize).map_or(0, Relaxed::get) & below(v);
+            while left == 0 {
+                upper = upper.checked_sub(1)?;
+                left = self.any2[upper as usize].get();
+            }
+            v = upper * 64 + u64::from(left.ilog2());
+            rest = self.any[v as usize].get();
+        }
+        Some(v * 64 + u64::from(rest.ilog2()))
+    }
+
     /// Whether the bits for that word are set.
     pub(crate) fn shows(&self, w: u64) -> bool {
         let v = w / 64;
@@ -105,8 +122,6 @@ impl<'m> Summary<'m> {
 
 #[cfg(all(test, loom))]
 mod loom_tests {
-    extern crate std;
-
     use std::boxed::Box;
 
     use super::*;

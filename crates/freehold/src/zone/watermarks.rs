@@ -4,7 +4,9 @@
 //! CPUs have in hand does not count. No request passes its mark, but for one that may not wait: by
 //! what other CPUs take of their allowances at that moment.
 //!
-//! The mode of a zone, which is one of [`mode`]'s, says only what is worth trying.
+//! The mode of a zone, which is one of [`mode`]'s, says only what is worth trying. Where it is LEAN
+//! the first request that may wait, or tick, has all hands [emptied](crate::cpu::recall), and CPUs
+//! take nothing in hand: what is in the hand of a CPU with an owner cannot be had without waiting.
 
 use super::allowance::{CMA_KIND, KINDS, ORDINARY, RESERVED, kind_of};
 use super::counters::Free;
@@ -15,8 +17,6 @@ use crate::cpu::by::By;
 use crate::primitive::{AtomicU64, Ordering, Relaxed};
 use crate::{AllocFlags, Freehold, Platform, Request};
 
-/// The zone is near its mark where a CPU's allowance would be less than a word, and a block besides
-/// were missing.
 const WORD: u64 = 64;
 
 impl Zone<'_> {
@@ -73,21 +73,49 @@ impl Zone<'_> {
 
     /// Notes how its memory stands. After counts have changed by more than a few frames.
     pub(crate) fn update_mode(&self) {
-        let (before, min) = (self.mode.get(), self.min.get());
-        let near = WORD * self.shares.get() + FRAMES as u64;
-        // Not back and forth: every CPU reads it.
-        let near = if before == mode::TIGHT { near + near / 8 } else { near };
-        let left = self.free[ORDINARY].get() as i64;
-        let now = if min != 0 && left.max(0).saturating_sub_unsigned(near) < min as i64 {
-            mode::TIGHT
-        } else if !self.thrifty.get() && self.wholes() * 8 > self.blocks() * 7 {
-            mode::ROOMY
+        let before = self.mode.get();
+        let left = (self.free[ORDINARY].get() as i64).max(0) as u64;
+        let now = if left >= self.tight_below[usize::from(before >= mode::TIGHT)].get() {
+            let roomy = !self.thrifty.get() && self.wholes() * 8 > self.blocks() * 7;
+            if roomy { mode::ROOMY } else { mode::ORDINARY }
+        } else if left < self.lean_below[usize::from(before == mode::LEAN)].get() {
+            mode::LEAN
         } else {
-            mode::ORDINARY
+            mode::TIGHT
         };
         if before != now {
             self.mode.set(now);
+            if now == mode::LEAN {
+                // Release: who empties the hands has what the CPUs asked see the mode.
+                self.hands_to_empty.store(true, Ordering::Release);
+            }
         }
+    }
+
+    /// Its watermarks: min, low and high. With the hotplug lock.
+    pub(crate) fn set_marks(&self, [min, low, high]: [u64; 3]) {
+        self.min.set(min);
+        self.low.set(low);
+        self.high.set(high);
+        self.set_modes();
+    }
+
+    /// Computes below how many frames its mode is which, after marks, memory or CPUs have changed.
+    ///
+    /// It is near its mark where a CPU's allowance would be less than a word, and a block besides
+    /// were missing. Where less is left than all hands may have CPUs have nothing in hand, so that
+    /// a request that may not wait can have all that is free.
+    pub(crate) fn set_modes(&self) {
+        let near = WORD * self.shares.get() + FRAMES as u64;
+        let lean = near.min(self.managed.get() / 100);
+        let below = |more| match self.min.get() {
+            0 => 0,
+            min => min.saturating_add(more),
+        };
+        // Not back and forth: every CPU reads it, and each time that it becomes LEAN hands are
+        // emptied, which leaves more above the mark.
+        let marks = [below(near), below(near + near / 8), below(lean), below(2 * lean)];
+        self.tight_below.iter().chain(&self.lean_below).zip(marks).for_each(|(n, m)| n.set(m));
     }
 }
 
@@ -129,7 +157,8 @@ impl<'m> Zone<'m> {
     }
 
     /// Whether a CPU may lease words of a zone: that keeps its mark, whatever lower one the request
-    /// has, unless it has none. From order 6 on whole words are taken instead.
+    /// has, unless it has none. From order 6 on whole words are taken instead, and where nobody has
+    /// anything in hand just what is asked for.
     #[inline]
     pub(crate) fn may_lease(
         &self,
@@ -139,7 +168,8 @@ impl<'m> Zone<'m> {
         flags: AllocFlags,
     ) -> bool {
         !self.is_tight() || {
-            let (flags, frames) = (flags & AllocFlags::NO_WATERMARKS, 1 << order.max(6));
+            let word = if self.is_lean() { 0 } else { 6 };
+            let (flags, frames) = (flags & AllocFlags::NO_WATERMARKS, 1 << order.max(word));
             self.reserve(by, migratetype, frames, flags).is_some()
         }
     }
@@ -158,8 +188,7 @@ impl<'m> Zone<'m> {
             } else if free > self.high.get() || self.high.get() == 0 {
                 0
             } else {
-                // Between low and high: whatever was last told stays true, except that below-min is
-                // over.
+                // Between low and high: what was told last stays true, but below-min is over.
                 self.level.get().min(1)
             }
         };
@@ -195,25 +224,10 @@ pub(crate) fn kernel_watermarks(managed: u64, total: u64) -> [u64; 3] {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    extern crate std;
-
-    use std::vec::Vec;
-
     use super::{ORDINARY, RESERVED};
-    use crate::primitive::Relaxed;
-    use crate::tests::testing::{Machine, machine, place, two_zones};
-    use crate::{AllocError, CpuId, Migratetype, Order, Pfn, Request};
+    use crate::tests::testing::*;
 
     const MIN: u64 = 800;
-
-    fn movable(order: u8) -> Request {
-        Request::new(Order::new(order).unwrap(), Migratetype::Movable)
-    }
-
-    /// All that CPU 0 gets of that order, and how many frames a zone has left.
-    fn exhaust(fh: &Machine, order: u8) -> Vec<Pfn> {
-        core::iter::from_fn(|| fh.on(CpuId::new(0)).alloc(movable(order)).ok()).collect()
-    }
 
     /// Words of a block are claimed past the leases, and past the look at the mark.
     #[test]
@@ -221,7 +235,7 @@ mod tests {
         for order in 0..10 {
             let fh = machine(1, 1 << 14);
             fh.set_watermarks(0, MIN, 2 * MIN, 3 * MIN).unwrap();
-            let taken = exhaust(&fh, order).len() as u64;
+            let taken = exhaust(&fh, movable(order)).len() as u64;
             let (free, size) = (fh.zones[0].free(&fh).all, 1 << order);
             assert_eq!((1 << 14) - taken * size, free);
             assert!((MIN..MIN + size).contains(&free), "order {order}: {free}");
@@ -233,7 +247,7 @@ mod tests {
         let fh = machine(1, 1 << 14);
         fh.set_watermarks(0, MIN, 2 * MIN, 3 * MIN).unwrap();
         let mut out = [Pfn::new(0); 64];
-        while fh.on(CpuId::new(0)).alloc_bulk(movable(0), &mut out).is_ok() {}
+        while fh.here().alloc_bulk(movable(0), &mut out).is_ok() {}
         assert_eq!(fh.zones[0].free(&fh).all, MIN);
     }
 
@@ -244,7 +258,7 @@ mod tests {
         for order in [0, 3, 6] {
             let fh = two_zones(1, 1 << 14);
             [0, 1].into_iter().for_each(|z| fh.set_watermarks(z, MIN, 2 * MIN, 3 * MIN).unwrap());
-            exhaust(&fh, order);
+            exhaust(&fh, movable(order));
             for zone in fh.zones {
                 let free = zone.free(&fh).all;
                 assert!((MIN..MIN + (1 << order)).contains(&free), "order {order}: {free}");
@@ -262,8 +276,7 @@ mod tests {
                 fh.set_watermarks(z, MIN, 2 * MIN, 3 * MIN).unwrap();
             }
             let request = movable(0).flags(crate::AllocFlags::NO_WATERMARKS);
-            let all: Vec<Pfn> =
-                core::iter::from_fn(|| fh.on(CpuId::new(0)).alloc(request).ok()).collect();
+            let all: Vec<Pfn> = exhaust(&fh, request);
             assert_eq!(all.len(), zones << 14);
             assert!(fh.zones.iter().all(|zone| zone.is_tight()));
             let other = fh.on(CpuId::new(1));
@@ -289,8 +302,8 @@ mod tests {
         let fh = machine(1, 1 << 14);
         fh.set_watermarks(0, u64::MAX, u64::MAX, u64::MAX).unwrap();
         for order in [0, 6, 9, 10] {
-            let none = Err(AllocError::NoMemory { order: Order::new(order).unwrap() });
-            assert_eq!(fh.on(CpuId::new(0)).alloc(movable(order)), none);
+            let none = Err(AllocError::NoMemory { order: of_order(order) });
+            assert_eq!(fh.here().alloc(movable(order)), none);
         }
     }
 
@@ -300,8 +313,8 @@ mod tests {
     #[test]
     fn a_type_with_less_than_no_frames_changes_no_sum() {
         let fh = machine(1, 1024);
-        let cpu = fh.on(CpuId::new(0));
-        let frame = cpu.alloc(Request::new(Order::ZERO, Migratetype::Movable)).unwrap();
+        let cpu = fh.here();
+        let frame = cpu.alloc(movable(0)).unwrap();
         cpu.flush().unwrap();
         let (block, _) = place(&fh, frame);
         let before = block.head.tag.get();
@@ -319,8 +332,8 @@ mod tests {
     #[test]
     fn free_frames_of_a_block_that_changes_its_kind_change_theirs() {
         let fh = machine(1, 1024);
-        let pfn = fh.here().alloc(Request::new(Order::ZERO, Migratetype::Movable)).unwrap();
-        fh.on(CpuId::new(0)).flush().unwrap();
+        let pfn = fh.here().alloc(movable(0)).unwrap();
+        fh.here().flush().unwrap();
         let (block, _) = place(&fh, pfn);
         let counts = || [ORDINARY, RESERVED].map(|kind| fh.zones[0].free[kind].get() as i64);
         let [ordinary, reserved] = counts();
@@ -339,8 +352,8 @@ mod tests {
     #[test]
     fn a_word_away_while_its_block_changes_type_is_counted_once() {
         let fh = machine(1, 1024);
-        let pfn = fh.here().alloc(Request::new(Order::ZERO, Migratetype::Movable)).unwrap();
-        fh.on(CpuId::new(0)).flush().unwrap();
+        let pfn = fh.here().alloc(movable(0)).unwrap();
+        fh.here().flush().unwrap();
         let (block, w) = place(&fh, pfn);
         let line = block.line;
         let other = (w + 1) % 8;

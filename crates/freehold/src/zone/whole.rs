@@ -4,19 +4,19 @@
 //! |---|---|
 //! | in use as a whole: the zone has granted its frames | the zone keeps its mark |
 //! | the count of whole blocks, less one, by a compare-exchange | as many bits are set as were claimed |
-//! | the lowest bit is cleared, by a compare-exchange | nobody else has that block |
+//! | the lowest bit is cleared, or the highest, by a compare-exchange | nobody else has that block |
 //! | the metadata of its section is set up | it is one with memory, since its bit was set |
 //!
 //! Where somebody else is setting that section up at this moment, and the caller may not wait or
 //! has waited long, the bit is set again and the next section is looked at.
 
-use crate::block::Block;
-use crate::block::SECTION_BLOCKS;
+use crate::alloc::pick::Want;
 use crate::block::words::CLASS_WHOLE;
+use crate::block::{BLOCK_ORDER, Block, SECTION_BLOCKS};
 use crate::cpu::by::By;
 use crate::platform::PlatformExt;
 use crate::zone::Zone;
-use crate::{AllocFlags, Freehold, Platform};
+use crate::{AllocFlags, Freehold, Migratetype, Platform};
 
 /// Whole blocks looked at for one that has memory behind it.
 const LOOKS_FOR_MEMORY: u32 = 16;
@@ -25,20 +25,21 @@ impl<'m> Zone<'m> {
     /// Takes a whole block out of the zone's bitmap, for a thread that may have it: one that is in
     /// use as a whole must leave the zone its mark, of one that is split the frames still count.
     ///
-    /// The lowest, so that high memory stays in one piece.
+    /// For movable requests the lowest, so that high memory stays in one piece. In zones of 2 GiB
+    /// and more frames that cannot be moved come from the other end, so that regions of 1 GiB have
+    /// none of them, or many. (In small zones that left .003 less of free memory for order 9.)
     pub(crate) fn take_whole(
         &self,
         by: By<'_, 'm, impl Platform>,
-        flags: AllocFlags,
-        in_use: bool,
+        want: Want,
     ) -> Option<Block<'m>> {
+        let in_use = want.order == BLOCK_ORDER;
         // A glance first.
-        if self.wholes() == 0 || in_use && !self.grant_blocks(by, 1, flags, true) {
+        if self.wholes() == 0 || in_use && !self.grant_blocks(by, 1, want.flags, true) {
             return None;
         }
-        let may_wait = !flags.contains(AllocFlags::NO_LOCK);
         let claimed = self.claim_wholes(1);
-        let found = if claimed { self.find_whole(by, may_wait) } else { None };
+        let found = if claimed { self.find_whole(by, want) } else { None };
         if found.is_none() {
             if claimed {
                 self.give_up_wholes(by.fh, 1);
@@ -58,26 +59,29 @@ impl<'m> Zone<'m> {
         fh.watch.came(CLASS_WHOLE);
     }
 
-    fn find_whole(&self, by: By<'_, 'm, impl Platform>, may_wait: bool) -> Option<Block<'m>> {
-        // Those whose memory the host has taken away are left for later, as far as is looked.
-        let mut from = 0;
-        for _ in 0..LOOKS_FOR_MEMORY {
-            let Some(bit) = self.bitmap.next(from).0 else { break };
-            if by.fh.platform.is_in_memory(self.first_block + bit) {
-                if let Some(block) = self.take_whole_at(by, bit, may_wait) {
-                    return Some(block);
+    fn find_whole(&self, by: By<'_, 'm, impl Platform>, want: Want) -> Option<Block<'m>> {
+        let may_wait = !want.flags.contains(AllocFlags::NO_LOCK);
+        let search = |down: bool, most: u32| {
+            let mut at = if down { self.first_end } else { 0 };
+            for _ in 0..most {
+                let bit = if down { self.bitmap.previous(at)? } else { self.bitmap.next(at).0? };
+                // Those without memory are left for later, as far as is looked.
+                if most == u32::MAX || by.fh.platform.is_in_memory(self.first_block + bit) {
+                    let block = self.take_whole_at(by, bit, may_wait);
+                    if block.is_some() {
+                        return block;
+                    }
                 }
+                let past = if down { Self::bit_before } else { Self::bit_after };
+                at = past(self, by.fh, bit);
             }
-            from = self.bit_after(by.fh, bit);
-        }
-        let mut from = 0;
-        while let Some(bit) = self.bitmap.next(from).0 {
-            if let Some(block) = self.take_whole_at(by, bit, may_wait) {
-                return Some(block);
-            }
-            from = self.bit_after(by.fh, bit);
-        }
-        None
+            None
+        };
+        let movable = want.migratetype == Migratetype::Movable as usize;
+        [LOOKS_FOR_MEMORY, u32::MAX].into_iter().find_map(|most| {
+            let found = if movable { None } else { search(true, most) };
+            found.or_else(|| search(false, most))
+        })
     }
 
     /// Where to look next after a whole block that could not be had: somebody was faster, or is
@@ -87,6 +91,15 @@ impl<'m> Zone<'m> {
         match fh.map.locate_block(number) {
             Some(_) => bit + 1,
             None => (number | (SECTION_BLOCKS - 1)) + 1 - self.first_block,
+        }
+    }
+
+    /// Likewise, below which to look next.
+    fn bit_before(&self, fh: &Freehold<'m, impl Platform>, bit: u64) -> u64 {
+        let number = self.first_block + bit;
+        match fh.map.locate_block(number) {
+            Some(_) => bit,
+            None => (number & !(SECTION_BLOCKS - 1)).saturating_sub(self.first_block),
         }
     }
 
@@ -125,8 +138,7 @@ impl<'m> Zone<'m> {
         block
     }
 
-    /// The metadata of a block whose bit was cleared. `None` where somebody else is setting its
-    /// section up.
+    /// The metadata of a block whose bit was cleared. `None` where another sets its section up.
     pub(crate) fn set_up(
         &self,
         fh: &Freehold<'m, impl Platform>,
@@ -145,13 +157,8 @@ impl<'m> Zone<'m> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    extern crate std;
-
+    use crate::tests::testing::*;
     use core::sync::atomic::{AtomicU32, Ordering};
-    use std::boxed::Box;
-
-    use crate::tests::testing::{machine, machine_on};
-    use crate::{AllocFlags, CpuId, Migratetype, Order, Platform, Request};
 
     /// Counts turns of waits.
     struct Waits(AtomicU32);
@@ -168,19 +175,16 @@ mod tests {
     fn who_may_not_wait_does_not_wait_for_a_section() {
         let host: &Waits = Box::leak(Box::new(Waits(AtomicU32::new(0))));
         let fh = machine_on(host, 1, 1 << 15);
-        let cpu = fh.on(CpuId::new(0));
+        let cpu = fh.here();
         fh.map.blocks.leave_marked(0, true);
         for order in [0, 3, 7, 9, 11] {
-            let request = Request::new(Order::new(order).unwrap(), Migratetype::Movable)
-                .flags(AllocFlags::NO_LOCK);
+            let request = movable(order).flags(AllocFlags::NO_LOCK);
             cpu.alloc(request).unwrap_err();
         }
         assert_eq!(host.0.load(Ordering::Relaxed), 0);
         fh.map.blocks.leave_marked(0, false);
         fh.validate().unwrap();
-        let pfn = cpu
-            .alloc(Request::new(Order::ZERO, Migratetype::Movable).flags(AllocFlags::NO_LOCK))
-            .unwrap();
+        let pfn = cpu.alloc(movable(0).flags(AllocFlags::NO_LOCK)).unwrap();
         cpu.free(pfn, Order::ZERO).unwrap();
         fh.validate().unwrap();
     }
@@ -189,10 +193,10 @@ mod tests {
     #[test]
     fn a_section_that_is_being_set_up_holds_up_nobody() {
         let fh = machine(1, 1 << 16);
-        let cpu = fh.on(CpuId::new(0));
+        let cpu = fh.here();
         fh.map.blocks.leave_marked(0, true);
         for order in [0, 3, 7, 9, 11] {
-            let request = Request::new(Order::new(order).unwrap(), Migratetype::Movable);
+            let request = movable(order);
             let pfn = cpu.alloc(request).unwrap();
             assert!(pfn.get() >= 1 << 15, "{pfn}");
             cpu.free(pfn, request.order).unwrap();

@@ -2,18 +2,14 @@
 //! for: each a defect that was there.
 
 use crate::common::*;
-use freehold::{
-    AllocError, AllocFlags, Config, Migratetype, Order, Pfn, Request, Watermarks, ZoneConfig,
-};
 
-/// Single frames of another type are there in plenty: all CPUs are not asked for theirs for each of
-/// them.
+/// Single frames of another type are there in plenty: not all CPUs are asked for each of them.
 #[test]
 fn frames_of_another_type_are_taken_before_all_cpus_are_asked() {
     let host = Barriers::default();
     let fh = one_zone(2, &[range(512, 64 * MIB)], &host);
     let (user, other) = (fh.own(cpu(0)).unwrap(), fh.own(cpu(1)).unwrap());
-    let frames: Vec<Pfn> = std::iter::from_fn(|| user.alloc(movable(0)).ok()).collect();
+    let frames: Vec<Pfn> = all(&user, movable(0));
     // Every second frame is free, in no block half of which is free in one piece.
     frames.iter().step_by(2).for_each(|&pfn| user.free(pfn, Order::ZERO).unwrap());
     // Somebody who always has something in hand.
@@ -34,7 +30,7 @@ fn who_has_no_such_run_in_hand_is_not_asked_for_one() {
     let host = Barriers::default();
     let fh = one_zone(2, &[range(512, 16 * MIB)], &host);
     let (user, other) = (fh.own(cpu(0)).unwrap(), fh.own(cpu(1)).unwrap());
-    let mut frames: Vec<Pfn> = std::iter::from_fn(|| other.alloc(movable(0)).ok()).collect();
+    let mut frames: Vec<Pfn> = all(&other, movable(0));
     frames.sort_unstable();
     // No two of those that are free are neighbours; some are in the other one's hand.
     frames.iter().step_by(2).for_each(|&pfn| other.free(pfn, Order::ZERO).unwrap());
@@ -45,7 +41,7 @@ fn who_has_no_such_run_in_hand_is_not_asked_for_one() {
     }
     assert_eq!(host.count(), before, "another CPU was interrupted for nothing");
     // A single frame it has.
-    let rest: Vec<Pfn> = std::iter::from_fn(|| user.alloc(movable(0)).ok()).collect();
+    let rest: Vec<Pfn> = all(&user, movable(0));
     assert_eq!(rest.len() + 1, frames.len() / 2);
     for pfn in rest.into_iter().chain([mine]).chain(frames.iter().skip(1).step_by(2).copied()) {
         user.free(pfn, Order::ZERO).unwrap();
@@ -64,7 +60,7 @@ fn who_may_not_wait_gets_all_that_can_be_had_without() {
         let owner = fh.own(cpu(0)).unwrap();
         let request = Request::new(order(o), Migratetype::Movable).flags(AllocFlags::NO_LOCK);
         let handler = fh.on(cpu(0));
-        let chunks: Vec<Pfn> = std::iter::from_fn(|| handler.alloc(request).ok()).collect();
+        let chunks: Vec<Pfn> = all(&handler, request);
         assert_eq!((chunks.len() as u64) << o, 64 * MIB, "order {o}");
         chunks.into_iter().for_each(|pfn| handler.free(pfn, order(o)).unwrap());
         if o == 0 {
@@ -118,7 +114,7 @@ fn who_may_not_wait_gets_what_it_has_in_hand_for_something_else() {
         let host = Barriers::default();
         let fh = two_blocks(&host);
         let user = fh.own(cpu(0)).unwrap();
-        let mut frames: Vec<Pfn> = std::iter::from_fn(|| user.alloc(movable(0)).ok()).collect();
+        let mut frames: Vec<Pfn> = all(&user, movable(0));
         frames.sort_unstable();
         user.flush().unwrap();
         // Four frames, of which two stay in hand for runs.
@@ -165,10 +161,10 @@ fn the_last_whole_block_is_no_reserve_where_a_partly_free_one_will_do() {
     let min = fh.zone_stats(0).unwrap().watermarks[0];
     assert!((1..448).contains(&min));
     let frame = fh.on(cpu(1)).alloc(movable(0)).unwrap();
-    let blocks: Vec<Pfn> = std::iter::from_fn(|| fh.on(cpu(0)).alloc(movable(9)).ok()).collect();
+    let blocks: Vec<Pfn> = all(&fh.on(cpu(0)), movable(9));
     assert_eq!(blocks.len(), 7, "there are 511 free frames beside them");
     // The mark is kept: by what is left of the partly free block.
-    let frames: Vec<Pfn> = std::iter::from_fn(|| fh.on(cpu(0)).alloc(movable(0)).ok()).collect();
+    let frames: Vec<Pfn> = all(&fh.on(cpu(0)), movable(0));
     assert_eq!(frames.len() as u64, 511 - min);
     fh.validate().unwrap();
     blocks.into_iter().for_each(|pfn| fh.on(cpu(0)).free(pfn, order(9)).unwrap());

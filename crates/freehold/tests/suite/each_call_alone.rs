@@ -1,10 +1,6 @@
 //! One call after the other: what each operation does and what it refuses.
 
 use crate::common::*;
-use freehold::{
-    AllocError, Config, ConfigError, CpuId, FrameRange, FreeError, Migratetype, Order, Pfn,
-    Platform, Request, SingleCpu, ZoneConfig,
-};
 
 #[test]
 fn each_wrong_free_has_its_own_error_and_changes_nothing() {

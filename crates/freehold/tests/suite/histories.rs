@@ -36,8 +36,7 @@ fn every_answer_is_right_on_machines_of_any_size() {
 fn what_the_fuzzer_found_stays_found() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proofs/fuzz/corpus/operations");
     let Ok(entries) = std::fs::read_dir(&corpus) else {
-        // The packaged crate comes without it. Not `eprintln!`, which the test harness swallows
-        // when the test passes.
+        // The packaged crate comes without it. Not `eprintln!`, which the test harness swallows.
         let _ = writeln!(std::io::stderr(), "SKIPPED: no corpus in {}", corpus.display());
         return;
     };

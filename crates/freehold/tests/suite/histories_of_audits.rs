@@ -1,15 +1,10 @@
-//! What an audit of an earlier core found, each as a history on the real functions: none of it can
-//! happen again.
+//! What an audit of an earlier core found, each as a history: none of it can happen again.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::common::*;
-use freehold::{
-    AllocError, AllocFlags, Config, FrameRange, FreeError, Migratetype, Order, Pfn, Platform,
-    SingleCpu, Watermarks, ZoneConfig,
-};
 
 /// Counts what it is asked for, and does something in the middle of a heavy barrier: what other
 /// CPUs do just then.
@@ -63,10 +58,7 @@ fn hooked(
         then,
         allocator: OnceLock::new(),
     }));
-    let memory = [range(512, mib * MIB)];
-    let zones = [unmarked(&memory)];
-    let config = Config::new(cpus, &zones);
-    let fh = Box::leak(Box::new(build(&config, hook)));
+    let fh = Box::leak(Box::new(one_zone(cpus, &[range(512, mib * MIB)], hook)));
     assert!(hook.allocator.set(fh).is_ok());
     (fh, hook)
 }
@@ -84,14 +76,7 @@ fn an_allocation_whose_cpu_goes_offline_while_it_recalls_leaves_nothing_there() 
     let owner = fh.own(cpu(1)).unwrap();
     let its = owner.alloc(unmovable(3)).unwrap();
     let frame = |n: u64| Pfn::new(its.get() + n);
-    let mut blocks = Vec::new();
-    while let Ok(pfn) = fh.on(cpu(2)).alloc(movable(9)) {
-        blocks.push(pfn);
-    }
-    let mut frames = Vec::new();
-    while let Ok(pfn) = fh.on(cpu(2)).alloc(movable(0)) {
-        frames.push(pfn);
-    }
+    let [mut blocks, frames] = [9, 0].map(|o| all(&fh.on(cpu(2)), movable(o)));
     // Something in an owner's hand, so that a recall needs a barrier.
     fh.on(cpu(2)).free_range(range(its.get(), 4)).unwrap();
     let again = owner.alloc(movable(0)).unwrap();
@@ -192,7 +177,7 @@ fn a_migration_that_panics_leaves_nothing_isolated_and_nothing_locked() {
     assert!(result.is_err());
     fh.here().free(pfn, Order::ZERO).unwrap();
     fh.validate().unwrap();
-    let blocks: Vec<Pfn> = std::iter::from_fn(|| fh.here().alloc(movable(9)).ok()).collect();
+    let blocks: Vec<Pfn> = all(&fh.here(), movable(9));
     assert_eq!(blocks.len(), 32);
     blocks.into_iter().for_each(|pfn| fh.here().free(pfn, Order::PAGEBLOCK).unwrap());
     fh.alloc_contig_range(range(512, 512 * 20), |_| false).unwrap();
@@ -222,7 +207,7 @@ fn all_memory_of_a_section_goes_and_comes_back() {
     let section = 128 << 8;
     for part in [range(512, section - 512), range(section, section + 512)] {
         // Used, so that its metadata is set up.
-        let all: Vec<Pfn> = std::iter::from_fn(|| fh.here().alloc(movable(9)).ok()).collect();
+        let all: Vec<Pfn> = all(&fh.here(), movable(9));
         all.into_iter().for_each(|pfn| fh.here().free(pfn, Order::PAGEBLOCK).unwrap());
         fh.remove_memory(part).unwrap();
         fh.add_memory(part).unwrap();

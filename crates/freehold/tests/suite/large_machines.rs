@@ -7,7 +7,6 @@
 use crate::common::*;
 use crate::length::length;
 use fastrand::Rng;
-use freehold::{Config, FrameRange, Frames, Migratetype, Pfn, Request, SingleCpu, ZoneConfig};
 
 /// Frames of 128 MiB and 1 GiB.
 const SECTION: u64 = 1 << 15;

@@ -20,6 +20,7 @@ mod misuse_places;
 mod placement;
 #[cfg(feature = "debug-poison")]
 mod poison;
+mod regions;
 mod what_kernels_meet;
 mod work_in_exact_counts;
 mod zones_and_hotplug;

@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::common::*;
-use freehold::{Config, FreeError, Order, Pfn, Platform, Watermarks, ZoneConfig};
 
 /// A host that does something in the middle of a recall: every CPU has been knocked at, none has
 /// given back yet.
@@ -33,9 +32,8 @@ fn a_free_frame_is_refused_while_its_cpu_is_recalled() {
         then: std::sync::Mutex::new(None),
         late: AtomicU64::new(0),
     }));
-    let memory = [range(512, 16 * MIB)];
-    let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
-    let fh: &'static Alloc<'static> = Box::leak(Box::new(build(&Config::new(3, &[zone]), host)));
+    let fh: &'static Alloc<'static> =
+        Box::leak(Box::new(one_zone(3, &[range(512, 16 * MIB)], host)));
     let owner = fh.own(cpu(0)).unwrap();
     let frames: Vec<Pfn> = (0..64).map(|_| owner.alloc(movable(0)).unwrap()).collect();
     let block = owner.alloc(movable(9)).unwrap();

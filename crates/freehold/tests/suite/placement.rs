@@ -2,7 +2,6 @@
 //! blocks, of those alike the lowest, and partly free blocks before whole ones.
 
 use crate::common::*;
-use freehold::{FrameRange, Migratetype, Order, Pfn};
 
 /// Allocates every frame, by CPU 0.
 fn fill(fh: &Alloc<'_>) {
@@ -145,8 +144,7 @@ fn a_cpu_goes_on_with_the_block_that_a_search_would_find() {
         // Large enough that each CPU may have blocks of its own.
         let fh = machine(2, 512);
         fill(&fh);
-        // In one piece: word by word a block is in the row of the first one, too, until a search
-        // looks.
+        // In one piece: word by word a block is in the first one's row, too, until a search looks.
         let free = |(start, len): (u64, u64)| {
             let order = Order::new(len.ilog2() as u8).unwrap();
             fh.on(cpu(1)).free(Pfn::new(start), order).unwrap();
@@ -279,8 +277,7 @@ fn of_blocks_alike_the_lowest_is_used_first() {
     fh.validate().unwrap();
 }
 
-/// A thread that has given back all goes by the board again, and not on with the block that was in
-/// use.
+/// A thread that has given back all goes by the board again, not on with the block in use.
 #[test]
 fn after_a_flush_the_smallest_run_comes_first() {
     let fh = machine(1, 64);
@@ -300,7 +297,7 @@ fn after_a_flush_the_smallest_run_comes_first() {
 #[test]
 fn what_a_cpu_keeps_comes_before_a_block_of_another_type() {
     let fh = machine(2, 64);
-    let blocks: Vec<Pfn> = std::iter::from_fn(|| fh.on(cpu(0)).alloc(movable(9)).ok()).collect();
+    let blocks: Vec<Pfn> = all(&fh.on(cpu(0)), movable(9));
     let (kept, half) = (blocks[3], blocks[5]);
     fh.on(cpu(0)).free(kept, order(9)).unwrap();
     fh.on(cpu(1)).free_range(range(half.get() + 256, 256)).unwrap();

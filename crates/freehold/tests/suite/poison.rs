@@ -1,10 +1,8 @@
-//! Feature `debug-poison`: every frame is poisoned when it is freed, and checked when it is handed
-//! out.
+//! Feature `debug-poison`: frames are poisoned when freed, and checked when handed out.
 
 use std::sync::Mutex;
 
 use crate::common::*;
-use freehold::{Config, FrameRange, Order, Pfn, Platform, Watermarks, ZoneConfig};
 
 /// Memory as the host sees it: whether each frame holds the pattern.
 struct Host(Mutex<Vec<bool>>);
@@ -32,11 +30,9 @@ impl Platform for Host {
 #[test]
 fn each_way_of_freeing_poisons_and_each_way_of_allocating_checks() {
     let frames = 64 * MIB;
-    let memory = [range(0, frames)];
-    let zone = ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) };
     // All of it holds the pattern at first.
     let host = Host(Mutex::new(vec![true; frames as usize]));
-    let fh = build(&Config::new(2, &[zone]), &host);
+    let fh = one_zone(2, &[range(0, frames)], &host);
     let poisoned = || host.0.lock().unwrap().iter().filter(|p| **p).count() as u64;
     let (owned, other) = (fh.own(cpu(0)).unwrap(), fh.on(cpu(1)));
     for o in [0, 1, 3, 6, 7, 9, 10, 12] {

@@ -5,9 +5,6 @@ use std::collections::VecDeque;
 
 use crate::common::*;
 use fastrand::Rng;
-use freehold::{
-    AllocFlags, Config, Migratetype, Order, Pfn, Request, SingleCpu, Watermarks, ZoneConfig,
-};
 
 #[test]
 fn the_frames_freed_last_are_used_first() {
@@ -68,20 +65,13 @@ fn chunks_of_every_order_freed_last_are_found_without_a_search() {
 /// single frame freed into any of them counts at once.
 #[test]
 fn a_refused_request_costs_the_same_however_many_blocks_the_zone_has() {
-    let memory = [range(512, 1024 * MIB)];
     let (blocks, left) = (1024 * MIB / 512, 8);
-    let watermarks =
-        Watermarks::Frames { min: blocks * left, low: blocks * left, high: blocks * left };
-    let fh = build(
-        &Config::new(1, &[ZoneConfig { watermarks, ..ZoneConfig::new(&memory) }]),
-        &SingleCpu,
-    );
+    let fh = marked(1, range(512, 1024 * MIB), [blocks * left; 3], &SingleCpu);
     let on = fh.on(cpu(0));
-    let all = movable(0).flags(AllocFlags::NO_WATERMARKS);
-    let frames: Vec<Pfn> = std::iter::from_fn(|| on.alloc(all).ok()).collect();
+    let request = movable(0).flags(AllocFlags::NO_WATERMARKS);
+    let frames: Vec<Pfn> = all(&on, request);
     assert_eq!(frames.len() as u64, 1024 * MIB);
-    // A few frames of each block are free, no two of them side by side, and the zone has all the
-    // blocks.
+    // A few frames of each block are free, no two side by side, and the zone has all the blocks.
     let (free, mut used): (Vec<Pfn>, Vec<Pfn>) =
         frames.into_iter().partition(|pfn| pfn.get() % (512 / left) == 0);
     free.iter().for_each(|&pfn| on.free(pfn, Order::ZERO).unwrap());
@@ -106,14 +96,11 @@ fn a_refused_request_costs_the_same_however_many_blocks_the_zone_has() {
 }
 
 /// All of 256 blocks is in use as chunks of that order; the CPU that took them went offline.
-fn all_used(order: u8, min: u64) -> (Alloc<'static>, Vec<Pfn>) {
-    let memory = [range(512, 256 * 512)];
-    let watermarks = Watermarks::Frames { min, low: min, high: min };
-    let zones = [ZoneConfig { watermarks, ..ZoneConfig::new(&memory) }];
-    let fh = build(&Config::new(2, &zones), &SingleCpu);
+fn all_used(order: u8) -> (Alloc<'static>, Vec<Pfn>) {
+    let fh = marked(2, range(512, 256 * 512), [0; 3], &SingleCpu);
     let on = fh.on(cpu(1));
     let request = movable(order).flags(AllocFlags::NO_WATERMARKS);
-    let mut chunks: Vec<Pfn> = std::iter::from_fn(|| on.alloc(request).ok()).collect();
+    let mut chunks: Vec<Pfn> = all(&on, request);
     assert_eq!(chunks.len(), (256 * 512) >> order);
     chunks.sort_unstable();
     fh.on(cpu(1)).offline().unwrap();
@@ -124,7 +111,7 @@ fn all_used(order: u8, min: u64) -> (Alloc<'static>, Vec<Pfn>) {
 #[test]
 fn what_is_freed_into_any_block_is_found_at_once() {
     for o in 0..9 {
-        let (fh, chunks) = all_used(o, 0);
+        let (fh, chunks) = all_used(o);
         let on = fh.on(cpu(0));
         for &pfn in chunks.iter().step_by(512 >> o) {
             on.free(pfn, order(o)).unwrap();

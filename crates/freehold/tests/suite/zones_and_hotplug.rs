@@ -1,19 +1,9 @@
-//! Zones, nodes, watermarks, reserves, CMA, limits, isolation, contiguous ranges, hotplug,
-//! pressure.
+//! Zones, nodes, watermarks, reserves, CMA, isolation, contiguous ranges, hotplug, pressure.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use crate::common::*;
-use freehold::{
-    AllocError, AllocFlags, Config, FrameRange, Migratetype, NodeId, Order, Pfn, Platform,
-    Pressure, PressureLevel, SingleCpu, Watermarks, ZoneConfig,
-};
-
-/// Takes everything that order-0 requests of a kind get.
-fn exhaust(fh: &Alloc<'_>, c: u16, request: freehold::Request) -> Vec<Pfn> {
-    std::iter::from_fn(|| fh.on(cpu(c)).alloc(request).ok()).collect()
-}
 
 #[test]
 fn a_full_zone_hands_over_to_the_next_and_every_frame_goes_back_to_its_own() {
@@ -29,7 +19,7 @@ fn a_full_zone_hands_over_to_the_next_and_every_frame_goes_back_to_its_own() {
     assert_eq!(zone(first), 1);
     assert_eq!(zone(fh.on(cpu(1)).alloc(movable(0)).unwrap()), 2);
     assert_eq!(zone(fh.on(cpu(0)).alloc(movable(0).node(NodeId::new(1))).unwrap()), 2);
-    let all = exhaust(&fh, 0, movable(0));
+    let all = all(&fh.on(cpu(0)), movable(0));
     assert_eq!(all.len() as u64, 100 * MIB - 3);
     let zones_in_order: Vec<usize> = all.iter().map(|&p| zone(p)).collect();
     assert!(zones_in_order.is_sorted_by_key(|z| [1, 0, 2][*z]), "zones were not tried in order");
@@ -64,11 +54,8 @@ impl Platform for Listening {
 #[test]
 fn pressure_is_told_when_marks_are_crossed() {
     let host = Listening::default();
-    let memory = [range(0, 64 * MIB)];
-    let marks = Watermarks::Frames { min: 800, low: 1600, high: 2400 };
-    let fh =
-        build(&Config::new(2, &[ZoneConfig { watermarks: marks, ..unmarked(&memory) }]), &host);
-    let all = exhaust(&fh, 0, movable(0).flags(AllocFlags::NO_WATERMARKS));
+    let fh = marked(2, range(0, 64 * MIB), [800, 1600, 2400], &host);
+    let all = all(&fh.on(cpu(0)), movable(0).flags(AllocFlags::NO_WATERMARKS));
     let levels: Vec<PressureLevel> = host.0.lock().unwrap().iter().map(|p| p.level).collect();
     assert_eq!(levels, [PressureLevel::Low, PressureLevel::Min]);
     fh.on(cpu(1)).free_bulk(&all).unwrap();
@@ -85,13 +72,10 @@ fn pressure_is_told_when_marks_are_crossed() {
 #[test]
 fn pressure_is_not_told_by_who_may_not_wait() {
     let host = Listening::default();
-    let memory = [range(0, 64 * MIB)];
-    let marks = Watermarks::Frames { min: 800, low: 1600, high: 2400 };
-    let fh =
-        build(&Config::new(1, &[ZoneConfig { watermarks: marks, ..unmarked(&memory) }]), &host);
+    let fh = marked(1, range(0, 64 * MIB), [800, 1600, 2400], &host);
     let told = || host.0.lock().unwrap().len();
     let mut frames =
-        exhaust(&fh, 0, movable(0).flags(AllocFlags::NO_WATERMARKS | AllocFlags::NO_LOCK));
+        all(&fh.on(cpu(0)), movable(0).flags(AllocFlags::NO_WATERMARKS | AllocFlags::NO_LOCK));
     let mut some = [Pfn::new(0); 64];
     let request = movable(0).flags(AllocFlags::NO_LOCK);
     assert!(fh.on(cpu(0)).alloc_bulk(request, &mut some).is_err());
@@ -119,14 +103,10 @@ impl Platform for Slow {
 
 #[test]
 fn the_last_pressure_that_is_told_is_true() {
-    let memory = [range(0, 64 * MIB)];
-    let marks = Watermarks::Frames { min: 800, low: 1600, high: 2400 };
     let slow: &'static Slow =
         Box::leak(Box::new(Slow(Mutex::default(), OnceLock::new(), AtomicBool::new(false))));
-    let fh: &'static Alloc<'static> = Box::leak(Box::new(build(
-        &Config::new(2, &[ZoneConfig { watermarks: marks, ..unmarked(&memory) }]),
-        slow,
-    )));
+    let fh: &'static Alloc<'static> =
+        Box::leak(Box::new(marked(2, range(0, 64 * MIB), [800, 1600, 2400], slow)));
     slow.1.set(fh).ok().unwrap();
     let none = movable(9).flags(AllocFlags::NO_WATERMARKS | AllocFlags::NO_LOCK);
     while fh.on(cpu(0)).alloc(none).is_ok() {}
@@ -139,14 +119,9 @@ fn the_last_pressure_that_is_told_is_true() {
 #[test]
 fn high_atomic_blocks_are_reserved_under_pressure_used_and_given_up() {
     // 1 % must be a block at least: 256 MiB.
-    let memory = [range(0, 256 * MIB)];
-    let marks = Watermarks::Frames { min: 2000, low: 4000, high: 6000 };
-    let fh = build(
-        &Config::new(1, &[ZoneConfig { watermarks: marks, ..unmarked(&memory) }]),
-        &SingleCpu,
-    );
+    let fh = marked(1, range(0, 256 * MIB), [2000, 4000, 6000], &SingleCpu);
     let on = fh.on(cpu(0));
-    let mut all = exhaust(&fh, 0, unmovable(0));
+    let mut all = all(&fh.on(cpu(0)), unmovable(0));
     let atomic = unmovable(3)
         .flags(AllocFlags::HIGH_ATOMIC | AllocFlags::NON_BLOCK | AllocFlags::MIN_RESERVE);
     let first = on.alloc(atomic).unwrap();

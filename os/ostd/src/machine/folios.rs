@@ -1,20 +1,16 @@
-//! Folios in address spaces: freehold-vm's `Vm` over the processor's page tables.
+//! Folios in the address space: freehold-vm's `Vm` over the processor's page tables.
 
 use alloc::vec::Vec;
 
-use freehold_vm::{
-    Frame, IntervalNode, Mapping, PageTable, Space, SpaceId, TABLE_ENTRIES, Vm, Vpn,
-};
+use freehold_vm::{Frame, IntervalNode, Mapping, PageTable, Space, TABLE_ENTRIES, Vm, Vpn};
 use spin::Once;
 
 use super::mmu::Hardware;
-use super::spaces::{MAX_SPACES, USER};
+use super::space::{SPACE, USER};
 use super::zone;
 
-/// Tables of an address space: 16 MiB.
-const TABLES: u64 = 8;
-/// Pages of an address space.
-pub(crate) const PAGES: u64 = TABLES * TABLE_ENTRIES;
+/// Pages of the address space, which one table shows: 2 MiB.
+pub(crate) const PAGES: u64 = TABLE_ENTRIES;
 const MAPPINGS: usize = 4096;
 
 /// Room for `n` values, for good.
@@ -28,16 +24,14 @@ pub(crate) fn vm() -> &'static Vm<'static, Hardware> {
     VM.call_once(|| {
         let frames = slice_of(zone::FRAMES as usize, |_| Frame::new());
         let mappings = slice_of(MAPPINGS, |_| Mapping::new());
-        let spaces = slice_of(MAX_SPACES, |i| {
-            let tables = slice_of(TABLES as usize, |_| PageTable::new());
-            let vmas = slice_of(64, |_| IntervalNode::new());
-            Space::new(SpaceId::new(i as u16), USER, tables, vmas)
-        });
+        let tables = slice_of(1, |_| PageTable::new());
+        let vmas = slice_of(64, |_| IntervalNode::new());
+        let spaces = Vec::from([Space::new(SPACE, USER, tables, vmas)]).leak();
         Vm::new(Hardware, zone::first(), frames, mappings, spaces)
     })
 }
 
-/// A page of an address space, by number.
+/// A page of the address space, by number.
 pub(crate) const fn page(i: u64) -> Vpn {
     Vpn::new(USER.get() + i)
 }

@@ -12,33 +12,20 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use freehold::{FrameRange, Frames, Migratetype, Order, Pfn, Request};
+use freehold::{FrameRange, Order, Pfn};
 use freehold_vm::{Access, Entry, Flush, FlushKind, MapError, Mmu, Slots, SpaceId, Vpn, VpnRange};
 
-use super::tables::{from_hardware, parts, to_hardware};
-use super::{spaces, tables, tlb, zone};
+use super::tables::{self, from_hardware, to_hardware};
+use super::{space, tlb};
 
 /// The processor. There is nothing in it: what it works on is the machine's.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hardware;
 
-/// A frame for a page table.
-pub(crate) fn alloc_table() -> Option<Pfn> {
-    zone::freehold().alloc(Request::new(Order::ZERO, Migratetype::Unmovable)).ok()
-}
-
-/// Gives one back.
-pub(crate) fn free_table(pfn: Pfn) {
-    let freed = zone::freehold().free(pfn, Order::ZERO);
-    freed.unwrap_or_else(|error| panic!("a page table cannot be freed: {error}"));
-}
-
 /// The entries of level 1 for these pages; none where there is no table.
 fn entries(slots: Slots<'_>) -> &'static [AtomicU64] {
-    match tables::walk(spaces::root(slots.space()), slots.first(), 1) {
-        Some(first) => tables::neighbours(first, slots.len()),
-        None => &[],
-    }
+    let from_here = tables::walk(space::root(), slots.first(), || None);
+    from_here.map_or(&[], |entries| &entries[..slots.len() as usize])
 }
 
 impl Mmu for Hardware {
@@ -50,33 +37,26 @@ impl Mmu for Hardware {
         access: Access,
         _leaf: Order,
     ) -> Result<(), MapError> {
-        let root = spaces::root(space);
-        let all = VpnRange { start: at, end: Vpn::new(at.get() + frames.len()) };
-        for part in parts(all) {
-            let slot = tables::walk_or_make(root, part.start, 1, alloc_table, free_table);
-            let slot = slot.inspect_err(|_| {
-                let range = VpnRange { start: at, end: part.start };
-                if !range.is_empty() {
-                    self.unmap(space, range);
-                    self.flush(&[Flush { space, range, kind: FlushKind::Unmapped }]);
-                }
-            })?;
-            let pfn = Pfn::new(frames.start.get() + (part.start.get() - at.get()));
-            let first = Entry::new(pfn, access);
-            for (i, slot) in tables::neighbours(slot, part.len()).iter().enumerate() {
-                // Release: what was put into the frame before comes before the entry.
-                slot.store(to_hardware(first.advance(i as u64)), Ordering::Release);
-            }
+        for i in 0..frames.len() {
+            let page = Vpn::new(at.get() + i);
+            let Some(entries) = tables::walk(space::root(), page, tables::make) else {
+                let range = VpnRange { start: at, end: page };
+                self.unmap(space, range);
+                self.flush(&[Flush { space, range, kind: FlushKind::Unmapped }]);
+                return Err(MapError::NoMemory);
+            };
+            let entry = Entry::new(Pfn::new(frames.start.get() + i), access);
+            // Release: what was put into the frame before comes before the entry.
+            entries[0].store(to_hardware(entry), Ordering::Release);
         }
         Ok(())
     }
 
-    fn unmap(&self, space: SpaceId, range: VpnRange) {
-        for part in parts(range) {
-            let Some(first) = tables::walk(spaces::root(space), part.start, 1) else { continue };
-            for slot in tables::neighbours(first, part.len()) {
+    fn unmap(&self, _space: SpaceId, range: VpnRange) {
+        for page in range.start.get()..range.end.get() {
+            if let Some(entries) = tables::walk(space::root(), Vpn::new(page), || None) {
                 // AcqRel: after what was done through the entry, before what the caller does next.
-                slot.swap(0, Ordering::AcqRel);
+                entries[0].swap(0, Ordering::AcqRel);
             }
         }
     }
@@ -100,17 +80,8 @@ impl Mmu for Hardware {
     }
 
     fn map_entries(&self, slots: Slots<'_>, first: Entry) -> Result<(), MapError> {
-        let slot = tables::walk_or_make(
-            spaces::root(slots.space()),
-            slots.first(),
-            1,
-            alloc_table,
-            free_table,
-        )?;
-        for (i, slot) in tables::neighbours(slot, slots.len()).iter().enumerate() {
-            // Release: as in `map`.
-            slot.store(to_hardware(first.advance(i as u64)), Ordering::Release);
-        }
+        tables::walk(space::root(), slots.first(), tables::make).ok_or(MapError::NoMemory)?;
+        self.restore(slots, first);
         Ok(())
     }
 
@@ -159,5 +130,3 @@ impl Mmu for Hardware {
         .map_err(from_hardware)
     }
 }
-
-const _: () = assert!(tables::ENTRIES as u64 == freehold_vm::TABLE_ENTRIES);

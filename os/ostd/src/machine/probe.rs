@@ -48,31 +48,7 @@ unsafe extern "C" {
     fn probe_write_word(at: u64, value: u64) -> Probed;
 }
 
-/// An access that the page tables did not allow.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct PageFault {
-    /// The processor's error code: bit 0, the page was there; bit 1, it was a write.
-    pub(crate) code: u64,
-}
-
-impl PageFault {
-    /// Nothing is mapped there.
-    pub(crate) fn not_present(self) -> bool {
-        self.code & 1 == 0
-    }
-
-    /// It was a write.
-    pub(crate) fn is_write(self) -> bool {
-        self.code & 2 != 0
-    }
-
-    fn last() -> Self {
-        // Relaxed: there is one CPU.
-        Self { code: LAST.load(Ordering::Relaxed) }
-    }
-}
-
-/// The error code of the last fault that was noted.
+/// The processor's error code of the last fault.
 static LAST: AtomicU64 = AtomicU64::new(0);
 
 /// Makes faults of probes come back. Once.
@@ -89,36 +65,34 @@ fn note(exception: &CpuException) -> Result<(), ()> {
     Err(())
 }
 
-/// Reads a word.
-///
-/// # Errors
-///
-/// The page fault, where there was one.
+/// Reads a word; none where there was a page fault.
 ///
 /// # Safety
 ///
 /// What is mapped at the address, if anything, must be memory that may be read while others write
 /// to it.
-pub(crate) unsafe fn probe_read(at: u64) -> Result<u64, PageFault> {
+pub(crate) unsafe fn probe_read(at: u64) -> Option<u64> {
     // SAFETY: the access is one instruction of assembly, so that no assumption of the compiler's is
     // broken by what it finds; that it may read there is the caller's promise. A page fault comes
     // back here.
     let probed = unsafe { probe_read_word(at) };
-    if probed.done != 0 { Ok(probed.value) } else { Err(PageFault::last()) }
+    (probed.done != 0).then_some(probed.value)
 }
 
 /// Writes a word.
 ///
 /// # Errors
 ///
-/// The page fault, where there was one.
+/// The processor's error code of the page fault, where there was one: bit 0, the page was there;
+/// bit 1, it was a write.
 ///
 /// # Safety
 ///
 /// What is mapped at the address, if anything, must be memory that no reference covers but to
 /// shared words.
-pub(crate) unsafe fn probe_write(at: u64, value: u64) -> Result<(), PageFault> {
+pub(crate) unsafe fn probe_write(at: u64, value: u64) -> Result<(), u64> {
     // SAFETY: as in `probe_read`.
     let probed = unsafe { probe_write_word(at, value) };
-    if probed.done != 0 { Ok(()) } else { Err(PageFault::last()) }
+    // Relaxed: there is one CPU.
+    if probed.done != 0 { Ok(()) } else { Err(LAST.load(Ordering::Relaxed)) }
 }

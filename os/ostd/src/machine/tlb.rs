@@ -4,20 +4,22 @@ use core::arch::asm;
 
 use freehold_vm::{Flush, Vpn};
 
-use super::spaces;
+use super::space;
 use super::tables::address;
 
 /// Pages above which all translations are forgotten, not one after the other (as in Linux).
 const ONE_BY_ONE: u64 = 33;
 
-/// Forgets translations of pages, of the address space that is loaded.
+/// Forgets translations of pages, where the address space is loaded.
 pub(crate) fn forget(ranges: &[Flush]) {
-    let mine = || ranges.iter().filter(|flush| spaces::is_loaded(flush.space));
-    let pages: u64 = mine().map(|flush| flush.range.len()).sum();
+    if !space::is_loaded() {
+        return;
+    }
+    let pages: u64 = ranges.iter().map(|flush| flush.range.len()).sum();
     if pages > ONE_BY_ONE {
         return forget_all();
     }
-    for flush in mine() {
+    for flush in ranges {
         for vpn in flush.range.start.get()..flush.range.end.get() {
             // SAFETY: forgetting a translation is always allowed: the tables are looked at again.
             unsafe {

@@ -1,14 +1,13 @@
 //! An address space for a test: all of it may be mapped, and it is gone afterwards.
 
-use freehold_vm::{Access, SpaceId, Vma, VpnRange};
+use freehold_vm::{Access, Vma, VpnRange};
 use ostd::early_println;
 use spin::Once;
 
 use crate::machine::folios::{PAGES, page, vm};
-use crate::machine::{probe, spaces, zone};
+use crate::machine::space::{self, SPACE};
+use crate::machine::{probe, zone};
 
-/// The address space of these tests.
-pub(super) const SPACE: SpaceId = SpaceId::new(0);
 /// All of it.
 pub(super) const ALL: VpnRange = VpnRange { start: page(0), end: page(PAGES) };
 
@@ -31,12 +30,12 @@ pub(super) fn with_space(f: impl FnOnce()) {
     });
     early_println!();
     let before = home();
-    spaces::make(SPACE);
+    space::make();
     let vma = Vma { access: Access::ReadWrite, droppable: false };
     vm().add_vma(SPACE, ALL, vma).expect("a VMA");
     f();
     vm().remove_vma(zone::freehold(), SPACE, ALL).expect("the VMA goes");
-    spaces::destroy(SPACE);
+    space::destroy();
     zone::freehold().validate().unwrap_or_else(|violation| panic!("{violation}"));
     assert_eq!(home(), before, "free frames, whole blocks, late double frees");
 }

@@ -26,30 +26,23 @@ pub(super) struct Files {
 
 /// Makes it, with a compiler where it `compiles`, and `more` programs: names in the guest, and
 /// where they are.
-///
-/// # Errors
-///
-/// Where a program does not compile, or busybox is not there.
 pub(super) fn files(
     folder: &Path,
     compiles: bool,
     more: &[(String, PathBuf)],
 ) -> Result<Files, Trouble> {
     let mut archive = Archive::default();
-    for name in ["bin", "dev", "lib", "lib64", "out", "proc", "sys", "tmp"] {
+    for name in ["bin", "dev", "lib", "lib64", "mm", "out", "proc", "sys", "tmp"] {
         archive.folder(name);
     }
     let ours = build::root().join("os/linux");
     archive.program("init", &fs::read(ours.join("built/init"))?);
     archive.program("accounts", &fs::read(ours.join("built/accounts"))?);
     archive.program("bin/busybox", &fs::read(folder.join("tools/bin/busybox"))?);
-    let loads_of =
-        ["loads.c", "machine.c", "walks.c", "atomic.c"].map(|name| ours.join("built").join(name));
-    let finish = ours.join("built/finish.c");
-    for (name, program) in [
-        objects::program_of(folder, &loads_of.each_ref().map(PathBuf::as_path))?,
-        objects::program(folder, &finish)?,
-    ] {
+    for names in [&["loads.c", "machine.c", "walks.c", "atomic.c"][..], &["finish.c"]] {
+        let sources: Vec<PathBuf> =
+            names.iter().map(|name| ours.join("built").join(name)).collect();
+        let (name, program) = objects::program(folder, &sources)?;
         archive.program(&name, &fs::read(program)?);
     }
     let mut compiler = compiles;
@@ -77,10 +70,6 @@ pub(super) fn files(
 
 /// Boots a kernel once; how it ended, and a row for each load. A kernel whose log tells of trouble
 /// has failed, but for the RFC's as posted, whose defects are shown and not hidden.
-///
-/// # Errors
-///
-/// Where QEMU does not start, or the kernel has not counted.
 pub(super) fn boot(
     machine: &Machine,
     guest: &Guest,
@@ -91,20 +80,10 @@ pub(super) fn boot(
 ) -> Result<(End, Vec<Row>), Trouble> {
     let machine = of_kernels(machine, guest);
     let design = kind.design;
-    let mut words = vec![loads::word(loads)];
-    // Reports of checks are long, and all are looked at.
-    words.extend((!kind.checks.is_empty()).then(|| "log_buf_len=4M".to_owned()));
-    // Each 400th access is watched, not each 4,000th, and for longer than the kernel would: the
-    // other CPU is translated, and may wait for a core meanwhile.
-    let races = kind.checks.contains(&Check::Kcsan);
-    words.extend(races.then(|| "kcsan.skip_watch=400 kcsan.udelay_task=200".to_owned()));
+    let mut words = words(kind);
+    words.push(loads::word(loads));
     words.extend(not_told_of(&machine, loads).map(|end| format!("mem={end}M")));
     words.extend((nodes > 1).then(|| format!("numa=fake={nodes}")));
-    // What has gone wrong for good ends the machine at once; the RFC's kernel goes on as it was
-    // posted.
-    words.extend((design != Design::Rfc).then(|| "oops=panic".to_owned()));
-    // The guest looks whether it does, and whether it counts rightly.
-    words.extend((design == Design::Freehold).then(|| "built.freehold".to_owned()));
     let line = guest::command_line(&words);
     let started = Instant::now();
     let shown = |line: &str| !line.starts_with("snap\t");
@@ -130,6 +109,23 @@ pub(super) fn boot(
     }
     let failed = end == End::Passed && reported > 0 && design != Design::Rfc;
     Ok((if failed { End::Failed } else { end }, rows))
+}
+
+/// What a kernel is told whatever runs in it.
+pub(super) fn words(kind: &Kind) -> Vec<String> {
+    let mut words = Vec::new();
+    // Reports of checks are long, and all are looked at.
+    words.extend((!kind.checks.is_empty()).then(|| "log_buf_len=4M".to_owned()));
+    // Each 400th access is watched, not each 4,000th, and for longer than the kernel would: the
+    // other CPU is translated, and may wait for a core meanwhile.
+    let races = kind.checks.contains(&Check::Kcsan);
+    words.extend(races.then(|| "kcsan.skip_watch=400 kcsan.udelay_task=200".to_owned()));
+    // What has gone wrong for good ends the machine at once; the RFC's kernel goes on as it was
+    // posted.
+    words.extend((kind.design != Design::Rfc).then(|| "oops=panic".to_owned()));
+    // The guest looks whether it does, and whether it counts rightly.
+    words.extend((kind.design == Design::Freehold).then(|| "built.freehold".to_owned()));
+    words
 }
 
 /// MiB of the machine's memory that lie below 4 GiB.
@@ -180,6 +176,14 @@ impl<'a> Snapshots<'a> {
     fn row(&self, load: &str, design: Design, (vcpus, nodes): (u8, u8), boot: u32) -> Option<Row> {
         let count = |what, when| self.counts.get(&(load, what, when)).copied();
         let during = |what| Some(count(what, "after")? - count(what, "before")?);
+        let other = |what| {
+            let before = count(what, "before").unwrap_or(0);
+            (what, count(what, "after").map_or(0, |after| after - before))
+        };
+        let free = |order| {
+            let what = format!("free_order_{order}");
+            self.counts.get(&(load, what.as_str(), "after")).copied().unwrap_or(0)
+        };
         Some(Row {
             kernel: design.name(),
             version: self.version.to_owned(),
@@ -195,19 +199,8 @@ impl<'a> Snapshots<'a> {
             drains: during("drains")?,
             free_blocks_after: count("kernel_blocks", "after")?,
             reports: during("reports")?,
-            others: OTHERS
-                .iter()
-                .map(|&what| {
-                    let before = count(what, "before").unwrap_or(0);
-                    (what, count(what, "after").map_or(0, |after| after - before))
-                })
-                .collect(),
-            free_by_order: (0..=MAX_ORDER)
-                .map(|order| {
-                    let what = format!("free_order_{order}");
-                    self.counts.get(&(load, what.as_str(), "after")).copied().unwrap_or(0)
-                })
-                .collect(),
+            others: OTHERS.split_whitespace().map(other).collect(),
+            free_by_order: (0..=MAX_ORDER).map(free).collect(),
         })
     }
 
@@ -222,51 +215,17 @@ impl<'a> Snapshots<'a> {
 const MAX_ORDER: usize = 10;
 
 /// What is told beside the table, and has no field of its own in a row.
-pub(super) const OTHERS: &[&str] = &[
-    "normal_locks",
-    "exercised_thread",
-    "exercised_thread_nothing",
-    "exercised_hardirq",
-    "exercised_hardirq_nothing",
-    "exercised_nmi",
-    "exercised_nmi_nothing",
-    "pgscan_kswapd",
-    "pgsteal_kswapd",
-    "pgscan_direct",
-    "pgsteal_direct",
-    "phase0_frames",
-    "phase1_frames",
-    "phase2_frames",
-    "phase3_frames",
-    "drained_frames",
-    "merges",
-    "remote_frees",
-    "shared_writes",
-    "thp_fault_alloc",
-    "thp_fault_fallback",
-    "compact_success",
-    "compact_fail",
-    "pgmigrate_success",
-    "pswpin",
-    "pswpout",
-    "filled_MiB",
-    "huge_from_pieces",
-    "blocks_made_whole",
-    "cpus_gone",
-    "memory_gone",
-    "memory_stayed",
-    "added_MiB",
-    "ranges_had",
-    "ranges_busy",
-    "cma_had",
-    "broken_pages",
-    "reported_MiB",
-    "reported_later_MiB",
-    "atomic_kept_blocks",
-    "atomic_pages_beside",
-    "atomic_given_up_blocks",
-    "races",
-];
+pub(super) const OTHERS: &str = "\
+    normal_locks exercised_thread exercised_thread_nothing exercised_hardirq \
+    exercised_hardirq_nothing exercised_nmi exercised_nmi_nothing pgscan_kswapd pgsteal_kswapd \
+    pgscan_direct pgsteal_direct phase0_frames phase1_frames phase2_frames phase3_frames \
+    drained_frames merges remote_frees shared_writes thp_fault_alloc thp_fault_fallback \
+    compact_success compact_fail compact_stall compact_migrate_scanned compact_free_scanned \
+    compact_daemon_wake compact_daemon_migrate_scanned oom_kill pgmigrate_success pswpin \
+    pswpout filled_MiB huge_from_pieces blocks_made_whole blocks_wanted blocks_had \
+    scanners_apart cpus_gone memory_gone memory_stayed added_MiB ranges_had ranges_busy \
+    cma_had huge_pages_had left_beside_cma broken_pages reported_MiB reported_later_MiB \
+    atomic_kept_blocks atomic_pages_beside atomic_given_up_blocks races";
 
 #[cfg(test)]
 mod tests {
@@ -311,12 +270,10 @@ mod tests {
     #[test]
     fn a_row_is_what_was_counted_in_between() {
         let mut lines = vec!["guest: Linux 7.1.3, 2 CPUs, 1900 MiB".to_owned()];
+        let counts = "zone_locks zone_waits refills drains kernel_blocks reports";
         for (when, at) in [("before", 10), ("after", 17)] {
-            for what in
-                ["zone_locks", "zone_waits", "refills", "drains", "kernel_blocks", "reports"]
-            {
-                lines.push(format!("snap\t{when}\texit\t{what}\t{at}"));
-            }
+            let line = |what| format!("snap\t{when}\texit\t{what}\t{at}");
+            lines.extend(counts.split(' ').map(line));
         }
         // What was not there before has been nothing.
         lines.push("snap\tafter\texit\tcpus_gone\t8".to_owned());

@@ -17,13 +17,6 @@ use crate::build;
 /// How many objects are compiled between two lines of progress.
 const STEP: usize = 50;
 
-/// An image that boots.
-pub(super) struct Image {
-    pub(super) path: PathBuf,
-    /// Lines that its kernel adds and takes away, by file; empty where it was not built now.
-    pub(super) lines: Vec<(String, usize, usize)>,
-}
-
 /// Where that kernel's image is kept.
 pub(super) fn kept(folder: &Path, kind: &Kind) -> PathBuf {
     folder.join("kernels").join(kind.name())
@@ -34,11 +27,12 @@ pub(super) fn kept(folder: &Path, kind: &Kind) -> PathBuf {
 /// # Errors
 ///
 /// [`Trouble::Missing`] where the source, a tool or the RFC cannot be had; whatever fails to build.
-pub(super) fn image(folder: &Path, kind: &Kind) -> Result<Image, Trouble> {
+pub(super) fn image(folder: &Path, kind: &Kind) -> Result<PathBuf, Trouble> {
     let design = kind.design;
-    let tools = source::tools(folder)?;
-    let source = source::source(folder)?;
-    let mut change = tree::change(kind, folder, &source)?;
+    // Objects of other options are kept: a compiler takes minutes for all of them.
+    let make = Make::of(folder, &format!("objects{}", kind.suffix()))?;
+    let source = &make.source;
+    let mut change = tree::change(kind, folder, source)?;
     if design == Design::Freehold {
         let core = objects::core_object(folder)?;
         change.added.insert("core.o_shipped".to_owned(), fs::read(&core)?);
@@ -49,25 +43,21 @@ pub(super) fn image(folder: &Path, kind: &Kind) -> Result<Image, Trouble> {
     (source::VERSION, &change.changed, &change.added, &fragment).hash(&mut inputs);
     let inputs = format!("{:016x}\n", inputs.finish());
     let path = kept(folder, kind);
-    let lines = tree::lines_changed(&change, folder)?;
     let stamp = folder.join("kernels").join(format!("{}.inputs", kind.name()));
     if path.exists() && fs::read_to_string(&stamp).ok().as_ref() == Some(&inputs) {
-        return Ok(Image { path, lines });
+        return Ok(path);
     }
-    tree::lay(&change, folder, &source)?;
+    tree::lay(&change, folder, source)?;
     if design == Design::Freehold {
         let list = build::root().join("os/linux/built/readers.json");
-        Readers::read(&list, &tree::rule_names()?)?.judge(&source)?;
+        Readers::read(&list, &tree::rule_names()?)?.judge(source)?;
     }
-    // Objects of other options are kept: a compiler takes minutes for all of them.
-    let objects = folder.join(format!("objects{}", kind.suffix()));
-    let make = Make { tools, source, objects };
     configure(&make, &fragment)?;
     make.kernel(&kind.name())?;
     fs::create_dir_all(folder.join("kernels"))?;
     fs::copy(make.objects.join("arch/x86/boot/bzImage"), &path)?;
     fs::write(stamp, inputs)?;
-    Ok(Image { path, lines })
+    Ok(path)
 }
 
 /// The options: of every kernel, and of its checks.
@@ -81,15 +71,21 @@ fn fragment(kind: &Kind) -> Result<String, Trouble> {
 }
 
 /// The kernel's make, with what it needs.
-struct Make {
-    tools: PathBuf,
+pub(super) struct Make {
+    pub(super) tools: PathBuf,
     source: PathBuf,
-    objects: PathBuf,
+    pub(super) objects: PathBuf,
 }
 
 impl Make {
+    /// One that builds into a folder of that name.
+    pub(super) fn of(folder: &Path, objects: &str) -> Result<Self, Trouble> {
+        let (tools, source) = (source::tools(folder)?, source::source(folder)?);
+        Ok(Self { tools, source, objects: folder.join(objects) })
+    }
+
     /// At the lowest priority but one: it takes minutes.
-    fn command(&self, target: &str) -> Command {
+    pub(super) fn command(&self, target: &str) -> Command {
         let binaries = self.tools.join("usr/bin");
         let mut path = binaries.clone().into_os_string();
         path.push(":");
@@ -130,13 +126,9 @@ impl Make {
         let seconds = started.elapsed().as_secs_f64();
         if !child.wait()?.success() {
             let said = fs::read_to_string(&log)?;
-            let last: Vec<&str> = said.lines().rev().take(30).collect();
-            let last: Vec<&str> = last.into_iter().rev().collect();
-            return Err(Trouble::Wrong(format!(
-                "{name} is not built ({}):\n{}",
-                log.display(),
-                last.join("\n")
-            )));
+            let lines: Vec<&str> = said.lines().collect();
+            let (last, log) = (lines[lines.len().saturating_sub(30)..].join("\n"), log.display());
+            return Err(Trouble::Wrong(format!("{name} is not built ({log}):\n{last}")));
         }
         eprintln!("built {name}: {objects} objects in {seconds:.0} s");
         Ok(())
@@ -159,10 +151,8 @@ fn configure(make: &Make, fragment: &str) -> Result<(), Trouble> {
     let got = fs::read_to_string(&config)?;
     let refused: Vec<&str> = refused(&wanted, &got);
     if !refused.is_empty() {
-        return Err(Trouble::Wrong(format!(
-            "the kernel's own rules refuse {}: os/linux/built/*.config",
-            refused.join(", ")
-        )));
+        let why = format!("the kernel's own rules refuse {}", refused.join(", "));
+        return Err(Trouble::Wrong(format!("{why}: os/linux/built/*.config")));
     }
     fs::write(known, fragment)?;
     Ok(())
@@ -212,17 +202,11 @@ mod tests {
     fn what_the_kernel_refuses_is_told() {
         let wanted: Vec<String> =
             settings("# why\nCONFIG_A=y\nCONFIG_B=n\nCONFIG_C=4\nCONFIG_D=n\n").collect();
-        assert_eq!(
-            wanted,
-            ["CONFIG_A=y", "# CONFIG_B is not set", "CONFIG_C=4", "# CONFIG_D is not set"]
-        );
-        assert_eq!(
-            refused(&wanted, "CONFIG_A=y\n# CONFIG_B is not set\nCONFIG_C=4\nCONFIG_DD=y\n"),
-            [""; 0]
-        );
-        assert_eq!(
-            refused(&wanted, "CONFIG_A=m\nCONFIG_C=8\nCONFIG_D=y\n"),
-            ["CONFIG_A=y", "CONFIG_C=4", "# CONFIG_D is not set"]
-        );
+        let [b, d] = ["# CONFIG_B is not set", "# CONFIG_D is not set"];
+        assert_eq!(wanted, ["CONFIG_A=y", b, "CONFIG_C=4", d]);
+        let got = "CONFIG_A=y\n# CONFIG_B is not set\nCONFIG_C=4\nCONFIG_DD=y\n";
+        assert_eq!(refused(&wanted, got), [""; 0]);
+        let got = "CONFIG_A=m\nCONFIG_C=8\nCONFIG_D=y\n";
+        assert_eq!(refused(&wanted, got), ["CONFIG_A=y", "CONFIG_C=4", d]);
     }
 }

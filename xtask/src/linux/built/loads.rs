@@ -17,7 +17,7 @@ type Known = (&'static str, u32, u32);
 
 /// All of them, in their order: at most some seconds each where two cores translate two CPUs. What
 /// may leave a kernel broken comes last.
-const LOADS: [Known; 22] = [
+const LOADS: [Known; 24] = [
     ("exit", 4, 1),
     ("arena", 6, 2),
     ("huge", 4, 1),
@@ -38,6 +38,8 @@ const LOADS: [Known; 22] = [
     ("exercise", 1, 1),
     (COST, 0, 0),
     (ADDED, 0, 0),
+    ("pairs", 0, 0),
+    (BRIM, 0, 0),
     ("memory", 8, 8),
     ("cpus", 20, 20),
 ];
@@ -54,42 +56,35 @@ pub(super) const ADDED: &str = "added";
 /// MiB of a section of memory.
 pub(super) const SECTION: u64 = 128;
 
-/// What needs a CMA area.
+/// Huge pages to the brim.
+const BRIM: &str = "brim";
+
+/// What needs a CMA area, as that does.
 const CMA: &str = "cma";
 
 /// The loads of a boot with so many CPUs: all, or those that `wanted` names, as `NAME` or
 /// `NAME:ROUNDS`, in the order above. One that `checks` itself does less.
-///
-/// # Errors
-///
-/// A name that is no load's, or rounds that are no number from 1.
 pub(super) fn chosen(wanted: &[String], cpus: u8, checks: bool) -> Result<Vec<Load>, Trouble> {
     let share = u32::from(if checks { cpus.max(8) } else { cpus.max(2) });
-    let mut rounds: Vec<Option<u32>> = LOADS
-        .iter()
-        .map(|&(_, rounds, least)| {
-            let rounds = (rounds * 2 / share).max(least);
-            (rounds > 0).then_some(rounds)
-        })
-        .collect();
+    let usual = LOADS.map(|(_, rounds, least)| {
+        let rounds = (rounds * 2 / share).max(least);
+        (rounds > 0).then_some(rounds)
+    });
+    let mut rounds = usual;
     if !wanted.is_empty() {
-        let usual = std::mem::replace(&mut rounds, vec![None; LOADS.len()]);
+        rounds = [None; LOADS.len()];
         for word in wanted {
             let (name, number) = word.split_once(':').unwrap_or((word, ""));
             let Some(at) = LOADS.iter().position(|&(known, ..)| known == name) else {
-                let names: Vec<&str> = LOADS.iter().map(|&(name, ..)| name).collect();
-                return Err(Trouble::Wrong(format!(
-                    "--loads {word}: the loads are {}",
-                    names.join(", ")
-                )));
+                let names = LOADS.map(|(name, ..)| name).join(", ");
+                return Err(Trouble::Wrong(format!("--loads {word}: the loads are {names}")));
             };
             rounds[at] = match number.parse() {
                 _ if !word.contains(':') => usual[at].or(Some(1)),
                 Ok(number) if number > 0 => Some(number),
                 _ => {
-                    return Err(Trouble::Wrong(format!(
-                        "--loads {word}: rounds are a number from 1, as in {name}:4"
-                    )));
+                    let why = format!("rounds are a number from 1, as in {name}:4");
+                    return Err(Trouble::Wrong(format!("--loads {word}: {why}")));
                 }
             };
         }
@@ -103,7 +98,8 @@ pub(super) fn word(loads: &[Load]) -> String {
     let words: Vec<String> =
         loads.iter().map(|load| format!("{}:{}", load.name, load.rounds)).collect();
     // Within zone Normal, which begins at 4 GiB; of 4,096 pages, as the load asks for.
-    let area = if loads.iter().any(|load| load.name == CMA) { " cma=16M@4608M" } else { "" };
+    let needs_area = loads.iter().any(|load| [CMA, BRIM].contains(&load.name));
+    let area = if needs_area { " cma=16M@4608M" } else { "" };
     format!("built.loads={}{area}", words.join(","))
 }
 
@@ -127,17 +123,14 @@ mod tests {
     fn loads_are_chosen_by_name_and_rounds() {
         let words = |words: &[&str]| {
             let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
-            chosen(&words, 4, false)
-                .map(|loads| word(&loads))
-                .map_err(|trouble| trouble.to_string())
+            chosen(&words, 4, false).map(|it| word(&it)).map_err(|trouble| trouble.to_string())
         };
         // In the order that they are run in, whatever order they are named in.
         assert!(words(&["cma:3", "exit"]).unwrap().ends_with("exit:2,cma:3 cma=16M@4608M"));
         assert_eq!(words(&["cpus:20", "exit"]).unwrap(), "built.loads=exit:2,cpus:20");
         assert_eq!(words(&[COST]).unwrap(), "built.loads=cost:1");
-        assert!(
-            words(&["exits"]).unwrap_err().contains("--loads exits: the loads are exit, arena")
-        );
+        let unknown = words(&["exits"]).unwrap_err();
+        assert!(unknown.contains("--loads exits: the loads are exit, arena"));
         for wrong in ["exit:", "exit:0", "exit:many"] {
             assert!(words(&[wrong]).unwrap_err().contains("a number from 1"), "{wrong}");
         }

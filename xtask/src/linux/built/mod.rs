@@ -1,8 +1,8 @@
-//! Linux compiled here, with the page allocator as it is, with the
-//! RFC's, or with Freehold as a zone's; booted in QEMU, where each counts what its own allocator
-//! does under the same loads. What comes out of it: docs/linux.md.
+//! Linux compiled here, with the page allocator as it is, with the RFC's, or with Freehold as a
+//! zone's; booted in QEMU, where each counts what its own allocator does under the same loads.
 
 mod boots;
+mod foreign;
 mod kernel;
 mod loads;
 mod plant;
@@ -102,9 +102,8 @@ impl Kind {
         checks.sort_unstable();
         checks.dedup();
         if checks.ends_with(&[Check::Kasan, Check::Kcsan]) {
-            return Err(Trouble::Wrong(
-                "--checks kasan,kcsan: a kernel has one of them".to_owned(),
-            ));
+            let why = "--checks kasan,kcsan: a kernel has one of them";
+            return Err(Trouble::Wrong(why.to_owned()));
         }
         Ok(Self { design, checks, plant: None })
     }
@@ -132,33 +131,26 @@ impl Kind {
 }
 
 impl Check {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Locking => "locking",
-            Self::Kasan => "kasan",
-            Self::Kcsan => "kcsan",
-        }
+    fn name(self) -> String {
+        format!("{self:?}").to_lowercase()
     }
 }
 
 /// Builds and boots them; how the worst of them ended.
-///
-/// # Errors
-///
-/// Where something that every kernel needs is missing, or something that should work does not.
 pub(super) fn run(arguments: &Arguments) -> Result<End, Trouble> {
     let folder = build::target().join("linux/built");
     fs::create_dir_all(&folder)?;
     // The build's notes have whole paths in them.
     let folder = folder.canonicalize()?;
     let plant = planted(arguments)?;
-    // Who names one wants that one.
-    let lacks = if arguments.qemu.is_some() { Trouble::Wrong } else { Trouble::Missing };
-    let qemu = qemu::find(arguments.qemu.as_deref()).map_err(lacks)?;
+    if let Some(categories) = &arguments.foreign {
+        return foreign::run(arguments, categories, &folder);
+    }
+    let qemu = qemu(arguments)?;
     let mut rows = Vec::new();
     let mut worst = End::Passed;
     let (mut missing, mut files) = (None, None);
-    for &design in arguments.built.designs() {
+    for &design in arguments.built.map_or(&[][..], Built::designs) {
         let kind = Kind::of(design, &arguments.checks)?.without(plant.clone());
         let image = match image(arguments, &folder, &kind) {
             Ok(image) => image,
@@ -195,24 +187,26 @@ pub(super) fn run(arguments: &Arguments) -> Result<End, Trouble> {
     if rows.is_empty() && worst == End::Passed {
         return Err(Trouble::Missing(missing.unwrap_or_default()));
     }
-    let json = table::json(&rows)?;
     // Counts of a kernel that checks itself are no counts to compare.
     let name = format!("built{}.json", Kind::of(Design::Vanilla, &arguments.checks)?.suffix());
     let file = build::target().join("linux").join(name);
-    fs::write(&file, &json)?;
-    if arguments.json {
-        println!("{json}");
-    } else {
-        print!("{}\n{}", table::table(&rows), table::others(&rows));
-    }
+    fs::write(&file, table::json(&rows))?;
+    print!("{}\n{}", table::table(&rows), table::others(&rows));
     eprintln!("all rows: {}", file.display());
     Ok(worst)
+}
+
+/// Where QEMU is.
+fn qemu(arguments: &Arguments) -> Result<PathBuf, Trouble> {
+    // Who names one wants that one.
+    let lacks = if arguments.qemu.is_some() { Trouble::Wrong } else { Trouble::Missing };
+    qemu::find(arguments.qemu.as_deref()).map_err(lacks)
 }
 
 /// What is planted, if anything.
 fn planted(arguments: &Arguments) -> Result<Option<Plant>, Trouble> {
     let Some(name) = &arguments.plant else { return Ok(None) };
-    if arguments.built != Built::Freehold {
+    if arguments.built != Some(Built::Freehold) {
         return Err(Trouble::Wrong(format!("--plant {name} is for --built freehold")));
     }
     Plant::of(name).map(Some)
@@ -223,7 +217,7 @@ fn wanted(arguments: &Arguments, kind: &Kind) -> Vec<String> {
     match &kind.plant {
         _ if arguments.instructions => vec![loads::COST.to_owned()],
         _ if !arguments.loads.is_empty() => arguments.loads.clone(),
-        Some(plant) => vec![plant.load.clone()],
+        Some(plant) => plant.loads(),
         None if arguments.record.is_some() => record::LOADS.map(str::to_owned).to_vec(),
         None => Vec::new(),
     }
@@ -252,15 +246,9 @@ fn boots(
     let mut loads = loads::chosen(&wanted(arguments, kind), cpus, !kind.checks.is_empty())?;
     loads.retain(|load| files.compiler || load.name != loads::COMPILE);
     let guest = Guest { image: image.to_owned(), archive: files.archive.clone() };
-    eprintln!(
-        "{}: Linux {}, {cpus} CPUs, {} in {} node{}, {}",
-        kind.name(),
-        source::VERSION,
-        machine.memory,
-        arguments.nodes,
-        if arguments.nodes == 1 { "" } else { "s" },
-        machine.accelerator.describe()
-    );
+    let (memory, nodes, how) = (&machine.memory, arguments.nodes, machine.accelerator.describe());
+    let (name, s) = (kind.name(), if nodes == 1 { "" } else { "s" });
+    eprintln!("{name}: Linux {}, {cpus} CPUs, {memory} in {nodes} node{s}, {how}", source::VERSION);
     let limit = limit(arguments, cpus);
     if let Some(to) = &arguments.record {
         let end = record::record(&machine, &guest, kind.design, to, &loads, limit)?;
@@ -281,22 +269,12 @@ fn boots(
 /// The kernel that is to be booted: built now, or, where only those that are there are asked for,
 /// what is there.
 fn image(arguments: &Arguments, folder: &Path, kind: &Kind) -> Result<PathBuf, Trouble> {
-    if arguments.cached {
-        let kept = kernel::kept(folder, kind);
-        return if kept.exists() {
-            Ok(kept)
-        } else {
-            Err(Trouble::Missing(format!(
-                "{} is not there, and --cached builds none",
-                kept.display()
-            )))
-        };
+    if !arguments.cached {
+        return kernel::image(folder, kind);
     }
-    let image = kernel::image(folder, kind)?;
-    for (file, added, removed) in &image.lines {
-        eprintln!("{}: {file}: {added} lines more, {removed} fewer", kind.name());
-    }
-    Ok(image.path)
+    let kept = kernel::kept(folder, kind);
+    let why = format!("{} is not there, and --cached builds none", kept.display());
+    if kept.exists() { Ok(kept) } else { Err(Trouble::Missing(why)) }
 }
 
 /// Seconds for a boot: of a busy machine that translates two CPUs; with checks several times as
@@ -315,19 +293,14 @@ fn limit(arguments: &Arguments, cpus: u8) -> u64 {
 fn machine(arguments: &Arguments, qemu: PathBuf, cpus: u8) -> Machine {
     let usual = if arguments.checks.is_empty() { 2560 } else { 1536 };
     let memory = format!("{}M", arguments.memory.unwrap_or(usual));
-    let (accelerator, extra) = if arguments.instructions {
-        (Accelerator::TcgSingle, vec!["-icount".into(), "shift=0,sleep=off".into()])
-    } else {
-        (accelerator(arguments, cpus), Vec::new())
+    let (accelerator, extra) = match arguments.kvm {
+        _ if arguments.instructions => {
+            (Accelerator::TcgSingle, vec!["-icount".into(), "shift=0,sleep=off".into()])
+        }
+        Kvm::On => (Accelerator::Kvm, Vec::new()),
+        Kvm::Off => (Accelerator::translated(cpus), Vec::new()),
     };
     Machine { qemu, cpus, memory, accelerator, extra }
-}
-
-fn accelerator(arguments: &Arguments, cpus: u8) -> Accelerator {
-    match arguments.kvm {
-        Kvm::On => Accelerator::Kvm,
-        Kvm::Off => arguments.threads.accelerator(cpus),
-    }
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@
 use serde::Deserialize;
 
 use super::super::Trouble;
-use super::rules::Part;
+use super::rules::{Part, list};
 use crate::build;
 
 /// What is left out, and who must notice.
@@ -18,8 +18,9 @@ use crate::build;
 #[serde(deny_unknown_fields)]
 pub(super) struct Plant {
     pub(super) name: String,
-    /// The load that fails; what it does to the accounts afterwards counts, too.
-    pub(super) load: String,
+    /// The load that fails; what it does to the accounts afterwards counts, too. Where it needs
+    /// what another leaves behind, that one and a comma come first.
+    load: String,
     /// What the kernel does then.
     pub(super) why: String,
     #[serde(default)]
@@ -30,19 +31,17 @@ pub(super) struct Plant {
 
 impl Plant {
     /// The one of that name.
-    ///
-    /// # Errors
-    ///
-    /// Where none has the name, with the names that there are.
     pub(super) fn of(name: &str) -> Result<Self, Trouble> {
         let plants = all()?;
         let names: Vec<String> = plants.iter().map(|plant| plant.name.clone()).collect();
         plants.into_iter().find(|plant| plant.name == name).ok_or_else(|| {
-            Trouble::Wrong(format!(
-                "--plant {name}: what a built kernel can do without is {}",
-                names.join(", ")
-            ))
+            let names = names.join(", ");
+            Trouble::Wrong(format!("--plant {name}: what a built kernel can do without is {names}"))
         })
+    }
+
+    pub(super) fn loads(&self) -> Vec<String> {
+        self.load.split(',').map(str::to_owned).collect()
     }
 
     /// Whether a rule of that name is left out.
@@ -55,20 +54,7 @@ impl Plant {
 }
 
 fn all() -> Result<Vec<Plant>, Trouble> {
-    #[derive(Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct Plants {
-        #[serde(rename = "license")]
-        _license: String,
-        #[serde(rename = "why")]
-        _why: String,
-        plants: Vec<Plant>,
-    }
-    let path = build::root().join("os/linux/built/plants.json");
-    let text = std::fs::read_to_string(&path)?;
-    let plants: Plants = serde_json::from_str(&text)
-        .map_err(|error| Trouble::Wrong(format!("{}: {error}", path.display())))?;
-    Ok(plants.plants)
+    list(&build::root().join("os/linux/built/plants.json"))
 }
 
 #[cfg(test)]
@@ -91,8 +77,8 @@ mod tests {
                 tree::leave_out(part, &mut tree::added(Design::Freehold).unwrap()).unwrap();
             }
             assert!(!plant.why.is_empty());
-            let load = [plant.load.clone()];
-            assert!(loads::chosen(&load, 2, false).is_ok(), "{}: {}", plant.name, plant.load);
+            let loads = plant.loads();
+            assert!(loads::chosen(&loads, 2, false).is_ok(), "{}: {loads:?}", plant.name);
         }
     }
 

@@ -19,6 +19,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 use super::super::Trouble;
+use super::rules::list;
 
 /// What a reader uses: the mark of a free page, its order, the zone's lists, blocks' kinds, counts.
 const WORDS: [&str; 23] = [
@@ -44,18 +45,6 @@ const WORDS: [&str; 23] = [
     "NR_FREE_PAGES_BLOCKS",
     "get_pageblock_migratetype",
     "get_pfnblock_migratetype",
-    "boost_watermark",
-];
-/// Parts of the words, of which a file with a reader has one. Few files have any.
-const STEMS: [&str; 9] = [
-    "BUDDY",
-    "uddy",
-    "free_area",
-    "_suitable_fallback",
-    "_migratetype",
-    "PageReported",
-    "page_is_guard",
-    "FREE_PAGES_BLOCKS",
     "boost_watermark",
 ];
 /// Folders that are in no kernel image of ours, or have an allocator by themselves.
@@ -99,29 +88,15 @@ struct Reader {
 }
 
 /// All readers that are judged.
-#[derive(Deserialize, Debug)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Readers {
-    license: String,
-    why: String,
-    readers: Vec<Reader>,
-}
+#[derive(Debug)]
+pub(super) struct Readers(Vec<Reader>);
 
 impl Readers {
     /// Reads them.
-    ///
-    /// # Errors
-    ///
-    /// Where the file is not there or no such list, or where a hook is none of `rules`.
     pub(super) fn read(path: &Path, rules: &BTreeSet<String>) -> Result<Self, Trouble> {
         let wrong = |why: String| Trouble::Wrong(format!("{}: {why}", path.display()));
-        let text = fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-        let readers: Self =
-            serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
-        if readers.license != "GPL-2.0" || readers.why.is_empty() {
-            return Err(wrong("says neither its licence, GPL-2.0, nor what it is for".to_owned()));
-        }
-        for reader in &readers.readers {
+        let readers: Vec<Reader> = list(path)?;
+        for reader in &readers {
             let named =
                 |what: &str| format!("{} {}: {what}", reader.file, reader.places.join(", "));
             if reader.why.is_empty() {
@@ -134,24 +109,19 @@ impl Readers {
                 return Err(wrong(named(&format!("there is no rule {rule}"))));
             }
         }
-        Ok(readers)
+        Ok(Self(readers))
     }
 
     /// Whether all readers of the tree are judged.
-    ///
-    /// # Errors
-    ///
-    /// The first few that are not, and what to do; a file that cannot be read.
     pub(super) fn judge(&self, source: &Path) -> Result<(), Trouble> {
-        let known: BTreeSet<(&str, &str)> = self
-            .readers
-            .iter()
-            .flat_map(|reader| reader.places.iter().map(|at| (&*reader.file, &**at)))
-            .collect();
+        let places = |of: &Reader| {
+            of.places.clone().into_iter().map(|at| (of.file.clone(), at)).collect::<Vec<_>>()
+        };
+        let known: BTreeSet<(String, String)> = self.0.iter().flat_map(places).collect();
         let found = readers_of(source)?;
         let new: Vec<String> = found
             .iter()
-            .filter(|((file, at), _)| !known.contains(&(&**file, &**at)))
+            .filter(|(place, _)| !known.contains(*place))
             .map(|((file, at), words)| format!("{file}: {at} ({})", words.join(", ")))
             .collect();
         if new.is_empty() {
@@ -183,7 +153,7 @@ fn readers_of(source: &Path) -> Result<BTreeMap<(String, String), Vec<&'static s
                 let text = fs::read(&path)?;
                 let text = String::from_utf8_lossy(&text);
                 // To take comments out of all files is dear.
-                if STEMS.iter().any(|stem| text.contains(stem)) {
+                if WORDS.iter().any(|word| text.contains(word)) {
                     for (at, words) in readers_in(&text) {
                         found.insert((below.clone(), at), words);
                     }
@@ -301,24 +271,14 @@ struct list { struct list_head buddy_list; };
 ";
 
     #[test]
-    fn a_file_with_a_word_has_a_stem() {
-        let without = WORDS.iter().find(|word| !STEMS.iter().any(|stem| word.contains(stem)));
-        assert_eq!(without.copied(), None);
-    }
-
-    #[test]
     fn a_reader_is_found_in_its_function() {
         let found = readers_in(TEXT);
-        let names: Vec<(&str, Vec<&str>)> =
-            found.iter().map(|(at, words)| (&**at, words.clone())).collect();
-        assert_eq!(
-            names,
-            [
-                ("first_free", vec!["free_area_empty"]),
-                ("looks", vec!["PageBuddy", "buddy_order"]),
-                ("outside", vec!["buddy_list"]),
-            ]
-        );
+        let wanted = [
+            ("first_free", vec!["free_area_empty"]),
+            ("looks", vec!["PageBuddy", "buddy_order"]),
+            ("outside", vec!["buddy_list"]),
+        ];
+        assert_eq!(found, wanted.map(|(at, words)| (at.to_owned(), words)).into());
     }
 
     /// A tree with one function that is judged and one that is not.
@@ -334,10 +294,7 @@ struct list { struct list_head buddy_list; };
             rules: Vec::new(),
             why: "a test".to_owned(),
         };
-        let judged = |at| {
-            let (license, why) = (String::new(), String::new());
-            Readers { license, why, readers: vec![reader(at)] }
-        };
+        let judged = |at| Readers(vec![reader(at)]);
         let refused = judged("another").judge(&folder).unwrap_err().to_string();
         let passed = judged("walks").judge(&folder);
         fs::remove_dir_all(&folder).unwrap();

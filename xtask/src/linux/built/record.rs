@@ -26,10 +26,6 @@ pub(super) const LOADS: [&str; 6] =
     ["exit:3", "arena:6", "huge:4", "mixed:300", "cache:2", "shells:32"];
 
 /// What the guest has besides: the recorder with its libraries, and the way out for files.
-///
-/// # Errors
-///
-/// Where they cannot be built.
 pub(super) fn programs(folder: &Path) -> Result<Vec<(String, PathBuf)>, Trouble> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut cargo = Command::new(cargo);
@@ -38,15 +34,11 @@ pub(super) fn programs(folder: &Path) -> Result<Vec<(String, PathBuf)>, Trouble>
     let recorder = build::target().join("release/freehold");
     let mut programs = compiler::libraries(&output(Command::new("ldd").arg(&recorder))?);
     programs.push(("freehold".to_owned(), recorder));
-    programs.push(objects::program(folder, &build::root().join("os/linux/built/send.c"))?);
+    programs.push(objects::program(folder, &[build::root().join("os/linux/built/send.c")])?);
     Ok(programs)
 }
 
 /// Boots a kernel, records its loads, and puts them into a folder; how it ended.
-///
-/// # Errors
-///
-/// Where QEMU does not start, or a load has no recording.
 pub(super) fn record(
     machine: &Machine,
     guest: &Guest,

@@ -17,6 +17,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use super::super::Trouble;
 
@@ -80,10 +81,6 @@ pub(super) struct Part {
 
 impl Part {
     /// The file without it.
-    ///
-    /// # Errors
-    ///
-    /// Where it is not there, or more than once.
     pub(super) fn left_out(&self, text: &str) -> Result<String, Trouble> {
         let rule = Rule {
             name: String::new(),
@@ -101,13 +98,8 @@ impl Part {
 }
 
 /// A file of rules.
-#[derive(Deserialize, Debug)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Rules {
-    license: String,
-    why: String,
-    rules: Vec<Rule>,
-}
+#[derive(Debug)]
+pub(super) struct Rules(Vec<Rule>);
 
 /// Texts of a source that are changed, by path. One that is asked for the first time is read.
 #[derive(Default, Debug)]
@@ -132,45 +124,49 @@ impl Texts {
     }
 }
 
+/// Reads a list of this folder, which says what its licence is, and what it is for.
+pub(super) fn list<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, Trouble> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Told<T> {
+        license: String,
+        why: String,
+        #[serde(alias = "plants", alias = "readers")]
+        rules: Vec<T>,
+    }
+    let wrong = |error: String| Trouble::Wrong(format!("{}: {error}", path.display()));
+    let text = fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+    let told: Told<T> = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+    if told.license != "GPL-2.0" || told.why.is_empty() {
+        return Err(wrong("says neither its licence, GPL-2.0, nor what it is for".to_owned()));
+    }
+    Ok(told.rules)
+}
+
 impl Rules {
     /// Reads them.
-    ///
-    /// # Errors
-    ///
-    /// Where the file is not there, or is no list of rules.
     pub(super) fn read(path: &Path) -> Result<Self, Trouble> {
-        let wrong =
-            |error: &dyn std::fmt::Display| Trouble::Wrong(format!("{}: {error}", path.display()));
-        let text = fs::read_to_string(path).map_err(|error| wrong(&error))?;
-        let rules: Self = serde_json::from_str(&text).map_err(|error| wrong(&error))?;
-        if rules.license != "GPL-2.0" || rules.why.is_empty() {
-            return Err(wrong(&"says neither its licence, GPL-2.0, nor what it is for"));
-        }
-        Ok(rules)
+        list(path).map(Self)
     }
 
     /// The files that they change; one as often as it has rules.
     pub(super) fn files(&self) -> impl Iterator<Item = &str> {
-        self.rules.iter().map(|rule| rule.file.as_str())
+        self.0.iter().map(|rule| rule.file.as_str())
     }
 
     pub(super) fn names(&self) -> impl Iterator<Item = String> {
-        self.rules.iter().map(|rule| rule.name.clone())
+        self.0.iter().map(|rule| rule.name.clone())
     }
 
     /// Without those of which it says that they are left out.
     pub(super) fn without(mut self, left_out: impl Fn(&str) -> bool) -> Self {
-        self.rules.retain(|rule| !left_out(&rule.name));
+        self.0.retain(|rule| !left_out(&rule.name));
         self
     }
 
     /// Applies them, one after the other.
-    ///
-    /// # Errors
-    ///
-    /// The name of the first rule that does not find its place.
     pub(super) fn apply(&self, texts: &mut Texts) -> Result<(), Trouble> {
-        for rule in &self.rules {
+        for rule in &self.0 {
             let text = texts.take(&rule.file)?;
             let changed = rule.apply(&text).map_err(|why| {
                 Trouble::Wrong(format!(
@@ -228,11 +224,8 @@ impl Rule {
             }
             out.push_str(line);
             if has && !before {
-                let ends = if line.ends_with('\n') { "" } else { "\n" };
-                out.extend([ends, lines]);
-                if ends.is_empty() {
-                    out.push('\n');
-                }
+                let ends = line.ends_with('\n');
+                out.extend(if ends { [lines, "\n"] } else { ["\n", lines] });
             }
         }
         out
@@ -260,8 +253,7 @@ static void refill(void)
 ";
 
     fn changed(rule: &str) -> Result<String, String> {
-        let rules = format!("{{\"license\":\"GPL-2.0\",\"why\":\"a test\",\"rules\":[{rule}]}}");
-        let rules: Rules = serde_json::from_str(&rules).unwrap();
+        let rules = Rules(vec![serde_json::from_str(rule).unwrap()]);
         let mut texts = Texts::default();
         texts.changed.insert("a.c".to_owned(), SOURCE.to_owned());
         rules.apply(&mut texts).map_err(|trouble| trouble.to_string())?;
@@ -298,15 +290,12 @@ static void refill(void)
         // Two places where one is meant are no place either.
         assert!(error(r#""find":"take(","instead":"""#).contains("there 2 times"));
         assert!(error(r#""find":"take(","instead":"","times":3"#).contains("there 2 times"));
-        assert!(
-            error(r#""within":"void merge(","find":"take(","instead":"""#)
-                .contains("no \"void merge(")
-        );
+        let elsewhere = error(r#""within":"void merge(","find":"take(","instead":"""#);
+        assert!(elsewhere.contains("no \"void merge("));
         assert!(error(r#""find":"refill""#).contains("says what to do"));
         assert!(error(r#""find":"}\n\nstatic","before":"""#).contains("around several"));
-        assert!(
-            error(r#""find":"refill","instead":"","times":"often""#).contains("no number of times")
-        );
+        let often = error(r#""find":"refill","instead":"","times":"often""#);
+        assert!(often.contains("no number of times"));
     }
 
     #[test]
@@ -318,7 +307,7 @@ static void refill(void)
             let is_rules = path.extension().is_some_and(|extension| extension == "json");
             if is_rules && !path.ends_with("plants.json") && !path.ends_with("readers.json") {
                 let rules = Rules::read(&path).unwrap();
-                assert!(rules.rules.iter().all(|rule| !rule.why.is_empty()), "{}", path.display());
+                assert!(rules.0.iter().all(|rule| !rule.why.is_empty()), "{}", path.display());
                 read += 1;
             }
         }

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! target/linux/built/apt        apt's own folder: the list of one release's source packages
-//!                   /tools      flex, bison and m4, unpacked
+//!                   /tools      flex, bison, m4 and libraries of the tests, unpacked
 //!                   /source     the kernel's source, with one kernel's changes
 //!                   /pristine   the files of it that some kernel changes, as they came
 //!                   /objects    what make has built of it
@@ -25,9 +25,8 @@ pub(super) const VERSION: &str = "7.1.3";
 const LIST: &str = "deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] \
     http://deb.debian.org/debian trixie-backports main\n";
 /// What no kernel of ours compiles, and what is large. Files named `Kconfig` stay: all are read.
-const LEFT_OUT: [&str; 8] = [
+const LEFT_OUT: [&str; 7] = [
     "*/Documentation/*/*",
-    "*/tools/testing/*",
     "*/drivers/gpu/*.[ch]",
     "*/drivers/net/*.[ch]",
     "*/drivers/media/*.[ch]",
@@ -47,8 +46,12 @@ fn missing(trouble: Trouble) -> Trouble {
 /// [`Trouble::Missing`] where the package cannot be had.
 pub(super) fn source(folder: &Path) -> Result<PathBuf, Trouble> {
     let source = folder.join("source");
-    if source.join("Makefile").is_file() {
+    // One that was unpacked without the kernel's tests is unpacked again.
+    if source.join("tools/testing/selftests/mm/Makefile").is_file() {
         return Ok(source);
+    }
+    if source.exists() {
+        fs::remove_dir_all(&source)?;
     }
     let archive = archive(&folder.join("apt"))?;
     eprintln!("unpacking {} (1 GB)", archive.display());
@@ -103,10 +106,11 @@ fn archive(apt: &Path) -> Result<PathBuf, Trouble> {
 /// [`Trouble::Missing`] where a package cannot be had.
 pub(super) fn tools(folder: &Path) -> Result<PathBuf, Trouble> {
     let tools = folder.join("tools");
-    if !tools.join("usr/bin/flex").is_file() {
+    if !tools.join("usr/include/numa.h").is_file() {
         let packages = folder.join("packages");
         fs::create_dir_all(&packages)?;
-        apt_get_download(&packages, &["flex", "bison", "m4", "busybox-static"])?;
+        let names = ["flex", "bison", "m4", "busybox-static", "libcap-dev", "libnuma-dev"];
+        apt_get_download(&packages, &names)?;
         for package in files_ending_in(&packages, ".deb")? {
             unpack(&package, &tools)?;
         }
@@ -114,6 +118,9 @@ pub(super) fn tools(folder: &Path) -> Result<PathBuf, Trouble> {
     for program in ["make", "cc", "ld", "bc", "perl", "patch"] {
         output(Command::new("sh").args(["-c", &format!("command -v {program}")]))
             .map_err(|_| Trouble::Missing(format!("{program} is not installed")))?;
+    }
+    if !Path::new("/usr/include/gelf.h").is_file() {
+        return Err(Trouble::Missing("libelf-dev is not installed".to_owned()));
     }
     Ok(tools)
 }

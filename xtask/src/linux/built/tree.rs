@@ -34,10 +34,6 @@ fn rules(name: &str) -> Result<Rules, Trouble> {
 }
 
 /// The names of the rules that make a kernel Freehold's.
-///
-/// # Errors
-///
-/// Where their files cannot be read.
 pub(super) fn rule_names() -> Result<BTreeSet<String>, Trouble> {
     let mut names = BTreeSet::new();
     for file in ["freehold.json", "walkers.json"] {
@@ -79,10 +75,6 @@ pub(super) fn change(kind: &Kind, folder: &Path, source: &Path) -> Result<Change
 }
 
 /// Takes a part out of one of our files.
-///
-/// # Errors
-///
-/// Where the file or the part is not there.
 pub(super) fn leave_out(part: &Part, added: &mut BTreeMap<String, Vec<u8>>) -> Result<(), Trouble> {
     let bytes = added
         .get_mut(&part.file)
@@ -92,50 +84,22 @@ pub(super) fn leave_out(part: &Part, added: &mut BTreeMap<String, Vec<u8>>) -> R
 }
 
 /// Our files beside the kernel's, but for the allocator itself.
-///
-/// # Errors
-///
-/// Where one cannot be read.
 pub(super) fn added(design: Design) -> Result<BTreeMap<String, Vec<u8>>, Trouble> {
     let root = build::root();
-    let mut names = vec![
-        "built/Makefile",
-        "built/counts.c",
-        "built/counts.h",
-        "built/trials.c",
-        "built/highatomic.c",
-        "built/exercise.c",
-        "built/cost.c",
-        "built/begin.c",
-        "built/begin.h",
-    ];
+    let mut names = "built/Makefile built/counts.c built/counts.h built/trials.c \
+        built/highatomic.c built/exercise.c built/cost.c built/begin.c built/begin.h"
+        .to_owned();
     if matches!(design, Design::Rfc | Design::RfcMended) {
-        names.push("built/disown.c");
+        names += " built/disown.c";
     }
     if design == Design::Freehold {
-        names.extend([
-            "built/freehold.c",
-            "built/hooks.h",
-            "built/lists.h",
-            "built/own.h",
-            "built/serve.c",
-            "built/reserve.c",
-            "built/tell.c",
-            "built/walkers.c",
-            "built/walkers.h",
-            "built/gone.c",
-            "built/report.c",
-            "built/taken.h",
-            "platform.c",
-            "arithmetic.c",
-            "fh.h",
-            "include/stdbool.h",
-            "include/stddef.h",
-            "include/stdint.h",
-        ]);
+        names += " built/freehold.c built/hooks.h built/lists.h built/own.h built/serve.c \
+            built/reserve.c built/tell.c built/walkers.c built/walkers.h built/gone.c \
+            built/report.c built/taken.h platform.c arithmetic.c fh.h \
+            include/stdbool.h include/stddef.h include/stdint.h";
     }
     let mut added = BTreeMap::new();
-    for name in names {
+    for name in names.split_whitespace() {
         let to = name.strip_prefix("built/").unwrap_or(name);
         added.insert(to.to_owned(), fs::read(root.join("os/linux").join(name))?);
     }
@@ -169,24 +133,16 @@ fn modified(path: &Path) -> Result<SystemTime, Trouble> {
     Ok(fs::metadata(path)?.modified()?)
 }
 
-/// Where the discussion's text is: beside the repository.
-fn discussion() -> PathBuf {
-    build::root().join("../shared/threads/pcp-buddy-allocator.txt")
-}
-
 /// The files that the RFC's two patches change, patched in a scratch folder.
 fn rfc(folder: &Path, original: &Original) -> Result<BTreeMap<String, String>, Trouble> {
-    let path = discussion();
+    let path = build::root().join("../shared/threads/pcp-buddy-allocator.txt");
     let text = fs::read_to_string(&path).map_err(|error| {
         Trouble::Missing(format!("the RFC is not there: {}: {error}", path.display()))
     })?;
     let patches = thread::patches(&text);
     let [first, second] = &patches[..] else {
-        return Err(Trouble::Wrong(format!(
-            "{} has {} patches instead of two",
-            path.display(),
-            patches.len()
-        )));
+        let (path, found) = (path.display(), patches.len());
+        return Err(Trouble::Wrong(format!("{path} has {found} patches instead of two")));
     };
     let mut mended = Texts::default();
     mended.changed.insert("2.patch".to_owned(), second.clone());
@@ -208,14 +164,8 @@ fn rfc(folder: &Path, original: &Original) -> Result<BTreeMap<String, String>, T
     }
     for (name, patch) in [("1.patch", first), ("2.patch", &second)] {
         fs::write(scratch.join(name), patch)?;
-        run(Command::new("patch").current_dir(&scratch).args([
-            "--strip=1",
-            "--fuzz=3",
-            "--silent",
-            "--forward",
-            "--input",
-            name,
-        ]))?;
+        let words = ["--strip=1", "--fuzz=3", "--silent", "--forward", "--input", name];
+        run(Command::new("patch").current_dir(&scratch).args(words))?;
     }
     let mut changed = BTreeMap::new();
     for file in files {
@@ -227,10 +177,6 @@ fn rfc(folder: &Path, original: &Original) -> Result<BTreeMap<String, String>, T
 
 /// Makes the tree that kernel's. What has not changed keeps its time, so that it is not compiled
 /// again.
-///
-/// # Errors
-///
-/// Where a file cannot be written.
 pub(super) fn lay(change: &Change, folder: &Path, source: &Path) -> Result<(), Trouble> {
     let pristine = folder.join("pristine");
     let mut headers = false;
@@ -302,45 +248,9 @@ fn remove_objects(folder: &Path) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Lines of the kernel's own files that a kernel adds and takes away, by file: what a reviewer
-/// would read.
-///
-/// # Errors
-///
-/// Where a kept file cannot be read.
-pub(super) fn lines_changed(
-    change: &Change,
-    folder: &Path,
-) -> Result<Vec<(String, usize, usize)>, Trouble> {
-    let mut found = Vec::new();
-    for (file, text) in &change.changed {
-        let was = fs::read_to_string(folder.join("pristine").join(file))?;
-        let (added, removed) = differences(&was, text);
-        found.push((file.clone(), added, removed));
-    }
-    Ok(found)
-}
-
-/// Lines that one text has more often than the other: moved ones count for nothing.
-fn differences(old: &str, new: &str) -> (usize, usize) {
-    let mut count: BTreeMap<&str, i64> = BTreeMap::new();
-    new.lines().for_each(|line| *count.entry(line).or_default() += 1);
-    old.lines().for_each(|line| *count.entry(line).or_default() -= 1);
-    let sum = |more: i64| {
-        count.values().map(|difference| usize::try_from(difference * more).unwrap_or(0)).sum()
-    };
-    (sum(1), sum(-1))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lines_that_are_more_or_fewer_are_counted() {
-        assert_eq!(differences("a\nb\nb\n", "a\nb\nc\nd\n"), (2, 1));
-        assert_eq!(differences("a\nb\n", "b\na\n"), (0, 0));
-    }
 
     #[test]
     fn a_tree_is_one_kernels_and_then_anothers() {
@@ -352,12 +262,12 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, "as it came\n").unwrap();
         }
-        fs::create_dir_all(folder.join("objects/mm")).unwrap();
-        let object = folder.join("objects/mm/b.o");
-        fs::write(&object, "").unwrap();
-        fs::create_dir_all(folder.join("objects-kasan/mm")).unwrap();
-        let checked = folder.join("objects-kasan/mm/b.o");
-        fs::write(&checked, "").unwrap();
+        let [object, checked] = ["objects/mm", "objects-kasan/mm"].map(|objects| {
+            fs::create_dir_all(folder.join(objects)).unwrap();
+            let object = folder.join(objects).join("b.o");
+            fs::write(&object, "").unwrap();
+            object
+        });
         let original = Original { folder: folder.join("pristine"), source: source.clone() };
         original.keep("include/a.h").unwrap();
         original.keep("mm/b.c").unwrap();
@@ -376,9 +286,8 @@ mod tests {
         assert_eq!([read("mm/b.c"), read("include/a.h")], ["as it came\n", "changed\n"]);
         // A header keeps its time, so what includes it in mm/ is taken away by hand.
         assert_eq!(modified(&source.join("include/a.h")).unwrap(), came);
-        assert!(
-            !object.exists() && !checked.exists() && !source.join("mm/freehold/mm-b.c").exists()
-        );
+        let ours = source.join("mm/freehold/mm-b.c");
+        assert!([object, checked, ours].iter().all(|file| !file.exists()));
         fs::remove_dir_all(&folder).unwrap();
     }
 }

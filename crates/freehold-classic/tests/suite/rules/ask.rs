@@ -5,11 +5,10 @@
 //!                                    counts since `count`; F is a field's name, `holds` of a lock
 //!   nothing_counted                  `true` where all of them are 0
 //!   map.F  map.F.N                   of the memory map, and one of several
-//!   held.CPU  held.CPU.ZONE          frames on a CPU's lists
+//!   held.CPU                         frames on a CPU's lists
 //!   tuning.CPU  tuning.CPU.F         all of a CPU's tuning, and one field
 //!   type.TYPE  owned  bytes          pageblocks of a type, with an owner; metadata of all
 //!   drained.ORDER                    frames drained: unmovable/movable/reclaimable
-//!   fallbacks  fallbacks.ORDER.TYPE.FROM
 //!   frames(a)  len(a)  in(a,0+512)   chunks of a list; how many; how many in a range
 //!   blocks(a)  different(a)  rows(a) pageblocks; different chunks; rows of neighbours
 //!   owner(a)  free(a)                the first one's block: its owner, its free frames
@@ -19,7 +18,6 @@
 
 use std::collections::BTreeSet;
 
-use freehold::Migratetype;
 use freehold_classic::Stats;
 
 use super::lists::{BASE, Chunk, number};
@@ -61,42 +59,29 @@ impl Player {
         let (classic, stats) = (self.machine(), self.stats());
         let words: Vec<&str> = what.split('.').collect();
         let map = || classic.memory_map();
-        let zone = |n: usize| words.get(n).map_or(0, |zone| number(zone) as usize);
         match words[..] {
             ["zone", name] => field(&format!("{:?}", stats.zone), name, None),
             ["pcp", name] => field(&format!("{:?}", stats.pcp), name, None),
-            ["lock", "holds"] => stats.zone_lock.holds().to_string(),
-            ["lock", "total"] => stats.zone_lock.total().to_string(),
-            ["lock", "max"] => stats.zone_lock.max().to_string(),
+            ["lock", name] => field(&format!("{:?}", stats.zone_lock), name, None),
             ["nothing_counted"] => {
                 let fresh = format!("{:?}", Stats::default());
                 (format!("{stats:?}") == fresh).to_string()
             }
-            ["failed"] => stats.failed.to_string(),
-            ["kept"] => stats.kept.to_string(),
-            ["pcp_busy"] => stats.pcp_busy.to_string(),
-            ["drain_all"] => stats.drain_all.to_string(),
-            ["range_visits"] => stats.range_visits.to_string(),
-            ["cpus_asked"] => stats.cpus_asked.to_string(),
+            ["failed" | "kept" | "pcp_busy" | "drain_all" | "range_visits" | "cpus_asked"] => {
+                field(&format!("{stats:?}"), what, None)
+            }
             ["map", name] => field(&format!("{:?}", map()), name, None),
             ["map", name, n] => field(&format!("{:?}", map()), name, Some(n)),
-            ["held", of] | ["held", of, _] => classic.pcp_count(zone(2), cpu(of)).to_string(),
-            ["tuning", of] => format!("{:?}", classic.tuning(0, cpu(of))).replace(' ', ""),
-            ["tuning", of, name] | ["tuning", of, name, _] => {
-                field(&format!("{:?}", classic.tuning(zone(3), cpu(of)).unwrap()), name, None)
+            ["held", of] => classic.pcp_count(cpu(of)).to_string(),
+            ["tuning", of] => format!("{:?}", classic.tuning(cpu(of))).replace(' ', ""),
+            ["tuning", of, name] => {
+                field(&format!("{:?}", classic.tuning(cpu(of)).unwrap()), name, None)
             }
             ["type", name] => map().blocks_by_type[kind(name).index()].to_string(),
             ["owned"] => map().blocks_by_owner[1..].iter().sum::<u64>().to_string(),
             ["bytes"] => classic.pageblock_bytes().to_string(),
             ["drained", of] => {
                 stats.flow.drained[number(of) as usize].map(|n| n.to_string()).join("/")
-            }
-            ["fallbacks"] => {
-                stats.fallbacks.as_flattened().as_flattened().iter().sum::<u64>().to_string()
-            }
-            ["fallbacks", of, requested, from] => {
-                let [requested, from] = [requested, from].map(|name| kind(name).index());
-                stats.fallbacks[number(of) as usize][requested][from].to_string()
             }
             _ => panic!("nobody knows {what}"),
         }
@@ -131,17 +116,11 @@ impl Player {
             }
             "free" => {
                 let block = first().pageblock();
-                let zones = (0..3).flat_map(|zone| self.machine().pageblocks(zone));
-                let free = zones.filter(|found| found.start == block).map(|found| found.free);
+                let blocks = self.machine().pageblocks().into_iter();
+                let free = blocks.filter(|found| found.start == block).map(|found| found.free);
                 free.sum::<u16>().to_string()
             }
             _ => panic!("nobody knows {what} of a list"),
         }
     }
-}
-
-/// Types are written in small letters.
-#[test]
-fn every_type_has_a_name() {
-    assert_eq!(kind("highatomic"), Migratetype::HighAtomic);
 }

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use freehold::{FrameRange, Order, Pfn};
 
-/// Where the first zone of a machine begins, unless it says so otherwise.
+/// Where the zone of a machine begins, unless it says so otherwise.
 pub(super) const BASE: u64 = 0x10_0000;
 
 /// Where a chunk is, and of which order.

@@ -119,8 +119,6 @@ tables! {
     contig
     /// From a machine that a set-up has used to one that begins.
     setup
-    /// Memory nodes: whose requests go where.
-    nodes
     /// "Follow-up on high-order PCP caching", February 2022.
     high_order_pcp
     /// "Free contiguous order-0 pages efficiently", January 2026.

@@ -1,11 +1,9 @@
 //! The calls of a table.
 //!
 //! ```text
-//!   machine 16 [zone] [small] [cpus=2] [marks=MIN/LOW/HIGH|kernel] [cma=0+512] [hole=7+1]
-//!           [reserve=9] [slice=256]      16 pageblocks; `zone`: CPUs keep nothing; `small`: no
+//!   machine 16 [zone] [small] [cpus=2] [marks=MIN/LOW/HIGH|kernel] [cma=0+512]
+//!           [slice=256]                  16 pageblocks; `zone`: CPUs keep nothing; `small`: no
 //!                                        huge pages; 0+512 in place of 16: that range
-//!   machine 0+512 node=0 512+512 node=1 nodes=0,0,1
-//!                                        zones, each with what follows it; the CPUs' nodes
 //!   tune 0,1 BATCH LOW HIGH [high=N] [free_count=N] [factor=N] [gather] [row]
 //!   take ORDER TYPE [xN] [cpu=N] [flags=A|B] [into=a|+a] [downto=FREE] [empty] [busy]
 //!   all ORDER TYPE [...]                 until there is no more
@@ -97,9 +95,7 @@ fn named(error: &impl core::fmt::Debug) -> String {
 
 /// CPUs keep nothing from now on.
 fn off(classic: &Classic) {
-    for (zone, of) in (0..8).flat_map(|zone| (0..64).map(move |of| (zone, CpuId::new(of)))) {
-        classic.set_tuning(zone, of, Tuning::new(1, 0, 0, false));
-    }
+    (0..64).for_each(|of| classic.set_tuning(CpuId::new(of), Tuning::new(1, 0, 0, false)));
     classic.drain_all();
 }
 
@@ -194,33 +190,24 @@ impl Player {
 
     fn build(&mut self, words: &Words<'_>) {
         let mut config = Config::single_zone(Design::parse(&self.design).unwrap(), 2, 512);
-        config.zones.clear();
         config.huge_pages = !words.has("small") && !words.has("zone");
         for word in &words.0 {
+            let zone = &mut config.zone;
             let Some((name, value)) = word.split_once('=') else {
                 if word.starts_with(|c: char| c.is_ascii_digit()) {
                     let range = match word.parse::<u64>() {
                         Ok(blocks) => FrameRange::new(at(0), blocks * 512).unwrap(),
                         Err(_) => self.lists.range(word),
                     };
-                    let zone = ZoneConfig::new("Normal", range.start, range.len());
-                    let watermarks = Some(Watermarks::default());
-                    config.zones.push(ZoneConfig { watermarks, ..zone });
+                    *zone = ZoneConfig::new(range.start, range.len());
+                    zone.watermarks = Some(Watermarks::default());
                 }
                 continue;
             };
-            if name == "nodes" {
-                config.cpu_nodes = value.split(',').map(|node| number(node) as u8).collect();
-                config.cpus = config.cpu_nodes.len() as u16;
-            }
-            let Some(zone) = config.zones.last_mut() else { continue };
             match name {
                 "cpus" => config.cpus = number(value) as u16,
                 "slice" => config.cache_slice = number(value),
-                "node" => zone.node = number(value) as u8,
-                "reserve" => zone.lowmem_reserve = number(value),
                 "cma" => zone.cma.push(self.lists.range(value)),
-                "hole" => zone.holes.push(self.lists.range(value)),
                 "marks" if value == "kernel" => zone.watermarks = None,
                 "marks" => {
                     let marks: Vec<u64> = value.split('/').map(number).collect();
@@ -230,7 +217,7 @@ impl Player {
                 _ => {}
             }
         }
-        self.frames = config.zones.iter().map(ZoneConfig::managed).sum();
+        self.frames = config.zone.range.len();
         let classic = Classic::new(config).unwrap();
         if words.has("zone") {
             off(&classic);
@@ -251,8 +238,7 @@ impl Player {
             ..Tuning::new(batch, low, high, words.has("gather"))
         };
         for name in words.plain(0).split(',') {
-            // Of as many zones as there may be.
-            (0..3).for_each(|zone| self.machine().set_tuning(zone, cpu(name), tuning));
+            self.machine().set_tuning(cpu(name), tuning);
         }
     }
 
@@ -292,7 +278,7 @@ impl Player {
                 // Until all that is free is on lists.
                 (_, Some(0)) => classic.memory_map().free > classic.memory_map().on_pcp,
                 (_, Some(free)) => classic.memory_map().free > free,
-                _ if words.has("empty") => classic.pcp_count(0, cpu) > 0,
+                _ if words.has("empty") => classic.pcp_count(cpu) > 0,
                 _ => left > 0,
             };
             if !goes_on {
@@ -398,7 +384,7 @@ impl Player {
             "tick" => classic.tick(of()),
             "far" => classic.tick_remote_node(of()),
             "faraway" => {
-                while classic.pcp_count(0, of()) > 0 {
+                while classic.pcp_count(of()) > 0 {
                     classic.tick_remote_node(of());
                 }
             }

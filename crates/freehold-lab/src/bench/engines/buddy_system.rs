@@ -20,18 +20,14 @@ impl BuddySystem {
 }
 
 impl Machine for BuddySystem {
-    type Cpu<'a> = BuddySystemCpu<'a>;
+    type Cpu<'a> = &'a Self;
 
-    fn cpu(&self, _: CpuId) -> Result<BuddySystemCpu<'_>, Refused> {
-        Ok(BuddySystemCpu { shared: &self.shared })
+    fn cpu(&self, _: CpuId) -> Result<&Self, Refused> {
+        Ok(self)
     }
 }
 
-pub struct BuddySystemCpu<'a> {
-    shared: &'a LockedFrameAllocator,
-}
-
-impl Calls for BuddySystemCpu<'_> {
+impl Calls for &BuddySystem {
     #[inline(always)]
     fn alloc(&mut self, order: Order) -> Result<Pfn, Refused> {
         let first = self.shared.lock().alloc(order.frames() as usize);

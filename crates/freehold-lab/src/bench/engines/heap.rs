@@ -28,19 +28,14 @@ impl<A> HeapMachine<A> {
 
 impl<A: GlobalAlloc + Sync> Machine for HeapMachine<A> {
     type Cpu<'a>
-        = HeapCpu<'a, A>
+        = &'a Self
     where
         A: 'a;
 
     /// Any thread: they keep their own lists by thread.
-    fn cpu(&self, _: CpuId) -> Result<HeapCpu<'_, A>, Refused> {
-        Ok(HeapCpu { heap: &self.heap })
+    fn cpu(&self, _: CpuId) -> Result<&Self, Refused> {
+        Ok(self)
     }
-}
-
-#[derive(Debug)]
-pub struct HeapCpu<'a, A> {
-    heap: &'a A,
 }
 
 /// A block of that order, aligned to a page. Orders are at most 18: 1 GiB.
@@ -49,7 +44,7 @@ fn layout(order: Order) -> Result<Layout, Refused> {
     Layout::from_size_align(FRAME << order.get(), FRAME).map_err(|_| Refused::NoMemory)
 }
 
-impl<A: GlobalAlloc + Sync> Calls for HeapCpu<'_, A> {
+impl<A: GlobalAlloc + Sync> Calls for &HeapMachine<A> {
     #[inline(always)]
     fn alloc(&mut self, order: Order) -> Result<Pfn, Refused> {
         // SAFETY: the size is not 0.

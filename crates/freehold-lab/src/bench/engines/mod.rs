@@ -15,10 +15,10 @@ mod peer;
 
 pub use self::freehold::{ByDoor, FreeholdCpu, FreeholdMachine, OnCpu};
 pub use crate::trials::threads::{HostThreads, InitialThread};
-pub use buddy_system::{BuddySystem, BuddySystemCpu};
+pub use buddy_system::BuddySystem;
 pub use classic::{ClassicCpu, ClassicMachine};
 #[cfg(any(test, feature = "peers"))]
-pub use heap::{HeapCpu, HeapMachine};
+pub use heap::HeapMachine;
 #[cfg(feature = "llfree")]
 pub use llfree::{LlfreeCpu, LlfreeMachine};
 pub use peer::Peer;

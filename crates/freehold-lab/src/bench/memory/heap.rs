@@ -77,9 +77,7 @@ pub(super) fn jemalloc() -> Heap<tikv_jemallocator::Jemalloc> {
 impl<A: GlobalAlloc + 'static> Heap<A> {
     /// So many bytes of whole pages, with a byte written in each page.
     pub(super) fn touched(&self, bytes: usize) -> Option<Piece<A>> {
-        let piece = self.piece(bytes)?;
-        piece.touch(0);
-        Some(piece)
+        self.piece(bytes).inspect(|piece| piece.touch(0))
     }
 
     fn piece(&self, bytes: usize) -> Option<Piece<A>> {

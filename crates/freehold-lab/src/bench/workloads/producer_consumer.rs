@@ -1,32 +1,15 @@
-//! `producer-consumer`: one CPU allocates, another frees, through a ring.
+//! `producer-consumer`: one CPU allocates, another frees what it is handed.
 //!
-//! What depends on the ring's depth is how many frames are in use at once, and so whether the
-//! frames that come back are still in a cache. The 2022 series looked at it by counting how often
-//! the same frames are handed out again; an engine that lets freed frames wait on the consumer's
-//! CPU uses more different ones than are in flight.
-//!
-//! ```text
-//!   CPU 0: allocate 64 ──> [ ring of 1 to 4,096 messages ] ──> CPU 1: free 64
-//! ```
+//! The 2022 series looked at whether frames that come back are still in a cache by counting how
+//! often the same frames are handed out again; an engine that lets freed frames wait on the
+//! consumer's CPU uses more different ones than are in flight.
 
 use freehold::{CpuId, Order, Pfn};
 
-use super::Run;
 use crate::bench::calls::{Calls, Machine, Refused};
 use crate::bench::figures::Figures;
 use crate::bench::loops::{alloc_all, free_all};
-use crate::bench::metric::{About, metric, ns};
-use crate::bench::threads;
-
-/// Depths of the ring, in messages, and the metric of each but 64, which is `ns_per_frame`:
-/// nanoseconds a frame.
-const DEPTHS: [(usize, &str); 5] = [
-    (1, "ns_per_frame_depth_1"),
-    (16, "ns_per_frame_depth_16"),
-    (256, "ns_per_frame_depth_256"),
-    (1024, "ns_per_frame_depth_1024"),
-    (4096, "ns_per_frame_depth_4096"),
-];
+use crate::bench::metric::{About, metric};
 
 /// Chunks of order 3 in flight one by one, and their metrics: different chunks handed out, and how
 /// often the one used most was.
@@ -43,58 +26,18 @@ const USED: usize = 1 << 18;
 const COUNTED: usize = 40_000;
 
 pub const ABOUT: About = About {
-    what: "A thread allocates single frames, a thread on another CPU frees them; messages of 64 \
-           frames go through a \
-           ring of 1 to 4,096 messages with one producer and one consumer. The reuse of unmovable \
-           chunks of order 3, one a message, 40,000 in all, is counted on one thread that plays \
-           both CPUs with the ring always full.",
-    source: "network receive paths, and the frees on another CPU in the recorded traces; reuse of \
-             frames as metric in \
-             \"Follow-up on high-order PCP caching\" (2022); xmalloc-test of malloc families",
-    threads: 2,
-    fewest_threads: 2,
+    what: "Unmovable chunks of order 3, allocated on one CPU and freed on another, 1 or 16 in \
+           flight, 40,000 in all: how often the same come back. Counted on one thread that plays \
+           both CPUs.",
     metrics: &[
-        ns(
-            "ns_per_frame",
-            "a frame, from its allocation to its free, by single calls; ring of 64 messages \
-             included",
-        ),
-        ns("ns_per_frame_bulk", "the same by bulk calls of 64"),
-        ns("ns_per_frame_depth_1", "by single calls with a ring of 1 message: 64 frames in flight"),
-        ns("ns_per_frame_depth_16", "with a ring of 16 messages: 1,024 frames in flight"),
-        ns("ns_per_frame_depth_256", "with a ring of 256 messages: 16,384 frames in flight"),
-        ns("ns_per_frame_depth_1024", "with a ring of 1,024 messages: 65,536 frames in flight"),
-        ns(
-            "ns_per_frame_depth_4096",
-            "with a ring of 4,096 messages: 262,144 frames (1 GiB) in flight",
-        ),
-        metric("distinct_chunks_depth_1", "chunks", "different chunks of order 3, 1 in flight"),
-        metric("distinct_chunks_depth_16", "chunks", "different chunks of order 3, 16 in flight"),
-        metric("most_reused_depth_1", "uses", "of the chunk of order 3 used most, 1 in flight"),
-        metric("most_reused_depth_16", "uses", "of the chunk of order 3 used most, 16 in flight"),
-        metric(
-            CHUNK_LOCKS,
-            "acquisitions",
-            "zone-lock acquisitions for each 1,000 frames of these chunks; engines that count them",
-        ),
+        metric("distinct_chunks_depth_1", "chunks"),
+        metric("distinct_chunks_depth_16", "chunks"),
+        metric("most_reused_depth_1", "uses"),
+        metric("most_reused_depth_16", "uses"),
+        metric(CHUNK_LOCKS, "acquisitions"),
     ],
+    ..About::ONE_THREAD
 };
-
-pub fn measure<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused> {
-    let through = |messages, depth, bulk| {
-        threads::through_ring(run.drained(machine), run.cpus, messages, depth, bulk)
-    };
-    let messages = run.scale.messages;
-    let mut figures = Figures::default()
-        .with("ns_per_frame", through(messages, threads::RING, false)?)
-        .with("ns_per_frame_bulk", through(messages, threads::RING, true)?);
-    for (depth, metric) in DEPTHS {
-        // A deep ring has to fill before its depth means anything.
-        figures =
-            figures.with(metric, through((messages / 4).max(2 * depth as u64), depth, false)?);
-    }
-    Ok(figures)
-}
 
 pub fn count<M: Machine>(machine: &M) -> Result<Figures, Refused> {
     // So that lists and blocks are those of a machine that has run for a while.

@@ -29,15 +29,9 @@ pub const ABOUT: About = About {
     what: "Four threads on two cores, each a CPU with 16,384 single frames of which it replaces \
            one after the other at \
            random; every allocation is timed by itself.",
-    source: "the tail latencies of the pcp-buddy proposal's reviews; a lock's holder that loses \
-             its core",
     threads: THREADS,
     fewest_threads: CORES,
-    metrics: &[
-        ns("alloc_p99_ns", "99 % of allocations took at most this; reading the clock included"),
-        ns("alloc_p999_ns", "99.9 %"),
-        ns("alloc_p9999_ns", "99.99 %"),
-    ],
+    metrics: &[ns("alloc_p99_ns"), ns("alloc_p999_ns"), ns("alloc_p9999_ns")],
 };
 
 fn one<C: Calls>(cpu: &mut C, allocs: u64, seed: u64) -> Result<Histogram<u64>, Refused> {
@@ -58,18 +52,13 @@ fn one<C: Calls>(cpu: &mut C, allocs: u64, seed: u64) -> Result<Histogram<u64>, 
 
 pub fn measure<M: Machine>(machine: &M, run: &Run<'_>) -> Result<Figures, Refused> {
     let start = std::sync::Barrier::new(usize::from(THREADS));
-    let found = on_cpus(
-        run.cpus,
-        THREADS,
-        || {},
-        |index| {
-            run.cpus.pin(usize::from(index % CORES));
-            let cpu = machine.cpu(CpuId::new(index));
-            // One that sleeps: four threads that spin on two cores would wait for the scheduler.
-            start.wait();
-            one(&mut cpu?, run.scale.tail_allocs, 0x9e37_79b9 + u64::from(index))
-        },
-    )?;
+    let found = on_cpus(run.cpus, THREADS, |index| {
+        run.cpus.pin(usize::from(index % CORES));
+        let cpu = machine.cpu(CpuId::new(index));
+        // One that sleeps: four threads that spin on two cores would wait for the scheduler.
+        start.wait();
+        one(&mut cpu?, run.scale.tail_allocs, 0x9e37_79b9 + u64::from(index))
+    })?;
     let mut all = latencies();
     // All histograms have the same bounds: nothing falls out.
     found.into_iter().for_each(|latencies| all.add(latencies).unwrap_or_default());

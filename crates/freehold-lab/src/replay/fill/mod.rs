@@ -82,7 +82,9 @@ impl Contents {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Layout {
     regions: Vec<Region>,
-    left_out: u64,
+    /// Frames recorded as free for which there was no place: their pageblocks were fewer than they
+    /// need.
+    pub left_out: u64,
     cma: Option<FrameRange>,
     lists: Lists,
 }
@@ -249,7 +251,8 @@ impl Layout {
 
     /// Frames that were recorded on CPUs' lists.
     pub fn recorded_on_lists(&self) -> u64 {
-        frames_of_lists(&self.lists)
+        let frames = |list: &ListFill| list.chunks << list.order.get();
+        self.lists.iter().fold(0, |all, (_, list)| all.saturating_add(frames(list)))
     }
 
     /// Frames of the regions of one type.
@@ -266,12 +269,6 @@ impl Layout {
     fn frames_that(&self, holds: Holds) -> u64 {
         let pieces = self.regions.iter().flat_map(|region| &region.pieces);
         pieces.filter(|piece| piece.holds == holds).map(|piece| 1 << piece.order).sum()
-    }
-
-    /// Frames recorded as free for which there was no place: their pageblocks were fewer than they
-    /// need.
-    pub fn left_out(&self) -> u64 {
-        self.left_out
     }
 
     pub fn free_chunks(&self) -> [u64; LARGEST + 1] {
@@ -307,18 +304,14 @@ impl Piece {
 pub fn assumed_lists(zone: &RecordedZone, cpus: u16) -> Lists {
     let single =
         |chunks| ListFill { order: Order::ZERO, migratetype: Migratetype::Movable, chunks };
-    let sets = zone.info.pagesets.iter().map(|set| (set.cpu, set.count));
-    let all = zone.info.held.filter(|_| zone.info.pagesets.is_empty()).unwrap_or(0);
+    let sets = zone.pagesets.iter().map(|set| (set.cpu, set.count));
+    let all = zone.held.filter(|_| zone.pagesets.is_empty()).unwrap_or(0);
     let of = |cpu: u16| {
         let [from, to] = [cpu, cpu + 1].map(|n| all * u64::from(n) / u64::from(cpus.max(1)));
         (CpuId::new(cpu), to - from)
     };
     let lists = sets.chain((0..cpus).map(of)).filter(|(_, held)| *held > 0);
     lists.map(|(cpu, held)| (cpu, single(held))).collect()
-}
-
-fn frames_of_lists(lists: &Lists) -> u64 {
-    lists.iter().fold(0, |all, (_, list)| all.saturating_add(list.chunks << list.order.get()))
 }
 
 fn table(lists: &Lists) -> ListTable {
@@ -357,12 +350,8 @@ mod tests {
     fn merged(layout: &Layout) -> FreeChunks {
         let mut chunks = [[0; LARGEST + 1]; 3];
         for region in &layout.regions {
-            let mut free: Vec<(u16, u8)> = region
-                .pieces
-                .iter()
-                .filter(|piece| piece.holds == Holds::Free)
-                .map(|piece| (piece.start, piece.order))
-                .collect();
+            let free = region.pieces.iter().filter(|piece| piece.holds == Holds::Free);
+            let mut free: Vec<_> = free.map(|piece| (piece.start, piece.order)).collect();
             while let Some(at) = (0..free.len()).find(|&at| {
                 let (start, order) = free[at];
                 order < LARGEST as u8 && free.contains(&(start ^ 1 << order, order))
@@ -397,7 +386,7 @@ mod tests {
         contents.free[2] = [6375, 1859, 687, 367, 199, 105, 36, 13, 0, 0, 0];
         let layout =
             Layout::new(&contents, &lists(&[(0, 1, 160_000), (3, 0, 50), (9, 1, 40)]), 2_621_440);
-        assert_eq!(layout.left_out(), 0);
+        assert_eq!(layout.left_out, 0);
         assert_eq!(merged(&layout), contents.free, "what is on lists is not free in the zone");
         assert_eq!(layout.listed_frames(), 160_000 + 400 + 40 * 512);
         assert_eq!(layout.regions.len(), 2560);
@@ -423,7 +412,7 @@ mod tests {
         let mut contents = Contents { regions, ..Contents::default() };
         contents.free[1][3] = 77;
         let layout = Layout::new(&contents, &lists(&[(0, 1, 100), (3, 1, 2)]), 3 * REGION);
-        assert_eq!((layout.free_frames(), layout.left_out()), (1024 + 16 * 48, 0));
+        assert_eq!((layout.free_frames(), layout.left_out), (1024 + 16 * 48, 0));
         let mut chunks = [0; LARGEST + 1];
         (chunks[4], chunks[5], chunks[10]) = (16, 16, 1);
         assert_eq!((layout.free_chunks(), layout.listed_frames()), (chunks, 116));
@@ -445,18 +434,12 @@ mod tests {
             let mut contents = recorded.clone();
             contents.set_cma(FrameRange::new(Pfn::new(0), regions * REGION), managed);
             let layout = Layout::new(&contents, &lists(&[(0, 1, held)]), managed);
-            assert_eq!(
-                (layout.free_frames(), layout.listed_frames(), layout.left_out()),
-                (free, held, 0),
-                "{regions} regions"
-            );
+            let found = (layout.free_frames(), layout.listed_frames(), layout.left_out);
+            assert_eq!(found, (free, held, 0), "{regions} regions");
             // And neither kind is fuller than the other by more than what sharing out leaves over.
             let used = (managed - (566 + 424) / 2 * REGION - free - held) * regions / 2065;
-            assert!(
-                layout.cma_used().abs_diff(used) < 6 * REGION,
-                "{regions} regions: {} of {used}",
-                layout.cma_used()
-            );
+            let found = layout.cma_used();
+            assert!(found.abs_diff(used) < 6 * REGION, "{regions} regions: {found} of {used}");
         }
     }
 
@@ -466,9 +449,9 @@ mod tests {
         contents.free[1][9] = 2;
         // Two blocks, both free, would be one chunk of order 10: all but a frame of them is free.
         let layout = Layout::new(&contents, &Beside::default(), REGION);
-        assert_eq!((layout.free_frames(), layout.left_out()), (REGION - 1, 1));
+        assert_eq!((layout.free_frames(), layout.left_out), (REGION - 1, 1));
         // More than there is.
         contents.free[1][9] = 4;
-        assert_eq!(Layout::new(&contents, &Beside::default(), REGION).left_out(), REGION + 1);
+        assert_eq!(Layout::new(&contents, &Beside::default(), REGION).left_out, REGION + 1);
     }
 }

@@ -135,13 +135,10 @@ mod tests {
 
     #[test]
     fn as_much_is_free_as_was_counted() {
-        let all = |regions: &[RecordedRegion]| -> u64 {
-            regions.iter().map(RecordedRegion::free_frames).sum()
-        };
         for counted in [600, 767, 768, 769, 900] {
             let mut found = regions(&pages(), &zone(2048));
             settle(&mut found, counted);
-            assert_eq!(all(&found), counted);
+            assert_eq!(found.iter().map(RecordedRegion::free_frames).sum::<u64>(), counted);
             assert_eq!(found[1].free_frames(), 512, "what is free as a whole stays so");
         }
     }
@@ -160,21 +157,14 @@ mod tests {
         let found = regions(&pages(), &zone(2048));
         assert_eq!(found.iter().map(RecordedRegion::free_frames).collect::<Vec<_>>(), [256, 512]);
         let free = |at: usize, start, order| found[at].free_of(start, order);
-        assert_eq!(
-            [free(0, 0, 8), free(0, 256, 6), free(0, 256, 5), free(0, 288, 5)],
-            [0, 32, 32, 0]
-        );
-        assert_eq!(
-            [free(1, 0, 9), free(1, 512, 9), free(1, 0, 10), free(0, 257, 0)],
-            [512, 0, 512, 1]
-        );
+        let parts = [free(0, 0, 8), free(0, 256, 6), free(0, 256, 5), free(0, 288, 5)];
+        assert_eq!(parts, [0, 32, 32, 0]);
+        let parts = [free(1, 0, 9), free(1, 512, 9), free(1, 0, 10), free(0, 257, 0)];
+        assert_eq!(parts, [512, 0, 512, 1]);
         let shares = |movable, reclaimable, unmovable| {
-            [
-                (Migratetype::Movable, movable),
-                (Migratetype::Cma, 0),
-                (Migratetype::Reclaimable, reclaimable),
-                (Migratetype::Unmovable, unmovable),
-            ]
+            let (movable, cma) = ((Migratetype::Movable, movable), (Migratetype::Cma, 0));
+            let reclaimable = (Migratetype::Reclaimable, reclaimable);
+            [movable, cma, reclaimable, (Migratetype::Unmovable, unmovable)]
         };
         let [movable, _, reclaimable, unmovable] = by_type(&found, &shares(1, 0, 1));
         assert_eq!((movable, unmovable), (vec![found[1]], vec![found[0]]));

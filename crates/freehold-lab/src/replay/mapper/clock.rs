@@ -81,34 +81,21 @@ mod tests {
 
     #[test]
     fn recorded_ticks_come_when_they_were_on_the_cpu_they_were_on() {
-        let schedule = Schedule {
-            cpus: 2,
-            first_ts_ns: TICK_NS,
-            sample_every_ns: u64::MAX,
-            samples: 1,
-            tick_phase_ns: TICK_PHASE_NS,
-        };
-        let tick = |ms: u64, cpu| Tick { ts_ns: ms * 1_000_000, cpu: CpuId::new(cpu) };
+        let (first_ts_ns, tick_phase_ns) = (TICK_NS, TICK_PHASE_NS);
+        let sample_every_ns = u64::MAX;
+        let schedule =
+            Schedule { cpus: 2, first_ts_ns, sample_every_ns, samples: 1, tick_phase_ns };
+        let tick = |(ms, cpu)| Tick { ts_ns: ms * 1_000_000, cpu: CpuId::new(cpu) };
         // Before the first row; between rows, twice on one CPU; at a row; on a CPU that is folded;
         // after the last row.
-        let ticks = vec![
-            tick(999, 0),
-            tick(1100, 1),
-            tick(1101, 1),
-            tick(5000, 0),
-            tick(5500, 3),
-            tick(9000, 0),
-        ];
+        let ticks = [(999u64, 0), (1100, 1), (1101, 1), (5000, 0), (5500, 3), (9000, 0)];
+        let ticks = ticks.map(tick).to_vec();
         let ticks_at = |ticks: Option<Vec<Tick>>| {
             let options = MapperOptions { schedule: Some(schedule), ticks, ..Default::default() };
             let mut mapper = Mapper::new(options);
             [1000, 5000, 6000].map(|ms| {
-                let kind = EventKind::Alloc {
-                    pfn: None,
-                    order: freehold::Order::ZERO,
-                    migratetype: 0,
-                    gfp_flags: 0,
-                };
+                let order = freehold::Order::ZERO;
+                let kind = EventKind::Alloc { pfn: None, order, migratetype: 0, gfp_flags: 0 };
                 let event = Event { ts_ns: ms * 1_000_000, cpu: CpuId::new(0), pid: 1, kind };
                 let mut ops = Vec::new();
                 mapper.event(&event, &mut ops, &mut Vec::new());
@@ -118,10 +105,7 @@ mod tests {
         };
         assert_eq!(ticks_at(Some(ticks)), [vec![], vec![1, 1, 0], vec![1]]);
         assert_eq!(ticks_at(Some(Vec::new())), [[0; 0]; 3]);
-        assert_eq!(
-            ticks_at(None),
-            [vec![], [0, 1].repeat(4), vec![0, 1]],
-            "one a second where nobody knows"
-        );
+        let seconds = [vec![], [0, 1].repeat(4), vec![0, 1]];
+        assert_eq!(ticks_at(None), seconds, "one a second where nobody knows");
     }
 }

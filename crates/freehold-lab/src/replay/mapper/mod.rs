@@ -55,16 +55,12 @@ pub use options::{MapperOptions, Schedule};
 pub use warm::Injection;
 pub(super) use warm::Warm;
 
-#[derive(Clone, Copy)]
-struct Slot {
-    cpu: u16,
-}
-
 /// The state of one reading of a trace.
 pub struct Mapper {
     options: MapperOptions,
     index: FrameIndex,
-    slots: Vec<Slot>,
+    /// The traced CPU that allocated each.
+    slots: Vec<CpuId>,
     free_slots: Vec<u32>,
     cpus: Vec<CpuQueue>,
     /// Where what was allocated before the trace is looked for.
@@ -76,9 +72,9 @@ pub struct Mapper {
     next_reclaim_ns: u64,
     next_sample_ns: u64,
     samples_taken: u32,
-    facts: TraceFacts,
+    pub facts: TraceFacts,
     /// Allocations and frees handed out so far, chunks of batches counted singly.
-    replayed: u64,
+    pub replayed: u64,
 }
 
 impl Mapper {
@@ -102,7 +98,7 @@ impl Mapper {
         let next_reclaim_ns = options.reclaim.first().map_or(u64::MAX, |change| change.ts_ns);
         Self {
             options,
-            index: FrameIndex::new(),
+            index: FrameIndex::default(),
             slots: Vec::new(),
             free_slots: Vec::new(),
             cpus: Vec::new(),
@@ -116,15 +112,6 @@ impl Mapper {
             facts: TraceFacts::default(),
             replayed: 0,
         }
-    }
-
-    pub fn facts(&self) -> &TraceFacts {
-        &self.facts
-    }
-
-    /// Allocations and frees handed out so far, chunks of batches counted singly.
-    pub fn replayed(&self) -> u64 {
-        self.replayed
     }
 
     /// Reads one event, appending what it means to `ops` (and the samples that became due to
@@ -185,8 +172,8 @@ impl Mapper {
         }
         ops.push(Op::End);
         for Found { order, slot, .. } in self.index.iter() {
-            let Slot { cpu } = self.slots[slot as usize];
-            ops.push(Op::Free { slot, cpu: self.fold(cpu), order });
+            let cpu = self.fold(self.slots[slot as usize].get());
+            ops.push(Op::Free { slot, cpu, order });
         }
     }
 
@@ -279,7 +266,7 @@ impl Mapper {
 
     fn known_free(&mut self, cpu: CpuId, found: Found, ops: &mut Vec<Op>) {
         self.facts.known_frees += 1;
-        self.facts.remote_frees += u64::from(self.slots[found.slot as usize].cpu != cpu.get());
+        self.facts.remote_frees += u64::from(self.slots[found.slot as usize] != cpu);
         self.take(found);
         self.queue(cpu, PendingFree { pfn: found.head, slot: found.slot, order: found.order }, ops);
     }
@@ -292,13 +279,13 @@ impl Mapper {
     }
 
     fn split(&mut self, larger: Found, to: Order, ops: &mut Vec<Op>) {
-        let Slot { cpu } = self.slots[larger.slot as usize];
+        let cpu = self.slots[larger.slot as usize];
         self.index.remove(larger.head);
         self.index.insert(larger.head, to, larger.slot);
         ops.push(Op::Split { slot: larger.slot, from: larger.order, to });
         let pieces = 1u64 << (larger.order.get() - to.get());
         for index in 1..pieces {
-            let slot = self.new_slot(CpuId::new(cpu));
+            let slot = self.new_slot(cpu);
             self.index.insert(Pfn::new(larger.head.get() + index * to.frames()), to, slot);
             self.facts.live_chunks += 1;
             ops.push(Op::Piece { slot, index: index as u32 });
@@ -313,12 +300,11 @@ impl Mapper {
     }
 
     fn new_slot(&mut self, cpu: CpuId) -> u32 {
-        let slot = Slot { cpu: cpu.get() };
         if let Some(free) = self.free_slots.pop() {
-            self.slots[free as usize] = slot;
+            self.slots[free as usize] = cpu;
             return free;
         }
-        self.slots.push(slot);
+        self.slots.push(cpu);
         (self.slots.len() - 1) as u32
     }
 

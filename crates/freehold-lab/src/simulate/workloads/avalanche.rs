@@ -8,10 +8,8 @@ use super::{About, BATCH, Io, MOVABLE, Program, Setting, Step};
 pub(super) const EXIT_AVALANCHE: About = About {
     name: "exit-avalanche",
     what: "Of 8 CPUs 7 allocate their share of half of memory (512 MiB each at most), wait for one \
-           another, and free \
-           all of it at once in batches of 31; the eighth allocates and frees 8 frames now and \
-           then, and its latencies \
-           are kept apart.",
+           another, and free all of it at once in batches of 31; the eighth allocates and frees 8 \
+           frames now and then.",
     source: "the pcp-buddy proposal: concurrent exits",
     fewest_cpus: 2,
     frames_a_cpu: 1024,
@@ -120,10 +118,6 @@ impl Program for Bystander {
         }
         io.think(BYSTANDER_THINK_NS);
         Step::Done
-    }
-
-    fn is_watched(&self) -> bool {
-        true
     }
 
     fn live(&self) -> u64 {

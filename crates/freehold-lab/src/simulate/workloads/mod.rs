@@ -55,11 +55,6 @@ pub enum Step {
 pub trait Program: Send {
     fn step(&mut self, io: &mut dyn Io) -> Step;
 
-    /// Its latencies are to be kept apart: a bystander.
-    fn is_watched(&self) -> bool {
-        false
-    }
-
     fn has_barrier(&self) -> bool {
         false
     }
@@ -167,6 +162,6 @@ fn request(order: Order, migratetype: Migratetype) -> Request {
     Request { order, migratetype, flags: AllocFlags::empty() }
 }
 
-fn frames(chunks: &[(Pfn, Order)]) -> u64 {
+pub(super) fn frames(chunks: &[(Pfn, Order)]) -> u64 {
     chunks.iter().map(|(_, order)| order.frames()).sum()
 }

@@ -2,24 +2,18 @@
 //! at a time.
 
 use std::collections::BTreeSet;
-use std::io::Write;
 
-use assert_cmd::Command;
 use predicates::prelude::*;
 use predicates::str::contains;
 
-fn bench() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_freehold"));
-    command.arg("bench").env("COLUMNS", "120").env_remove("NO_COLOR");
-    command
-}
+use super::bench;
+use crate::common::{assert_refused, document_of, flat, keys, skipped, text};
 
 /// Every benchmark, with a metric or two that pages name.
-const NAMED: [(&str, &[&str]); 13] = [
-    ("pair", &["ns_per_pair_order0", "ns_per_pair_order9"]),
+const NAMED: [(&str, &[&str]); 12] = [
     ("bulk", &["ns_per_alloc", "ns_per_free", "ns_per_frame_bulk_alloc"]),
     ("random-free", &["ns_per_free"]),
-    ("producer-consumer", &["ns_per_frame", "ns_per_frame_depth_16", "most_reused_depth_16"]),
+    ("producer-consumer", &["distinct_chunks_depth_1", "most_reused_depth_16"]),
     ("depth", &["ns_per_pair_8_lifo", "ns_per_pair_512_random"]),
     ("churn", &["ns_per_step_50", "ns_per_step_90"]),
     ("mixed", &["ns_per_step_50", "failures_per_1000_90"]),
@@ -33,8 +27,7 @@ const NAMED: [(&str, &[&str]); 13] = [
 
 /// What `--list --json` says: each benchmark's name, metrics, and the fewest threads it takes.
 fn listed() -> Vec<(String, Vec<String>, u64)> {
-    let done = bench().args(["--list", "--json"]).assert().code(0);
-    let list: serde_json::Value = serde_json::from_slice(&done.get_output().stdout).expect("JSON");
+    let list = document_of(&bench().args(["--list", "--json"]).assert().code(0));
     let name = |of: &serde_json::Value| of["name"].as_str().expect("a name").to_owned();
     let all = list.as_array().expect("an array").iter();
     all.map(|one| {
@@ -47,18 +40,9 @@ fn listed() -> Vec<(String, Vec<String>, u64)> {
 fn two_cpus() -> bool {
     let two = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1);
     if !two {
-        // Not `eprintln!`, which the test harness swallows when the test passes: a skip has to be
-        // seen.
-        let _ = writeln!(
-            std::io::stderr(),
-            "SKIPPED: benchmarks of two threads; this machine has one CPU"
-        );
+        skipped("benchmarks of two threads: this machine has one CPU");
     }
     two
-}
-
-fn keys(value: &serde_json::Value) -> BTreeSet<&str> {
-    value.as_object().expect("an object").keys().map(String::as_str).collect()
 }
 
 /// A row of one run has all fields that it must have, and no others.
@@ -74,11 +58,7 @@ fn whole(row: &serde_json::Value) {
     assert_eq!(keys(row), wanted, "{row}");
     assert_eq!(row["runs"].as_u64(), Some(1));
     let number = |name: &str| row[name].as_f64().expect("a number");
-    assert!(
-        number("median") >= 0.0
-            && number("min") <= number("median")
-            && number("median") <= number("max")
-    );
+    assert!(["min", "median", "max"].map(number).is_sorted() && number("median") >= 0.0);
     assert!(row["unit"] != "ns" || number("median") > 0.0, "{row}");
 }
 
@@ -89,43 +69,34 @@ fn json_has_every_metric_of_every_engine() {
     let two_cpus = two_cpus();
     let mut command = bench();
     command.args(["--quick", "--runs", "1", "--json"]);
-    engines.iter().for_each(|engine| {
-        command.args(["-e", engine]);
-    });
+    command.args(engines.iter().flat_map(|engine| ["-e", engine]));
     // That of memory, whose engines are its own, is in `memory.rs`.
     let mut wanted = listed();
     wanted.retain(|(name, _, threads)| name != "arena" && (two_cpus || *threads < 2));
     command.args(wanted.iter().map(|(name, ..)| name));
-    let done = command.assert().code(0);
-    let document: serde_json::Value =
-        serde_json::from_slice(&done.get_output().stdout).expect("one JSON document");
+    let document = document_of(&command.assert().code(0));
     let said = ["barrier", "cpus", "interrupted", "left_out", "pinned"];
     assert_eq!(keys(&document), said.into_iter().chain(["rows", "yardstick"]).collect());
     assert_eq!(keys(&document["yardstick"]), BTreeSet::from(["rmw_ns"]));
-    assert!(
-        document["interrupted"] == false
-            && document["pinned"].is_boolean()
-            && document["barrier"].is_boolean()
-    );
+    assert_eq!(document["interrupted"], false);
+    assert!(document["pinned"].is_boolean() && document["barrier"].is_boolean());
     assert!(!document["cpus"].as_array().expect("an array").is_empty());
     assert_eq!(document["left_out"], serde_json::json!([]));
     assert!(document["yardstick"]["rmw_ns"].as_f64().expect("a number") > 0.0);
 
     let rows = document["rows"].as_array().expect("an array");
-    let text =
-        |row: &'_ serde_json::Value, name: &str| row[name].as_str().expect("text").to_owned();
     rows.iter().for_each(whole);
-    let found: BTreeSet<_> = rows
-        .iter()
-        .map(|row| (text(row, "benchmark"), text(row, "metric"), text(row, "engine")))
-        .collect();
+    let names = |row: &serde_json::Value| {
+        ["benchmark", "metric", "engine"].map(|name| row[name].as_str().expect("text").to_owned())
+    };
+    let found: BTreeSet<_> = rows.iter().map(names).collect();
     assert_eq!(found.len(), rows.len(), "a row twice");
     for (benchmark, metrics, _) in wanted {
         for metric in metrics {
             // The kernel's mark is higher: it fails where nearly all memory is in use.
             let full = benchmark.starts_with("near-mark") && metric.as_str() > "ns_per_step_950";
             for engine in engines.into_iter().filter(|engine| !full || *engine == "freehold") {
-                let row = (benchmark.clone(), metric.clone(), engine.to_owned());
+                let row = [benchmark.clone(), metric.clone(), engine.to_owned()];
                 assert!(found.contains(&row), "{row:?}");
             }
         }
@@ -137,9 +108,7 @@ fn json_has_every_metric_of_every_engine() {
 fn a_difference_is_clear_where_runs_do_not_overlap() {
     let command =
         ["--quick", "--runs", "4", "--json", "-e", "vanilla", "-e", "freehold", "random-free"];
-    let done = bench().args(command).assert().code(0);
-    let document: serde_json::Value =
-        serde_json::from_slice(&done.get_output().stdout).expect("JSON");
+    let document = document_of(&bench().args(command).assert().code(0));
     let rows = document["rows"].as_array().expect("an array");
     let [base, row] = ["vanilla", "freehold"].map(|engine| {
         let of = |row: &&serde_json::Value| row["engine"] == engine;
@@ -151,59 +120,32 @@ fn a_difference_is_clear_where_runs_do_not_overlap() {
     assert!(row["percent"].as_f64().is_some() && base["clear"].is_null(), "{row}");
 }
 
-/// A machine that a terminal is told of in lines that fit.
-fn fits(text: &str, columns: usize) {
-    text.lines().for_each(|line| assert!(line.chars().count() <= columns, "{columns}: {line}"));
-    // However the lines are broken.
-    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(text.contains("read-modify-write") && text.contains("of 4 runs at least"), "{text}");
-}
-
-#[test]
-fn tables_fit_a_narrow_terminal() {
-    let command = ["--quick", "--runs", "1", "pair"];
-    let done = bench().env("COLUMNS", "80").args(command).assert().code(0);
-    fits(&String::from_utf8_lossy(&done.get_output().stdout), 80);
-}
-
 /// Engines that need the feature `peers`.
 const PEERS: [&str; 3] = ["mimalloc", "jemalloc", "snmalloc"];
 
 #[test]
 fn peers_are_known_by_name() {
-    let help = bench().arg("--list").assert().code(0).stderr("");
-    let text = String::from_utf8(help.get_output().stdout.clone()).expect("UTF-8");
-    // However the lines are broken.
-    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let text = flat(&text(&bench().arg("--list").assert().code(0).stderr("")));
     let always = ["freehold", "buddy_system_allocator", "llfree"];
     for engine in always.iter().chain(&PEERS) {
         assert!(text.contains(engine), "{engine}: {text}");
     }
     let mut command = bench();
-    command.args(["--quick", "--runs", "1", "--json", "pair", "arena", "-e", "freehold"]);
-    PEERS.iter().for_each(|engine| {
-        command.args(["-e", engine]);
-    });
+    command.args(["--quick", "--runs", "1", "--json", "random-free", "arena", "-e", "freehold"]);
+    command.args(PEERS.iter().flat_map(|engine| ["-e", engine]));
     if cfg!(feature = "peers") {
-        let done = command.assert().code(0);
-        let document: serde_json::Value =
-            serde_json::from_slice(&done.get_output().stdout).expect("JSON");
+        let document = document_of(&command.assert().code(0));
         let rows = document["rows"].as_array().expect("an array");
         for engine in PEERS {
-            let pair = |row: &&serde_json::Value| {
-                row["engine"] == engine && row["metric"] == "ns_per_pair_order0"
-            };
-            assert_eq!(rows.iter().filter(pair).count(), 1, "{engine}");
+            let of = rows.iter().filter(|row| row["engine"] == engine);
+            assert_eq!(of.filter(|row| row["metric"] == "ns_per_free").count(), 1, "{engine}");
         }
         let left_out = document["left_out"].to_string();
         assert_eq!(left_out.matches("arena, ").count(), 2, "{left_out}");
     } else {
         let wanted = contains("engine mimalloc needs a build with --features peers");
-        command
-            .assert()
-            .code(2)
-            .stdout("")
-            .stderr(wanted.and(contains("--features peers -- bench -e")));
+        let wanted = wanted.and(contains("--features peers -- bench -e"));
+        command.assert().code(2).stdout("").stderr(wanted);
         assert!(text.contains("needs a build with --features peers"), "{text}");
     }
 }
@@ -212,9 +154,9 @@ fn peers_are_known_by_name() {
 #[test]
 fn a_peer_in_c_is_known_by_name() {
     let mut command = bench();
-    command.args(["--quick", "--runs", "1", "-e", "llfree", "pair", "churn", "arena"]);
+    command.args(["--quick", "--runs", "1", "-e", "llfree", "bulk", "churn", "arena"]);
     if cfg!(feature = "llfree") {
-        let measured = contains("ns_per_pair_order9").and(contains("ns_per_step_90"));
+        let measured = contains("ns_per_frame_bulk_free").and(contains("ns_per_step_90"));
         command.assert().code(0).stdout(measured).stderr(contains("warning: arena, llfree: "));
     } else {
         let needs = contains("engine llfree needs a build with --features llfree");
@@ -223,21 +165,22 @@ fn a_peer_in_c_is_known_by_name() {
 }
 
 #[test]
-fn the_table_has_each_metric_and_engine() {
+fn the_table_has_each_metric_and_engine_on_a_narrow_terminal() {
     let command =
         ["--quick", "--runs", "1", "-e", "freehold", "-e", "vanilla,-contig-free", "mixed"];
-    let done = bench().args(command).assert().code(0).stderr("");
-    let text = String::from_utf8(done.get_output().stdout.clone()).expect("UTF-8");
-    fits(&text, 120);
-    for part in ["RMW", "MIXED", "ns_per_step_50", "vanilla,-contig-free"] {
+    let done = bench().env("COLUMNS", "80").args(command).assert().code(0).stderr("");
+    let text = text(&done);
+    text.lines().for_each(|line| assert!(line.chars().count() <= 80, "{line}"));
+    let said = ["read-modify-write", "of 4 runs at least"];
+    let text = flat(&text);
+    for part in ["RMW", "MIXED", "ns_per_step_50", "vanilla,-contig-free"].iter().chain(&said) {
         assert!(text.contains(part), "{part}: {text}");
     }
 }
 
 #[test]
 fn list_names_everything() {
-    let done = bench().arg("--list").assert().code(0).stderr("");
-    let text = String::from_utf8(done.get_output().stdout.clone()).expect("UTF-8");
+    let text = text(&bench().arg("--list").assert().code(0).stderr(""));
     let listed = listed();
     assert_eq!(listed.len(), NAMED.len());
     for ((benchmark, metrics), (name, known, _)) in NAMED.iter().zip(&listed) {
@@ -247,28 +190,22 @@ fn list_names_everything() {
         assert!(metrics.iter().all(is_known), "{benchmark}: {known:?}");
         known.iter().for_each(|metric| assert!(text.contains(metric), "{metric}"));
     }
-    assert_eq!(text.matches("  Source: ").count(), NAMED.len());
-    let done = bench().args(["--list", "--json", "pair"]).assert().code(0);
-    let list: serde_json::Value = serde_json::from_slice(&done.get_output().stdout).expect("JSON");
-    assert_eq!(list[0]["name"], "pair");
+    let list = document_of(&bench().args(["--list", "--json", "bulk"]).assert().code(0));
+    assert_eq!(list[0]["name"], "bulk");
     assert_eq!(list.as_array().map(Vec::len), Some(1));
 }
 
 #[test]
 fn unknown_names() {
-    bench()
-        .arg("bulkk")
-        .assert()
-        .code(2)
-        .stdout("")
-        .stderr(contains("bulkk").and(contains("did you mean 'bulk'")));
-    bench().arg("nothing-like-it").assert().code(2).stderr(contains("--list"));
-    bench().args(["-e", "freehoold"]).assert().code(2).stderr(contains("did you mean 'freehold'"));
-    bench()
-        .args(["-e", "buddy_system"])
-        .assert()
-        .code(2)
-        .stderr(contains("did you mean 'buddy_system_allocator'"));
-    bench().args(["-e", "vanilla,-merg"]).assert().code(2).stderr(contains("did you mean 'merge'"));
-    bench().args(["--runs", "0"]).assert().code(2);
+    for (words, said) in [
+        (&["bulkk"][..], "did you mean 'bulk'"),
+        (&["bulkk"], "bulkk"),
+        (&["nothing-like-it"], "--list"),
+        (&["-e", "freehoold"], "did you mean 'freehold'"),
+        (&["-e", "buddy_system"], "did you mean 'buddy_system_allocator'"),
+        (&["-e", "vanilla,-merg"], "did you mean 'merge'"),
+        (&["--runs", "0"], ""),
+    ] {
+        assert_refused(bench().args(words), &[said]);
+    }
 }

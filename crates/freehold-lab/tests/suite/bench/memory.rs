@@ -2,36 +2,21 @@
 //! it says where the system lacks something. Nothing here looks at a time.
 
 use std::collections::BTreeSet;
-use std::io::Write;
 
-use assert_cmd::Command;
-
-fn bench() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_freehold"));
-    command.arg("bench").env("COLUMNS", "120").env_remove("NO_COLOR");
-    command
-}
-
-/// Not `eprintln!`, which the test harness swallows when the test passes: a skip has to be seen.
-fn skipped(test: &str, why: &str) {
-    let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {why}");
-}
+use super::bench;
+use crate::common::{document_of, skipped};
 
 /// Metric and engine of each row of a quick run, and what was said besides. Of the engine that the
 /// benchmark has nothing of there is no row: it is named instead.
 fn rows(
     benchmark: &str,
-    engines: &[&str],
+    engine: &str,
     unsuited: &str,
 ) -> (BTreeSet<(String, String)>, serde_json::Value, String) {
     let mut command = bench();
-    command.args(["--quick", "--runs", "1", "--json", benchmark]);
-    for engine in engines.iter().chain([&unsuited]) {
-        command.args(["-e", engine]);
-    }
+    command.args(["--quick", "--runs", "1", "--json", benchmark, "-e", engine, "-e", unsuited]);
     let done = command.assert().code(0);
-    let document: serde_json::Value =
-        serde_json::from_slice(&done.get_output().stdout).expect("one JSON document");
+    let document = document_of(&done);
     let mut found = BTreeSet::new();
     for row in document["rows"].as_array().expect("an array") {
         assert_eq!((row["benchmark"].as_str(), row["runs"].as_u64()), (Some(benchmark), Some(1)));
@@ -49,13 +34,6 @@ fn rows(
     (found, document, error)
 }
 
-fn wanted(
-    names: impl IntoIterator<Item = String>,
-    engine: &str,
-) -> impl Iterator<Item = (String, String)> {
-    names.into_iter().map(move |name| (name, engine.to_owned()))
-}
-
 /// Where memory is short there is nothing to measure: 1 GiB is in use at a time, and twice for a
 /// moment.
 fn has_memory(test: &str) -> bool {
@@ -65,7 +43,7 @@ fn has_memory(test: &str) -> bool {
         .and_then(|text| text.trim().trim_end_matches(" kB").parse::<u64>().ok())
         .unwrap_or(0);
     if kib < 3 << 20 {
-        skipped(test, &format!("{kib} KiB of memory are available, and 3 GiB are needed"));
+        skipped(&format!("{test}: {kib} KiB of memory are available, and 3 GiB are needed"));
     }
     kib >= 3 << 20
 }
@@ -89,20 +67,24 @@ fn arena_has_its_rows_beside_malloc_and_keeps_to_its_memory() {
     if !has_memory(test) {
         return;
     }
-    let (found, document, error) = rows("arena", &["freehold"], "vanilla");
+    let (found, document, error) = rows("arena", "freehold", "vanilla");
     let mut expected = BTreeSet::new();
-    expected.extend(wanted(ARENA.iter().chain(&EMPTY).map(|&name| name.to_owned()), "freehold"));
-    expected.extend(wanted(ARENA.map(str::to_owned), "malloc"));
-    expected.extend(wanted([DOUBLED[1].to_owned()], "linux"));
+    let mut want = |names: &[&str], engine: &str| {
+        expected.extend(names.iter().map(|&name| (name.to_owned(), engine.to_owned())));
+    };
+    want(&ARENA, "freehold");
+    want(&EMPTY, "freehold");
+    want(&ARENA, "malloc");
+    want(&["ms_doubled"], "linux");
     if !error.contains("one mapping of huge pages left out") {
-        expected.extend(wanted([format!("{}_huge", DOUBLED[1])], "linux"));
+        want(&["ms_doubled_huge"], "linux");
     }
     if error.contains("the peak of a doubled buffer left out") {
-        skipped(test, &error);
+        skipped(&format!("{test}: {error}"));
     } else {
-        expected.extend(wanted(DOUBLED.iter().map(|&name| name.to_owned()), "freehold"));
-        expected.extend(wanted(DOUBLED.iter().map(|name| format!("{name}_huge")), "freehold"));
-        expected.extend(wanted(DOUBLED.map(str::to_owned), "malloc"));
+        want(&DOUBLED, "freehold");
+        want(&["mib_peak_doubled_huge", "ms_doubled_huge"], "freehold");
+        want(&DOUBLED, "malloc");
     }
     assert_eq!(found, expected);
     let figure = |name: &str| {
@@ -111,15 +93,13 @@ fn arena_has_its_rows_beside_malloc_and_keeps_to_its_memory() {
         row.and_then(|row| row["median"].as_f64())
     };
     // Memory, not time. 16 MiB of the 64 KiB pieces are in use.
-    assert!(
-        figure("mib_after_purge_4k").is_some_and(|mib| (1.0..=20.0).contains(&mib)),
-        "{document}"
-    );
-    assert!(
-        figure("mib_after_purge_64k").is_some_and(|mib| (15.9..=20.0).contains(&mib)),
-        "{document}"
-    );
-    assert!(figure("kib_empty_1t").is_some_and(|kib| kib <= 1024.0), "{document}");
+    for (metric, range) in [
+        ("mib_after_purge_4k", 1.0..=20.0),
+        ("mib_after_purge_64k", 15.9..=20.0),
+        ("kib_empty_1t", 0.0..=1024.0),
+    ] {
+        assert!(figure(metric).is_some_and(|of| range.contains(&of)), "{metric}: {document}");
+    }
     for metric in ["mib_peak_doubled", "mib_peak_doubled_huge"] {
         assert!(figure(metric).is_none_or(|mib| (511.0..=520.0).contains(&mib)), "{document}");
     }

@@ -3,3 +3,10 @@
 mod command;
 mod memory;
 mod workloads;
+
+/// The command, in a terminal that all of a table fits in.
+fn bench() -> assert_cmd::Command {
+    let mut command = crate::common::freehold();
+    command.arg("bench").env("COLUMNS", "120");
+    command
+}

@@ -2,14 +2,13 @@
 //! with. Nothing here looks at a time.
 
 use freehold::{CpuId, Order, Pfn};
-use freehold_lab::bench::Kind;
-use freehold_lab::bench::Scale;
 use freehold_lab::bench::calls::{Calls, Machine, Refused};
 use freehold_lab::bench::clock::Cpus;
 use freehold_lab::bench::engines::{ClassicMachine, FreeholdMachine, HostThreads};
 use freehold_lab::bench::figures::Figures;
 use freehold_lab::bench::workloads::producer_consumer::CHUNK_LOCKS;
 use freehold_lab::bench::workloads::{self, Run};
+use freehold_lab::bench::{Kind, Scale};
 
 fn freehold(kind: Kind) -> FreeholdMachine<HostThreads> {
     FreeholdMachine::new(kind.cpus(2), kind.frames(), HostThreads::new()).unwrap()
@@ -20,7 +19,7 @@ fn classic(design: &str, kind: Kind) -> ClassicMachine {
 }
 
 fn counted<M: Machine>(machine: &M, kind: Kind) -> Figures {
-    let figures = workloads::count(machine, kind).unwrap().expect("counted on one thread");
+    let figures = workloads::count(machine, kind).unwrap();
     machine.drain();
     machine.check(0).unwrap();
     figures

@@ -53,12 +53,10 @@ impl Folder {
 pub fn zone(node: u32, name: &str, free: u64, pages: u64, start: u64, more: &str) -> String {
     format!(
         "Node {node}, zone {name:>8}\n  pages free     {free}\n        min      20\n        \
-         low      25\n        \
-         high     30\n        spanned  {pages}\n        present  {pages}\n        managed  \
-         {pages}\n{more}        \
-         protection: (0, 0)\n  pagesets\n    cpu: 0\n              count: 9\n              high:  \
-         186\n              \
-         batch: 31\n  start_pfn:           {start}\n"
+         low      25\n        high     30\n        spanned  {pages}\n        present  \
+         {pages}\n        managed  {pages}\n{more}        protection: (0, 0)\n  pagesets\n    cpu: \
+         0\n              count: 9\n              high:  186\n              batch: 31\n  \
+         start_pfn:           {start}\n"
     )
 }
 
@@ -97,9 +95,8 @@ pub fn pagetypeinfo(order: u8, zones: &[(u32, &str, Types<'_>)]) -> Option<Strin
 /// of another type is allocated.
 pub fn with_mixed(text: Option<&str>, zones: &[(u32, &str, &[u64])]) -> Option<String> {
     let mut text = text?.to_owned();
-    let names =
-        text.lines().find_map(|line| line.strip_prefix("Number of blocks type"))?.to_owned();
-    text += &format!("\nNumber of mixed blocks {names}\n");
+    let names = text.lines().find_map(|line| line.strip_prefix("Number of blocks type"))?;
+    text = format!("{text}\nNumber of mixed blocks {names}\n");
     for (node, name, mixed) in zones {
         text += &format!("Node {node}, zone {name:>8} {}\n", words(mixed));
     }
@@ -110,26 +107,32 @@ pub fn with_mixed(text: Option<&str>, zones: &[(u32, &str, &[u64])]) -> Option<S
 pub fn trace_of(start: u64, order: u8, migratetype: u8, flags: &str) -> String {
     let mut text = "# tracer: nop\n#\n".to_owned();
     let pfn = |n: u64| start + (n << order);
-    for n in 0..6 {
-        text += &format!(
-            "           cat-400     [000] .....    70.0001{n}1: mm_page_alloc: page=x pfn={:#x} \
-             order={order} \
-             migratetype={migratetype} gfp_flags={flags}\n",
-            pfn(n)
-        );
-    }
-    for n in 0..6 {
-        text += &format!(
-            "           cat-400     [000] d..1.    70.0002{n}1: mm_page_free: page=x pfn={:#x} \
-             order={order}\n",
-            pfn(n)
-        );
+    for (bits, at, event, more) in [
+        (".....", 1, "mm_page_alloc", format!(" migratetype={migratetype} gfp_flags={flags}")),
+        ("d..1.", 2, "mm_page_free", String::new()),
+    ] {
+        text.extend((0..6).map(|n| {
+            let of = format!("{event}: page=x pfn={:#x} order={order}{more}", pfn(n));
+            format!("           cat-400     [000] {bits}    70.000{at}{n}1: {of}\n")
+        }));
     }
     text
 }
 
 pub const FLAGS: &str = "GFP_HIGHUSER_MOVABLE";
 pub const NONE: [u64; 11] = [0; 11];
+
+/// Zone Normal from page 65,536 on with these free chunks, what is known of it by type behind the
+/// order of its pageblocks, and a trace of movable requests.
+pub fn one_zone(pages: u64, chunks: &[u64], types: Option<(u8, Types<'_>)>) -> Files {
+    let free = (0..).zip(chunks).map(|(order, n)| n << order).sum();
+    Files {
+        zoneinfo: zone(0, "Normal", free, pages, 65536, ""),
+        buddyinfo: buddyinfo(&[(0, "Normal", chunks)]),
+        pagetypeinfo: types.and_then(|(order, of)| pagetypeinfo(order, &[(0, "Normal", of)])),
+        trace: trace_of(65536, 0, 1, FLAGS),
+    }
+}
 
 /// 64 MiB of pages of 4 KiB: 256 + 3 * 1024 + 2 free.
 pub fn plain() -> Files {
@@ -143,12 +146,7 @@ pub fn plain() -> Files {
         ("HighAtomic", 0, &NONE),
         ("Isolate", 0, &NONE),
     ];
-    Files {
-        zoneinfo: zone(0, "Normal", 3330, 16384, 65536, ""),
-        buddyinfo: buddyinfo(&[(0, "Normal", &all)]),
-        pagetypeinfo: pagetypeinfo(9, &[(0, "Normal", types)]),
-        trace: trace_of(65536, 0, 1, FLAGS),
-    }
+    one_zone(16384, &all, Some((9, types)))
 }
 
 /// 64 MiB with 4 CMA blocks, of which 1 + 512 frames are free; `line` is what zoneinfo says of CMA.
@@ -168,9 +166,7 @@ pub fn with_cma(line: &str, android: bool) -> Files {
     }
     Files {
         zoneinfo: zone(0, "Normal", 2564, 16384, 65536, line),
-        buddyinfo: buddyinfo(&[(0, "Normal", &all)]),
-        pagetypeinfo: pagetypeinfo(9, &[(0, "Normal", &types)]),
-        trace: trace_of(65536, 0, 1, FLAGS),
+        ..one_zone(16384, &all, Some((9, &types)))
     }
 }
 
@@ -190,14 +186,12 @@ pub fn before_4_4() -> Files {
         ("Isolate", 0, &NONE),
     ];
     Files {
-        zoneinfo: zone(0, "Normal", 2059, 16384, 65536, ""),
-        buddyinfo: buddyinfo(&[(0, "Normal", &[3, 0, 0, 1, 0, 0, 0, 0, 0, 0, 2])]),
-        pagetypeinfo: pagetypeinfo(9, &[(0, "Normal", types)]),
         trace: trace_of(65536, 0, 2, "GFP_HIGHUSER_MOVABLE|GFP_ZERO"),
+        ..one_zone(16384, &[3, 0, 0, 1, 0, 0, 0, 0, 0, 0, 2], Some((9, types)))
     }
 }
 
 /// A zone of a device, without managed memory, as zoneinfo prints it.
 pub const DEVICE: &str = "Node 1, zone   Device\n  pages free     0\n        min      0\n        \
-                          low      0\n        high     0\n        \
-                  spanned  0\n        present  0\n        managed  0\n        protection: (0, 0)\n";
+                          low      0\n        high     0\n        spanned  0\n        present  \
+                          0\n        managed  0\n        protection: (0, 0)\n";

@@ -6,22 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use freehold::{AllocError, CpuId, FreeError, Migratetype, Order, Pfn};
 use freehold_lab::engine::{Counters, Engine, Memory, Request};
-use freehold_lab::engines::MachineConfig;
+use freehold_lab::engines::{self, MachineConfig};
 use freehold_lab::replay::{
     Beginning, NamedEngine, Recorded, Replay, ReplayOptions, Survey, replay, sizing, survey,
 };
 use freehold_trace::{Event, EventKind};
 
-/// A call that an engine got; frames are counted from the start of its memory.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Call {
-    Alloc { cpu: u16, order: u8, migratetype: Migratetype, at: Option<u64> },
-    Free { cpu: u16, at: u64, order: u8 },
-    Batch { cpu: u16, chunks: Vec<(u64, u8)> },
-    Split { at: u64, from: u8, to: u8 },
-    Tick { cpu: u16 },
-    DrainAll,
-}
+use super::skipped;
 
 /// First fit over a map of what is live. Two defects can be planted, to see them caught: `lose`
 /// makes it forget a frame at every so many frees, `crash` panic with these words after so many
@@ -39,7 +30,8 @@ pub struct Toy {
 struct State {
     live: BTreeMap<u64, u8>,
     lost: Vec<u64>,
-    log: Vec<Call>,
+    /// The calls that it got, as [`run`] says them.
+    log: Vec<String>,
     counters: Counters,
 }
 
@@ -64,6 +56,10 @@ impl Toy {
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn place(&self, pfn: Pfn, order: Order) -> String {
+        format!("{}/{}", pfn.get() - self.start, order.get())
     }
 }
 
@@ -102,12 +98,9 @@ impl Engine for Toy {
             at = at.max((head + (1 << order)).div_ceil(size) * size);
         }
         let found = (at + size <= self.start + self.frames).then_some(at);
-        state.log.push(Call::Alloc {
-            cpu: cpu.get(),
-            order: request.order.get(),
-            migratetype: request.migratetype,
-            at: found.map(|at| at - self.start),
-        });
+        assert_eq!(request.migratetype, Migratetype::Movable);
+        let place = found.map_or("?".to_owned(), |at| (at - self.start).to_string());
+        state.log.push(format!("{}+{place}/{}", cpu.get(), request.order.get()));
         let Some(at) = found else {
             state.counters.failed += 1;
             return Err(AllocError::NoMemory { order: request.order });
@@ -119,25 +112,20 @@ impl Engine for Toy {
 
     fn free(&self, cpu: CpuId, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         let mut state = self.state();
-        state.log.push(Call::Free {
-            cpu: cpu.get(),
-            at: pfn.get() - self.start,
-            order: order.get(),
-        });
+        state.log.push(format!("{}-{}", cpu.get(), self.place(pfn, order)));
         state.free(pfn.get(), order.get(), self.lose)
     }
 
     fn free_batch(&self, cpu: CpuId, chunks: &[(Pfn, Order)]) -> Result<(), FreeError> {
         let mut state = self.state();
-        let list =
-            chunks.iter().map(|(pfn, order)| (pfn.get() - self.start, order.get())).collect();
-        state.log.push(Call::Batch { cpu: cpu.get(), chunks: list });
+        let list: Vec<_> = chunks.iter().map(|&(pfn, order)| self.place(pfn, order)).collect();
+        state.log.push(format!("{}-[{}]", cpu.get(), list.join(",")));
         chunks.iter().try_for_each(|(pfn, order)| state.free(pfn.get(), order.get(), self.lose))
     }
 
     fn split(&self, pfn: Pfn, from: Order, to: Order) -> Result<(), FreeError> {
         let mut state = self.state();
-        state.log.push(Call::Split { at: pfn.get() - self.start, from: from.get(), to: to.get() });
+        state.log.push(format!("{}>{}", self.place(pfn, from), to.get()));
         if state.live.remove(&pfn.get()) != Some(from.get()) {
             return Err(FreeError::NeverAllocated { pfn });
         }
@@ -148,11 +136,11 @@ impl Engine for Toy {
     }
 
     fn tick(&self, cpu: CpuId) {
-        self.state().log.push(Call::Tick { cpu: cpu.get() });
+        self.state().log.push(format!("{}.", cpu.get()));
     }
 
     fn drain_all(&self) {
-        self.state().log.push(Call::DrainAll);
+        self.state().log.push("drain".to_owned());
     }
 
     fn start(&self) {
@@ -211,31 +199,52 @@ pub struct Setup {
 }
 
 /// Replays `events` through one toy; its calls, without the giving back at the end, and the result.
-pub fn run(events: &[Event], setup: Setup) -> (Vec<Call>, Replay) {
+///
+/// Of calls, `0+8/3` gave CPU 0 the chunk of order 3 at frame 8 (`?`: none), `1-8/3` freed it on
+/// CPU 1, `1-[8/3,0/0]` freed two as one batch, `8/3>1` split it into chunks of order 1, and `1.`
+/// was a tick of CPU 1.
+pub fn run(events: &[Event], setup: Setup) -> (Vec<String>, Replay) {
     let trace = Recorded { name: "test".into(), events: events.to_vec() };
-    let survey: Survey = survey(&trace, setup.warm, |_, _| {}).expect("memory can be read");
+    let survey: Survey = survey(&trace, setup.warm, &mut |_, _| {}).expect("memory can be read");
     let cpus = setup.cpus.unwrap_or_else(|| sizing::default_cpus(&survey));
     let machine = sizing::machine(&survey, setup.warm, setup.memory_frames, cpus);
     let toy = Toy::new(machine.memory_frames);
     let engines = [NamedEngine { name: "toy".into(), engine: Box::new(toy.clone()) }];
     let options = ReplayOptions { cpus: machine.cpus, warm: setup.warm, jobs: 2, samples: 10 };
     let (beginning, frames) = (Beginning::default(), machine.memory_frames);
-    let replay =
-        replay(beginning, &trace, &survey, &engines, frames, options, |_, _| {}).expect("memory");
+    let replay = replay(beginning, &trace, &survey, &engines, frames, options, &mut |_, _| {})
+        .expect("memory");
     let mut log = toy.state().log.clone();
     // Behind the last event, everything still live in the engine is freed one by one, then all is
     // drained.
-    assert_eq!(log.pop(), Some(Call::DrainAll));
+    assert_eq!(log.pop(), Some("drain".to_owned()));
     let given_back = toy.counters().frees - replay.engines[0].counters.frees;
     log.truncate(log.len() - given_back as usize);
     (log, replay)
+}
+
+/// The engines of these names, for that machine.
+pub fn named<const N: usize>(names: [&str; N], machine: &MachineConfig) -> [NamedEngine; N] {
+    names.map(|name| NamedEngine {
+        name: name.into(),
+        engine: engines::build(&name.parse().expect("a name"), machine).expect("it suits it"),
+    })
+}
+
+/// Replays a trace through engines of that machine.
+pub fn through(trace: &Recorded, engines: &[NamedEngine], machine: &MachineConfig) -> Replay {
+    let survey = survey(trace, false, &mut |_, _| {}).expect("memory can be read");
+    let options = ReplayOptions { cpus: machine.cpus, warm: false, jobs: 1, samples: 10 };
+    let beginning = Beginning { cma: machine.cma(), ..Beginning::default() };
+    let frames = machine.memory_frames;
+    replay(beginning, trace, &survey, engines, frames, options, &mut |_, _| {}).expect("memory")
 }
 
 fn at(ms: u64, cpu: u16, kind: EventKind) -> Event {
     Event { ts_ns: ms * 1_000_000, cpu: CpuId::new(cpu), pid: 1, kind }
 }
 
-pub fn order(order: u8) -> Order {
+fn order(order: u8) -> Order {
     Order::new(order).unwrap()
 }
 
@@ -267,26 +276,31 @@ pub fn zone_locked(ms: u64, cpu: u16, pfn: u64, migratetype: u8) -> Event {
     at(ms, cpu, EventKind::ZoneLocked { pfn, order, migratetype, percpu_refill: true })
 }
 
-/// A movable allocation as the engine sees it.
-pub fn allocated(cpu: u16, at: u64, order: u8) -> Call {
-    Call::Alloc { cpu, order, migratetype: Migratetype::Movable, at: Some(at) }
-}
-
-/// A single free as the engine sees it.
-pub fn freed(cpu: u16, at: u64, order: u8) -> Call {
-    Call::Free { cpu, at, order }
+/// Events as [`run`] says calls, behind their milliseconds and with the frames of the trace:
+/// `2:1-5000/0`. `~` is a row of `mm_page_free_batched`, `!` one of `mm_page_pcpu_drain`.
+pub fn events(text: &str) -> Vec<Event> {
+    let event = |word: &str| {
+        let (ms, rest) = word.split_once(':').unwrap();
+        let (cpu, chunk) = rest.split_once(['+', '-', '~', '!']).unwrap();
+        let (pfn, size) = chunk.split_once('/').unwrap();
+        let kind = rest.as_bytes()[cpu.len()];
+        let (ms, cpu, size) = (ms.parse().unwrap(), cpu.parse().unwrap(), size.parse().unwrap());
+        match (kind, pfn.parse()) {
+            (b'+', Ok(pfn)) => alloc(ms, cpu, pfn, size),
+            (b'-', Ok(pfn)) => free(ms, cpu, pfn, size),
+            (b'~', Ok(pfn)) => batched(ms, cpu, pfn),
+            (_, Ok(pfn)) => drained(ms, cpu, pfn),
+            (_, Err(_)) => failed(ms, cpu, size),
+        }
+    };
+    text.split_whitespace().map(event).collect()
 }
 
 /// The recordings, or `None` (said loudly) where they are not beside the checkout.
 pub fn recordings() -> Option<Vec<std::path::PathBuf>> {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces");
     let Ok(entries) = folder.read_dir() else {
-        // Not `eprintln!`, which the test harness swallows when the test passes: a skip has to be
-        // seen.
-        let _ = std::io::Write::write_fmt(
-            &mut std::io::stderr(),
-            format_args!("SKIPPED: no recorded traces in {}\n", folder.display()),
-        );
+        skipped(&format!("no recorded traces in {}", folder.display()));
         return None;
     };
     let mut traces: Vec<std::path::PathBuf> = entries
@@ -295,18 +309,4 @@ pub fn recordings() -> Option<Vec<std::path::PathBuf>> {
         .collect();
     traces.sort();
     Some(traces)
-}
-
-/// What two engines, on 16 MiB, say of a recording whose machine had more in use when it began: not
-/// all of that could be allocated, which is counted and said of each.
-pub fn assert_set_up_failed(json: &[u8], said: &[u8]) {
-    let document: serde_json::Value = serde_json::from_slice(json).expect("valid JSON");
-    let said = String::from_utf8_lossy(said);
-    let injected = document["injected"].as_u64().expect("a count");
-    for engine in document["engines"].as_array().expect("an array") {
-        let failed = engine["set_up_failed"].as_u64().expect("a count");
-        // 16 MiB are 4,096 frames.
-        assert!(failed >= injected - 4096 && failed < injected, "{failed} of {injected}");
-    }
-    assert_eq!(said.matches("allocations made before the recording").count(), 2, "{said}");
 }

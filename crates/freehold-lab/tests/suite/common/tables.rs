@@ -36,8 +36,7 @@ pub fn assert_printed(command: impl Fn() -> Command) {
         let mut command = command();
         command.args(wide.then_some("--wide")).env_remove("COLUMNS");
         command.envs(columns.map(|columns| ("COLUMNS", columns.to_string())));
-        let done = command.assert().success();
-        String::from_utf8(done.get_output().stdout.clone()).expect("UTF-8")
+        super::printed(&mut command)
     };
     let wide = printed(true, None);
     for width in WIDTHS {

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::common::{assert_refused, document_of, freehold, text};
 use assert_cmd::Command;
 use freehold_lab::contiguity::output::beside;
 use freehold_lab::contiguity::{
@@ -10,7 +11,6 @@ use freehold_lab::contiguity::{
 };
 use freehold_lab::tables::table::Style;
 use predicates::str::contains;
-use serde_json::Value;
 
 /// Frames of a MiB.
 const MIB: u64 = 256;
@@ -173,7 +173,7 @@ fn seeds_that_only_one_engine_has_run_with_do_not_count() {
 }
 
 fn command(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_freehold"));
+    let mut command = freehold();
     command.args(["contiguity", "--allocations", "100", "--seeds", "1"]).args(args);
     command
 }
@@ -183,24 +183,15 @@ const DRAW: [&str; 7] = ["--random", "2", "--seed", "11", "--quick", "-w", "two-
 
 #[test]
 fn the_table_has_both_engines_and_a_line_for_each_order() {
-    let done = command(&DRAW)
-        .assert()
-        .success()
-        .stderr(contains("--random 2 --seed 11 --quick --workload two-cpu-mix"));
-    let text = String::from_utf8(done.get_output().stdout.clone()).unwrap();
-    let rows: Vec<Vec<&str>> = text
-        .lines()
-        .filter(|line| line.trim_start().starts_with("two-cpu-mix"))
-        .map(|line| line.split_whitespace().collect())
-        .collect();
+    let drawn = contains("--random 2 --seed 11 --quick --workload two-cpu-mix");
+    let text = text(&command(&DRAW).assert().success().stderr(drawn));
+    let rows = text.lines().filter(|line| line.trim_start().starts_with("two-cpu-mix"));
+    let rows: Vec<Vec<&str>> = rows.map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(rows.len(), 2, "{text}");
     for row in rows {
         // Workload, percentage, CPUs, memory and its unit, and three orders of three figures.
-        assert_eq!(
-            (row.len(), row[0], row[2], row[3]),
-            (6 + 9, "two-cpu-mix,", "%", "2"),
-            "{text}"
-        );
+        let cells = (row.len(), row[0], row[2], row[3]);
+        assert_eq!(cells, (6 + 9, "two-cpu-mix,", "%", "2"), "{text}");
         for order in row[6..].chunks(3) {
             let [base, mine, difference] = [0, 1, 2].map(|n| order[n].parse::<f64>().unwrap());
             assert!((mine - base - difference).abs() < 0.002, "{text}");
@@ -208,11 +199,9 @@ fn the_table_has_both_engines_and_a_line_for_each_order() {
         }
     }
     for order in [3, 4, 9] {
-        let line = |line: &&str| {
-            line.starts_with(&format!("order {order}: "))
-                && line.contains("is above vanilla, or within .005 of it, in ")
-        };
-        assert_eq!(text.lines().filter(line).count(), 1, "{text}");
+        let start = format!("order {order}: freehold is above vanilla, or within .005 of it, in ");
+        let of = text.lines().filter(|line| line.starts_with(&start));
+        assert_eq!(of.count(), 1, "{text}");
     }
 }
 
@@ -234,17 +223,14 @@ fn lines_fit_the_terminal_and_names_do_not_break() {
 
 #[test]
 fn json_has_the_seed_the_cells_and_the_comparison() {
-    let done = command(&DRAW).arg("--json").assert().success();
-    let document: Value = serde_json::from_slice(&done.get_output().stdout).unwrap();
+    let document = document_of(&command(&DRAW).arg("--json").assert().success());
     let random = &document["random"];
     assert_eq!((&random["cells"], &random["seed"]), (&2.into(), &11.into()));
     assert_eq!(random["quick"], true);
     assert_eq!(document["cells"].as_array().unwrap().len(), 4);
     let comparison = &document["comparison"];
-    assert_eq!(
-        (&comparison["baseline"], &comparison["tolerance"]),
-        (&"vanilla".into(), &0.005.into())
-    );
+    assert_eq!(comparison["baseline"], "vanilla");
+    assert_eq!(comparison["tolerance"], 0.005);
     let rows = comparison["rows"].as_array().unwrap();
     assert_eq!((rows.len(), comparison["tallies"].as_array().unwrap().len()), (2, 3));
     for row in rows {
@@ -259,11 +245,10 @@ fn json_has_the_seed_the_cells_and_the_comparison() {
 #[test]
 fn the_seed_is_printed_when_none_is_given_and_brings_the_same_cells() {
     let args = ["--random", "1", "--quick", "-w", "two-cpu-mix", "--json"];
-    let first = command(&args).assert().success().get_output().stdout.clone();
-    let document: Value = serde_json::from_slice(&first).unwrap();
-    let seed = document["random"]["seed"].as_u64().unwrap().to_string();
+    let first = command(&args).assert().success();
+    let seed = document_of(&first)["random"]["seed"].as_u64().unwrap().to_string();
     let again = command(&args).args(["--seed", &seed]).assert().success();
-    assert_eq!(again.get_output().stdout, first);
+    assert_eq!(text(&again), text(&first));
 }
 
 #[test]
@@ -287,10 +272,7 @@ fn a_grid_is_compared_in_the_same_way() {
 
 #[test]
 fn mistakes_are_named() {
-    for (args, message) in [
-        (&["--random", "1", "-w", "idle"][..], "--random does not draw idle"),
-        (&["--random", "1", "--cpus", "2"], "--cpus"),
-    ] {
-        command(args).assert().code(2).stdout("").stderr(contains(message));
-    }
+    let idle = "--random does not draw idle";
+    assert_refused(&mut command(&["--random", "1", "-w", "idle"]), &[idle]);
+    assert_refused(&mut command(&["--random", "1", "--cpus", "2"]), &["--cpus"]);
 }

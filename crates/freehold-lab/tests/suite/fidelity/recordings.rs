@@ -1,10 +1,10 @@
 //! `freehold replay fidelity`: preset `6.18` against what Linux 6.18 itself counted in the recorded
 //! traces, and which other kernels that comparison tells from it.
 
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::common::replays::recordings;
+use crate::common::{data, document_of, skipped, text};
 use serde_json::Value;
 
 use crate::fidelity::fidelity;
@@ -12,8 +12,7 @@ use crate::fidelity::fidelity;
 fn compare(traces: &[PathBuf], more: &[&str]) -> Vec<Value> {
     let mut command = fidelity();
     command.arg("--json").args(more).args(traces);
-    let output = command.assert().success().get_output().stdout.clone();
-    let document: Value = serde_json::from_slice(&output).unwrap();
+    let document = document_of(&command.assert().success());
     // One trace is a document of its own.
     document["traces"].as_array().cloned().unwrap_or_else(|| vec![document])
 }
@@ -43,22 +42,17 @@ fn within(engine: &Value) -> bool {
         let most = count["kernel"].as_f64().unwrap().max(count["engine"].as_f64().unwrap());
         most > 0.05 * total["kernel"].as_f64().unwrap()
     };
-    let orders = engine["lists"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .filter(|list| list["migratetype"].is_null())
-        .all(|list| {
-            [("refilled", "refilled_frames"), ("drained", "drained_frames")].into_iter().all(
-                |(what, total)| {
-                    let carries = carries(&list[what], &engine[total]);
-                    if !carries {
-                        not_judged(&list[what]);
-                    }
-                    !carries || close(&list[what], 0.25)
-                },
-            )
-        });
+    let lists = engine["lists"].as_array().unwrap().iter();
+    let mut orders = true;
+    for list in lists.filter(|list| list["migratetype"].is_null()) {
+        for (what, total) in [("refilled", "refilled_frames"), ("drained", "drained_frames")] {
+            if carries(&list[what], &engine[total]) {
+                orders &= close(&list[what], 0.25);
+            } else {
+                not_judged(&list[what]);
+            }
+        }
+    }
     let within = totals(engine) && orders;
     assert_eq!(engine["within"].as_bool(), Some(within), "{engine}");
     within
@@ -108,22 +102,14 @@ fn the_model_refills_and_drains_as_the_kernel_did() {
         {
             not_judged(&with_rows[late]);
             let of = |what: &str, who: &str| with_rows[what][who].as_u64().unwrap();
-            assert!(
-                ["kernel", "engine"].iter().all(|who| of(late, who) <= of(all, who)),
-                "{name}: {late}"
-            );
-            assert!(
-                of(all, "kernel") == 0 || of(late, "kernel") > 0 && of(late, "engine") > 0,
-                "{name}: {late}"
-            );
+            for who in ["kernel", "engine"] {
+                assert!(of(late, who) <= of(all, who), "{name}: {late}");
+                assert!(of(all, "kernel") == 0 || of(late, who) > 0, "{name}: {late}");
+            }
         }
     }
     let predicted = compared.iter().filter(|trace| totals(engine(trace, "zoneinfo"))).count();
-    assert!(
-        predicted >= 5,
-        "{predicted} of {} totals are within 15 % from zoneinfo alone",
-        compared.len()
-    );
+    assert!(predicted >= 5, "{predicted} totals are within 15 % from zoneinfo alone");
 }
 
 /// Recordings under pressure: their kswapd's rows say when CPUs kept less, and what DMA32 served is
@@ -132,9 +118,8 @@ fn the_model_refills_and_drains_as_the_kernel_did() {
 #[test]
 #[ignore = "long: cargo test -p freehold-lab --test suite fidelity:: -- --ignored"]
 fn a_kernel_under_pressure_is_close_from_zoneinfo_alone() {
-    let recorded = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/recorded");
     let names = ["pressure-read", "pressure-anon", "compaction"];
-    let traces = names.map(|name| recorded.join(name).with_extension("parquet"));
+    let traces = names.map(|name| data("recorded").join(name).with_extension("parquet"));
     for trace in compare(&traces, &[]) {
         let of = ["zoneinfo", "trace"].map(|lists| engine(&trace, lists));
         assert!(of.iter().all(|engine| totals(engine)), "{}: {of:?}", trace["trace"]["name"]);
@@ -149,8 +134,7 @@ fn a_recording_of_another_boot_is_close_once_the_mark_is_known() {
     let Some(traces) = recordings() else { return };
     let other = traces[0].with_file_name("second-boot").join("second-boot.parquet");
     if !other.exists() {
-        let _ = writeln!(std::io::stderr(), "SKIPPED: no {}", other.display());
-        return;
+        return skipped(&format!("no {}", other.display()));
     }
     let compared = compare(&[other], &[]);
     assert!(within(engine(&compared[0], "trace")), "{}", engine(&compared[0], "trace"));
@@ -158,9 +142,7 @@ fn a_recording_of_another_boot_is_close_once_the_mark_is_known() {
 
 /// Whether the kernel `name` is told from the one that recorded, its lists read from the rows.
 fn told(trace: &Value, name: &str) -> bool {
-    let engines = trace["against_kernel"]["engines"].as_array().unwrap();
-    let is = |engine: &&Value| engine["engine"] == name && engine["starting_lists"] == "trace";
-    !within(engines.iter().find(is).unwrap_or_else(|| panic!("{name} is not compared")))
+    !within(of(trace, name, "trace"))
 }
 
 fn compare_kernels(traces: &[PathBuf], kernels: &[&str]) -> Vec<Value> {
@@ -197,66 +179,42 @@ fn each_wrong_kernel_is_told_apart_as_often_as_the_document_says() {
     }
 }
 
-/// The loads that two kernels compiled from one source have recorded.
-const LOADS: [&str; 6] = ["exit", "arena", "huge", "mixed", "cache", "shells"];
-
 /// Recordings of the same loads by both kernels, replayed with the models of both.
-struct Built {
-    vanilla: Vec<Value>,
-    rfc: Vec<Value>,
-}
-
-impl Built {
-    fn new(loads: &[&str]) -> Self {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/recorded/built");
-        let replayed = |kernel: &str| {
-            let path = |load| folder.join(format!("{kernel}-{load}.parquet"));
-            let traces: Vec<PathBuf> = loads.iter().map(path).collect();
-            let compared = compare_kernels(&traces, &["7.1", "pcp-buddy"]);
-            assert_eq!(compared.len(), loads.len());
-            compared
-        };
-        Self { vanilla: replayed("vanilla"), rfc: replayed("rfc") }
-    }
-
-    /// Each kernel is known by its own model, and by no other. docs/fidelity.md has the figures.
-    fn each_is_known_by_its_own_model(&self) {
-        for (traces, own, other) in
-            [(&self.rfc, "pcp-buddy", "7.1"), (&self.vanilla, "7.1", "pcp-buddy")]
-        {
-            for trace in traces {
-                let name = &trace["trace"]["name"];
-                for lists in ["zoneinfo", "trace"] {
-                    let known = of(trace, own, lists);
-                    assert!(within(known), "{name}: {known}");
-                    // vanilla-exit is the one that is not within 10 %.
-                    let bound = if name == "vanilla-exit" { 15.0 } else { 7.0 };
-                    assert!(off(known) <= bound, "{name}: {known}");
-                    let other = of(trace, other, lists);
-                    assert!(!within(other), "{name}: counts as the kernel did: {other}");
-                }
-            }
+///
+/// Each kernel is known by its own model, and by no other: docs/fidelity.md has the figures. And a
+/// recording of the kernel as it is says how often the RFC's kernel would refill under that load.
+fn assert_known_and_predicted(loads: &[&str]) {
+    let replayed = |kernel: &str| {
+        let path = |load| data(&format!("recorded/built/{kernel}-{load}.parquet"));
+        let traces: Vec<PathBuf> = loads.iter().map(path).collect();
+        let compared = compare_kernels(&traces, &["7.1", "pcp-buddy"]);
+        assert_eq!(compared.len(), loads.len());
+        compared
+    };
+    let (vanilla, rfc) = (replayed("vanilla"), replayed("rfc"));
+    for (traces, own, other) in [(&rfc, "pcp-buddy", "7.1"), (&vanilla, "7.1", "pcp-buddy")] {
+        for (trace, lists) in traces.iter().flat_map(|of| [(of, "zoneinfo"), (of, "trace")]) {
+            let name = &trace["trace"]["name"];
+            let known = of(trace, own, lists);
+            // vanilla-exit is the one that is not within 10 %.
+            let bound = if name == "vanilla-exit" { 15.0 } else { 7.0 };
+            assert!(within(known) && off(known) <= bound, "{name}: {known}");
+            let other = of(trace, other, lists);
+            assert!(!within(other), "{name}: counts as the kernel did: {other}");
         }
     }
-
-    /// A recording of the kernel as it is says how often the RFC's kernel would refill under that
-    /// load.
-    fn one_predicts_the_other(&self) {
-        for (was, did) in self.vanilla.iter().zip(&self.rfc) {
-            let refilled = |engine: &Value, who| engine["refilled_frames"][who].as_f64().unwrap();
-            let predicted = refilled(of(was, "pcp-buddy", "zoneinfo"), "engine");
-            let far = predicted / refilled(of(did, "pcp-buddy", "zoneinfo"), "kernel") - 1.0;
-            assert!(far.abs() <= 0.16, "{}: {:+.1} %", was["trace"]["name"], 100.0 * far);
-        }
+    for (was, did) in vanilla.iter().zip(&rfc) {
+        let refilled = |engine: &Value, who| engine["refilled_frames"][who].as_f64().unwrap();
+        let predicted = refilled(of(was, "pcp-buddy", "zoneinfo"), "engine");
+        let far = predicted / refilled(of(did, "pcp-buddy", "zoneinfo"), "kernel") - 1.0;
+        assert!(far.abs() <= 0.16, "{}: {:+.1} %", was["trace"]["name"], 100.0 * far);
     }
 }
 
 /// What that model made of a recording, from those starting lists.
 fn of<'a>(trace: &'a Value, model: &str, lists: &str) -> &'a Value {
-    let engines = trace["against_kernel"]["engines"].as_array().unwrap();
-    let found = engines
-        .iter()
-        .find(|engine| engine["engine"] == model && engine["starting_lists"] == lists);
+    let mut engines = trace["against_kernel"]["engines"].as_array().unwrap().iter();
+    let found = engines.find(|of| of["engine"] == model && of["starting_lists"] == lists);
     found.unwrap_or_else(|| panic!("{model} is not compared on {}", trace["trace"]["name"]))
 }
 
@@ -271,24 +229,19 @@ fn off(engine: &Value) -> f64 {
 /// loads.
 #[test]
 fn kernels_with_and_without_the_rfc_are_known_by_their_own_model() {
-    let built = Built::new(&["exit", "shells"]);
-    built.each_is_known_by_its_own_model();
-    built.one_predicts_the_other();
+    assert_known_and_predicted(&["exit", "shells"]);
 }
 
 #[test]
 #[ignore = "long, all loads: cargo test -p freehold-lab --test suite fidelity:: -- --ignored"]
 fn kernels_with_and_without_the_rfc_are_known_under_all_loads() {
-    let built = Built::new(&LOADS);
-    built.each_is_known_by_its_own_model();
-    built.one_predicts_the_other();
+    assert_known_and_predicted(&["exit", "arena", "huge", "mixed", "cache", "shells"]);
 }
 
 /// Debian's own kernel 7.3.4, by its model and by no other.
 #[test]
 fn a_distributions_kernel_is_known_by_its_own_model() {
-    let trace = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../data/recorded/built/debian-7.3-arena.parquet");
+    let trace = data("recorded/built/debian-7.3-arena.parquet");
     let compared = &compare_kernels(&[trace], &["7.3", "pcp-buddy"])[0];
     for lists in ["zoneinfo", "trace"] {
         let known = of(compared, "7.3", lists);
@@ -301,22 +254,17 @@ fn a_distributions_kernel_is_known_by_its_own_model() {
 /// is what is judged.
 #[test]
 fn the_table_judges_what_the_verdict_rests_on() {
-    let trace = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../data/recorded/built/vanilla-shells.parquet");
-    let mut table = fidelity();
-    let table = table.arg(trace).assert().success();
-    let text = String::from_utf8_lossy(&table.get_output().stdout).into_owned();
+    let trace = data("recorded/built/vanilla-shells.parquet");
+    let text = text(&fidelity().arg(trace).assert().success());
     let rows = |what: &str| text.lines().filter(|line| line.contains(what)).collect::<Vec<_>>();
-    for held in ["frames refilled under", "frames drained", "refilled, order 0"] {
-        assert!(
-            !rows(held).is_empty() && rows(held).iter().all(|row| row.contains("%: ")),
-            "{held}: {text}"
-        );
-    }
-    for free in ["second half of the time", "fallbacks to another type"] {
-        assert!(
-            !rows(free).is_empty() && !rows(free).iter().any(|row| row.contains("%: ")),
-            "{free}: {text}"
-        );
+    for (what, judged) in [
+        ("frames refilled under", true),
+        ("frames drained", true),
+        ("refilled, order 0", true),
+        ("second half of the time", false),
+        ("fallbacks to another type", false),
+    ] {
+        let right = rows(what).iter().all(|row| row.contains("%: ") == judged);
+        assert!(right && !rows(what).is_empty(), "{what}: {text}");
     }
 }

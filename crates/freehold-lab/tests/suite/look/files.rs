@@ -1,45 +1,51 @@
 //! `freehold look`: figures of files, for people, programs and monitoring.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 
 use serde_json::Value;
 
-struct Folder(tempfile::TempDir);
+use crate::common::machine_files::{Folder, zone};
+use crate::common::{data, freehold, json};
 
-impl Folder {
-    /// A machine with so many free chunks of order 10 and some single pages.
-    fn machine(largest: u64, names: [&str; 2]) -> Self {
-        let folder = Self(tempfile::tempdir().unwrap());
-        let free = largest * 1024 + 40;
-        fs::write(
-            folder.path().join(names[0]),
-            format!(
-                "Node 0, zone   Normal\n  pages free     {free}\n        min      30\n        \
-                 low      50\n        high     70\n        \
-                 spanned  16384\n        present  16384\n        managed  16384\n  pagesets\n    \
-                 cpu: 0\n              count: 3\n              \
-                 high:  10\n              batch: 1\n  start_pfn:           65536\n"
-            ),
-        )
-        .unwrap();
-        let buddies = format!("Node 0, zone   Normal 40 0 0 0 0 0 0 0 0 0 {largest}\n");
-        fs::write(folder.path().join(names[1]), buddies).unwrap();
-        folder
-    }
+/// A machine with so many free chunks of order 10 and some single pages.
+fn machine(largest: u64, names: [&str; 2]) -> Folder {
+    let folder = Folder::new();
+    let free = largest * 1024 + 40;
+    folder.file(names[0], zone(0, "Normal", free, 16384, 65536, ""));
+    let buddies = format!("Node 0, zone   Normal 40 0 0 0 0 0 0 0 0 0 {largest}\n");
+    folder.file(names[1], buddies);
+    folder
+}
 
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
+/// What `look` prints with `--json`, with nothing to complain of.
+fn document(arguments: &[&str]) -> Value {
+    json(freehold().args(["look", "--json"]).args(arguments))
 }
 
 fn look(arguments: &[&str]) -> (Option<i32>, String, String) {
-    let output =
-        Command::new(env!("CARGO_BIN_EXE_freehold")).arg("look").args(arguments).output().unwrap();
+    let output = freehold().arg("look").args(arguments).output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+/// `look --watch 1 --json`, its standard output and its errors line by line.
+fn watch(arguments: &[&str]) -> (Child, Lines<ChildStdout>, Lines<ChildStderr>) {
+    let mut watch = Command::new(env!("CARGO_BIN_EXE_freehold"));
+    watch.args(["look", "--watch", "1", "--json"]).args(arguments);
+    let mut watch = watch.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    let errors = BufReader::new(watch.stderr.take().unwrap()).lines();
+    (watch, lines, errors)
+}
+
+type Lines<T> = std::io::Lines<BufReader<T>>;
+
+fn end(mut watch: Child) {
+    watch.kill().unwrap();
+    watch.wait().unwrap();
 }
 
 fn shown(path: &Path) -> &str {
@@ -48,12 +54,12 @@ fn shown(path: &Path) -> &str {
 
 #[test]
 fn which_of_several_machines_in_a_folder_is_shown_is_said() {
-    let folder = Folder::machine(3, ["a.zoneinfo.before.txt", "a.buddyinfo.before.txt"]);
+    let folder = machine(3, ["a.zoneinfo.before.txt", "a.buddyinfo.before.txt"]);
     let first = folder.path().join("a.zoneinfo.before.txt");
     let copy = |name: &str| fs::copy(&first, folder.path().join(name)).unwrap();
     copy("a.zoneinfo.after.txt");
-    let (code, _, errors) = look(&["--json", shown(folder.path())]);
-    assert_eq!((code, errors.as_str()), (Some(0), ""), "one machine, before and after");
+    // One machine, before and after.
+    document(&[shown(folder.path())]);
     copy("b.zoneinfo.before.txt");
     let (code, _, errors) = look(&["--json", shown(folder.path())]);
     assert_eq!(code, Some(0));
@@ -69,50 +75,36 @@ fn files_of_proc_or_copies_of_them() {
         ["a.zoneinfo.before.txt", "a.buddyinfo.before.txt"],
         ["zoneinfo.txt", "buddyinfo.txt"],
     ] {
-        let folder = Folder::machine(3, names);
-        let (code, text, errors) = look(&["--json", shown(folder.path())]);
-        assert_eq!((code, errors.as_str()), (Some(0), ""));
-        let document: Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(
-            (&document["page_size"], &document["pageblock_order"]),
-            (&4096.into(), &9.into())
-        );
-        let zone = &document["zones"][0];
-        assert_eq!(
-            (&zone["free"], &zone["whole_free_blocks"], &zone["held"]),
-            (&3112.into(), &6.into(), &3.into())
-        );
-        assert_eq!(
-            (&zone["blocks"], &zone["mixed_blocks"], &zone["above"]),
-            (&Value::Null, &Value::Null, &3.into())
-        );
+        let folder = machine(3, names);
+        let found = document(&[shown(folder.path())]);
+        assert_eq!((&found["page_size"], &found["pageblock_order"]), (&4096.into(), &9.into()));
+        let zone = &found["zones"][0];
+        let of = ["free", "whole_free_blocks", "held", "above"].map(|name| zone[name].as_u64());
+        assert_eq!(of, [3112, 6, 9, 3].map(Some));
+        assert!(zone["blocks"].is_null() && zone["mixed_blocks"].is_null());
         assert_eq!(zone["orders"][10]["pages"], 3072);
         assert_eq!(zone["orders"][10]["unusable_index"], 0.012_853);
         // The file itself may be named.
         let file: PathBuf = folder.path().join(names[0]);
-        assert_eq!(look(&["--json", shown(&file)]).0, Some(0));
+        assert_eq!(document(&[shown(&file)])["zones"][0], *zone);
     }
 }
 
 #[test]
 fn two_machines_compared() {
-    let (one, other) = (
-        Folder::machine(3, ["zoneinfo", "buddyinfo"]),
-        Folder::machine(1, ["zoneinfo", "buddyinfo"]),
-    );
+    let [one, other] = [3, 1].map(|largest| machine(largest, ["zoneinfo", "buddyinfo"]));
     let (code, text, _) = look(&[shown(one.path()), shown(other.path())]);
     assert_eq!(code, Some(0));
     let line = text.lines().find(|line| line.contains("wholly free blocks")).unwrap();
     assert_eq!(line.split_whitespace().rev().take(2).collect::<Vec<_>>(), ["2", "6"]);
-    let (_, text, _) = look(&["--json", shown(one.path()), shown(other.path())]);
-    let document: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(document["machines"][1]["total"]["free"], 1064);
+    let found = document(&[shown(one.path()), shown(other.path())]);
+    assert_eq!(found["machines"][1]["total"]["free"], 1064);
 }
 
 /// A plain file is whole at any moment; what is none stays what it is.
 #[test]
 fn figures_for_prometheus_replace_files_and_nothing_else() {
-    let folder = Folder::machine(2, ["zoneinfo", "buddyinfo"]);
+    let folder = machine(2, ["zoneinfo", "buddyinfo"]);
     let from = shown(folder.path());
     let place = |name: &str| folder.path().join(name);
     let written = |path: &std::path::Path| {
@@ -144,38 +136,19 @@ fn figures_for_prometheus_replace_files_and_nothing_else() {
 }
 
 #[test]
-fn again_and_again_until_it_is_stopped() {
-    let folder = Folder::machine(2, ["zoneinfo", "buddyinfo"]);
-    let mut child = Command::new(env!("CARGO_BIN_EXE_freehold"))
-        .args(["look", "--json", "--watch", "1", shown(folder.path())])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    for _ in 0..2 {
-        let line = lines.next().expect("another document").unwrap();
-        assert_eq!(serde_json::from_str::<Value>(&line).unwrap()["total"]["free"], 2088);
-    }
-    child.kill().unwrap();
-    child.wait().unwrap();
-}
-
-#[test]
 fn what_cannot_be_read_is_said() {
     let empty = tempfile::tempdir().unwrap();
     let (code, text, errors) = look(&[shown(empty.path())]);
     assert_eq!((code, text.as_str()), (Some(2), ""));
     assert!(errors.contains("there is no zoneinfo and no") && errors.contains("hint:"), "{errors}");
-    let folder = Folder::machine(2, ["zoneinfo", "buddyinfo"]);
-    fs::write(folder.path().join("buddyinfo"), "Node 0, zone   Normal 40 0 0 0 0 0 0 0 0 0 9\n")
-        .unwrap();
+    let folder = machine(2, ["zoneinfo", "buddyinfo"]);
+    folder.file("buddyinfo", "Node 0, zone   Normal 40 0 0 0 0 0 0 0 0 0 9\n");
     let (code, text, errors) = look(&["--json", shown(folder.path())]);
     assert_eq!(code, Some(0), "of different moments: shown, with a warning");
     assert!(errors.contains("warning:") && errors.contains("more than 1 %"), "{errors}");
-    let document: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(document["doubts"].as_array().map(Vec::len), Some(1));
-    let recipe = folder.path().join("recipe.txt");
-    fs::write(&recipe, "Take two eggs.\n").unwrap();
+    let found: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(found["doubts"].as_array().map(Vec::len), Some(1));
+    let recipe = folder.file("recipe.txt", "Take two eggs.\n");
     let (code, _, errors) = look(&[shown(&recipe)]);
     assert_eq!(code, Some(2));
     assert!(errors.contains("no zoneinfo, buddyinfo, pagetypeinfo or Mem-Info"), "{errors}");
@@ -186,36 +159,20 @@ fn what_cannot_be_read_is_said() {
 /// What people paste: a kernel log, out of a pipe too; chunks alone; a sosreport.
 #[test]
 fn a_log_a_lone_file_and_a_sosreport() {
-    let folder = Folder::machine(2, ["zoneinfo", "buddyinfo"]);
+    let folder = machine(2, ["zoneinfo", "buddyinfo"]);
     let log = "[ 1.1] worker invoked oom-killer: order=0\n[ 1.2] Mem-Info:\n[ 1.3] Node 0 Normal \
                free:88kB min:8kB low:12kB high:16kB present:4096kB managed:4000kB free_pcp:12kB\n\
                [ 1.4] Node 0 Normal: 2*4kB (UM) 0*8kB 5*16kB (C) = 88kB\n";
-    let path = folder.path().join("dmesg.log");
-    fs::write(&path, log).unwrap();
-    let check = |text: &str| {
-        let document: Value = serde_json::from_str(text).unwrap();
-        assert_eq!(
-            (&document["page_size"], &document["page_size_by"]),
-            (&4096.into(), &"said".into())
-        );
-        let zone = &document["zones"][0];
-        assert_eq!(
-            (&zone["free"], &zone["managed"], &zone["held"]),
-            (&22.into(), &1000.into(), &3.into())
-        );
+    let path = folder.file("dmesg.log", log);
+    let check = |found: Value| {
+        assert_eq!((&found["page_size"], &found["page_size_by"]), (&4096.into(), &"said".into()));
+        let zone = &found["zones"][0];
+        let of = ["free", "managed", "held"].map(|name| zone[name].as_u64());
+        assert_eq!(of, [22, 1000, 3].map(Some));
         assert_eq!((&zone["cpus"], &zone["orders"][2]["letters"]), (&Value::Null, &"C".into()));
     };
-    let (code, text, errors) = look(&["--json", shown(&path)]);
-    assert_eq!((code, errors.as_str()), (Some(0), ""));
-    check(&text);
-    let mut child = Command::new(env!("CARGO_BIN_EXE_freehold"))
-        .args(["look", "--json", "-"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    child.stdin.take().unwrap().write_all(log.as_bytes()).unwrap();
-    check(&String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap());
+    check(document(&[shown(&path)]));
+    check(json(freehold().args(["look", "--json", "-"]).write_stdin(log)));
     let (_, page, _) = look(&["--wide", shown(&path)]);
     assert!(page.contains("2 (UM)") && page.contains("of how many CPUs is not known"), "{page}");
 
@@ -232,18 +189,15 @@ fn a_log_a_lone_file_and_a_sosreport() {
     }
     fs::copy(folder.path().join("zoneinfo"), alone.path().join("proc/zoneinfo")).unwrap();
     fs::write(alone.path().join("proc/meminfo"), "MemTotal: 65536 kB\n").unwrap();
-    let (_, text, _) = look(&["--json", shown(alone.path())]);
-    let document: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(
-        (&document["page_size_by"], &document["total"]["free"]),
-        (&"mem_total".into(), &2088.into())
-    );
+    let found = document(&[shown(alone.path())]);
+    assert_eq!(found["page_size_by"], "mem_total");
+    assert_eq!(found["total"]["free"], 2088);
 }
 
 /// Flags as the kernel gives them: 64 MiB from page 65,536 on, of a process but for the last block.
 #[test]
 fn pages_are_drawn_block_by_block() {
-    let folder = Folder::machine(0, ["m.zoneinfo.txt", "m.buddyinfo.txt"]);
+    let folder = machine(0, ["m.zoneinfo.txt", "m.buddyinfo.txt"]);
     let path = folder.path().join("m.zoneinfo.txt");
     let (code, _, errors) = look(&["--pages", shown(&path)]);
     assert_eq!(code, Some(2));
@@ -269,18 +223,16 @@ fn pages_are_drawn_block_by_block() {
 /// What `look` found on the command line's own terms: 1 where a threshold holds.
 #[test]
 fn a_threshold_that_holds_ends_with_one() {
-    let folder = Folder::machine(3, ["zoneinfo", "buddyinfo"]);
+    let folder = machine(3, ["zoneinfo", "buddyinfo"]);
     let from = shown(folder.path());
     let fails = |threshold: &str| look(&["--json", "--fail-if", threshold, from]);
     let (code, text, errors) = fails("unusable[10]>0.01");
     assert_eq!(code, Some(1));
     assert!(errors.contains("FAILED unusable[10]>0.01: 0.013 in zone Normal"), "{errors}");
-    let document: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(document["failed"].as_array().unwrap().len(), 1);
-    let (code, text, _) = fails("unusable[10]>0.02");
-    assert_eq!(code, Some(0));
-    let document: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(document["failed"], serde_json::json!([]), "asked, and nothing holds");
+    let found: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(found["failed"].as_array().unwrap().len(), 1);
+    let found = document(&["--fail-if", "unusable[10]>0.02", from]);
+    assert_eq!(found["failed"], serde_json::json!([]), "asked, and nothing holds");
     let (_, text, _) = look(&["--fail-if", "free<0.01", from]);
     assert!(text.starts_with("OK: nothing of --fail-if holds\n"), "{text}");
     let html = folder.path().join("look.html");
@@ -299,71 +251,46 @@ fn a_threshold_that_holds_ends_with_one() {
 /// What cannot be written for a while is said, and the watch goes on and says when it is.
 #[test]
 fn a_watch_outlives_a_failed_write() {
-    let folder = Folder::machine(2, ["zoneinfo", "buddyinfo"]);
+    let folder = machine(2, ["zoneinfo", "buddyinfo"]);
     let out = tempfile::tempdir().unwrap();
     let file = out.path().join("look.prom");
-    let mut watch = Command::new(env!("CARGO_BIN_EXE_freehold"))
-        .args([
-            "look",
-            "--json",
-            "--watch",
-            "1",
-            "--prometheus",
-            shown(&file),
-            shown(folder.path()),
-        ])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
-    let mut errors = BufReader::new(watch.stderr.take().unwrap()).lines();
-    lines.next().unwrap().unwrap();
+    let (watch, lines, mut errors) = watch(&["--prometheus", shown(&file), shown(folder.path())]);
+    let mut free = lines.map(|line| {
+        serde_json::from_str::<Value>(&line.unwrap()).unwrap()["total"]["free"].as_u64()
+    });
+    assert_eq!(free.next(), Some(Some(2088)));
     fs::remove_file(&file).unwrap();
     fs::create_dir_all(file.join("in the way")).unwrap();
     let said = errors.next().unwrap().unwrap();
     assert!(said.contains("cannot write the metrics"), "{said}");
     fs::remove_dir_all(&file).unwrap();
-    lines.next().unwrap().unwrap();
+    assert_eq!(free.next(), Some(Some(2088)));
     assert!(file.is_file());
-    watch.kill().unwrap();
-    watch.wait().unwrap();
+    end(watch);
 }
 
 #[test]
 fn this_machines_figures_have_a_time_and_those_of_copies_have_none() {
     let (code, text, _) = look(&["--json"]);
     assert_eq!(code, Some(0));
-    let document: Value = serde_json::from_str(&text).unwrap();
-    assert!(document["unix_time"].as_f64().unwrap() > 1.7e9, "{text}");
-    let folder = Folder::machine(3, ["zoneinfo", "buddyinfo"]);
-    let (_, text, _) = look(&["--json", shown(folder.path())]);
-    let document: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!((&document["unix_time"], &document["pressure"]), (&Value::Null, &Value::Null));
+    let found: Value = serde_json::from_str(&text).unwrap();
+    assert!(found["unix_time"].as_f64().unwrap() > 1.7e9, "{text}");
+    let folder = machine(3, ["zoneinfo", "buddyinfo"]);
+    let found = document(&[shown(folder.path())]);
+    assert_eq!((&found["unix_time"], &found["pressure"]), (&Value::Null, &Value::Null));
 }
 
 #[test]
 fn the_machine_in_a_packed_recording() {
-    let folder = Folder::machine(3, ["t.zoneinfo.before.txt", "t.buddyinfo.before.txt"]);
-    let recording = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/page-cache-churn.parquet");
+    let folder = machine(3, ["t.zoneinfo.before.txt", "t.buddyinfo.before.txt"]);
     let trace = folder.path().join("t.parquet");
-    fs::copy(recording, &trace).unwrap();
+    fs::copy(data("page-cache-churn.parquet"), &trace).unwrap();
     let packed = folder.path().join("one.parquet");
-    let mut pack = Command::new(env!("CARGO_BIN_EXE_freehold"));
-    let done = pack.args(["pack", "-o"]).args([&packed, &trace]).output().unwrap();
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    let zones = |path: &Path| {
-        let (code, text, errors) = look(&["--json", shown(path)]);
-        assert_eq!(code, Some(0), "{errors}");
-        serde_json::from_str::<Value>(&text).unwrap()["zones"].clone()
-    };
+    freehold().args(["pack", "-o"]).args([&packed, &trace]).assert().success();
+    let zones = |path: &Path| document(&[shown(path)])["zones"].clone();
     assert_eq!(zones(&packed), zones(&folder.path().join("t.zoneinfo.before.txt")));
-    let piped = Command::new(env!("CARGO_BIN_EXE_freehold"))
-        .args(["look", "--json", "-"])
-        .stdin(fs::File::open(&packed).unwrap())
-        .output()
-        .unwrap();
-    let piped: Value = serde_json::from_slice(&piped.stdout).unwrap();
+    let piped =
+        json(freehold().args(["look", "--json", "-"]).write_stdin(fs::read(&packed).unwrap()));
     assert_eq!(piped["zones"], zones(&packed));
     let (code, _, errors) = look(&[shown(&trace)]);
     assert!(code == Some(2) && errors.contains("no file of a machine is packed"), "{errors}");
@@ -374,15 +301,9 @@ fn the_machine_in_a_packed_recording() {
 fn a_watch_writes_rates_from_the_second_look_on() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("look.prom");
-    let mut watch = Command::new(env!("CARGO_BIN_EXE_freehold"))
-        .args(["look", "--watch", "1", "--json", "--prometheus", shown(&file)])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    let (watch, lines, _) = watch(&["--prometheus", shown(&file)]);
     let last = lines.take(2).last().unwrap().unwrap();
-    watch.kill().unwrap();
-    watch.wait().unwrap();
+    end(watch);
     let look: Value = serde_json::from_str(&last).unwrap();
     assert!(look["pressure"]["compact_fail"].is_number(), "{last}");
     let written = fs::read_to_string(&file).unwrap();

@@ -2,13 +2,12 @@
 //! it is read from, and every way of showing it has it.
 
 use std::fs;
-use std::process::Command;
 
 use crate::common::machine_files::{
-    CMA_FREE, CMA_SIZE, DEVICE, Files, Folder, Types, before_4_4, buddyinfo, pagetypeinfo,
-    with_cma, with_mixed, zone,
+    CMA_FREE, CMA_SIZE, DEVICE, Files, Folder, Types, before_4_4, buddyinfo, one_zone,
+    pagetypeinfo, with_cma, with_mixed, zone,
 };
-use freehold_lab::tables::number::counted;
+use freehold_lab::tables::number::{counted, memory_of};
 use serde_json::Value;
 
 /// A machine and the right figures of its last zone, in pages.
@@ -39,9 +38,7 @@ fn plain(name: &'static str) -> Kind {
         name,
         files: Files {
             zoneinfo: zone(0, "Normal", 3330, 16384, 65536, "        cma      0\n"),
-            buddyinfo: buddyinfo(&[(0, "Normal", &free)]),
-            pagetypeinfo: None,
-            trace: String::new(),
+            ..one_zone(16384, &free, None)
         },
         page_size: 4096,
         pageblock_order: 9,
@@ -72,9 +69,8 @@ fn of_other_sizes() -> Vec<Kind> {
     let large = Kind {
         files: Files {
             zoneinfo: zone(0, "Normal", 28_721, 65536, 65536, "        cma      0\n"),
-            buddyinfo: buddyinfo(&[(0, "Normal", &chunks)]),
             pagetypeinfo: typed(13, [2, 6], &chunks),
-            trace: String::new(),
+            ..one_zone(65536, &chunks, None)
         },
         page_size: 65536,
         pageblock_order: 13,
@@ -116,16 +112,11 @@ fn of_other_kernels() -> Vec<Kind> {
     };
     let old = with_cma(CMA_FREE, true);
     let mixed = with_mixed(old.pagetypeinfo.as_deref(), &[(0, "Normal", &[3, 5, 0, 1, 0])]);
+    let mixed = Files { pagetypeinfo: mixed, ..with_cma(CMA_SIZE, true) };
     let untyped = Files { pagetypeinfo: None, ..old.clone() };
     vec![
         kind("CMA before 5.12, Android's order of types", old),
-        Kind {
-            mixed: Some(9),
-            ..kind(
-                "mixed blocks, as page_owner counts them",
-                Files { pagetypeinfo: mixed, ..with_cma(CMA_SIZE, true) },
-            )
-        },
+        Kind { mixed: Some(9), ..kind("mixed blocks, as page_owner counts them", mixed) },
         Kind {
             cma: None,
             blocks: None,
@@ -155,8 +146,7 @@ fn of_another_node() -> Kind {
                 (0, "DMA32", &[4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
                 (300, "HighMem", &[5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]),
             ]),
-            pagetypeinfo: None,
-            trace: String::new(),
+            ..Files::default()
         },
         free: 1029,
         whole: 2,
@@ -171,16 +161,6 @@ fn kinds() -> Vec<Kind> {
 }
 
 impl Kind {
-    /// Pages as the command prints an amount of memory.
-    fn memory(&self, pages: u64) -> String {
-        let kib = pages * self.page_size / 1024;
-        match kib {
-            0..1024 => format!("{kib} KiB"),
-            1024..1_048_576 => format!("{:.1} MiB", kib as f64 / 1024.0),
-            _ => format!("{:.2} GiB", kib as f64 / 1_048_576.0),
-        }
-    }
-
     /// The share of free memory in chunks below the order of `smaller`, as JSON has it.
     fn unusable(&self) -> f64 {
         (self.smaller.1 as f64 / self.free as f64 * 1e6).round() / 1e6
@@ -225,10 +205,10 @@ impl Kind {
     /// What people read.
     fn check_page(&self, page: &str) {
         // Lines are broken where the terminal ends.
-        let page = &page.split_whitespace().collect::<Vec<_>>().join(" ");
-        let memory = |pages| self.memory(pages);
-        let (managed, free) =
-            (memory(self.managed), self.free as f64 / self.managed as f64 * 100.0);
+        let page = &crate::common::flat(page);
+        let memory = |pages| memory_of(pages, self.page_size);
+        let managed = memory(self.managed);
+        let free = self.free as f64 / self.managed as f64 * 100.0;
         let mut parts = vec![
             format!("{free:.1}% of {managed} free"),
             format!("pages of {} KiB", self.page_size / 1024),
@@ -297,11 +277,7 @@ impl Kind {
 
 /// The output of a run that must succeed.
 fn printed(arguments: &[&str]) -> String {
-    let output =
-        Command::new(env!("CARGO_BIN_EXE_freehold")).arg("look").args(arguments).output().unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{arguments:?}: {errors}");
-    String::from_utf8(output.stdout).unwrap()
+    crate::common::printed(crate::common::freehold().arg("look").args(arguments))
 }
 
 #[test]

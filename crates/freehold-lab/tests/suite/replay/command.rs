@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::Output;
 
-use crate::common::freehold;
 use crate::common::machine_files::{Files, Folder};
+use crate::common::{freehold, printed};
 use serde_json::Value;
 
 pub(crate) fn run(arguments: &[&str]) -> Output {
@@ -18,10 +18,17 @@ pub(crate) fn replay(trace: &Path, more: &[&str]) -> Output {
 
 pub(crate) fn replayed(files: &Files, more: &[&str]) -> Value {
     let folder = Folder::new();
-    let output = replay(&folder.write(files), more);
-    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{errors}");
+    json(&replay(&folder.write(files), more))
+}
+
+pub(crate) fn json(output: &Output) -> Value {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// What people are shown of it.
+pub(crate) fn table(trace: &Path) -> String {
+    printed(freehold().args(["replay", "--no-progress", "-e", "vanilla", "--wide"]).arg(trace))
 }
 
 pub(crate) fn refused(files: &Files, more: &[&str]) -> String {

@@ -4,16 +4,12 @@
 use std::fs;
 use std::path::Path;
 
+use predicates::str::contains;
 use serde_json::Value;
 
-use crate::common::freehold;
 use crate::common::machine_files::{Folder, plain};
-use crate::replay::command::replay;
-
-fn json(output: &std::process::Output) -> Value {
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap()
-}
+use crate::common::{freehold, parsed, printed};
+use crate::replay::command::{json, replay};
 
 /// What a replay found, without what says how it was called and how fast it was.
 fn figures(mut document: Value) -> Value {
@@ -38,12 +34,9 @@ fn a_packed_trace_is_answered_alike_wherever_it_is() {
     assert_eq!(with_files["machine"]["origin"], "recorded");
     let by_path = json(&replay(&alone, &[]));
     assert_eq!(figures(by_path.clone()), figures(with_files));
-    let piped = freehold()
-        .args(["replay", "--json", "-e", "vanilla", "-"])
-        .write_stdin(fs::read(&alone).unwrap())
-        .output()
-        .unwrap();
-    let piped = json(&piped);
+    let mut command = freehold();
+    command.args(["replay", "--json", "-e", "vanilla", "-"]);
+    let piped = parsed(command.write_stdin(fs::read(&alone).unwrap()));
     assert_eq!(piped["about"]["path"], "-");
     assert_eq!(piped["about"]["sha256"], by_path["about"]["sha256"]);
     assert_eq!(by_path["about"]["sha256"].as_str().unwrap().len(), 64);
@@ -64,17 +57,18 @@ fn an_assumed_machine_is_called_so_in_every_output() {
     assert_eq!(document["machine"]["origin"], "assumed");
     let said = document["answer"]["warnings"][0].as_str().unwrap();
     assert!(said.contains("machine is ASSUMED"), "{said}");
-    let text = freehold().args(["replay", "-e", "vanilla"]).arg(&lone).output().unwrap();
-    let text = String::from_utf8(text.stdout).unwrap();
-    assert!(text.contains("WARNING: The machine is ASSUMED"), "{text}");
-    let page = freehold().args(["report", "-o", "-", "-"]).write_stdin(output.stdout).output();
-    let page = String::from_utf8(page.unwrap().stdout).unwrap();
+    let text = printed(freehold().args(["replay", "-e", "vanilla"]).arg(&lone));
+    for said in ["WARNING: The machine is ASSUMED", "an assumed machine", "no zoneinfo"] {
+        assert!(text.contains(said), "{text}");
+    }
+    let recorded = freehold().args(["replay", "--machine", "recorded"]).arg(&lone).assert();
+    recorded.code(2).stderr(contains("no zoneinfo beside it"));
+    let page = printed(freehold().args(["report", "-o", "-", "-"]).write_stdin(output.stdout));
     assert!(page.contains("<p class=\"warning\">The machine is ASSUMED"), "{page}");
     // Packed it is no less alone.
     let alone = folder.path().join("lone.parquet");
-    let pack = freehold().args(["pack", "-o"]).args([&alone, &lone]).output().unwrap();
-    assert!(pack.status.success());
-    assert!(String::from_utf8_lossy(&pack.stderr).contains("there is no zoneinfo"));
+    let pack = freehold().args(["pack", "-o"]).args([&alone, &lone]).assert().success();
+    pack.stderr(contains("there is no zoneinfo"));
     assert_eq!(json(&replay(&alone, &[]))["answer"]["warnings"][0], said);
 }
 

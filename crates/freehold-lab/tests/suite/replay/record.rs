@@ -2,50 +2,65 @@
 //! there and may be used.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
-use predicates::prelude::*;
-use predicates::str::contains;
+use tempfile::TempDir;
 
-use crate::common::freehold;
+use crate::common::{assert_refused, freehold, parsed, printed, skipped};
 
-/// Whether this process may make an instance of the kernel's tracing; says so where it may not.
-fn can_record(test: &str) -> bool {
-    let instances = Path::new("/sys/kernel/tracing/instances");
-    let probe = instances.join(format!("freehold-probe-{}-{test}", std::process::id()));
+const INSTANCES: &str = "/sys/kernel/tracing/instances";
+
+/// A folder to record into, where this process may make an instance of the kernel's tracing; says
+/// so where it may not.
+fn to_record() -> Option<TempDir> {
+    let thread = std::thread::current();
+    let test = thread.name().and_then(|name| name.rsplit("::").next()).expect("a test's name");
+    let probe = Path::new(INSTANCES).join(format!("freehold-probe-{}-{test}", std::process::id()));
     let can = fs::create_dir(&probe).is_ok();
     let _ = fs::remove_dir(&probe);
     if !can {
-        let _ = writeln!(
-            std::io::stderr(),
-            "SKIPPED {test}: {} cannot be used (root and tracefs)",
-            instances.display()
-        );
+        skipped(&format!("{test}: {INSTANCES} cannot be used (root and tracefs)"));
     }
-    can
+    can.then(|| tempfile::tempdir().unwrap())
+}
+
+/// The kernel's instance of a recorder.
+fn instance_of(recorder: u32) -> PathBuf {
+    Path::new(INSTANCES).join(format!("freehold-{recorder}"))
+}
+
+fn signal(signal: &str, pid: u32) {
+    let sent = Command::new("kill").args(["-s", signal, &pid.to_string()]).status();
+    assert!(sent.unwrap().success());
+}
+
+/// `freehold record` of a `dd` that writes 64 MiB, in pieces of that size, into a folder.
+fn of_dd(piece: [&str; 2], folder: &TempDir, arguments: &[&str], to: &Path) -> assert_cmd::Command {
+    let mut record = freehold();
+    record.arg("record").args(arguments).arg("-o").arg(to);
+    record.args(["--", "dd", "if=/dev/zero"]).args(piece).arg("status=none");
+    record.arg(format!("of={}", folder.path().join("zeroes").display()));
+    record
 }
 
 #[test]
 fn wrong_usage_says_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("t.parquet");
-    let both = contains("--duration <TIME>").and(contains("<COMMAND>"));
-    freehold().args(["record", "-o"]).arg(&trace).assert().code(2).stderr(both);
     // Before the command runs: what it did would be lost.
     let marker = folder.path().join("ran");
-    freehold()
-        .args(["record", "-o", "/nowhere/t.parquet", "--", "touch"])
-        .arg(&marker)
-        .assert()
-        .code(2)
-        .stderr(contains("there is no folder /nowhere").and(contains("recording while").not()));
+    let mut command = freehold();
+    command.args(["record", "-o", "/nowhere/t.parquet", "--", "touch"]).arg(&marker);
+    assert_refused(&mut command, &["there is no folder /nowhere"]);
     assert!(!marker.exists());
     fs::create_dir_all(folder.path().join("events/kmem/mm_page_alloc")).unwrap();
     let (here, empty) = (folder.path().display().to_string(), tempfile::tempdir().unwrap());
     let empty = empty.path().display().to_string();
     for (arguments, said) in [
-        (&["-d", "10"][..], &["10s"][..]),
+        (&[][..], &["--duration <TIME>", "<COMMAND>"][..]),
+        (&["-d", "10"], &["10s"]),
         (&["-d", "1s", "-b", "1K"], &["16K"]),
         (&["-d", "1s", "--tracefs", &empty], &["no tracefs", "mount -t tracefs"]),
         (&["-d", "1s", "--tracefs", &here], &["kmem:mm_page_free"]),
@@ -54,40 +69,29 @@ fn wrong_usage_says_what_to_do() {
         (&["--last", "1s", "--on", "speed>1"], &["unusable[ORDER]"]),
         (&["--last", "1s", "--tracefs", &empty], &["no tracefs"]),
     ] {
-        let mut done =
-            freehold().args(["record", "-o"]).arg(&trace).args(arguments).assert().code(2);
-        for part in said {
-            done = done.stderr(contains(*part));
-        }
+        assert_refused(freehold().args(["record", "-o"]).arg(&trace).args(arguments), said);
     }
     assert!(!trace.exists());
     fs::write(&trace, "mine").unwrap();
-    freehold()
-        .args(["record", "-d", "1s", "-o"])
-        .arg(&trace)
-        .assert()
-        .code(2)
-        .stderr(contains("--force"));
+    assert_refused(freehold().args(["record", "-d", "1s", "-o"]).arg(&trace), &["--force"]);
     assert_eq!(fs::read(&trace).unwrap(), b"mine");
+}
+
+/// The files of its machine that a recording has: those of before and after, at least.
+fn assert_packed(trace: PathBuf) -> freehold_trace::Packed {
+    let files = freehold_trace::packed_files(&freehold_trace::Source::Path(trace)).unwrap();
+    let names: Vec<&str> = files.names().collect();
+    for kind in ["zoneinfo.before", "zoneinfo.after", "buddyinfo.before", "buddyinfo.after"] {
+        assert!(names.contains(&&*format!("{kind}.txt")), "{kind}: {names:?}");
+    }
+    files
 }
 
 #[test]
 fn what_a_command_does_is_recorded_and_can_be_replayed() {
-    if !can_record("what_a_command_does_is_recorded_and_can_be_replayed") {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
+    let Some(folder) = to_record() else { return };
     let trace = folder.path().join("copy.parquet");
-    let output = freehold()
-        .args(["record", "--json", "-o"])
-        .arg(&trace)
-        .args(["--", "dd", "if=/dev/zero", "bs=1M", "count=64", "status=none"])
-        .arg(format!("of={}", folder.path().join("zeroes").display()))
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("recording while 'dd' runs"));
-    let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let said = parsed(&mut of_dd(["bs=1M", "count=64"], &folder, &["--json"], &trace));
     assert_eq!(said["lost_events"], 0);
     // 64 MiB written are 16,384 pages, in chunks of any size.
     let allocations = said["event_counts"][0].as_u64().unwrap();
@@ -95,63 +99,41 @@ fn what_a_command_does_is_recorded_and_can_be_replayed() {
     // What the kernel took from the zone is recorded too, which an engine is held against.
     assert!(said["event_counts"][5].as_u64() > Some(0), "{said}");
     // One file: copied alone it is still of that machine.
-    let files = freehold_trace::packed_files(&freehold_trace::Source::Path(trace.clone())).unwrap();
-    let names: Vec<&str> = files.names().collect();
-    for kind in ["zoneinfo", "buddyinfo"] {
-        for when in ["before", "after"] {
-            assert!(names.contains(&&*format!("{kind}.{when}.txt")), "{kind} {when}: {names:?}");
-        }
-    }
+    let files = assert_packed(trace.clone());
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "the trace, and what dd wrote");
     // dd may be done before the next tick; that the file is whole is what can be said.
     if let Some((_, ticks)) = files.get("ticks") {
         freehold_trace::ticks::parse(ticks).unwrap();
     }
-    let replay =
-        freehold().args(["replay", "--json", "-e", "freehold"]).arg(&trace).output().unwrap();
-    assert!(replay.status.success(), "{}", String::from_utf8_lossy(&replay.stderr));
+    printed(freehold().args(["replay", "--json", "-e", "freehold"]).arg(&trace));
     // Nothing stays behind in the kernel: every instance of ours is that of a recorder still
     // running.
-    for instance in fs::read_dir("/sys/kernel/tracing/instances").unwrap().flatten() {
+    for instance in fs::read_dir(INSTANCES).unwrap().flatten() {
         let name = instance.file_name().to_string_lossy().into_owned();
-        let Some(pid) =
-            name.strip_prefix("freehold-").filter(|pid| pid.bytes().all(|b| b.is_ascii_digit()))
-        else {
-            continue;
-        };
-        assert!(Path::new("/proc").join(pid).exists(), "{name} was left behind");
+        let pid = name.strip_prefix("freehold-").and_then(|pid| pid.parse::<u32>().ok());
+        let runs = pid.is_none_or(|pid| Path::new("/proc").join(pid.to_string()).exists());
+        assert!(runs, "{name} was left behind");
     }
 }
 
 #[test]
 fn the_last_seconds_are_written_at_each_signal_and_every_file_stands_alone() {
-    if !can_record("the_last_seconds_are_written_at_each_signal_and_every_file_stands_alone") {
-        return;
-    }
-    let root = tempfile::tempdir().unwrap();
+    let Some(root) = to_record() else { return };
     let folder = root.path().join("flight");
-    let mut recorder = std::process::Command::new(env!("CARGO_BIN_EXE_freehold"))
-        .args(["record", "--last", "2s", "--memory", "4M", "--keep", "2", "--json", "-o"])
-        .arg(&folder)
-        .args(["--on", "free>0"])
-        .stdout(std::process::Stdio::piped())
-        .stderr(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_freehold"));
+    command.args(["record", "--last", "2s", "--memory", "4M", "--keep", "2", "--json", "-o"]);
+    command.arg(&folder).args(["--on", "free>0"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut recorder = command.spawn().unwrap();
+    let pid = recorder.id();
     let mut said = BufReader::new(recorder.stderr.take().unwrap()).lines();
     assert!(said.next().unwrap().unwrap().contains("free>0: "), "held before: no file");
     while !said.next().unwrap().unwrap().contains("kill -USR1") {}
-    let instance = format!("/sys/kernel/tracing/instances/freehold-{}", recorder.id());
-    let total = fs::read_to_string(Path::new(&instance).join("buffer_total_size_kb")).unwrap();
+    let instance = instance_of(pid);
+    let total = fs::read_to_string(instance.join("buffer_total_size_kb")).unwrap();
     assert!(total.trim().parse::<u64>().unwrap() <= 4096, "{total}");
-    let pid = recorder.id().to_string();
-    let signal = |signal| {
-        let sent = std::process::Command::new("kill").args(["-s", signal, &pid]).status();
-        assert!(sent.unwrap().success());
-    };
     // What cannot be written is said, and recording goes on.
     fs::remove_dir(&folder).unwrap();
-    signal("USR1");
+    signal("USR1", pid);
     let warning = said.next().unwrap().unwrap();
     assert!(warning.contains("nothing is written for SIGUSR1: cannot write"), "{warning}");
     fs::create_dir(&folder).unwrap();
@@ -160,7 +142,7 @@ fn the_last_seconds_are_written_at_each_signal_and_every_file_stands_alone() {
     for _ in 0..3 {
         // The test harness allocates, too, but not always.
         fs::write(root.path().join("some"), vec![1; 1 << 20]).unwrap();
-        signal("USR1");
+        signal("USR1", pid);
         let line = lines.next().unwrap().unwrap();
         let said: serde_json::Value = serde_json::from_str(&line).unwrap();
         assert!(said["trigger"] == "SIGUSR1" && said["events"].as_u64() > Some(0), "{line}");
@@ -170,41 +152,26 @@ fn the_last_seconds_are_written_at_each_signal_and_every_file_stands_alone() {
         files.push(said["trace"].as_str().unwrap().to_owned());
         assert_eq!(said["removed"].as_array().unwrap().len(), usize::from(files.len() == 3));
     }
-    signal("INT");
+    signal("INT", pid);
     assert_eq!(recorder.wait().unwrap().code(), Some(130));
-    assert!(!Path::new(&instance).exists(), "{instance} was left behind");
+    assert!(!instance.exists(), "{instance:?} was left behind");
     assert!(!Path::new(&files[0]).exists(), "two are kept");
     for file in &files[1..] {
         let alone = root.path().join("alone.parquet");
         fs::copy(file, &alone).unwrap();
-        let replay = freehold().args(["replay", "--json", "-e", "freehold"]).arg(&alone).output();
-        let replay = replay.unwrap();
-        assert!(replay.status.success(), "{}", String::from_utf8_lossy(&replay.stderr));
-        let packed = freehold_trace::packed_files(&freehold_trace::Source::Path(alone)).unwrap();
-        let names: Vec<&str> = packed.names().collect();
-        assert!(names.contains(&"zoneinfo.before.txt"), "{names:?}");
-        assert!(names.contains(&"buddyinfo.after.txt"), "{names:?}");
+        printed(freehold().args(["replay", "--json", "-e", "freehold"]).arg(&alone));
+        assert_packed(alone);
     }
 }
 
 /// What the file, the terminal and the JSON say is one number.
 #[test]
 fn buffers_that_are_too_small_are_said() {
-    if !can_record("buffers_that_are_too_small_are_said") {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
+    let Some(folder) = to_record() else { return };
     let flight = folder.path().join("flight");
     let memory = format!("{}K", 32 * std::thread::available_parallelism().unwrap().get());
-    let output = freehold()
-        .args(["record", "--last", "60s", "--memory", &memory, "--json", "-o"])
-        .arg(&flight)
-        .args(["--", "dd", "if=/dev/zero", "bs=4K", "count=16384", "status=none"])
-        .arg(format!("of={}", folder.path().join("zeroes").display()))
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let arguments = ["--last", "60s", "--memory", &memory, "--json"];
+    let said = parsed(&mut of_dd(["bs=4K", "count=16384"], &folder, &arguments, &flight));
     assert_eq!((&said["trigger"], &said["buffers_too_small"]), (&"the end".into(), &true.into()));
     let file = said["trace"].as_str().unwrap();
     let source = freehold_trace::Source::Path(file.into());
@@ -214,103 +181,66 @@ fn buffers_that_are_too_small_are_said() {
 
 #[test]
 fn a_recording_that_is_ended_is_written_and_leaves_nothing_behind() {
-    if !can_record("a_recording_that_is_ended_is_written_and_leaves_nothing_behind") {
-        return;
-    }
-    for signal in ["INT", "TERM", "HUP"] {
-        let folder = tempfile::tempdir().unwrap();
-        let trace = folder.path().join("cut.parquet");
-        let mut recorder = std::process::Command::new(env!("CARGO_BIN_EXE_freehold"))
-            .args(["record", "-d", "60s", "-b", "1M", "--allow-lost", "-o"])
-            .arg(&trace)
-            .stderr(std::process::Stdio::null())
-            .stdout(std::process::Stdio::null())
-            .spawn()
-            .unwrap();
-        let instance = format!("/sys/kernel/tracing/instances/freehold-{}", recorder.id());
-        // On for longer than the look at the machine before it: recording has begun.
-        let on = Path::new(&instance).join("tracing_on");
-        let mut turns = 0;
-        while turns < 100 {
-            assert!(recorder.try_wait().unwrap().is_none(), "the recorder ended before its time");
-            let is_on = fs::read_to_string(&on).is_ok_and(|on| on.trim() == "1");
-            turns = if is_on { turns + 1 } else { 0 };
-            std::thread::sleep(std::time::Duration::from_millis(5));
+    let Some(folder) = to_record() else { return };
+    for name in ["INT", "TERM", "HUP"] {
+        let trace = folder.path().join(name).with_extension("parquet");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_freehold"));
+        command.args(["record", "-d", "60s", "-b", "1M", "--allow-lost", "-o"]).arg(&trace);
+        let mut recorder = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let instance = instance_of(recorder.id());
+        // A new instance is on until the recorder switches it off, before it asks for any event.
+        for switch in ["events/kmem/mm_page_alloc/enable", "tracing_on"] {
+            let switch = instance.join(switch);
+            while !fs::read_to_string(&switch).is_ok_and(|on| on.trim() == "1") {
+                let ended = recorder.try_wait().unwrap();
+                assert!(ended.is_none(), "the recorder ended before its time: {ended:?}");
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
         }
-        assert!(Path::new(&instance).exists());
-        let kill = std::process::Command::new("kill")
-            .args(["-s", signal, &recorder.id().to_string()])
-            .status();
-        assert!(kill.unwrap().success());
-        assert_eq!(recorder.wait().unwrap().code(), Some(130), "SIG{signal}");
-        assert!(!Path::new(&instance).exists(), "SIG{signal}: {instance} was left behind");
-        assert!(trace.exists(), "SIG{signal}");
+        assert!(instance.exists());
+        signal(name, recorder.id());
+        let ended = recorder.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(130), "SIG{name}: {said}");
+        assert!(!instance.exists(), "SIG{name}: {instance:?} was left behind");
+        assert!(trace.exists(), "SIG{name}");
     }
 }
 
 #[test]
 fn what_cannot_be_run_leaves_no_file() {
-    if !can_record("what_cannot_be_run_leaves_no_file") {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    freehold()
-        .args(["record", "-o"])
-        .arg(folder.path().join("t.parquet"))
-        .args(["--", "no-such-program"])
-        .assert()
-        .code(2)
-        .stderr(contains("cannot run 'no-such-program'"));
+    let Some(folder) = to_record() else { return };
+    let mut command = freehold();
+    command.args(["record", "-o"]).arg(folder.path().join("t.parquet"));
+    assert_refused(command.args(["--", "no-such-program"]), &["cannot run 'no-such-program'"]);
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "copies of /proc are left");
 }
 
 #[test]
 #[ignore = "long: cargo test -p freehold-lab --test suite replay:: -- --ignored"]
 fn a_trace_with_holes_is_not_written_unless_asked_for() {
-    if !can_record("a_trace_with_holes_is_not_written_unless_asked_for") {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
+    let Some(folder) = to_record() else { return };
     let trace = folder.path().join("holes.parquet");
-    let zeroes = folder.path().join("zeroes");
     let record = |more: &[&str]| {
-        let mut command = freehold();
-        command.args(["record", "-b", "16K", "-o"]).arg(&trace).args(more);
-        command.args(["--", "dd", "if=/dev/zero", "bs=1M", "count=64", "status=none"]);
-        command.arg(format!("of={}", zeroes.display()));
-        command
+        of_dd(["bs=1M", "count=64"], &folder, &[&["-b", "16K"], more].concat(), &trace)
     };
-    record(&[])
-        .assert()
-        .code(2)
-        .stderr(contains("were lost: nothing written").and(contains("--allow-lost")));
+    assert_refused(&mut record(&[]), &["were lost: nothing written", "--allow-lost"]);
     assert!(!trace.exists());
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "only what dd wrote is there");
-    fs::remove_file(&zeroes).unwrap();
-    let output = record(&["--allow-lost", "--json"]).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    fs::remove_file(folder.path().join("zeroes")).unwrap();
+    let said = parsed(&mut record(&["--allow-lost", "--json"]));
     assert!(said["lost_events"].as_u64().unwrap() > 0, "{said}");
-    let replay =
-        freehold().args(["replay", "--json", "-e", "freehold"]).arg(&trace).output().unwrap();
-    assert!(replay.status.success(), "{}", String::from_utf8_lossy(&replay.stderr));
+    printed(freehold().args(["replay", "--json", "-e", "freehold"]).arg(&trace));
 }
 
 #[test]
 fn the_periodic_work_of_busy_cpus_is_recorded() {
-    if !can_record("the_periodic_work_of_busy_cpus_is_recorded") {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
+    let Some(folder) = to_record() else { return };
     let trace = folder.path().join("busy.parquet");
-    let output = freehold()
-        .args(["record", "-b", "16M", "--allow-lost", "-o"])
-        .arg(&trace)
-        .args(["--", "timeout", "1.5", "sh", "-c", "while :; do :; done"])
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let files = freehold_trace::packed_files(&freehold_trace::Source::Path(trace)).unwrap();
+    let mut command = freehold();
+    command.args(["record", "-b", "16M", "--allow-lost", "-o"]).arg(&trace);
+    command.args(["--", "timeout", "1.5", "sh", "-c", "while :; do :; done"]).assert().success();
+    let files = assert_packed(trace);
     let ticks = files.get("ticks").map(|(_, text)| freehold_trace::ticks::parse(text).unwrap());
     // Linux before 6.6 cannot pick the event out.
     let has_some = ticks.is_some_and(|ticks| !ticks.is_empty());

@@ -1,9 +1,11 @@
 //! Whole replays of made-up traces: nothing may be lost, whatever the trace, and what is lost must
 //! be noticed.
 
-use crate::common::replays::{Setup, Toy, alloc, batched, drained, failed, free, run, zone_locked};
-use freehold_lab::engine::Engine;
-use freehold_lab::replay::{Beginning, NamedEngine, Recorded, ReplayOptions, replay, survey};
+use crate::common::replays::{
+    Setup, Toy, alloc, batched, drained, events as read, failed, free, run, through, zone_locked,
+};
+use freehold_lab::engines::MachineConfig;
+use freehold_lab::replay::{NamedEngine, Recorded, Replay};
 use freehold_trace::Event;
 use proptest::prelude::*;
 
@@ -29,11 +31,7 @@ proptest! {
 
     #[test]
     fn no_trace_makes_an_engine_lose_frames(events in events(), warm: bool, pressed: bool) {
-        let setup = Setup {
-            memory_frames: pressed.then_some(1024),
-            cpus: None,
-            warm,
-        };
+        let setup = Setup { memory_frames: pressed.then_some(1024), cpus: None, warm };
         let (_, replay) = run(&events, setup);
         prop_assert!(replay.is_whole(), "{:?}", replay.engines[0].errors);
         let engine = &replay.engines[0];
@@ -49,23 +47,18 @@ proptest! {
     }
 }
 
-fn through(engines: &[NamedEngine], events: &[Event]) -> freehold_lab::replay::Replay {
+fn replayed<const N: usize>(engines: [(&str, Toy); N], events: &[Event]) -> Replay {
     let trace = Recorded { name: "test".into(), events: events.to_vec() };
-    let survey = survey(&trace, false, |_, _| {}).unwrap();
-    let options = ReplayOptions { cpus: 2, warm: false, jobs: 1, samples: 10 };
-    replay(Beginning::default(), &trace, &survey, engines, 16384, options, |_, _| {}).unwrap()
-}
-
-fn named(name: &str, engine: impl Engine + 'static) -> NamedEngine {
-    NamedEngine { name: name.into(), engine: Box::new(engine) }
+    let engines =
+        engines.map(|(name, engine)| NamedEngine { name: name.into(), engine: Box::new(engine) });
+    through(&trace, &engines, &MachineConfig::new(16384, 2))
 }
 
 #[test]
 fn a_lost_frame_is_noticed_and_blamed_on_its_engine_only() {
     let events: Vec<_> =
         (0..100).flat_map(|i| [alloc(i, 0, 100 + i, 0), free(i, 1, 100 + i, 0)]).collect();
-    let replay =
-        through(&[named("good", Toy::new(16384)), named("bad", Toy::losing(16384, 40))], &events);
+    let replay = replayed([("good", Toy::new(16384)), ("bad", Toy::losing(16384, 40))], &events);
     assert!(replay.engines[0].whole, "{:?}", replay.engines[0].errors);
     assert!(!replay.engines[1].whole);
     assert_eq!(replay.engines[1].lost_frames, 2);
@@ -77,13 +70,8 @@ fn an_engine_that_crashes_does_not_take_the_others_with_it() {
     let events: Vec<_> = (0..100_000)
         .map(|i| if i % 2 == 0 { alloc(i, 0, 7, 0) } else { free(i, 1, 7, 0) })
         .collect();
-    let replay = through(
-        &[
-            named("crashing", Toy::crashing(16384, 10, "on purpose")),
-            named("good", Toy::new(16384)),
-        ],
-        &events,
-    );
+    let crashing = Toy::crashing(16384, 10, "on purpose");
+    let replay = replayed([("crashing", crashing), ("good", Toy::new(16384))], &events);
     assert!(replay.engines[1].whole, "{:?}", replay.engines[1].errors);
     assert_eq!(replay.engines[1].counters.allocs, 50_000);
     assert!(!replay.engines[0].whole);
@@ -93,14 +81,8 @@ fn an_engine_that_crashes_does_not_take_the_others_with_it() {
 #[test]
 fn memory_is_sampled_over_the_time_of_the_trace() {
     // Frame 7 of a block in use from 1 s to 3 s of 4 s: half of the samples see it.
-    let events = [
-        alloc(0, 0, 1, 0),
-        free(1000, 0, 1, 0),
-        alloc(1000, 0, 2, 0),
-        free(3000, 0, 2, 0),
-        alloc(4000, 0, 3, 0),
-    ];
-    let replay = through(&[named("toy", Toy::new(16384))], &events);
+    let events = read("0:0+1/0 1000:0-1/0 1000:0+2/0 3000:0-2/0 4000:0+3/0");
+    let replay = replayed([("toy", Toy::new(16384))], &events);
     let samples = &replay.engines[0].samples;
     let times: Vec<_> = samples.iter().map(|sample| sample.point.ts_ns / 1_000_000).collect();
     assert_eq!(times, [0, 400, 800, 1200, 1600, 2000, 2400, 2800, 3200, 3600, 4000]);

@@ -3,11 +3,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use assert_cmd::Command;
 use serde_json::json;
 
-use super::commands::freehold;
 use super::page::replay;
+use crate::common::machine_files::Folder;
+use crate::common::{assert_refused, freehold};
 
 #[test]
 fn what_the_replay_says_of_holds_adds_up() {
@@ -37,13 +37,14 @@ fn the_same_input_gives_the_same_file() {
     let [json, a, b] = ["x.json", "a.html", "b.html"].map(|name| folder.path().join(name));
     fs::write(&json, format!("{0}\n{0}", replay())).unwrap();
     for file in [&a, &b] {
-        freehold(&["report", path(&json), "-o", path(file), "--title", "Nightly <1>"]);
+        let words = ["report", path(&json), "-o", path(file), "--title", "Nightly <1>"];
+        freehold().args(words).assert().success();
     }
     let text = fs::read_to_string(&a).unwrap();
     assert_eq!(text, fs::read_to_string(&b).unwrap());
     assert!(text.contains("<title>Nightly &lt;1&gt;</title>"));
     assert!(text.contains("x.json, document 1") && text.contains("x.json, document 2"));
-    let mut piped = Command::new(env!("CARGO_BIN_EXE_freehold"));
+    let mut piped = freehold();
     piped.args(["report", "-o", "-", "--title", "Nightly <1>", "-"]);
     let out = piped.write_stdin(fs::read(&json).unwrap()).assert().success();
     let told = text.replace("x.json, doc", "standard input, doc");
@@ -56,53 +57,34 @@ fn path(path: &Path) -> &str {
 
 #[test]
 fn what_cannot_be_reported_is_said_with_what_to_do() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = |name: &str, text: &str| {
-        let file = folder.path().join(name);
-        fs::write(&file, text).unwrap();
-        file
-    };
+    let folder = Folder::new();
+    let file = |name: &str, text: &str| folder.file(name, text);
     let good = file("good.json", &replay().to_string());
+    let other = file("other.json", "{\"presets\": [], \"switches\": []}");
+    let simulated = file("simulated.json", "{\"rows\": [], \"model\": {}}");
+    let missing = folder.path().join("missing.json");
     let before = fs::read(&good).unwrap();
     for (arguments, expected) in [
         (vec![file("empty.json", " \n")], vec!["empty.json is empty", "hint"]),
-        (
-            vec![file("table.txt", "ENGINE   5.17\n")],
-            vec!["table.txt is not JSON", "line 1", "--json"],
-        ),
+        (vec![file("table.txt", "ENGINE   5.17\n")], vec!["table.txt is not JSON", "line 1"]),
         (vec![file("cut.json", "{\"rows\": [")], vec!["cut.json is not JSON"]),
         (vec![file("t.parquet", "PAR1....")], vec!["Parquet", "freehold replay --json"]),
         (vec![file("old.html", "<!DOCTYPE html>")], vec!["put -o before it"]),
-        (
-            vec![file("other.json", "{\"presets\": [], \"switches\": []}")],
-            vec!["other.json: this is not an output of replay", "hint"],
-        ),
-        (
-            vec![file("bench.json", "{\"rows\": [], \"yardstick\": {}}")],
-            vec!["bench.json is what freehold bench printed", "made of replays"],
-        ),
-        (
-            vec![good.clone(), folder.path().join("missing.json")],
-            vec!["cannot read", "missing.json"],
-        ),
+        (vec![other], vec!["other.json: this is not an output of replay", "hint"]),
+        (vec![simulated], vec!["is what freehold simulate printed", "made of replays"]),
+        (vec![good.clone(), missing], vec!["cannot read", "missing.json"]),
         (vec![PathBuf::from("-"), PathBuf::from("-")], vec!["only once"]),
     ] {
         let out = folder.path().join("out.html");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_freehold"));
+        let mut command = freehold();
         command.arg("report").args(&arguments).arg("-o").arg(&out).write_stdin("");
-        let done = command.assert().code(2);
-        let said = String::from_utf8_lossy(&done.get_output().stderr).into_owned();
-        for expected in expected {
-            assert!(said.contains(expected), "{expected:?} in {said}");
-        }
+        assert_refused(&mut command, &expected);
         assert!(!out.exists(), "nothing is written for {arguments:?}");
     }
     for (to, said) in
         [(path(&good), "would overwrite"), ("/nowhere/x", "there is no folder /nowhere")]
     {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_freehold"));
-        let done = command.args(["report", path(&good), "-o", to]).assert().code(2);
-        done.stderr(predicates::str::contains(said));
+        assert_refused(freehold().args(["report", path(&good), "-o", to]), &[said]);
     }
     assert_eq!(fs::read(&good).unwrap(), before);
 }

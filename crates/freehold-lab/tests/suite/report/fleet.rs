@@ -4,25 +4,23 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use assert_cmd::Command;
 use fastrand::Rng;
 use predicates::str::contains;
 use serde_json::{Map, Value, json};
 
 use super::valid::problems;
 use crate::common::machine_files::{Folder, plain};
+use crate::common::{freehold, text};
 
 const COLUMNS: &str = include_str!("../../../src/commands/columns.tsv");
 const ENGINES: [&str; 5] = ["6.18", "vanilla", "pcp-buddy", "pcp-buddy-fixed", "freehold"];
 
 fn report(words: &[&str], table: &str) -> assert_cmd::assert::Assert {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_freehold"));
-    command.args(["report", "-o", "-"]).args(words).write_stdin(table).assert()
+    freehold().args(["report", "-o", "-"]).args(words).write_stdin(table).assert()
 }
 
 fn page(words: &[&str], table: &str) -> String {
-    let html = String::from_utf8(report(words, table).success().get_output().stdout.clone());
-    let html = html.unwrap();
+    let html = text(&report(words, table).success());
     assert_eq!(problems(&html), Vec::<String>::new());
     assert!(!html.contains("<script"));
     html
@@ -146,7 +144,7 @@ fn parquet_and_json_lines_make_one_page_and_what_is_neither_is_refused() {
     let trace = folder.write(&plain());
     let table = |form: &str| {
         let file = folder.path().join(form);
-        let mut command = Command::new(env!("CARGO_BIN_EXE_freehold"));
+        let mut command = freehold();
         command.args(["replay", "--no-progress", "-e", "6.18", "-e", "freehold", "--format", form]);
         command.arg("-o").arg(&file).arg(&trace).assert().success();
         file

@@ -1,7 +1,6 @@
 //! Tests of `freehold report` and `freehold compare`.
 
 mod command;
-mod commands;
 mod compare;
 mod fleet;
 mod page;

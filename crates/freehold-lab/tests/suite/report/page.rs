@@ -3,16 +3,15 @@
 use std::fs;
 use std::sync::OnceLock;
 
-use assert_cmd::Command;
 use serde_json::{Value, json};
 
-use super::commands::freehold;
 use super::valid::problems;
+use crate::common::{freehold, result};
 
 /// The sample through all engines.
 pub(crate) fn replay() -> &'static Value {
     static REPLAY: OnceLock<Value> = OnceLock::new();
-    REPLAY.get_or_init(|| serde_json::from_slice(&freehold(&["replay", "--json"])).unwrap())
+    REPLAY.get_or_init(|| result("replay --json"))
 }
 
 /// The report of these documents.
@@ -20,8 +19,7 @@ fn report(documents: &[Value]) -> String {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file = folder.path().join("report.html");
     let text: String = documents.iter().map(|document| format!("{document}\n")).collect();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_freehold"));
-    command.arg("report").arg("-o").arg(&file).arg("-").write_stdin(text).assert().success();
+    freehold().arg("report").arg("-o").arg(&file).arg("-").write_stdin(text).assert().success();
     fs::read_to_string(file).unwrap()
 }
 
@@ -76,8 +74,7 @@ fn each_replay_has_its_section_and_the_page_is_html() {
 
 #[test]
 fn where_allocations_fail_the_warning_is_the_verdict() {
-    let failing = ["replay", "--json", "--memory", "64M", "-e", "vanilla", "-e", "freehold"];
-    let html = report(&[serde_json::from_slice(&freehold(&failing)).unwrap()]);
+    let html = report(&[result("replay --json --memory 64M -e vanilla -e freehold")]);
     assert!(!html.contains("class=\"verdict\""));
     at(&html, "<p class=\"warning\">Over 1 % of allocations failed");
 }

@@ -2,27 +2,20 @@
 
 use assert_cmd::Command;
 use predicates::str::contains;
-use serde_json::Value;
 
-fn simulate(args: &[&str]) -> Command {
+use crate::common::{assert_refused, document_of, flat, text};
+
+fn simulate(args: &str) -> Command {
     let mut command = crate::common::freehold();
     // Quick also without optimisation.
-    command.args(["simulate", "--frames", "20000"]).args(args);
+    command.args(["simulate", "--frames", "20000"]).args(args.split_whitespace());
     command
-}
-
-fn json(args: &[&str]) -> Value {
-    let output = simulate(args).arg("--json").assert().success().get_output().stdout.clone();
-    serde_json::from_slice(&output).unwrap()
 }
 
 #[test]
 fn json_has_the_rows_the_model_and_the_seed() {
-    let args = [
-        "-w", "pair", "--cpus", "1,2", "-e", "vanilla", "-e", "freehold", "--memory", "1G",
-        "--seed", "7",
-    ];
-    let document = json(&args);
+    let args = "-w pair --cpus 1,2 -e vanilla -e freehold --memory 1G --seed 7 --json";
+    let document = document_of(&simulate(args).assert().success());
     assert_eq!(document["command"], "simulate");
     assert_eq!(document["seed"], 7);
     assert!(document["model"]["rmw_ns"].is_number() && document["model"]["machine"].is_string());
@@ -32,88 +25,50 @@ fn json_has_the_rows_the_model_and_the_seed() {
         rows.iter().zip([("vanilla", 1), ("freehold", 1), ("vanilla", 2), ("freehold", 2)])
     {
         assert_eq!((row["engine"].as_str(), row["cpus"].as_u64()), (Some(engine), Some(cpus)));
-        assert_eq!(
-            (row["workload"].as_str(), row["memory_bytes"].as_u64()),
-            (Some("pair"), Some(1 << 30))
-        );
-        for key in [
-            "frames_per_second",
-            "zone_lock_wait_share",
-            "pcp_lock_wait_share",
-            "fallbacks",
-            "unusable_index",
-        ] {
-            assert!(row[key].is_number(), "{key}");
-        }
+        let of = (row["workload"].as_str(), row["memory_bytes"].as_u64());
+        assert_eq!(of, (Some("pair"), Some(1 << 30)));
+        let keys = "frames_per_second zone_lock_wait_share pcp_lock_wait_share fallbacks \
+                    unusable_index";
+        keys.split(' ').for_each(|key| assert!(row[key].is_number(), "{key}"));
     }
 }
 
 #[test]
 fn the_same_arguments_print_the_same_bytes_on_any_number_of_threads() {
     let run = |jobs: &str| {
-        let args = [
-            "-w",
-            "kernel-build-like,pair",
-            "--cpus",
-            "2,3",
-            "--memory",
-            "1G",
-            "--json",
-            "--jobs",
-            jobs,
-        ];
-        simulate(&args).assert().success().get_output().stdout.clone()
+        let args = "-w kernel-build-like,pair --cpus 2,3 --memory 1G --json --jobs";
+        text(&simulate(args).arg(jobs).assert().success())
     };
     assert_eq!(run("1"), run("3"));
 }
 
 #[test]
 fn the_table_names_the_machine_whose_constants_are_used() {
-    simulate(&["-w", "pair", "--cpus", "1", "--memory", "1G"])
-        .assert()
-        .success()
-        .stdout(contains("vanilla"))
-        .stdout(contains("Simulated by the constants of:"));
-    simulate(&["--list"]).assert().success().stdout(contains("many-alloc-few-free"));
+    let said = flat(&text(&simulate("-w pair --cpus 1 --memory 1G").assert().success()));
+    assert!(said.contains("vanilla") && said.contains("Simulated by the constants of:"), "{said}");
+    simulate("--list").assert().success().stdout(contains("many-alloc-few-free"));
+    simulate("--help").assert().success().stdout(contains("Examples:"));
 }
 
 #[test]
 fn mistakes_are_named_with_what_to_do() {
-    let cases: [(&[&str], &str); 5] = [
-        (&["-w", "kernel-build"], "did you mean 'kernel-build-like'"),
-        (&["--cpus", "0"], "0 is out of range: 1 to 1,024"),
-        (&["--cpus", "1025"], "1,025 is out of range: 1 to 1,024"),
-        (&["-e", "vanila"], "did you mean 'vanilla'"),
-        (&["-w", "exit-avalanche", "--cpus", "1"], "give it more: --cpus 2"),
-    ];
-    for (args, message) in cases {
-        simulate(args).assert().code(2).stderr(contains(message));
+    for (args, message) in [
+        ("-w kernel-build", "did you mean 'kernel-build-like'"),
+        ("--cpus 0", "0 is out of range: 1 to 1,024"),
+        ("--cpus 1025", "1,025 is out of range: 1 to 1,024"),
+        ("-e vanila", "did you mean 'vanilla'"),
+        ("-w exit-avalanche --cpus 1", "give it more: --cpus 2"),
+    ] {
+        assert_refused(&mut simulate(args), &[message]);
     }
-}
-
-#[test]
-fn help_has_examples() {
-    simulate(&["--help"]).assert().success().stdout(contains("Examples:"));
 }
 
 /// At 80, 100 and 120 columns and without a terminal: no name and no number is broken.
 #[test]
 fn tables_fit_the_terminal() {
-    let rows = [
-        "-w",
-        "pair,many-alloc-few-free",
-        "--cpus",
-        "2,64",
-        "--memory",
-        "4G",
-        "-e",
-        "vanilla",
-        "-e",
-        "pcp-buddy-fixed,-merge",
-        "-e",
-        "freehold",
-    ];
-    for args in [&rows[..], &["--list"]] {
+    let rows = "-w pair,many-alloc-few-free --cpus 2,64 --memory 4G -e vanilla \
+                -e pcp-buddy-fixed,-merge -e freehold";
+    for args in [rows, "--list"] {
         crate::common::tables::assert_printed(|| simulate(args));
     }
 }

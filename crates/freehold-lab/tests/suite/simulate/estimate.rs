@@ -3,22 +3,13 @@
 
 use freehold_lab::model::Family;
 use freehold_lab::simulate::{Kind, Model, Row, Scenario, simulate};
-use freehold_lab::trials::defaults::TICK_MS;
 use freehold_lab::zone_lock::LockUse;
 
 /// Many CPUs of vanilla, each as busy as a CPU of a kernel build.
 fn row(cpus: u16, model: &Model) -> Row {
-    let scenario = Scenario {
-        engine: "vanilla".parse().unwrap(),
-        workload: Kind::KernelBuildLike,
-        cpus,
-        frames: 1 << 20,
-        seed: 1,
-        think_ns: None,
-        measured: Some(100_000),
-        tick_ms: TICK_MS,
-    };
-    simulate(&scenario, model).unwrap()
+    let vanilla = "vanilla".parse().unwrap();
+    let one = Scenario::new(vanilla, Kind::KernelBuildLike, cpus, 1 << 20);
+    simulate(&Scenario { measured: Some(100_000), ..one }, model).unwrap()
 }
 
 /// What was done under the lock, with so many steps that a hold takes as long as it did.

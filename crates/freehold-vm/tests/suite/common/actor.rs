@@ -1,8 +1,8 @@
 //! Somebody who uses memory at random, and knows of every page what must be in it.
 //!
-//! The model is as plain as can be: for each virtual page either nothing, or a value and whether it
-//! may be gone (since `madvise_free`, and not written to since then). A page that may be gone holds
-//! its value or is not mapped. Any other page holds its value. Each frame has two words that hold a
+//! The model has for each virtual page either nothing, or a value and whether it may be gone (since
+//! `madvise_free`, and not written to since then): such a page holds its value or is not mapped,
+//! any other one holds its value. Each frame has two words that hold a
 //! value and its complement; accesses go through modelled TLBs, so that a flush that was forgotten
 //! shows, too.
 
@@ -142,10 +142,8 @@ impl<'a, A: Frames> Actor<'a, A> {
         let place = &mut self.pages[s][page as usize];
         match fault {
             Fault::NotMapped => {
-                assert!(
-                    place.is_none_or(|p| p.may_be_gone),
-                    "a page is lost: {place:?} at {page} of space {s}"
-                );
+                let may_go = place.is_none_or(|p| p.may_be_gone);
+                assert!(may_go, "a page is lost: {place:?} at {page} of space {s}");
                 if place.take().is_some() {
                     self.saw("dropped");
                 }
@@ -200,20 +198,15 @@ impl<'a, A: Frames> Actor<'a, A> {
                     if let Some(value) = value {
                         assert_eq!(self.access[s][page as usize], Access::ReadWrite);
                         *place = Page { value, may_be_gone: false };
-                        self.pins
-                            .iter_mut()
-                            .filter(|pin| pin.pfn == pfn)
-                            .for_each(|pin| pin.value = value);
+                        let pins = self.pins.iter_mut().filter(|pin| pin.pfn == pfn);
+                        pins.for_each(|pin| pin.value = value);
                     }
                     return;
                 }
-                Err(fault) => match self.vm.touch(space(s as u16), at, write) {
+                Err(_) => match self.vm.touch(space(s as u16), at, write) {
                     // Reclaim has put it back.
                     Ok(_) => self.saw("waited for reclaim"),
-                    Err(VmError::Fault(now)) => {
-                        let _ = fault;
-                        return self.faulted(s, page, write, now);
-                    }
+                    Err(VmError::Fault(now)) => return self.faulted(s, page, write, now),
                     Err(error) => panic!("{error}"),
                 },
             }
@@ -268,11 +261,8 @@ impl<'a, A: Frames> Actor<'a, A> {
     fn madvise_free(&mut self) {
         let s = self.random(2) as usize;
         let (page, n) = self.range();
-        let done = self
-            .vm
-            .madvise_free(&self.frames, space(s as u16), pages(self.first + page, n))
-            .unwrap();
-        if done > 0 {
+        let range = pages(self.first + page, n);
+        if self.vm.madvise_free(&self.frames, space(s as u16), range).unwrap() > 0 {
             self.saw("lazyfree");
         }
         for place in self.pages[s][page as usize..(page + n) as usize].iter_mut().flatten() {
@@ -296,19 +286,16 @@ impl<'a, A: Frames> Actor<'a, A> {
                     pin.value = self.value();
                     pin.written = true;
                     self.contents.write(pfn, pin.value);
-                    self.pages[s][page as usize] =
-                        Some(Page { value: pin.value, may_be_gone: false });
+                    let kept = Page { value: pin.value, may_be_gone: false };
+                    self.pages[s][page as usize] = Some(kept);
                     let others = self.pins.iter_mut().filter(|other| other.pfn == pfn);
                     others.for_each(|other| other.value = pin.value);
                     self.saw("written through a pin");
                 }
                 self.pins.push(pin);
             }
-            Err(VmError::Fault(fault)) => {
-                if fault == Fault::NotMapped {
-                    self.faulted(s, page, false, fault);
-                }
-            }
+            Err(VmError::Fault(Fault::NotMapped)) => self.faulted(s, page, false, Fault::NotMapped),
+            Err(VmError::Fault(_)) => {}
             Err(error) => panic!("{error}"),
         }
     }
@@ -319,11 +306,8 @@ impl<'a, A: Frames> Actor<'a, A> {
         }
         let i = self.random(self.pins.len() as u64) as usize;
         let pin = self.pins.swap_remove(i);
-        assert_eq!(
-            self.contents.read(pin.pfn),
-            pin.value,
-            "a pinned frame was given to somebody else"
-        );
+        let value = self.contents.read(pin.pfn);
+        assert_eq!(value, pin.value, "a pinned frame was given to somebody else");
         self.vm.unpin(&self.frames, pin.pfn, pin.written).unwrap();
     }
 
@@ -362,10 +346,8 @@ impl<'a, A: Frames> Actor<'a, A> {
     fn pageout(&mut self) {
         let s = self.random(2) as usize;
         let (page, n) = self.range();
-        let freed = self
-            .vm
-            .madvise_pageout(&self.frames, space(s as u16), pages(self.first + page, n))
-            .unwrap();
+        let range = pages(self.first + page, n);
+        let freed = self.vm.madvise_pageout(&self.frames, space(s as u16), range).unwrap();
         *self.seen.entry("paged out").or_default() += freed;
     }
 

@@ -1,22 +1,11 @@
 //! Runs of any length: that memory can be filled with them, and what each costs.
 
-extern crate std;
-use std::vec::Vec;
-
 use crate::block::words::{free_head, free_tail, smallest_gap};
-use crate::tests::testing::{Machine, machine_with};
-use crate::{
-    AllocError, CpuId, FrameRange, Migratetype, Order, Pfn, Request, SingleCpu, Watermarks,
-};
-
-/// Of which every frame can be had.
-fn machine(cpus: u16, frames: u64) -> Machine {
-    machine_with(&SingleCpu, cpus, frames, Watermarks::None)
-}
+use crate::tests::testing::*;
 
 /// Runs of that length until there is none.
 fn fill(fh: &Machine, len: u64) -> Vec<FrameRange> {
-    let cpu = fh.on(CpuId::new(0));
+    let cpu = fh.here();
     let mut runs = Vec::new();
     while let Ok(run) = cpu.alloc_run(len) {
         runs.push(run);
@@ -26,13 +15,12 @@ fn fill(fh: &Machine, len: u64) -> Vec<FrameRange> {
     runs
 }
 
-/// All that is free is in split blocks, whose sum nobody has made yet, or has when there was too
-/// little.
+/// All that is free is in split blocks, whose sum nobody has made, or has of too little.
 #[test]
 fn a_run_counts_what_is_free_each_time() {
-    let movable = Request::new(Order::ZERO, Migratetype::Movable);
+    let movable = movable(0);
     for too_little_at_first in [false, true] {
-        let fh = machine(2, 4096);
+        let fh = unmarked(2, 4096);
         let [cpu, other] = [0, 1].map(|id| fh.on(CpuId::new(id)));
         let frames: Vec<Pfn> = (0..4096).map(|_| cpu.alloc(movable).unwrap()).collect();
         let free = |offsets: core::ops::Range<u64>| {
@@ -53,9 +41,9 @@ fn a_run_counts_what_is_free_each_time() {
 /// The second of two that ask for many blocks at once sees what the first one leaves.
 #[test]
 fn whole_blocks_of_a_run_leave_the_mark() {
-    let fh = machine(1, 1 << 16);
+    let fh = unmarked(1, 1 << 16);
     fh.set_watermarks(0, 20_000, 20_000, 20_000).unwrap();
-    let cpu = fh.on(CpuId::new(0));
+    let cpu = fh.here();
     let runs = core::iter::from_fn(|| cpu.alloc_run(8192).ok()).count() as u64;
     assert!(runs > 0 && (1 << 16) - runs * 8192 >= 20_000, "{runs} runs");
 }
@@ -63,8 +51,8 @@ fn whole_blocks_of_a_run_leave_the_mark() {
 #[test]
 fn memory_is_full_of_runs_of_any_length() {
     for len in [2, 3, 5, 17, 33, 64, 129, 171, 257, 300, 511, 512, 513, 700, 1025, 3000] {
-        let fh = machine(1, 1 << 15);
-        let cpu = fh.on(CpuId::new(0));
+        let fh = unmarked(1, 1 << 15);
+        let cpu = fh.here();
         let runs = fill(&fh, len);
         let left = (1 << 15) - runs.len() as u64 * len;
         assert!(left < len + 512, "length {len}: {left} frames are left");
@@ -82,26 +70,26 @@ fn memory_is_full_of_runs_of_any_length() {
 /// Gaps of 9, 6 and 30 frames: 5 frames go to the one of 6, and what is left is no smaller.
 #[test]
 fn the_smallest_gap_is_used() {
-    let fh = machine(1, 512);
-    let cpu = fh.on(CpuId::new(0));
+    let fh = unmarked(1, 512);
+    let cpu = fh.here();
     let all = cpu.alloc_run(511).unwrap();
     let first = all.start.get();
     for (at, len) in [(10, 9), (60, 6), (100, 30)] {
-        let gap = FrameRange::new(Pfn::new(first + at), len).unwrap();
+        let gap = frames_at(first + at, len);
         cpu.free_range(gap).unwrap();
     }
     cpu.flush().unwrap();
     assert_eq!(cpu.alloc_run(5).unwrap().start.get(), first + 60);
     assert_eq!(cpu.alloc_run(7).unwrap().start.get(), first + 10);
-    assert_eq!(cpu.alloc_run(31), Err(AllocError::NoMemory { order: Order::new(4).unwrap() }));
+    assert_eq!(cpu.alloc_run(31), Err(AllocError::NoMemory { order: of_order(4) }));
     assert_eq!(cpu.alloc_run(30).unwrap().start.get(), first + 100);
 }
 
 /// A run lies over the end of a block in use, whole blocks, and the start of another in use.
 #[test]
 fn a_run_over_whole_blocks_has_what_is_free_beside_them() {
-    let fh = machine(1, 2048);
-    let cpu = fh.on(CpuId::new(0));
+    let fh = unmarked(1, 2048);
+    let cpu = fh.here();
     let before = cpu.alloc_run(500).unwrap();
     let rest = cpu.alloc_run(1548).unwrap();
     assert_eq!((before.start.get(), rest.start.get(), rest.end.get()), (0, 500, 2048));
@@ -116,8 +104,8 @@ fn a_run_over_whole_blocks_has_what_is_free_beside_them() {
 
 #[test]
 fn no_run_of_nothing_and_none_that_memory_is_too_small_for() {
-    let fh = machine(1, 1024);
-    let cpu = fh.on(CpuId::new(0));
+    let fh = unmarked(1, 1024);
+    let cpu = fh.here();
     assert_eq!(cpu.alloc_run(0), Err(AllocError::ZeroLength));
     for len in [1025, 1 << 40, u64::MAX] {
         assert!(matches!(cpu.alloc_run(len), Err(AllocError::NoMemory { .. })));
@@ -129,12 +117,12 @@ fn no_run_of_nothing_and_none_that_memory_is_too_small_for() {
 /// As with chunks: what is left after a run is anybody's.
 #[test]
 fn runs_and_chunks_share_blocks() {
-    let fh = machine(2, 4096);
-    let (a, b) = (fh.on(CpuId::new(0)), fh.on(CpuId::new(1)));
+    let fh = unmarked(2, 4096);
+    let (a, b) = (fh.here(), fh.on(CpuId::new(1)));
     let mut taken = Vec::new();
     for n in 0..200u64 {
         taken.push(a.alloc_run(1 + n % 13).unwrap());
-        let chunk = Request::new(Order::new((n % 4) as u8).unwrap(), Migratetype::Movable);
+        let chunk = movable((n % 4) as u8);
         let pfn = b.alloc(chunk).unwrap();
         taken.push(FrameRange::new(pfn, chunk.order.frames()).unwrap());
     }
@@ -183,8 +171,8 @@ fn gaps_are_those_that_looking_at_every_frame_finds() {
 #[test]
 fn runs_that_are_freed_side_by_side_are_a_longer_one_at_once() {
     for len in [3, 30] {
-        let fh = machine(1, 2048);
-        let cpu = fh.on(CpuId::new(0));
+        let fh = unmarked(1, 2048);
+        let cpu = fh.here();
         let runs = fill(&fh, len);
         cpu.alloc_run(3 * len).unwrap_err();
         let [first, .., last] = [runs[1], runs[2], runs[3]];

@@ -1,47 +1,25 @@
-//! The reserve on a machine of 128 blocks, of which 1 %
-//! rounded up is two.
-
-extern crate std;
-
-use std::vec::Vec;
+//! The reserve on a machine of 128 blocks, of which 1 % rounded up is two.
 
 use super::Reserve;
-use crate::primitive::Relaxed;
-use crate::tests::testing::{Machine, machine_with, place};
-use crate::{
-    AllocError, AllocFlags, CpuId, FrameRange, Migratetype, Order, Pfn, Request, SingleCpu,
-    Watermarks,
-};
+use crate::tests::testing::*;
 
 const FRAMES: u64 = 1 << 16;
 
-fn order(order: u8) -> Order {
-    Order::new(order).unwrap()
-}
-
 /// An ordinary request that may not wait.
 fn request(o: u8) -> Request {
-    Request::new(order(o), Migratetype::Unmovable).flags(AllocFlags::NO_LOCK)
+    Request::new(of_order(o), Migratetype::Unmovable).flags(AllocFlags::NO_LOCK)
 }
 
 fn atomic(o: u8) -> Request {
     request(o).flags(AllocFlags::NO_LOCK | AllocFlags::HIGH_ATOMIC)
 }
 
-fn machine_without_marks() -> Machine {
-    machine_with(&SingleCpu, 2, FRAMES, Watermarks::None)
-}
-
 fn alloc(fh: &Machine, request: Request) -> Option<Pfn> {
-    fh.on(CpuId::new(0)).alloc(request).ok()
-}
-
-fn exhaust(fh: &Machine, request: Request) -> Vec<Pfn> {
-    core::iter::from_fn(|| alloc(fh, request)).collect()
+    fh.here().alloc(request).ok()
 }
 
 fn free(fh: &Machine, pfns: impl IntoIterator<Item = Pfn>, o: u8) {
-    pfns.into_iter().for_each(|pfn| fh.on(CpuId::new(0)).free(pfn, order(o)).unwrap());
+    pfns.into_iter().for_each(|pfn| fh.here().free(pfn, of_order(o)).unwrap());
 }
 
 fn is_kept(fh: &Machine, pfn: Pfn) -> bool {
@@ -58,7 +36,7 @@ fn full(fh: &Machine) -> (Pfn, Vec<Pfn>) {
 #[test]
 fn each_success_elsewhere_keeps_a_block_up_to_a_hundredth() {
     for o in 1..=8 {
-        let fh = machine_without_marks();
+        let fh = unmarked(2, FRAMES);
         let chunks: Vec<Pfn> =
             (0..(3 * 512) >> o).map(|_| alloc(&fh, atomic(o)).unwrap()).collect();
         assert_eq!(fh.reserve(0).unwrap().blocks, 2, "order {o}");
@@ -76,11 +54,11 @@ fn each_success_elsewhere_keeps_a_block_up_to_a_hundredth() {
 /// Single frames, and what is as large as a block, keep none; nor does anything in a small zone.
 #[test]
 fn what_keeps_no_block() {
-    let fh = machine_without_marks();
+    let fh = unmarked(2, FRAMES);
     [0, 9, 10].into_iter().for_each(|o| _ = alloc(&fh, atomic(o)).unwrap());
     _ = alloc(&fh, request(3)).unwrap();
     assert_eq!(fh.reserve(0).unwrap(), Reserve::default());
-    let small = machine_with(&SingleCpu, 1, 99 * 512, Watermarks::None);
+    let small = unmarked(1, 99 * 512);
     _ = alloc(&small, atomic(3)).unwrap();
     assert_eq!(small.reserve(0).unwrap(), Reserve::default());
     assert_eq!(small.reserve(1), None);
@@ -88,13 +66,11 @@ fn what_keeps_no_block() {
 
 #[test]
 fn ordinary_requests_get_nothing_of_it_and_atomic_ones_do() {
-    let fh = machine_without_marks();
+    let fh = unmarked(2, FRAMES);
     let (chunk, ordinary) = full(&fh);
     assert_eq!(ordinary.len() as u64, FRAMES - 512);
     assert!(ordinary.iter().all(|&pfn| !is_kept(&fh, pfn)));
-    for request in
-        [request(0), request(3), Request::new(order(3), Migratetype::Movable), request(10)]
-    {
+    for request in [request(0), request(3), movable(3), request(10)] {
         assert_eq!(alloc(&fh, request), None);
     }
     let within = request(0).from(chunk.pageblock()).below(Pfn::new(chunk.pageblock().get() + 512));
@@ -103,7 +79,7 @@ fn ordinary_requests_get_nothing_of_it_and_atomic_ones_do() {
     assert_eq!(cpu.alloc(request(0)), Err(AllocError::WouldBlock));
     // A single frame as a last resort, too.
     let one = request(0).flags(AllocFlags::NO_LOCK | AllocFlags::NON_BLOCK);
-    let out = Request::new(Order::ZERO, Migratetype::Movable).flags(AllocFlags::OOM);
+    let out = movable(0).flags(AllocFlags::OOM);
     let last: Vec<Pfn> = [one, out].map(|request| alloc(&fh, request).unwrap()).into();
     let chunks = exhaust(&fh, atomic(3));
     assert_eq!(chunks.len(), 512 / 8 - 2);
@@ -120,11 +96,10 @@ fn ordinary_requests_get_nothing_of_it_and_atomic_ones_do() {
 /// An interrupt within another call of its CPU.
 #[test]
 fn who_comes_past_a_shut_door_gets_of_it_first() {
-    let fh = machine_without_marks();
+    let fh = unmarked(2, FRAMES);
     let chunk = alloc(&fh, atomic(3)).unwrap();
     let id = CpuId::new(0);
-    let inside =
-        crate::cpu::inside::Inside::enter(&fh, fh.cpus.get(id.index()).unwrap(), id, false);
+    let inside = inside(&fh, id.get());
     let second = fh.outside().alloc(id, &atomic(3)).unwrap();
     assert_eq!(second.pageblock(), chunk.pageblock());
     let ordinary = fh.outside().alloc(id, &request(3)).unwrap();
@@ -136,7 +111,7 @@ fn who_comes_past_a_shut_door_gets_of_it_first() {
 /// What this CPU has in hand does for an atomic request, too, and keeps no block.
 #[test]
 fn what_is_in_hand_comes_first() {
-    let fh = machine_without_marks();
+    let fh = unmarked(2, FRAMES);
     let pfn = alloc(&fh, request(3)).unwrap();
     free(&fh, [pfn], 3);
     assert!(alloc(&fh, atomic(3)).is_some());
@@ -145,13 +120,13 @@ fn what_is_in_hand_comes_first() {
 
 #[test]
 fn it_is_given_up_when_the_host_says_so_and_then_serves_everybody() {
-    let fh = machine_without_marks();
+    let fh = unmarked(2, FRAMES);
     let (chunk, _) = full(&fh);
     // It may wait, and asks everybody; and it is remembered that it came to nothing.
-    let waits = Request::new(order(3), Migratetype::Unmovable);
-    (0..3).for_each(|_| assert!(fh.on(CpuId::new(0)).alloc(waits).is_err()));
+    let waits = Request::new(of_order(3), Migratetype::Unmovable);
+    (0..3).for_each(|_| assert!(fh.here().alloc(waits).is_err()));
     let searches = fh.cpus[0].counters.slow.get();
-    assert!(fh.on(CpuId::new(0)).alloc(waits).is_err());
+    assert!(fh.here().alloc(waits).is_err());
     assert_eq!(fh.cpus[0].counters.slow.get(), searches, "it searched once more");
     assert!(
         !fh.give_up_reserve(0, Migratetype::HighAtomic)
@@ -160,18 +135,18 @@ fn it_is_given_up_when_the_host_says_so_and_then_serves_everybody() {
     assert!(fh.give_up_reserve(0, Migratetype::Movable));
     assert_eq!(fh.reserve(0).unwrap(), Reserve::default());
     assert!(!fh.give_up_reserve(0, Migratetype::Movable));
-    let movable = Request::new(order(3), Migratetype::Movable);
+    let movable = movable(3);
     assert_eq!(alloc(&fh, movable).map(Pfn::pageblock), Some(chunk.pageblock()));
-    assert!(fh.on(CpuId::new(0)).alloc(waits).is_ok());
+    assert!(fh.here().alloc(waits).is_ok());
     fh.validate().unwrap();
 }
 
 /// What a kernel's watermark check asks: whether there may be a chunk, and what does not count.
 #[test]
 fn a_glance_counts_the_reserve_for_those_who_may_have_it() {
-    let fh = machine_without_marks();
+    let fh = unmarked(2, FRAMES);
     let (chunk, _) = full(&fh);
-    let has = |o, flags| fh.may_have_free(0, order(o), flags);
+    let has = |o, flags| fh.may_have_free(0, of_order(o), flags);
     for o in 1..9 {
         for (flags, expected) in [
             (AllocFlags::HIGH_ATOMIC, true),

@@ -1,26 +1,16 @@
-//! What the board says of a block after frames came and went, and what a wrong free counts
-//! meanwhile.
-
-extern crate std;
-
-use std::boxed::Box;
-use std::vec::Vec;
+//! What the board says of a block after frames came and went, and what wrong frees count.
 
 use super::*;
-use crate::block::Block;
 use crate::block::tag::ISOLATED;
-use crate::free::word::Freeing;
-use crate::tests::steps::interrupted;
-use crate::tests::testing::{Machine, machine, machine_on, place};
-use crate::{CpuId, Migratetype, Order, Pfn, Request};
+use crate::tests::testing::*;
 
 /// What comes into a leased word is its leaseholder's to take: to the board it is nothing, until
 /// the lease ends. Else a block could be made whole again and again, and would never be.
 #[test]
 fn a_leased_word_does_not_count() {
     let fh = machine(1, 1024);
-    let cpu = fh.on(CpuId::new(0));
-    let movable = Request::new(Order::ZERO, Migratetype::Movable);
+    let cpu = fh.here();
+    let movable = movable(0);
     let frames: [Pfn; FRAMES] = core::array::from_fn(|_| cpu.alloc(movable).unwrap());
     let (block, w) = place(&fh, frames[FRAMES - 1]);
     assert!(block.head.is_leased(w));
@@ -34,7 +24,7 @@ fn a_leased_word_does_not_count() {
 /// A split block all of whose frames are in use, and no word of which is leased.
 fn full() -> (Machine, Block<'static>) {
     let fh = machine(1, 1024);
-    let pfn = fh.on(CpuId::new(0)).alloc(Request::new(Order::PAGEBLOCK, Migratetype::Movable));
+    let pfn = fh.here().alloc(movable(9));
     let (block, _) = place(&fh, pfn.unwrap());
     // A part of it is freed, and taken again.
     Freeing::of(&fh, None).word(block.base() / 64, 1, 1).unwrap();
@@ -149,7 +139,7 @@ fn a_host_that_panics_where_it_must_not_ends_the_program() {
     let name = std::format!("{module}::a_host_that_panics_where_it_must_not_ends_the_program");
     if std::env::var_os("FREEHOLD_CHILD").is_some() {
         let fh = machine_on(&Panics, 1, 1024);
-        let pfn = fh.on(CpuId::new(0)).alloc(Request::new(Order::ZERO, Migratetype::Movable));
+        let pfn = fh.here().alloc(movable(0));
         let block = fh.map.locate(pfn.unwrap().get()).unwrap();
         let free = block.line.word(7) & 1;
         assert_eq!(free, 1, "a frame that is free already");

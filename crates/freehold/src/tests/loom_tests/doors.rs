@@ -1,18 +1,7 @@
 //! A CPU's door: who is inside, who owns the CPU, and CPUs that come and go.
 
-extern crate std;
-
-use std::boxed::Box;
-
-use super::{
-    cpu, exclude, model, model_within, request, roles, settled, small, spawn, take, together,
-};
-use crate::cpu::inside::Inside;
-use crate::cpu::recall::Recall;
-use crate::free::word::Freeing;
+use super::*;
 use crate::memory::hotplug::Hotplug;
-use crate::primitive::under_loom::set_alone;
-use crate::{AllocError, FreeError, Order, Pfn};
 
 /// The owner frees into its hand while somebody ends its leases.
 #[test]
@@ -49,7 +38,7 @@ fn the_hotplug_lock_excludes() {
 #[test]
 fn the_door_of_a_cpu_excludes() {
     exclude(|fh, touch| {
-        let inside = Inside::enter(fh, &fh.cpus[0], cpu(0), false);
+        let inside = inside(fh, 0);
         touch();
         drop(inside);
     });
@@ -64,7 +53,7 @@ fn the_door_of_an_owned_cpu_excludes() {
         let value = loom::sync::Arc::new(loom::cell::UnsafeCell::new(()));
         let again = value.clone();
         let intruder = spawn(move || {
-            let inside = Inside::enter(fh, &fh.cpus[0], cpu(0), false);
+            let inside = inside(fh, 0);
             again.with_mut(|_| ());
             drop(inside);
         });
@@ -100,7 +89,7 @@ fn a_cpu_goes_offline_while_a_block_is_freed_through_it() {
             let refused = Err(FreeError::CpuOffline { cpu: cpu(1) });
             match fh.on(cpu(1)).free(block, Order::PAGEBLOCK) {
                 Ok(()) => {}
-                result if result == refused => fh.on(cpu(0)).free(block, Order::PAGEBLOCK).unwrap(),
+                result if result == refused => free(fh, 0, block, 9),
                 result => panic!("{result:?}"),
             }
         }]);

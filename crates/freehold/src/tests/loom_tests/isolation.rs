@@ -1,16 +1,6 @@
 //! Ranges that are isolated and taken, and memory that comes and goes.
 
-extern crate std;
-
-use std::boxed::Box;
-
-use loom::thread;
-
-use super::{
-    FRAMES, cpu, machine, model, model_within, request, roles, settled, settled_of, small, take,
-    together,
-};
-use crate::{FrameRange, Order, Pfn};
+use super::*;
 
 /// A thread that finds a section's slot finds its blocks set up.
 #[test]
@@ -41,7 +31,7 @@ fn memory_goes_while_a_frame_of_it_is_taken_by_a_hint() {
         let fh = small(false);
         let frame = take(fh, 0, 0);
         fh.on(cpu(0)).flush().unwrap();
-        fh.on(cpu(1)).free(frame, Order::ZERO).unwrap();
+        free(fh, 1, frame, 0);
         let block = FrameRange::new(frame.pageblock(), 512).unwrap();
         let got = together::<Option<Pfn>>(roles![move || Some(take(fh, 1, 0)), move || fh
             .remove_memory(block)
@@ -58,7 +48,7 @@ fn a_range_is_taken_while_a_cpu_allocates_from_its_block() {
     model(|| {
         let fh = small(false);
         let first = take(fh, 0, 0);
-        fh.on(cpu(0)).free(first, Order::ZERO).unwrap();
+        free(fh, 0, first, 0);
         let range = FrameRange::new(first, 2).unwrap();
         let got = together::<(Option<Pfn>, u64)>(roles![
             move || {
@@ -83,11 +73,10 @@ fn a_run_of_blocks_is_taken_while_one_is_isolated() {
     // One preemption is 3,600 executions; two take minutes, since isolation looks again and again.
     model_within(1, || {
         let fh = small(false);
-        let block = FrameRange::new(Pfn::new(1536), 512).unwrap();
-        let got =
-            together::<bool>(roles![move || fh.on(cpu(0)).alloc(request(10)).is_ok(), move || fh
-                .alloc_contig_range(block, |_| false)
-                .is_ok()]);
+        let block = frames_at(1536, 512);
+        let got = together::<bool>(roles![move || gets(fh, 0, 10), move || fh
+            .alloc_contig_range(block, |_| false)
+            .is_ok()]);
         assert!(!(got[0] && got[1]), "a block was handed out twice");
         settled(fh, if got[0] { 1024 } else { 512 * u64::from(got[1]) });
     });
@@ -99,7 +88,7 @@ fn a_range_of_a_block_is_taken_while_that_goes() {
     // A block of 64 frames, since removal looks at each.
     model_within(1, || {
         let fh = machine(false, 64);
-        let block = FrameRange::new(Pfn::new(1024), 64).unwrap();
+        let block = frames_at(1024, 64);
         let got = together::<bool>(roles![
             move || fh
                 .alloc_contig_range(FrameRange::new(block.start, 8).unwrap(), |_| false)
@@ -118,9 +107,9 @@ fn a_block_becomes_whole_while_it_is_isolated() {
     model_within(2, || {
         let fh = machine(false, 512);
         let block = take(fh, 0, 9).get();
-        let word = Order::new(6).unwrap();
+        let word = of_order(6);
         (1..8).for_each(|w| fh.on(cpu(0)).free(Pfn::new(block + w * 64), word).unwrap());
-        let range = FrameRange::new(Pfn::new(block + 64), 8).unwrap();
+        let range = frames_at(block + 64, 8);
         let got = together::<u64>(roles![
             move || {
                 fh.on(cpu(1)).free(Pfn::new(block), word).unwrap();
@@ -140,7 +129,7 @@ fn evacuated(fh: super::Small, c: u16, frame: Pfn) -> (Option<Pfn>, bool) {
     block.move_used(|used| {
         assert_eq!(used, FrameRange::new(frame, 1).unwrap());
         new = Some(take(fh, c, 0));
-        fh.on(cpu(c)).free(frame, Order::ZERO).unwrap();
+        free(fh, c, frame, 0);
         true
     });
     (new, block.finish())
@@ -184,13 +173,13 @@ fn a_frame_is_freed_while_its_block_is_emptied() {
                 let Ok(mut block) = fh.evacuate(frame) else { return false };
                 block.move_used(|used| {
                     let own = used.contains(frame);
-                    own.then(|| fh.on(cpu(0)).free(frame, Order::ZERO).unwrap());
+                    own.then(|| free(fh, 0, frame, 0));
                     true
                 });
                 true
             },
             move || {
-                fh.on(cpu(1)).free(other, Order::ZERO).unwrap();
+                free(fh, 1, other, 0);
                 true
             }
         ]);

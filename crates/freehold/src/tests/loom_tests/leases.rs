@@ -1,20 +1,6 @@
-//! A block's words: leases, hands, hints, and frees into them. The machine is that of the module
-//! above.
+//! A block's words: leases, hands, hints, and frees into them.
 
-extern crate std;
-
-use std::boxed::Box;
-use std::vec::Vec;
-
-use super::{
-    FRAMES, Small, cpu, machine, model, model_first, model_within, request, roles, settled,
-    settled_of, small, take, together,
-};
-use crate::alloc::pick::Want;
-use crate::cpu::recall::Recall;
-use crate::{AllocFlags, Fit, FrameRange, Migratetype, Order, Pfn};
-
-const MOVABLE: usize = Migratetype::Movable as usize;
+use super::*;
 
 #[test]
 fn two_cpus_allocate_from_one_block() {
@@ -35,11 +21,11 @@ fn a_free_into_a_word_that_its_leaseholder_allocates_from() {
         let fh = small(false);
         let first = take(fh, 0, 0);
         let got = together::<Option<Pfn>>(roles![move || Some(take(fh, 0, 0)), move || {
-            fh.on(cpu(1)).free(first, Order::ZERO).unwrap();
+            free(fh, 1, first, 0);
             None
         }]);
         settled(fh, 1);
-        fh.on(cpu(1)).free(got[0].unwrap(), Order::ZERO).unwrap();
+        free(fh, 1, got[0].unwrap(), 0);
         settled(fh, 0);
     });
 }
@@ -51,9 +37,8 @@ fn a_free_into_a_word_whose_lease_ends() {
     model_within(2, || {
         let fh = small(false);
         let first = take(fh, 0, 0);
-        together::<()>(roles![move || fh.on(cpu(0)).flush().unwrap(), move || {
-            fh.on(cpu(1)).free(first, Order::ZERO).unwrap();
-        }]);
+        let end = move || fh.on(cpu(0)).flush().unwrap();
+        together::<()>(roles![end, move || free(fh, 1, first, 0)]);
         settled(fh, 0);
         fh.drain_all();
         assert_eq!(
@@ -64,8 +49,7 @@ fn a_free_into_a_word_whose_lease_ends() {
     });
 }
 
-/// A right free of a range looks into a hand that gives one word up and takes another in the same
-/// slot.
+/// A right free of a range looks into a hand that gives one word up and takes another in its slot.
 #[test]
 fn a_right_free_of_a_range_is_not_refused_while_hands_change() {
     // Two preemptions are 5,000 executions; three take minutes.
@@ -80,11 +64,9 @@ fn a_right_free_of_a_range_is_not_refused_while_hands_change() {
             move || {
                 fh.on(cpu(0)).flush().unwrap();
                 // The second free in a row leases the word.
-                [same ^ 1, same]
-                    .into_iter()
-                    .for_each(|f| fh.on(cpu(0)).free(Pfn::new(f), Order::ZERO).unwrap());
+                [same ^ 1, same].into_iter().for_each(|f| free(fh, 0, Pfn::new(f), 0));
             },
-            move || fh.on(cpu(1)).free_range(FrameRange::new(Pfn::new(frame), 1).unwrap()).unwrap()
+            move || fh.on(cpu(1)).free_range(frames_at(frame, 1)).unwrap()
         ]);
         let slot = fh.cpus[0].leases.slot(((same / 64) % 16) as usize);
         assert!(slot.is_of(same / 64), "the word was not leased");
@@ -103,11 +85,11 @@ fn hinted_and_freed_while(kept: bool, order: u8, after: fn(Small)) {
             take(fh, 0, 0);
         }
         fh.on(cpu(0)).flush().unwrap();
-        fh.on(cpu(1)).free(frame, Order::ZERO).unwrap();
+        free(fh, 1, frame, 0);
         together::<()>(roles![
             move || {
                 let taken = take(fh, 1, 0);
-                fh.on(cpu(1)).free(taken, Order::ZERO).unwrap();
+                free(fh, 1, taken, 0);
             },
             move || {
                 take(fh, 0, order);
@@ -142,20 +124,19 @@ fn a_leased_frame_is_freed_while_its_block_becomes_whole_and_is_split_again() {
         let got = together::<u64>(roles![
             move || {
                 if let Ok(taken) = fh.on(cpu(1)).alloc(no_lock(0)) {
-                    // The other CPU may be in the middle of something: then this goes straight to
-                    // the word.
-                    fh.on(cpu(0)).free(taken, Order::ZERO).unwrap();
+                    // The other CPU may be at something: then this goes straight to the word.
+                    free(fh, 0, taken, 0);
                 }
                 0
             },
             move || {
-                fh.on(cpu(0)).free(frame, Order::ZERO).unwrap();
+                free(fh, 0, frame, 0);
                 // None while the other one makes the block whole, and has all of it.
                 2 * u64::from(fh.on(cpu(0)).alloc(no_lock(1)).is_ok())
             }
         ]);
         settled_of(fh, 512, got[1]);
-        assert!(got[1] == 2 || fh.on(cpu(0)).alloc(request(9)).is_ok(), "the block is gone");
+        assert!(got[1] == 2 || gets(fh, 0, 9), "the block is gone");
     });
 }
 
@@ -168,15 +149,15 @@ fn a_free_into_a_word_whose_hand_becomes_empty() {
         let block = take(fh, 0, 9).get();
         let frame = |n: u64| Pfn::new(block + n);
         // The second free in a row has the word leased.
-        (0..2).for_each(|n| fh.on(cpu(0)).free(frame(n), Order::ZERO).unwrap());
+        (0..2).for_each(|n| free(fh, 0, frame(n), 0));
         take(fh, 0, 0);
         let got = together::<u64>(roles![
             move || {
-                let asked = [0, 0].map(|_| fh.on(cpu(0)).alloc(request(0)).is_ok());
+                let asked = [0, 0].map(|_| gets(fh, 0, 0));
                 asked.map(u64::from).iter().sum()
             },
             move || {
-                fh.on(cpu(1)).free(Pfn::new(block + 9), Order::ZERO).unwrap();
+                free(fh, 1, Pfn::new(block + 9), 0);
                 let _ = (Want::new(0, MOVABLE)).pick(fh.outside(), &fh.zones[0], false, u32::MAX);
                 0
             }
@@ -185,8 +166,7 @@ fn a_free_into_a_word_whose_hand_becomes_empty() {
     });
 }
 
-/// A hand is empty, and its CPU frees into it, while another frees into the word and asks for what
-/// it can get.
+/// A hand is empty, and its CPU frees into it, while another frees into the word and asks.
 #[test]
 fn a_free_into_the_empty_hand_of_a_word_that_another_cpu_wants() {
     model_within(2, || {
@@ -194,16 +174,16 @@ fn a_free_into_the_empty_hand_of_a_word_that_another_cpu_wants() {
         let block = take(fh, 0, 9).get();
         let frame = |n: u64| Pfn::new(block + n);
         // The second free in a row has the word leased, and both frames are taken from it.
-        (0..2).for_each(|n| fh.on(cpu(0)).free(frame(n), Order::ZERO).unwrap());
+        (0..2).for_each(|n| free(fh, 0, frame(n), 0));
         (0..2).for_each(|_| assert!(take(fh, 0, 0).get() < block + 2));
         let got = together::<u64>(roles![
             move || {
-                fh.on(cpu(0)).free(Pfn::new(block + 1), Order::ZERO).unwrap();
+                free(fh, 0, Pfn::new(block + 1), 0);
                 0
             },
             move || {
-                fh.on(cpu(1)).free(Pfn::new(block + 9), Order::ZERO).unwrap();
-                u64::from(fh.on(cpu(1)).alloc(request(0)).is_ok())
+                free(fh, 1, Pfn::new(block + 9), 0);
+                u64::from(gets(fh, 1, 0))
             }
         ]);
         settled(fh, 510 + got.iter().sum::<u64>());
@@ -219,7 +199,7 @@ fn a_free_beside_a_search_in_vain() {
         fh.on(cpu(0)).flush().unwrap();
         let got = together::<u64>(roles![
             move || {
-                fh.on(cpu(0)).free(chunks[4], Order::ZERO).unwrap();
+                free(fh, 0, chunks[4], 0);
                 0
             },
             move || u64::from(
@@ -230,8 +210,7 @@ fn a_free_beside_a_search_in_vain() {
     });
 }
 
-/// Two words in a row are taken, one after the other, and somebody else takes the second one: the
-/// first one goes back.
+/// Two words in a row are taken, and somebody else takes the second one: the first one goes back.
 #[test]
 fn two_words_in_a_row_are_taken_both_or_none() {
     model_within(2, || {
@@ -278,7 +257,7 @@ fn run_taken_and_freed_while(barrier: bool, used: u64, other: fn(Small, Pfn)) {
 #[test]
 fn a_run_is_taken_by_its_place_beside_a_free_into_its_word() {
     run_taken_and_freed_while(true, 505, |fh, pfn| {
-        fh.on(cpu(1)).free(pfn, Order::ZERO).unwrap();
+        free(fh, 1, pfn, 0);
     });
 }
 

@@ -1,18 +1,11 @@
 //! The min mark: allowances that are taken by plain stores, told, recalled, beside grants. The
 //! machine is that of the module above, and has a frame or two above its mark.
 
-extern crate std;
-
-use std::boxed::Box;
-
-use super::{FRAMES, Small, cpu, model_within, request, roles, small, together};
+use super::*;
 use crate::alloc::watch::ANY;
 use crate::primitive::Relaxed;
 use crate::zone::allowance::ORDINARY;
 use crate::zone::mode;
-use crate::{AllocFlags, Migratetype, Order, Pfn};
-
-const MOVABLE: usize = Migratetype::Movable as usize;
 
 /// A machine with `above` frames above its mark, whose CPU 1 has freed `freed` of them and not
 /// told. One of its blocks is split.
@@ -21,12 +14,12 @@ fn near_mark(above: u64, freed: u64) -> Small {
     let frames: std::vec::Vec<Pfn> =
         (0..=freed).map(|_| fh.on(cpu(0)).alloc(request(0)).unwrap()).collect();
     fh.on(cpu(0)).flush().unwrap();
-    let free = FRAMES - 1;
-    fh.set_watermarks(0, free - above, free - above, free - above).unwrap();
+    let all = FRAMES - 1;
+    fh.set_watermarks(0, all - above, all - above, all - above).unwrap();
     // As where there was more above the mark when it was told last.
     fh.cpus[1].most.set(64);
     for &frame in &frames[1..] {
-        fh.on(cpu(1)).free(frame, Order::ZERO).unwrap();
+        free(fh, 1, frame, 0);
     }
     assert_eq!(fh.cpus[1].allowance[MOVABLE].get(), freed);
     fh
@@ -150,5 +143,35 @@ fn who_begins_to_fail_has_others_tell_of_each_free() {
             }
         ]);
         assert_eq!(fh.cpus[1].most.get(), 0);
+    });
+}
+
+/// The owner of a CPU leases a word, while the zone comes near its mark and the hands are emptied.
+#[test]
+fn nobody_has_anything_in_hand_once_the_hands_are_emptied() {
+    model_within(2, || {
+        let fh = small(true);
+        fh.on(cpu(1)).alloc(request(0)).unwrap();
+        fh.on(cpu(1)).flush().unwrap();
+        let (owner, zone) = (fh.own(cpu(0)).unwrap(), &fh.zones[0]);
+        together::<()>(roles![
+            move || {
+                owner.alloc(request(0)).unwrap();
+                // To be dropped, it would wait for the other one.
+                core::mem::forget(owner);
+            },
+            move || {
+                zone.set_marks([FRAMES - 10; 3]);
+                zone.update_mode();
+                Recall::of_all(fh).of_hands(zone);
+            }
+        ]);
+        // Where the owner's look at the counts, from before the marks, was written last, the next
+        // one is right. Otherwise nothing is left to be done.
+        zone.update_mode();
+        assert!(zone.is_lean());
+        Recall::of_all(fh).of_hands(zone);
+        assert_eq!(fh.cpus[0].leases.held(), 0);
+        settled(fh, 2);
     });
 }

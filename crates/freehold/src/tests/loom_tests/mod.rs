@@ -25,19 +25,19 @@ mod leases;
 mod marks;
 mod whole;
 
-extern crate std;
-
-use std::boxed::Box;
 use std::mem::MaybeUninit;
-use std::vec::Vec;
 
-use loom::thread;
+use crate::primitive::under_loom::set_strict;
 
-use crate::primitive::under_loom::{Strict, set_alone, set_strict};
-use crate::{
-    Config, CpuId, FrameRange, Freehold, Migratetype, Order, Pfn, Platform, Request, Watermarks,
-    ZoneConfig,
-};
+// What nearly every one of them names.
+pub(crate) use crate::alloc::pick::Want;
+pub(crate) use crate::cpu::inside::Inside;
+pub(crate) use crate::cpu::recall::Recall;
+pub(crate) use crate::free::word::Freeing;
+pub(crate) use crate::primitive::under_loom::{Strict, set_alone};
+pub(crate) use crate::*;
+pub(crate) use loom::thread;
+pub(crate) use std::{boxed::Box, vec::Vec};
 
 const PREEMPTIONS: usize = 3;
 
@@ -106,15 +106,15 @@ impl Platform for Host {
 pub(crate) type Small = &'static Freehold<'static, Host>;
 
 pub(crate) const FRAMES: u64 = 1024;
+pub(crate) const MOVABLE: usize = Migratetype::Movable as usize;
 
-/// Two blocks and two CPUs. Leaked, and with it the metadata: loom has no use for them after an
-/// execution.
+/// Two blocks and two CPUs. Leaked, with the metadata: loom has no use for them afterwards.
 pub(crate) fn small(barrier: bool) -> Small {
     machine(barrier, FRAMES)
 }
 
 pub(crate) fn machine(barrier: bool, frames: u64) -> Small {
-    let memory = [FrameRange::new(Pfn::new(1024), frames).unwrap()];
+    let memory = [frames_at(1024, frames)];
     let zones = [ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) }];
     let config = Config { extra_ranges: 1, ..Config::new(2, &zones) };
     let size = config.metadata_size().unwrap();
@@ -129,12 +129,36 @@ pub(crate) fn cpu(number: u16) -> CpuId {
     CpuId::new(number)
 }
 
+/// So many frames from that one on.
+pub(crate) fn frames_at(start: u64, count: u64) -> FrameRange {
+    FrameRange::new(Pfn::new(start), count).unwrap()
+}
+
+/// An order that there is.
+pub(crate) fn of_order(order: u8) -> Order {
+    Order::new(order).unwrap()
+}
+
 pub(crate) fn request(order: u8) -> Request {
-    Request::new(Order::new(order).unwrap(), Migratetype::Movable)
+    Request::new(of_order(order), Migratetype::Movable)
 }
 
 pub(crate) fn take(fh: Small, c: u16, order: u8) -> Pfn {
     fh.on(cpu(c)).alloc(request(order)).unwrap()
+}
+
+pub(crate) fn free(fh: Small, c: u16, pfn: Pfn, order: u8) {
+    fh.on(cpu(c)).free(pfn, of_order(order)).unwrap();
+}
+
+/// Whether such a request is met.
+pub(crate) fn gets(fh: Small, c: u16, order: u8) -> bool {
+    fh.on(cpu(c)).alloc(request(order)).is_ok()
+}
+
+/// A CPU, whose state the caller enters as anybody.
+pub(crate) fn inside(fh: Small, c: usize) -> Inside<'static, 'static, Host> {
+    Inside::enter(fh, &fh.cpus[c], cpu(c as u16), false)
 }
 
 /// Starts a thread of a model.

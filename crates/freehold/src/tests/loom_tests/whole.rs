@@ -1,17 +1,7 @@
 //! Blocks that become whole, are taken whole, and are split again; runs of them.
 
-extern crate std;
-
-use std::boxed::Box;
-
-use super::{
-    cpu, machine, model, model_within, request, roles, settled, settled_of, small, take, together,
-};
-use crate::alloc::pick::Want;
-use crate::cpu::recall::Recall;
-use crate::free::word::Freeing;
+use super::*;
 use crate::zone::moving::Movers;
-use crate::{Migratetype, Order, Pfn};
 
 /// Right frees of a block that was taken whole: both CPUs make a split one of it.
 #[test]
@@ -19,12 +9,8 @@ fn two_free_parts_of_a_block_taken_whole() {
     model(|| {
         let fh = small(false);
         let block = take(fh, 0, 9).get();
-        together::<()>(roles![
-            move || fh.on(cpu(0)).free(Pfn::new(block), Order::ZERO).unwrap(),
-            move || {
-                fh.on(cpu(1)).free(Pfn::new(block + 1), Order::ZERO).unwrap();
-            }
-        ]);
+        let free = move |c, n| free(fh, c, Pfn::new(block + n), 0);
+        together::<()>(roles![move || free(0, 0), move || free(1, 1)]);
         settled(fh, 510);
     });
 }
@@ -34,9 +20,7 @@ fn a_block_freed_as_a_whole_while_all_is_drained() {
     model(|| {
         let fh = small(false);
         let block = take(fh, 0, 9);
-        together::<()>(roles![move || fh.drain_all(), move || {
-            fh.on(cpu(1)).free(block, Order::PAGEBLOCK).unwrap();
-        }]);
+        together::<()>(roles![move || fh.drain_all(), move || free(fh, 1, block, 9)]);
         settled(fh, 0);
     });
 }
@@ -47,9 +31,7 @@ fn the_last_frame_comes_back_while_all_is_drained() {
         let fh = small(false);
         let frame = take(fh, 0, 0);
         fh.drain_all();
-        together::<()>(roles![move || fh.drain_all(), move || {
-            fh.on(cpu(1)).free(frame, Order::ZERO).unwrap();
-        }]);
+        together::<()>(roles![move || fh.drain_all(), move || free(fh, 1, frame, 0)]);
         settled(fh, 0);
         fh.drain_all();
         assert_eq!(
@@ -70,15 +52,15 @@ fn a_block_is_taken_and_freed_while_a_free_tells_of_it() {
         fh.on(cpu(0)).flush().unwrap();
         let block = frame.pageblock();
         // Its holder has something to look at already.
-        fh.on(cpu(1)).free(frame, Order::ZERO).unwrap();
+        free(fh, 1, frame, 0);
         let got = together::<Option<Pfn>>(roles![
             move || {
-                fh.on(cpu(1)).free(word, Order::new(6).unwrap()).unwrap();
+                free(fh, 1, word, 6);
                 None
             },
             move || {
                 let taken = fh.on(cpu(0)).alloc(request(9)).ok()?;
-                fh.on(cpu(0)).free(Pfn::new(block.get() + 200), Order::ZERO).unwrap();
+                free(fh, 0, Pfn::new(block.get() + 200), 0);
                 Some(taken)
             }
         ]);
@@ -86,20 +68,15 @@ fn a_block_is_taken_and_freed_while_a_free_tells_of_it() {
     });
 }
 
-/// Both halves of a block come back at the same time: it becomes whole once, and is there to be
-/// had.
+/// Both halves of a block come back at the same time: it becomes whole once, and is there.
 #[test]
 fn a_block_becomes_whole_once() {
     model_within(2, || {
         let fh = machine(false, 512);
         let block = take(fh, 0, 9).get();
-        (2..8).for_each(|w| {
-            fh.on(cpu(0)).free(Pfn::new(block + w * 64), Order::new(6).unwrap()).unwrap()
-        });
-        together::<()>(roles![
-            move || fh.on(cpu(0)).free(Pfn::new(block), Order::new(6).unwrap()).unwrap(),
-            move || fh.on(cpu(1)).free(Pfn::new(block + 64), Order::new(6).unwrap()).unwrap()
-        ]);
+        let free = move |c, w: u64| free(fh, c, Pfn::new(block + w * 64), 6);
+        (2..8).for_each(|w| free(0, w));
+        together::<()>(roles![move || free(0, 0), move || free(1, 1)]);
         settled_of(fh, 512, 0);
         assert_eq!(fh.zones[0].wholes(), 1);
     });
@@ -111,16 +88,14 @@ fn a_block_becomes_whole_while_a_word_of_it_is_taken() {
     model_within(2, || {
         let fh = machine(false, 512);
         let block = take(fh, 0, 9).get();
-        (1..8).for_each(|w| {
-            fh.on(cpu(0)).free(Pfn::new(block + w * 64), Order::new(6).unwrap()).unwrap()
-        });
+        (1..8).for_each(|w| free(fh, 0, Pfn::new(block + w * 64), 6));
         let got = together::<u64>(roles![
             move || {
-                fh.on(cpu(0)).free(Pfn::new(block), Order::new(6).unwrap()).unwrap();
+                free(fh, 0, Pfn::new(block), 6);
                 0
             },
             // Where all of it is on its way to be whole it asks the other CPU, and looks again.
-            move || 64 * u64::from(fh.on(cpu(1)).alloc(request(6)).is_ok())
+            move || 64 * u64::from(gets(fh, 1, 6))
         ]);
         assert_eq!(got[1], 64, "a request failed beside seven free words");
         settled_of(fh, 512, 64);
@@ -140,7 +115,7 @@ fn a_block_that_becomes_whole_outside_every_door_hides_nothing() {
         let got = together::<bool>(roles![
             move || Freeing::of(fh, None).word(block / 64, !0, 1).is_ok(),
             move || {
-                let want = Want::new(6, Migratetype::Movable as usize);
+                let want = Want::new(6, MOVABLE);
                 Movers(fh).look_beside(|| want.take_reserved(fh.outside(), &fh.zones[0])).is_some()
             }
         ]);
@@ -158,7 +133,7 @@ fn a_block_that_is_split_outside_every_door_hides_nothing() {
         let got = together::<bool>(roles![
             move || fh.outside().alloc(cpu(0), &request(0)).is_ok(),
             move || {
-                let want = Want::new(0, Migratetype::Movable as usize);
+                let want = Want::new(0, MOVABLE);
                 Movers(fh).look_beside(|| want.take_reserved(fh.outside(), &fh.zones[0])).is_some()
             }
         ]);
@@ -172,11 +147,7 @@ fn a_block_that_is_split_outside_every_door_hides_nothing() {
 fn a_whole_block_goes_to_one_of_two() {
     model_within(2, || {
         let fh = machine(false, 512);
-        let got =
-            together::<bool>(roles![move || fh.on(cpu(0)).alloc(request(9)).is_ok(), move || fh
-                .on(cpu(1))
-                .alloc(request(9))
-                .is_ok()]);
+        let got = together::<bool>(roles![move || gets(fh, 0, 9), move || gets(fh, 1, 9)]);
         assert!(got[0] != got[1], "{got:?}");
         settled_of(fh, 512, 512);
     });
@@ -187,10 +158,8 @@ fn a_whole_block_goes_to_one_of_two() {
 fn a_run_and_a_block_of_it() {
     model_within(2, || {
         let fh = small(false);
-        let got = together::<u64>(roles![
-            move || 1024 * u64::from(fh.on(cpu(0)).alloc(request(10)).is_ok()),
-            move || 512 * u64::from(fh.on(cpu(1)).alloc(request(9)).is_ok())
-        ]);
+        let got = together::<u64>(roles![move || 1024 * u64::from(gets(fh, 0, 10)), move || 512
+            * u64::from(gets(fh, 1, 9))]);
         assert_ne!(got.iter().sum::<u64>(), 0);
         settled(fh, got.iter().sum());
     });
@@ -202,15 +171,12 @@ fn a_run_of_blocks_is_taken_while_one_is_asked_for_within_limits() {
     model_within(2, || {
         let fh = small(false);
         let blocks: [Pfn; 2] = [0, 0].map(|_| take(fh, 0, 9));
-        blocks.into_iter().for_each(|pfn| fh.on(cpu(0)).free(pfn, Order::PAGEBLOCK).unwrap());
+        blocks.into_iter().for_each(|pfn| free(fh, 0, pfn, 9));
         Recall::of_all(fh).for_order(None);
-        let got = together::<u64>(roles![
-            move || 1024 * u64::from(fh.on(cpu(0)).alloc(request(10)).is_ok()),
-            move || {
-                let limited = request(3).from(Pfn::new(1024)).below(Pfn::new(1536));
-                8 * u64::from(fh.on(cpu(1)).alloc(limited).is_ok())
-            }
-        ]);
+        let got = together::<u64>(roles![move || 1024 * u64::from(gets(fh, 0, 10)), move || {
+            let limited = request(3).from(Pfn::new(1024)).below(Pfn::new(1536));
+            8 * u64::from(fh.on(cpu(1)).alloc(limited).is_ok())
+        }]);
         settled(fh, got.iter().sum());
     });
 }
@@ -223,14 +189,14 @@ fn who_failed_before_finds_what_was_freed() {
         model_within(2, move || {
             let fh = small(false);
             let blocks = [0, 0].map(|c| take(fh, c, 9));
-            fh.on(cpu(0)).free(blocks[0], Order::ZERO).unwrap();
+            free(fh, 0, blocks[0], 0);
             take(fh, 0, 0);
             for _ in 0..2 {
                 fh.on(cpu(0)).alloc(request(order)).unwrap_err();
             }
             let freed = loom::sync::Arc::new(loom::sync::atomic::AtomicBool::new(false));
             let told = freed.clone();
-            let chunk = Order::new(order).unwrap();
+            let chunk = of_order(order);
             let got = together::<bool>(roles![
                 move || {
                     fh.on(cpu(1)).free(blocks[0], chunk).unwrap();
@@ -239,13 +205,13 @@ fn who_failed_before_finds_what_was_freed() {
                 },
                 move || {
                     let told = told.load(loom::sync::atomic::Ordering::Acquire);
-                    let got = fh.on(cpu(0)).alloc(request(order)).is_ok();
+                    let got = gets(fh, 0, order);
                     assert!(got || !told, "what was freed is not found");
                     got
                 }
             ]);
             let got = got.into_iter().any(|got| got);
-            assert!(got || fh.on(cpu(0)).alloc(request(order)).is_ok(), "nor afterwards");
+            assert!(got || gets(fh, 0, order), "nor afterwards");
             settled(fh, 1024);
         });
     }

@@ -1,12 +1,8 @@
 //! Every step, by [`steps`](crate::tests::steps).
 
-use core::cell::Cell;
-use core::sync::atomic::Ordering;
-use std::rc::Rc;
-
 use super::{Plan, World, plans};
-use crate::CpuId;
-use crate::tests::steps::{interrupted, steps};
+use crate::tests::testing::*;
+use core::sync::atomic::Ordering;
 
 /// Calls of more steps are stopped at so many of them, spread over all; at more, and at each, where
 /// `FREEHOLD_SECONDS` gives it the time.

@@ -11,24 +11,13 @@
 //! requests are `NO_LOCK` ones, and where memory is left and no CPU is being asked, ordinary ones
 //! too. A turn of a wait fails the test.
 
-extern crate std;
-
 mod each;
 
-use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicBool, Ordering};
-use std::boxed::Box;
-use std::sync::Mutex;
-use std::vec::Vec;
-
-use crate::cpu::inside::Inside;
 use crate::cpu::lease::SLOTS;
 use crate::cpu::state::CpuState;
-use crate::tests::testing::movable;
-use crate::{
-    AllocError, AllocFlags, Config, CpuId, FrameRange, Frames, Freehold, Migratetype, Order, Pfn,
-    Platform, Request, Watermarks, ZoneConfig,
-};
+use crate::tests::testing::*;
+use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 /// The machine: these blocks from that frame on. CPU 0 is the stopped thread's, 1 and 2 the
 /// others', and somebody is inside CPU 3 where calls are made outside every door.
@@ -54,8 +43,7 @@ impl Platform for Host {
     }
 }
 
-/// The type of the crate's other tests: each type of host more is one more copy of the allocator to
-/// compile.
+/// The type of the crate's other tests: each type of host more is one more copy to compile.
 type Machine = Freehold<'static, &'static dyn Platform>;
 type Chunk = (Pfn, Order);
 
@@ -136,10 +124,6 @@ struct World {
     theirs: Mutex<Vec<Chunk>>,
 }
 
-fn order(order: u8) -> Order {
-    Order::new(order).unwrap()
-}
-
 /// Chunks that these frames are.
 fn singles(frames: &[Pfn]) -> impl Iterator<Item = Chunk> + '_ {
     frames.iter().map(|&pfn| (pfn, Order::ZERO))
@@ -147,7 +131,7 @@ fn singles(frames: &[Pfn]) -> impl Iterator<Item = Chunk> + '_ {
 
 impl World {
     fn new(plan: Plan) -> &'static Self {
-        let memory = [FrameRange::new(Pfn::new(FIRST), FRAMES).unwrap()];
+        let memory = [frames_at(FIRST, FRAMES)];
         let zones = [ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(&memory) }];
         let config = Config { extra_ranges: 4, ..Config::new(4, &zones) };
         let size = config.metadata_size().unwrap();
@@ -172,7 +156,7 @@ impl World {
         let blocks = core::iter::from_fn(|| own.alloc(movable(9)).ok()).collect::<Vec<_>>();
         blocks.into_iter().for_each(|pfn| own.free(pfn, Order::PAGEBLOCK).unwrap());
         self.fh.drain_all();
-        let take = |n: u8| (own.alloc(movable(n)).unwrap(), order(n));
+        let take = |n: u8| (own.alloc(movable(n)).unwrap(), of_order(n));
         let mut mine = Vec::new();
         match self.plan.call {
             Call::Free(n) => mine.push(take(n)),
@@ -186,7 +170,7 @@ impl World {
         mine.push(take(0));
         let mut theirs = Vec::new();
         for (n, of) in [(0, 1), (3, 1), (0, 2), (7, 2), (9, 1)] {
-            theirs.push((self.fh.on(CpuId::new(of)).alloc(movable(n)).unwrap(), order(n)));
+            theirs.push((self.fh.on(CpuId::new(of)).alloc(movable(n)).unwrap(), of_order(n)));
         }
         if self.plan.short {
             let other = self.fh.on(CpuId::new(1));
@@ -196,12 +180,12 @@ impl World {
             let (block, _) = theirs.pop().unwrap();
             let half = FrameRange::new(block, 256).unwrap();
             other.free_range(half).unwrap();
-            theirs.push((Pfn::new(block.get() + 256), order(8)));
+            theirs.push((Pfn::new(block.get() + 256), of_order(8)));
             self.fh.drain_all();
         }
         if let (Call::Last, Some((block, of_block))) = (self.plan.call, mine.first_mut()) {
             // Last of all: nobody takes a frame of it.
-            let rest = FrameRange::new(Pfn::new(block.get() + 1), 511).unwrap();
+            let rest = frames_at(block.get() + 1, 511);
             self.fh.on(BUSY).free_range(rest).unwrap();
             *of_block = Order::ZERO;
         }
@@ -233,13 +217,13 @@ impl World {
         let mut through = |door: &dyn Frames| {
             run(&mut || match call {
                 Call::Alloc(n, kind) => {
-                    let request = Request::new(order(n), kind).flags(flags);
-                    got.extend(door.alloc(request).ok().map(|pfn| (pfn, order(n))));
+                    let request = Request::new(of_order(n), kind).flags(flags);
+                    got.extend(door.alloc(request).ok().map(|pfn| (pfn, of_order(n))));
                 }
                 Call::Within(n) => {
                     let request = movable(n).flags(flags).from(Pfn::new(FIRST + 1024));
-                    let found = door.alloc(request.align(order(n + 2)));
-                    got.extend(found.ok().map(|pfn| (pfn, order(n))));
+                    let found = door.alloc(request.align(of_order(n + 2)));
+                    got.extend(found.ok().map(|pfn| (pfn, of_order(n))));
                 }
                 Call::Free(_) | Call::Last => {
                     let (pfn, order) = given.unwrap();
@@ -247,8 +231,8 @@ impl World {
                 }
                 Call::Part => {
                     let (pfn, _) = given.unwrap();
-                    door.free(pfn, order(6)).unwrap();
-                    let rest = (1..8).map(|w| (Pfn::new(pfn.get() + w * 64), order(6)));
+                    door.free(pfn, of_order(6)).unwrap();
+                    let rest = (1..8).map(|w| (Pfn::new(pfn.get() + w * 64), of_order(6)));
                     got.extend(rest);
                 }
                 Call::Bulk => {
@@ -259,7 +243,7 @@ impl World {
                 Call::FreeBulk => door.free_bulk(&frames).unwrap(),
                 Call::Range => {
                     let (pfn, _) = given.unwrap();
-                    let range = |from, frames| FrameRange::new(Pfn::new(from), frames).unwrap();
+                    let range = |from, frames| frames_at(from, frames);
                     door.free_range(range(pfn.get(), 700)).unwrap();
                     let rest = pfn.get() + 700..pfn.get() + 1024;
                     got.extend(rest.map(|pfn| (Pfn::new(pfn), Order::ZERO)));
@@ -282,7 +266,7 @@ impl World {
     /// Calls that are no request and no free.
     fn rare(&self, got: &mut Vec<Chunk>) {
         let fh = &self.fh;
-        let whole = |block: u64| FrameRange::new(Pfn::new(FIRST + block * 512), 1024).unwrap();
+        let whole = |block: u64| frames_at(FIRST + block * 512, 1024);
         let mut took = |range: FrameRange| {
             let frames = range.start.get()..range.end.get();
             got.extend(frames.map(|pfn| (Pfn::new(pfn), Order::ZERO)));
@@ -294,7 +278,7 @@ impl World {
             Call::Drain => fh.drain_all(),
             Call::Contig => {
                 let all = FrameRange { start: Pfn::new(0), end: Pfn::new(u64::MAX) };
-                let found = fh.alloc_contig_free(1024, order(6), all);
+                let found = fh.alloc_contig_free(1024, of_order(6), all);
                 found.into_iter().for_each(&mut took);
             }
             Call::ContigRange => {
@@ -359,7 +343,7 @@ impl World {
                 let through = if flags.is_empty() { cpu } else { first };
                 for door in [cpu, through] {
                     match fh.on(door).alloc(movable(n).flags(flags)) {
-                        Ok(pfn) => fh.on(cpu).free(pfn, order(n)).unwrap(),
+                        Ok(pfn) => fh.on(cpu).free(pfn, of_order(n)).unwrap(),
                         Err(AllocError::WouldBlock) => {}
                         Err(error) => panic!("{:?}: order {n}: {error}", self.plan),
                     }

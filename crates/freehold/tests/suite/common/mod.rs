@@ -5,10 +5,7 @@ use std::io::Write;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use freehold::{
-    AllocError, Config, CpuId, FrameRange, Freehold, Migratetype, Order, Pfn, Platform, Request,
-    SingleCpu, Watermarks, ZoneConfig,
-};
+pub use freehold::*;
 
 pub const MIB: u64 = 256;
 
@@ -51,9 +48,25 @@ pub fn one_zone<'h>(cpus: u16, memory: &[FrameRange], host: &'h dyn Platform) ->
     build(&Config::new(cpus, &[unmarked(memory)]), host)
 }
 
+/// One zone of this memory, with those marks: min, low and high.
+pub fn marked<'h>(
+    cpus: u16,
+    memory: FrameRange,
+    [min, low, high]: [u64; 3],
+    host: &'h dyn Platform,
+) -> Alloc<'h> {
+    let watermarks = Watermarks::Frames { min, low, high };
+    build(&Config::new(cpus, &[ZoneConfig { watermarks, ..ZoneConfig::new(&[memory]) }]), host)
+}
+
 /// One zone of `mib` MiB from frame 512 on, nothing held back.
 pub fn machine(cpus: u16, mib: u64) -> Alloc<'static> {
     one_zone(cpus, &[range(512, mib * MIB)], &SingleCpu)
+}
+
+/// All that such requests get.
+pub fn all(door: &dyn Frames, request: Request) -> Vec<Pfn> {
+    std::iter::from_fn(|| door.alloc(request).ok()).collect()
 }
 
 /// Every invariant holds, and everything is free and merged once the CPUs are drained.
@@ -84,8 +97,7 @@ impl Membarrier {
         let available =
             cfg!(not(miri)) && unsafe { libc::syscall(libc::SYS_membarrier, 16, 0, 0) } == 0;
         if !available {
-            // Not `eprintln!`, which the test harness swallows when the test passes: a skip has to
-            // be seen.
+            // Not `eprintln!`, which the test harness swallows: a skip has to be seen.
             let _ = writeln!(
                 std::io::stderr(),
                 "SKIPPED: no membarrier here; the ordinary lock is tested instead of the biased one"

@@ -64,20 +64,20 @@ impl Case {
         (request, flags, wanted)
     }
 
-    /// What a request may cost. Near the mark it asks for allowances; before it fails it asks all
-    /// CPUs twice. Each time it is outside, and takes a barrier to get in again where it is not the
-    /// owner.
+    /// What a request may cost. Near the mark it asks for allowances, and empties hands once it has
+    /// left; before it fails it asks all CPUs twice. Each time it is outside, and takes a barrier
+    /// to get in again where it is not the owner.
     fn most(flags: AllocFlags, wanted: Wanted) -> Most {
         let is_limited = wanted.within != ANY.within;
         if flags.contains(AllocFlags::NO_LOCK) {
             free("alloc, NO_LOCK")
         } else if wanted.align > wanted.order {
             // Within its limits, without allowances, once all that failed.
-            door("alloc, aligned further", 5, 11)
+            door("alloc, aligned further", 6, 12)
         } else if is_limited || wanted.order > Order::PAGEBLOCK {
-            door("alloc, within limits or above a block", 2, 5)
+            door("alloc, within limits or above a block", 3, 6)
         } else {
-            door("alloc", 3, 7)
+            door("alloc", 4, 8)
         }
     }
 
@@ -169,7 +169,7 @@ impl Case {
         let request = Request::new(Order::ZERO, self.random.pick(&Migratetype::PCP));
         let n = count as u64;
         // Each frame may be one that takes all that a failing call takes.
-        let most = door("alloc_bulk", 3 * n, 1 + 6 * n);
+        let most = door("alloc_bulk", 3 * n + 1, 2 + 6 * n);
         match self.call(most, |cpu| cpu.alloc_bulk(request, &mut out[..count]))? {
             Ok(got) => {
                 for pfn in &out[..got] {

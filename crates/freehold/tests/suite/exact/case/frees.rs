@@ -131,8 +131,7 @@ impl Case {
             Some(error) => Err(format!("a wrong free of {part}: {error}, which is not so")),
             None => Err(format!("a wrong free of {part} was accepted")),
         };
-        // The call that a CPU makes most comes first: it goes another way after a free into its
-        // word.
+        // The call that a CPU makes most comes first: it goes another way after such a free.
         if let Some(order) = Self::chunk(part) {
             let in_hand = door.owned().is_some_and(|cpu| cpu.free_in_hand(part.start, order));
             right(door.free(part.start, order).err().filter(|_| !in_hand))?;

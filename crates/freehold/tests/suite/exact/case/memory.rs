@@ -183,19 +183,30 @@ impl Case {
     }
 
     fn remove(&mut self, part: FrameRange) -> Result<Result<(), HotplugError>, String> {
-        let fh = self.fh;
-        self.call(blocks("remove_memory", 3), |_| fh.remove_memory(part))
+        let (fh, owners) = (self.fh, self.owners_that_move(part, part.len()));
+        self.call(blocks("remove_memory", 3 + owners), |_| fh.remove_memory(part))
+    }
+
+    /// Owners whose requests go to another zone first once `part` has gone or come: where it is all
+    /// that its zone manages, or the zone manages nothing yet.
+    fn owners_that_move(&self, part: FrameRange, managed: u64) -> u64 {
+        let Books::Table(_) = &self.books else { return self.online.len() as u64 };
+        let zone = self.spans.iter().position(|span| span.contains(part.start));
+        let stats = zone.and_then(|zone| self.fh.zone_stats(zone));
+        let moves = stats.is_some_and(|stats| stats.managed == managed);
+        u64::from(moves && self.handle.owned().is_some())
     }
 
     /// Memory comes back free, or in use.
     fn add(&mut self, part: FrameRange) -> Result<(), String> {
         let (fh, in_use) = (self.fh, self.random.percent(50));
+        let owners = self.owners_that_move(part, 0);
         match &self.books {
             Books::Share(share) if in_use => share.ledger.take(part, share.who),
             _ => {}
         }
         let added = loop {
-            let added = self.call(door("add_memory", 0, 0), |_| match in_use {
+            let added = self.call(door("add_memory", owners, owners), |_| match in_use {
                 true => fh.add_memory_in_use(part),
                 false => fh.add_memory(part),
             })?;

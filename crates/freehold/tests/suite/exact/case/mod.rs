@@ -181,7 +181,7 @@ impl Case {
 
     fn tick_or_flush(&mut self) -> Result<(), String> {
         let result = match self.random.percent(50) {
-            true => self.call(door("tick", 0, 1), Handle::tick)?,
+            true => self.call(door("tick", 1, 2), Handle::tick)?,
             false => self.call(door("flush", 0, 1), Handle::flush)?,
         };
         match result {
@@ -190,8 +190,7 @@ impl Case {
         }
     }
 
-    /// The allocator's invariants, and what it says of zones and blocks, where the table knows
-    /// that.
+    /// The allocator's invariants, and what it says of zones and blocks, if known.
     pub(crate) fn compare(&self) -> Result<(), String> {
         self.fh.validate().map_err(|broken| broken.to_string())?;
         let Some(table) = self.books.table_ref() else { return Ok(()) };
