@@ -322,7 +322,7 @@ mod tests {
         let busy = classic.alloc_contig_range(CPU, range, &mut |_| false);
         assert_eq!(busy, Err(AllocError::Busy { pfn }));
         classic.validate().unwrap_err(); // the frame is still in flight
-        classic.free_batch(CPU, &[loose]);
+        classic.free_one(CPU, loose);
         classic.validate().unwrap();
         classic.alloc_contig_range(CPU, range, &mut |_| false).unwrap();
         classic.free_contig_range(CPU, range).unwrap();

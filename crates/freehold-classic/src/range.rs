@@ -133,7 +133,7 @@ impl Classic {
             }
             let migratetype = frames.state(frame).migratetype();
             frames.set(frame, State::new(Kind::Freeing, order.get(), migratetype));
-            self.free_batch(cpu, &[Loose { frame, order: order.get() }]);
+            self.free_one(cpu, Loose { frame, order: order.get() });
             frame += order.frames() as u32;
         }
     }

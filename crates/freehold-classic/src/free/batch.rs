@@ -8,8 +8,6 @@ use super::{FOLIO_BATCH, Loose};
 use crate::Classic;
 use crate::page::Put;
 use crate::pcp::Held;
-use crate::primitive::Ordering::Relaxed;
-use crate::switches::Switch;
 
 impl Classic {
     /// Frees chunks as reclaim, munmap and exit do: in batches of at most [`FOLIO_BATCH`], each
@@ -96,10 +94,9 @@ impl Classic {
 
     /// Frees a batch of prepared chunks, keeping the PCP lock over neighbours that go to the same
     /// PCP.
-    pub(crate) fn free_batch(&self, cpu: CpuId, batch: &[Loose]) {
+    fn free_batch(&self, cpu: CpuId, batch: &[Loose]) {
         let mut held: Option<(u32, Held<'_>)> = None;
         for &loose in batch {
-            let zone = &self.zone;
             let Some(target) = self.target(cpu, loose) else {
                 held = None;
                 self.free_to_zone(loose);
@@ -114,11 +111,7 @@ impl Classic {
                 other => {
                     // Never two PCP locks at once.
                     drop(other);
-                    let pcp = &zone.pcps[target.cpu as usize];
-                    let wait = self.on.has(Switch::Ownership) && !self.on.has(Switch::RemoteList);
-                    let waited = wait.then(|| self.lock_target(cpu, target, pcp));
-                    let Some(inner) = waited.or_else(|| pcp.try_lock()) else {
-                        self.counts.pcp_busy.fetch_add(1, Relaxed);
+                    let Some(inner) = self.lock_for(cpu, target) else {
                         self.free_to_zone(loose);
                         continue;
                     };

@@ -21,7 +21,7 @@ use freehold::{CpuId, FreeError, Migratetype, Order, Pfn};
 
 use crate::Classic;
 use crate::page::{Kind, Put, State};
-use crate::pcp::{Held, Pcp};
+use crate::pcp::Held;
 use crate::primitive::Ordering::Relaxed;
 use crate::switches::Switch;
 use crate::watermark::Mark;
@@ -48,9 +48,24 @@ impl Classic {
         let loose = self.locate(pfn, order)?;
         let put = self.zone.frames.put(loose.frame, loose.order)?;
         if let Some(loose) = self.prepare(put, loose) {
-            self.free_batch(cpu, &[loose]);
+            self.free_one(cpu, loose);
         }
         Ok(put)
+    }
+
+    /// Puts a prepared chunk where it belongs. A batch of one chunk would do as well, at a fifth
+    /// more instructions.
+    pub(crate) fn free_one(&self, cpu: CpuId, loose: Loose) {
+        let Some(target) = self.target(cpu, loose) else {
+            return self.free_to_zone(loose);
+        };
+        if self.leave_to_owner(cpu, target, loose) {
+            return;
+        }
+        match self.lock_for(cpu, target) {
+            Some(inner) => drop(self.commit(cpu, target, inner, loose)),
+            None => self.free_to_zone(loose),
+        }
     }
 
     /// Where a chunk is, if there can be one of that order there.
@@ -74,13 +89,21 @@ impl Classic {
         Some(loose)
     }
 
-    /// Waits for the PCP that a chunk goes to; counts it where that is another CPU's.
-    fn lock_target<'a>(&self, cpu: CpuId, target: Target, pcp: &'a Pcp) -> Held<'a> {
-        pcp.try_lock().unwrap_or_else(|| {
-            let remote = target.cpu != u32::from(cpu.get());
-            self.counts.remote_pcp_waits.fetch_add(u64::from(remote), Relaxed);
-            pcp.lock()
-        })
+    /// The PCP that a chunk goes to, where that is free; an owner's is waited for, and counted where
+    /// it is another CPU's.
+    fn lock_for(&self, cpu: CpuId, target: Target) -> Option<Held<'_>> {
+        let pcp = &self.zone.pcps[target.cpu as usize];
+        let held = pcp.try_lock();
+        if held.is_some() {
+            return held;
+        }
+        if !self.on.has(Switch::Ownership) || self.on.has(Switch::RemoteList) {
+            self.counts.pcp_busy.fetch_add(1, Relaxed);
+            return None;
+        }
+        let remote = target.cpu != u32::from(cpu.get());
+        self.counts.remote_pcp_waits.fetch_add(u64::from(remote), Relaxed);
+        Some(pcp.lock())
     }
 
     /// The PCP a chunk goes to; `None` for the zone.
