@@ -342,6 +342,13 @@ mod tests {
         assert_eq!(frames(&info.free[0].chunks), 200_001);
         let blocks: Vec<u64> = info.blocks[0].blocks.iter().map(|(_, blocks)| *blocks).collect();
         assert_eq!(blocks, [566, 4130, 424, 0, 16, 0]);
+        let mixed = "Number of mixed blocks Unmovable Movable Reclaimable HighAtomic CMA Isolate\n\
+                     Node 0, zone Normal 3 5 0 0 1 0\n";
+        let mixed = parse_pagetypeinfo(&format!("{TYPES}\n{mixed}")).unwrap();
+        assert_eq!(
+            (&mixed.blocks, mixed.mixed[0].blocks[4]),
+            (&info.blocks, (BlockType::Of(Migratetype::Cma), 1))
+        );
         let vendors = parse_pagetypeinfo(&TYPES.replace("HighAtomic", "Rbin")).unwrap();
         assert_eq!(vendors.blocks[0].blocks[3], (BlockType::Rbin, 0));
         assert_eq!(vendors.numbers().unwrap().get(3), Some(Migratetype::Cma));

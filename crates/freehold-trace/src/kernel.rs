@@ -224,7 +224,7 @@ mod tests {
             assert_eq!(found, expected, "{text}");
         }
         let phone = Kernel::parse("5.10.107-android13-4-00003-g1").unwrap();
-        assert!(phone.android);
+        assert!(phone.android && phone.numbers() == TypeNumbers::ANDROID);
         assert_eq!(phone.to_string(), "5.10.107 (Android)");
         assert_eq!(Kernel::new(4, 18).to_string(), "4.18");
         assert!("soon".parse::<Kernel>().unwrap_err().contains("uname -r"));

@@ -162,41 +162,6 @@ impl<'m, T: Copy> IntervalTree<'m, T> {
         }
     }
 
-    fn insert_below(&mut self, n: u32, new: u32) -> u32 {
-        let start = self.node(new).start;
-        if n == NIL || priority(new) > priority(n) {
-            let (low, high) = self.split(n, start);
-            let node = self.node_mut(new);
-            (node.left, node.right) = (low, high);
-            self.update(new);
-            return new;
-        }
-        if start < self.node(n).start {
-            let left = self.insert_below(self.node(n).left, new);
-            self.node_mut(n).left = left;
-        } else {
-            let right = self.insert_below(self.node(n).right, new);
-            self.node_mut(n).right = right;
-        }
-        self.update(n);
-        n
-    }
-
-    fn remove_below(&mut self, n: u32, target: u32) -> u32 {
-        if n == target {
-            return self.join(self.node(n).left, self.node(n).right);
-        }
-        if self.node(target).start < self.node(n).start {
-            let left = self.remove_below(self.node(n).left, target);
-            self.node_mut(n).left = left;
-        } else {
-            let right = self.remove_below(self.node(n).right, target);
-            self.node_mut(n).right = right;
-        }
-        self.update(n);
-        n
-    }
-
     /// Stores an interval. Expected O(log n).
     pub(crate) fn insert(&mut self, start: u64, end: u64, value: T) -> Result<(), InsertError> {
         if start >= end || self.next_from(start).is_some_and(|next| next.start < end) {
@@ -222,7 +187,9 @@ impl<'m, T: Copy> IntervalTree<'m, T> {
             gap: 0,
             value: Some(value),
         };
-        self.root = self.insert_below(self.root, new);
+        let (low, high) = self.split(self.root, start);
+        let low = self.join(low, new);
+        self.root = self.join(low, high);
         Ok(())
     }
 
@@ -279,7 +246,9 @@ impl<'m, T: Copy> IntervalTree<'m, T> {
     pub(crate) fn remove(&mut self, point: u64) -> Option<Interval<T>> {
         let n = self.find(point);
         let interval = self.interval(n)?;
-        self.root = self.remove_below(self.root, n);
+        let (low, rest) = self.split(self.root, interval.start);
+        let (_, high) = self.split(rest, interval.start + 1);
+        self.root = self.join(low, high);
         let free = self.free;
         let node = self.node_mut(n);
         node.value = None;

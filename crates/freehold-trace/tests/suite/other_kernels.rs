@@ -101,20 +101,6 @@ fn types_of_kernels_before_4_4_are_told_by_version_pagetypeinfo_or_the_requests(
 }
 
 #[test]
-fn androids_requests_for_cma_are_movable_ones() {
-    let text = format!(
-        "{}{}          sh-77    [002] ....     5.000009: mm_page_pcpu_drain: page=x pfn=4096 order=0 migratetype=3\n",
-        alloc(1, "order=0 migratetype=3 gfp_flags=GFP_HIGHUSER_MOVABLE"),
-        alloc(2, "order=0 migratetype=1 gfp_flags=GFP_HIGHUSER_MOVABLE"),
-    );
-    for options in [of("5.10.107-android13-4"), OpenOptions::default()] {
-        let (events, _) = read(&text, options);
-        assert_eq!(requests(&events), [(1, MOVABLE), (1, MOVABLE)]);
-        assert!(matches!(events[2].kind, EventKind::PcpuDrain { migratetype: 4, .. }), "CMA");
-    }
-}
-
-#[test]
 fn clocks_of_no_nanoseconds_are_refused_with_the_command() {
     let tick = |ticks: u64| {
         format!(

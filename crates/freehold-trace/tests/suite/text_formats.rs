@@ -310,20 +310,3 @@ fn a_pipe_becomes_reopenable() {
     drop(source);
     assert!(!copy.exists(), "the copy is removed with its last owner");
 }
-
-#[test]
-fn long_gaps_are_counted_and_the_first_is_named() {
-    let at = |seconds: &u64| {
-        let free = "mm_page_free: page=000000001234 pfn=0x1c2ab3 order=0";
-        format!("            make-7      [000] d..2. {seconds}.000001: {free}\n")
-    };
-    let read = |seconds: &[u64]| {
-        let text: String = seconds.iter().map(at).collect();
-        let (events, reader) = read(text, STRICT).unwrap();
-        assert_eq!(events.len(), seconds.len(), "they are no error");
-        (reader.long_gaps(), reader.first_long_gap())
-    };
-    assert_eq!(read(&[1, 2, 2, 3000]), (0, None));
-    let first = "line 3: 8995.000 s later than the event before it".to_owned();
-    assert_eq!(read(&[4, 5, 9000]), (1, Some(first)));
-}

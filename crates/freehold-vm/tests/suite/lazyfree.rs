@@ -12,21 +12,7 @@ fn entries(vm: &Vm<'_, impl Mmu>, page: u64, n: u64) -> Vec<Entry> {
     (page..page + n).map(|page| entry(vm, page)).collect()
 }
 
-/// A defect of Linux 6.15 that David Hildenbrand found: the batch reader ran past the end of the
-/// page table. Here the folio's first page is the last but three of its table. Without the bound at
-/// the table's end in `Vm::take_table` (`limit` made of the VMA's and the folio's end only) this
-/// panics in `Slots::new`. Tried.
-#[test]
-fn a_folio_across_a_page_tables_end_is_reclaimed_in_two_batches() {
-    let (fh, vm) = lazyfree_folio(4, 512 - 3);
-    let pageout = || vm.madvise_pageout(&fh, SPACE, pages(0, 2048));
-    let counted = adds(&vm, |soft| [soft.clears, soft.entries_cleared, soft.flushes], pageout);
-    assert_eq!(counted, (Ok(16), [2, 16, 1]));
-    assert_eq!(vm.stats().deferred_queued, 0, "two batches, but never seen partly mapped");
-    assert_all_free(&fh);
-}
-
-/// A batch ends with the VMA, too, though the entries behind it agree. Tried: without the bound
+/// A batch ends with the VMA, though the entries behind it agree. Tried: without the bound
 /// there is one batch.
 #[test]
 fn a_batch_ends_with_the_vma() {

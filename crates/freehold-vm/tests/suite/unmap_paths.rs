@@ -38,7 +38,9 @@ fn the_microbenchmark_costs_each_way_what_it_says() {
 }
 
 /// What the patch as posted leaves to page by page, and Linux 6.16 takes in as many batches as it
-/// needs: a folio that lies across a table's end, and one whose entries disagree.
+/// needs: a folio that lies across a table's end, and one whose entries disagree. In Linux 6.15 the
+/// batch reader ran past that end, which David Hildenbrand found; without the bound there in
+/// `Vm::take_table` this panics in `Slots::new`. Tried.
 #[test]
 fn all_or_nothing_goes_page_by_page_where_one_batch_is_not_all() {
     for (path, clears, queued) in [(UnmapPath::Whole, 16, 1), (UnmapPath::Batched, 2, 0)] {
