@@ -138,36 +138,6 @@ fn a_number_that_is_not_the_frames_is_not_taken_for_it() {
 }
 
 #[test]
-fn the_count_of_high_atomic_blocks_goes_with_their_memory() {
-    const GIB: u64 = 1 << 18;
-    let memory = [range(0, 4 * GIB)];
-    let marks = Watermarks::Frames { min: 1000, low: 1000, high: 1000 };
-    let zone = ZoneConfig { watermarks: marks, ..ZoneConfig::new(&memory) };
-    let fh = build(&Config { extra_ranges: 4, ..Config::new(1, &[zone]) }, &SingleCpu);
-    let flags = AllocFlags::HIGH_ATOMIC | AllocFlags::NON_BLOCK | AllocFlags::MIN_RESERVE;
-    let reserved = || fh.zone_blocks(0).unwrap().blocks_by_type[Migratetype::HighAtomic as usize];
-    // More often than there may be such blocks at a time.
-    for round in 0..4 * GIB / 100 / 512 + 5 {
-        let mut held = Vec::new();
-        for o in [18, 14, 9, 2, 0] {
-            while let Ok(pfn) = fh.here().alloc(movable(o)) {
-                held.push((pfn, order(o)));
-            }
-        }
-        let pfn = fh.here().alloc(unmovable(3).flags(flags)).unwrap();
-        assert_eq!(reserved(), 1, "round {round}");
-        held.into_iter().for_each(|(pfn, order)| fh.here().free(pfn, order).unwrap());
-        fh.here().free(pfn, order(3)).unwrap();
-        fh.drain_all();
-        let block = range(pfn.get() & !511, 512);
-        fh.remove_memory(block).unwrap();
-        assert_eq!(reserved(), 0, "round {round}");
-        fh.add_memory(block).unwrap();
-    }
-    assert_all_free(&fh);
-}
-
-#[test]
 fn a_migration_that_panics_leaves_nothing_isolated_and_nothing_locked() {
     let fh = machine(1, 64);
     let pfn = fh.here().alloc(movable(0)).unwrap();

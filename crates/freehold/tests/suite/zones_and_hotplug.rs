@@ -117,31 +117,6 @@ fn the_last_pressure_that_is_told_is_true() {
 }
 
 #[test]
-fn high_atomic_blocks_are_reserved_under_pressure_used_and_given_up() {
-    // 1 % must be a block at least: 256 MiB.
-    let fh = marked(1, range(0, 256 * MIB), [2000, 4000, 6000], &SingleCpu);
-    let on = fh.on(cpu(0));
-    let mut all = all(&fh.on(cpu(0)), unmovable(0));
-    let atomic = unmovable(3)
-        .flags(AllocFlags::HIGH_ATOMIC | AllocFlags::NON_BLOCK | AllocFlags::MIN_RESERVE);
-    let first = on.alloc(atomic).unwrap();
-    let blocks = fh.zone_blocks(0).unwrap().blocks_by_type;
-    assert_eq!(blocks[Migratetype::HighAtomic.index()], 1);
-    assert!(fh.zone_stats(0).unwrap().free_high_atomic > 0);
-    fh.validate().unwrap();
-    // Ordinary requests cannot have it; atomic ones can.
-    assert!(is_no_memory(on.alloc(unmovable(3))));
-    let second = on.alloc(atomic).unwrap();
-    assert_eq!(second.pageblock(), first.pageblock());
-    fh.validate().unwrap();
-    all.iter().for_each(|&p| on.free(p, Order::ZERO).unwrap());
-    all.clear();
-    on.free(first, order(3)).unwrap();
-    on.free(second, order(3)).unwrap();
-    assert_all_free(&fh);
-}
-
-#[test]
 fn cma_comes_first_where_over_half_of_what_is_free_is_of_it() {
     let memory = [range(0, 256 * MIB)];
     let cma = [range(64 * MIB, 160 * MIB)];
