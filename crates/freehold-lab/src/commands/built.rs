@@ -8,45 +8,26 @@ use clap::Args;
 use crate::cli::Outcome;
 use crate::cli::error::CliError;
 
-#[cfg(feature = "bench")]
-pub(super) use crate::bench::cli::{BenchArgs, run as bench};
-#[cfg(not(feature = "bench"))]
-pub(super) use {Missing as BenchArgs, missing as bench};
+/// A command's arguments and function: its own, or those that stand for what is not built in.
+macro_rules! built {
+    ($($feature:literal: $command:ident $Args:ident of $($module:ident)::+;)*) => {$(
+        #[cfg(feature = $feature)]
+        pub(super) use crate::$($module)::+::{$Args, run as $command};
+        #[cfg(not(feature = $feature))]
+        pub(super) use {Missing as $Args, missing as $command};
+    )*};
+}
 
-#[cfg(feature = "completions")]
-pub(super) use super::completions::{CompletionsArgs, run as completions};
-#[cfg(not(feature = "completions"))]
-pub(super) use {Missing as CompletionsArgs, missing as completions};
-
-#[cfg(feature = "contiguity")]
-pub(super) use crate::contiguity::cli::{ContiguityArgs, run as contiguity};
-#[cfg(not(feature = "contiguity"))]
-pub(super) use {Missing as ContiguityArgs, missing as contiguity};
-
-#[cfg(feature = "fidelity")]
-pub(super) use crate::fidelity::{FidelityArgs, run as fidelity};
-#[cfg(not(feature = "fidelity"))]
-pub(super) use {Missing as FidelityArgs, missing as fidelity};
-
-#[cfg(feature = "look")]
-pub(super) use crate::look::{LookArgs, run as look};
-#[cfg(not(feature = "look"))]
-pub(super) use {Missing as LookArgs, missing as look};
-
-#[cfg(feature = "report")]
-pub(super) use crate::{
-    compare::{CompareArgs, run as compare},
-    report::{ReportArgs, run as report},
-};
-#[cfg(not(feature = "report"))]
-pub(super) use {
-    Missing as CompareArgs, Missing as ReportArgs, missing as compare, missing as report,
-};
-
-#[cfg(feature = "simulate")]
-pub(super) use crate::simulate::{SimulateArgs, run as simulate};
-#[cfg(not(feature = "simulate"))]
-pub(super) use {Missing as SimulateArgs, missing as simulate};
+built! {
+    "bench": bench BenchArgs of bench::cli;
+    "completions": completions CompletionsArgs of commands::completions;
+    "contiguity": contiguity ContiguityArgs of contiguity::cli;
+    "fidelity": fidelity FidelityArgs of fidelity;
+    "look": look LookArgs of look;
+    "report": compare CompareArgs of compare;
+    "report": report ReportArgs of report;
+    "simulate": simulate SimulateArgs of simulate;
+}
 
 /// Any arguments, of a command that is not built in.
 #[derive(Args, Clone, PartialEq, Debug, Default)]

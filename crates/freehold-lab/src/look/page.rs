@@ -289,6 +289,33 @@ mod tests {
         assert!(text.lines().count() < 34, "one page:\n{text}");
     }
 
+    /// Pages of 64 KiB; and what some kernels' files do not say.
+    #[test]
+    fn amounts_are_of_the_machines_pages_and_what_is_not_known_is_said() {
+        let mut machine = machine();
+        machine.look.page_size = 65536;
+        machine.look.zones[0].mixed_blocks = Some(9);
+        for (cma, free, said) in [
+            (Some(0), None, "; no CMA"),
+            (Some(2048), None, "; CMA 128.0 MiB"),
+            (None, Some(512), "; CMA not known, 32.0 MiB of it free"),
+            (None, None, "; CMA not known"),
+        ] {
+            (machine.look.zones[0].cma, machine.look.zones[0].cma_free) = (cma, free);
+            let text = render(&machine, STYLE);
+            let first =
+                "256.0 MiB of 1.00 GiB free, 5.6 MiB more on the CPUs' lists; pages of 64 KiB";
+            let blocks = "32 pageblocks of 32.0 MiB: 6 wholly free, 9 mixed";
+            for part in [first, blocks, &format!("at most 25.0 MiB{said}\n")] {
+                assert!(text.contains(part), "{part}:\n{text}");
+            }
+        }
+        machine.look.zones[0].types.clear();
+        machine.look.zones[0].blocks = None;
+        let text = render(&machine, STYLE);
+        assert!(text.contains("types are not known") && !text.contains("mixed"), "{text}");
+    }
+
     #[test]
     fn a_page_fits_a_narrow_terminal_and_breaks_no_amount() {
         let text = render(&machine(), Style::plain(80));

@@ -151,6 +151,15 @@ mod tests {
         }
         assert!(!text.contains("mixed_pageblocks"), "not known is no sample");
         let mut odd = machine();
+        odd.look.page_size = 65536;
+        for figure in ["free", "managed", "pcp", "cma", "cma_free"] {
+            let of = |text: &str| -> u64 {
+                let start = format!("freehold_{figure}_bytes{{node=\"0\",zone=\"Normal\"}} ");
+                let found = text.lines().find_map(|line| line.strip_prefix(&start));
+                found.expect(figure).parse().unwrap()
+            };
+            assert_eq!(of(&render(&odd)), 16 * of(&text), "{figure}: pages of 64 KiB");
+        }
         odd.look.zones[0].zone = "a\"b\\".to_owned();
         assert!(render(&odd).contains("zone=\"a\\\"b\\\\\""));
     }

@@ -91,18 +91,6 @@ pub fn pagetypeinfo(order: u8, zones: &[(u32, &str, Types<'_>)]) -> Option<Strin
     Some(text)
 }
 
-/// A pagetypeinfo with what `page_owner` adds: the blocks of each zone's types in which something
-/// of another type is allocated.
-pub fn with_mixed(text: Option<&str>, zones: &[(u32, &str, &[u64])]) -> Option<String> {
-    let mut text = text?.to_owned();
-    let names = text.lines().find_map(|line| line.strip_prefix("Number of blocks type"))?;
-    text = format!("{text}\nNumber of mixed blocks {names}\n");
-    for (node, name, mixed) in zones {
-        text += &format!("Node {node}, zone {name:>8} {}\n", words(mixed));
-    }
-    Some(text)
-}
-
 /// Allocations and frees of one order in a zone that starts there.
 pub fn trace_of(start: u64, order: u8, migratetype: u8, flags: &str) -> String {
     let mut text = "# tracer: nop\n#\n".to_owned();

@@ -1,4 +1,3 @@
 //! Tests of `freehold look`.
 
 mod files;
-mod machines;

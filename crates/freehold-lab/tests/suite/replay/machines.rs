@@ -4,7 +4,7 @@
 use std::fs;
 
 use crate::common::machine_files::{
-    CMA_FREE, CMA_SIZE, DEVICE, FLAGS, Files, Folder, NONE, Types, before_4_4, buddyinfo, one_zone,
+    CMA_FREE, CMA_SIZE, DEVICE, FLAGS, Files, Folder, Types, before_4_4, buddyinfo, one_zone,
     plain, trace_of, with_cma, zone,
 };
 use serde_json::Value;
@@ -18,6 +18,7 @@ fn machine(document: &Value) -> [u64; 6] {
     [of("page_size"), of("pageblock_order"), free[0], free[1], free[2], of("cma_frames")]
 }
 
+/// `random_machines` has every size.
 #[test]
 fn pages_and_blocks_of_other_sizes() {
     assert_eq!(machine(&replayed(&plain(), &[])), [4096, 9, 3330, 3330, 0, 0]);
@@ -29,8 +30,6 @@ fn pages_and_blocks_of_other_sizes() {
         &[("Unmovable", 2, &none), ("Movable", 6, &free), ("Reclaimable", 0, &none)];
     let large = one_zone(65536, &free, Some((13, types)));
     assert_eq!(machine(&replayed(&large, &[])), [65536, 13, 28_721, 28_721, 0, 0]);
-    let untyped = Files { pagetypeinfo: None, ..large.clone() };
-    assert_eq!(machine(&replayed(&untyped, &[])), [65536, 13, 28_721, 28_721, 0, 0]);
     let trace = trace_of(65536, 13, 1, FLAGS);
     let last = ["pfn=0x18000", "pfn=0x1a000"];
     let lines = trace.split_inclusive('\n');
@@ -47,18 +46,6 @@ fn pages_and_blocks_of_other_sizes() {
     let small = one_zone(16384, &free, None);
     assert_eq!(machine(&replayed(&small, &[])), [4096, 9, 4105, 4105, 0, 0], "assumed");
     assert_eq!(machine(&replayed(&small, &["--page-size", "64K"]))[0], 65536);
-
-    // Blocks of order 10 and of order 5.
-    for (order, blocks) in [(10, [4, 11, 1]), (5, [96, 400, 16])] {
-        let movable = [2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5];
-        let types: Types<'_> = &[
-            ("Unmovable", blocks[0], &NONE),
-            ("Movable", blocks[1], &movable),
-            ("Reclaimable", blocks[2], &NONE),
-        ];
-        let other = one_zone(16384, &movable, Some((order, types)));
-        assert_eq!(machine(&replayed(&other, &[])), [4096, u64::from(order), 5122, 5122, 0, 0]);
-    }
 }
 
 #[test]
