@@ -206,7 +206,8 @@ fn the_same_cell_is_the_same_and_another_seed_another() {
     for workload in Workload::ALL {
         let engines = ["vanilla", "pcp-buddy-fixed", "freehold", "best-fit", "best-fit-runs"];
         for engine in &engines[..if workload == Workload::Net { 5 } else { 3 }] {
-            let one = scenario(workload, engine);
+            let allocations = length(4_000, 20_000);
+            let one = Scenario { allocations, ..scenario(workload, engine) };
             let cell = one.run().unwrap();
             assert_eq!(cell, one.run().unwrap(), "{workload} {engine}");
             let other = Scenario { seed: 2, ..one }.run().unwrap();
@@ -259,7 +260,7 @@ fn bounds_are_bounds() {
             let one = Scenario { frames, seed, used_percent: Some(92), allocations: 60_000, ..of };
             one.run().unwrap().figures.order9_share.unwrap()
         };
-        (31..34).map(cell).sum::<f64>()
+        (31..length(32, 34)).map(cell).sum::<f64>()
     };
     let vanilla = share("vanilla");
     for bound in ["best-fit", "best-fit-runs"] {
@@ -339,10 +340,13 @@ const SMALL: [&str; 6] = ["--cpus", "2,4", "--memory", "16M", "--seeds", "1,2"];
 
 #[test]
 fn json_has_every_name_and_null_where_there_is_nothing_to_say() {
-    let run =
-        |jobs| text(&allocating("500", &SMALL).args(["--json", "--jobs", jobs]).assert().success());
-    let printed = run("1");
-    assert_eq!(printed, run("3"), "on any number of threads");
+    let run = |jobs, more: &[&str]| {
+        let words = [&["--json", "--jobs", jobs], more].concat();
+        text(&allocating("500", &SMALL).args(words).assert().success())
+    };
+    let aging = ["-w", "aging"];
+    assert_eq!(run("1", &aging), run("3", &aging), "on any number of threads");
+    let printed = run("3", &[]);
     let document: Value = serde_json::from_str(&printed).expect("JSON");
     assert_eq!(keys(&document), BTreeSet::from(["cells"]));
     let cells = document["cells"].as_array().expect("an array");
