@@ -95,7 +95,7 @@ fn lay_out_cpus<'m>(cpus: usize, layout: &mut LayoutBuilder<'m>) -> &'m [CpuStat
 }
 
 /// Blocks of 1 GiB: memory of less than two such regions has none to be kept apart.
-const REGION: u64 = 512;
+pub(crate) const REGION: u64 = 512;
 
 #[inline(never)]
 fn lay_out_zones<'m>(config: &Config<'_>, layout: &mut LayoutBuilder<'m>) -> &'m [Zone<'m>] {

@@ -15,6 +15,7 @@
 //! | board elsewhere | the next block of another zone | the same |
 //! | unasked | a larger run in hand, whatever the board has | |
 //! | mark | one chunk past the leases, down to the request's own mark | |
+//! | upper end | as the next two, where the zone's upper end has it: regions of 1 GiB stay movable | the request is movable |
 //! | other type | a block of another type that is half free: it becomes one of this type | the request says so |
 //! | mixed | frames inside a block of another type, which keeps it | |
 //! | reserve | HIGHATOMIC blocks | the request may wait |
@@ -85,11 +86,11 @@ struct Step<'a, 'm, P: Platform>(At, Take<'a, 'm, P>);
 pub(crate) const IN_USE: usize = 4;
 /// From here on a request counts as a slow one.
 const BOARD: usize = 5;
-/// Blocks of another type.
+/// Blocks of another type, at the upper end first.
 const OTHER_TYPE: usize = 9;
 /// The last resort.
-const RESERVE: usize = 11;
-const TOP: usize = 12;
+const RESERVE: usize = 12;
+const TOP: usize = 13;
 
 impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
     /// See the module's documentation.
@@ -103,8 +104,9 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
         Step(At::Elsewhere, Self::try_board),
         Step(At::Home, Self::try_broken::<false>),
         Step(At::Zones, Self::try_mark),
-        Step(At::Zones, Self::try_other_type),
-        Step(At::Zones, Self::try_mixed),
+        Step(At::Zones, |cpu, z, request| cpu.try_upper_end(z, Want::of(request))),
+        Step(At::Zones, |cpu, z, request| cpu.try_other_type(z, Want::of(request))),
+        Step(At::Zones, |cpu, z, request| cpu.try_mixed(z, Want::of(request))),
         Step(At::Zones, Self::try_reserve),
     ];
 
@@ -487,23 +489,29 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
     /// Step *mark*.
     fn try_mark(&self, z: usize, request: &Request) -> Option<u64> {
         let (by, zone) = (self.by(), &self.fh.zones[z]);
-        by.keep_block_of(request, by.try_mark(zone, request)?)
+        by.keep_block_of(Want::of(request), by.try_mark(zone, request)?)
+    }
+
+    /// Step *upper end*.
+    fn try_upper_end(&self, z: usize, want: Want) -> Option<u64> {
+        let mut ends = self.fh.zones[z].upper_ends(want);
+        ends.find_map(|want| self.try_other_type(z, want).or_else(|| self.try_mixed(z, want)))
     }
 
     /// Step *other type*.
-    fn try_other_type(&self, z: usize, request: &Request) -> Option<u64> {
-        let (want, zone) = (Want::of(request), &self.fh.zones[z]);
+    fn try_other_type(&self, z: usize, want: Want) -> Option<u64> {
+        let zone = &self.fh.zones[z];
         if !zone.may_lease(self.by(), want.migratetype, want.order, want.flags) {
             return None;
         }
         let block = self.claim_fallback(z, want)?;
         let pfn = self.take_of(block, want).or_else(|| self.split_block(z, want, true))?;
-        self.by().keep_block_of(request, pfn)
+        self.by().keep_block_of(want, pfn)
     }
 
     /// Step *mixed*: the smallest run that will do. Words are leased while the zone keeps its mark.
-    fn try_mixed(&self, z: usize, request: &Request) -> Option<u64> {
-        let (by, want, zone) = (self.by(), Want::of(request), &self.fh.zones[z]);
+    fn try_mixed(&self, z: usize, want: Want) -> Option<u64> {
+        let (by, zone) = (self.by(), &self.fh.zones[z]);
         if want.order == BLOCK_ORDER {
             return None;
         }
@@ -520,7 +528,7 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
             if let Some(pfn) = taken {
                 zone.counters.fallbacks.add_shared(1);
                 zone.counters.mixed.add_shared(1);
-                return by.keep_block_of(request, pfn);
+                return by.keep_block_of(want, pfn);
             }
         }
         None
@@ -528,8 +536,7 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
 
     /// Step *reserve*.
     fn try_reserve(&self, z: usize, request: &Request) -> Option<u64> {
-        let by = self.by();
-        let pfn = Want::of(request).take_high_atomic(by, &self.fh.zones[z])?;
-        by.keep_block_of(request, pfn)
+        let (by, want) = (self.by(), Want::of(request));
+        by.keep_block_of(want, want.take_high_atomic(by, &self.fh.zones[z])?)
     }
 }

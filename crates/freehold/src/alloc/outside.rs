@@ -21,8 +21,11 @@ impl<'m, P: Platform> By<'_, 'm, P> {
         // Of a block that it splits all but what it hands out is on the way.
         let _moving = fh.zones[0].moving(self, cpu.index());
         let want = Want::of(request);
-        let steps: [&dyn Fn(&'m Zone<'m>) -> Option<u64>; 4] = [
+        let other =
+            |zone, want| self.try_other_type(zone, want).or_else(|| self.try_mixed(zone, want));
+        let steps: [&dyn Fn(&'m Zone<'m>) -> Option<u64>; 5] = [
             &|zone| self.try_mark(zone, request),
+            &|zone| zone.upper_ends(want).find_map(|want| other(zone, want)),
             &|zone| self.try_other_type(zone, want),
             &|zone| self.try_mixed(zone, want),
             &|zone| want.take_high_atomic(self, zone),
@@ -36,10 +39,10 @@ impl<'m, P: Platform> By<'_, 'm, P> {
                 let whole =
                     zones().find_map(take).map(|block| block.take_block(fh, want.migratetype));
                 let cma = || zones().find_map(steps[0]);
-                whole.or_else(cma).or_else(|| zones().find_map(steps[3])).map(Pfn::new)
+                whole.or_else(cma).or_else(|| zones().find_map(steps[4])).map(Pfn::new)
             } else {
                 let found = steps.iter().find_map(|step| zones().find_map(step));
-                found.and_then(|pfn| self.keep_block_of(request, pfn)).map(Pfn::new)
+                found.and_then(|pfn| self.keep_block_of(want, pfn)).map(Pfn::new)
             }
         };
         let at_open_doors =

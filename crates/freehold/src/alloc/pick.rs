@@ -5,7 +5,7 @@
 //! | (in use) | the block that it took frames of last | nearly all memory is whole, or no larger run of it is broken up |
 //! | recover | the zone's board: the smallest class that will do, and of those the lowest block | there is one |
 //! | claim | a wholly free block | there is none |
-//! | fallback | a block of another type, if at least half of it is free; then frames of any block | nothing else is left |
+//! | fallback | a block of another type, if at least half of it is free; then frames of any block; both at the zone's upper end before elsewhere, for what cannot be moved | nothing else is left |
 //!
 //! None of it takes a lock: another thread that chooses the same block takes other words of it.
 
@@ -57,6 +57,8 @@ pub(crate) struct Want {
     pub(crate) order: u32,
     pub(crate) migratetype: usize,
     pub(crate) flags: AllocFlags,
+    /// From that block of the zone on, counted as by [`Zone::each_in_row_from`].
+    pub(crate) from: u64,
 }
 
 impl Want {
@@ -67,13 +69,14 @@ impl Want {
             order: u32::from(request.order.get()),
             migratetype: request.migratetype as usize,
             flags: request.flags,
+            from: 0,
         }
     }
 
     /// Without flags.
     #[inline(always)]
     pub(crate) const fn new(order: u32, migratetype: usize) -> Self {
-        Self { order, migratetype, flags: AllocFlags::empty() }
+        Self { order, migratetype, flags: AllocFlags::empty(), from: 0 }
     }
 
     #[inline(always)]
@@ -255,7 +258,7 @@ impl Want {
             let class = listed?;
             next = class + 1;
             let row = row_of(self.migratetype, class);
-            let found = zone.each_in_row_from(by, row, 0, |block| {
+            let found = zone.each_in_row_from(by, row, self.from, |block| {
                 if most == 0 {
                     return Some(None);
                 }
@@ -351,7 +354,7 @@ impl Want {
             // From the largest run on: what has that is likeliest to be half free.
             for class in (smallest as u8 + 1..=CLASSES).rev() {
                 let row = row_of(fallback as usize, class);
-                let found = zone.each_in_row_from(by, row, 0, |block| {
+                let found = zone.each_in_row_from(by, row, self.from, |block| {
                     if looks == 0 {
                         return Some(None);
                     }

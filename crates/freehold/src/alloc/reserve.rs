@@ -23,7 +23,7 @@ use crate::block::{BLOCK_ORDER, FRAMES};
 use crate::cpu::by::By;
 use crate::primitive::{Ordering, Relaxed, SharedCount};
 use crate::zone::Zone;
-use crate::{AllocFlags, Freehold, Migratetype, Platform, Request};
+use crate::{AllocFlags, Freehold, Migratetype, Platform};
 
 /// What a zone keeps for requests that may not wait; see [`Freehold::reserve`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -65,9 +65,8 @@ impl<'m, P: Platform> By<'_, 'm, P> {
     /// Keeps the rest of a block for HIGHATOMIC requests after one of them has got a chunk of it
     /// that was not in hand; the chunk.
     #[inline]
-    pub(crate) fn keep_block_of(self, request: &Request, pfn: u64) -> Option<u64> {
-        let order = u32::from(request.order.get());
-        if request.flags.contains(AllocFlags::HIGH_ATOMIC) && (1..BLOCK_ORDER).contains(&order) {
+    pub(crate) fn keep_block_of(self, want: Want, pfn: u64) -> Option<u64> {
+        if want.flags.contains(AllocFlags::HIGH_ATOMIC) && (1..BLOCK_ORDER).contains(&want.order) {
             self.keep_block(pfn);
         }
         Some(pfn)

@@ -1,6 +1,7 @@
 //! Frames that are on the way while somebody is about to fail: each call that looks for them is
 //! interrupted at each of its steps by the call that has them.
 
+use crate::alloc::pick::Want;
 use crate::block::tag::{HIGH_ATOMIC, IN_HAND};
 use crate::cpu::recall::Recall;
 use crate::primitive::SharedCount;
@@ -206,7 +207,7 @@ fn a_block_that_is_not_kept_after_all_does_not_count() {
             }
         };
         let request = movable(3).flags(AllocFlags::HIGH_ATOMIC);
-        let keep = || _ = fh.outside().keep_block_of(&request, pfn.get());
+        let keep = || _ = fh.outside().keep_block_of(Want::of(&request), pfn.get());
         let (_, reached) = interrupted(n, retype, keep);
         fh.validate().unwrap();
         reached

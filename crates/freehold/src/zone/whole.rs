@@ -12,16 +12,31 @@
 
 use crate::alloc::pick::Want;
 use crate::block::words::CLASS_WHOLE;
-use crate::block::{BLOCK_ORDER, Block, SECTION_BLOCKS};
+use crate::block::{BLOCK_ORDER, Block, SECTION_BLOCKS, SECTION_BLOCKS_LOG};
 use crate::cpu::by::By;
+use crate::freehold::REGION;
 use crate::platform::PlatformExt;
 use crate::zone::Zone;
 use crate::{AllocFlags, Freehold, Migratetype, Platform};
+
+const MOVABLE: usize = Migratetype::Movable as usize;
 
 /// Whole blocks looked at for one that has memory behind it.
 const LOOKS_FOR_MEMORY: u32 = 16;
 
 impl<'m> Zone<'m> {
+    /// Where what cannot be moved comes from where it has to share blocks: the last region of 1 GiB
+    /// that is wholly there, and what is above it; then twice as much of the zone, and so on. None
+    /// of that for movable requests, and in zones that keep no regions apart.
+    pub(crate) fn upper_ends(&self, want: Want) -> impl Iterator<Item = Want> {
+        let end = if want.migratetype == MOVABLE { 0 } else { self.first_end };
+        let starts = (0..).map(move |n| end.saturating_sub(REGION << n) & !(REGION - 1));
+        starts.take_while(|&start| start != 0).map(move |start| {
+            let section = self.board.section_of((self.first_block + start) as u32);
+            Want { from: section << SECTION_BLOCKS_LOG, ..want }
+        })
+    }
+
     /// Takes a whole block out of the zone's bitmap, for a thread that may have it: one that is in
     /// use as a whole must leave the zone its mark, of one that is split the frames still count.
     ///
@@ -77,7 +92,7 @@ impl<'m> Zone<'m> {
             }
             None
         };
-        let movable = want.migratetype == Migratetype::Movable as usize;
+        let movable = want.migratetype == MOVABLE;
         [LOOKS_FOR_MEMORY, u32::MAX].into_iter().find_map(|most| {
             let found = if movable { None } else { search(true, most) };
             found.or_else(|| search(false, most))
@@ -203,5 +218,31 @@ mod tests {
         }
         fh.map.blocks.leave_marked(0, false);
         fh.validate().unwrap();
+    }
+
+    /// Memory is full of movable chunks but for half of a low block and a run in a region above it.
+    /// Frames that cannot be moved take that run, and the half only if there is no other.
+    #[test]
+    fn what_cannot_be_moved_shares_blocks_at_the_upper_end_first() {
+        const REGION: u64 = 1 << 18;
+        for outside in [false, true] {
+            for region in [2, 3] {
+                let fh = unmarked(1, 4 * REGION);
+                exhaust(&fh, movable(8));
+                fh.here().free(Pfn::new(256), of_order(8)).unwrap();
+                fh.here().free(Pfn::new(region * REGION + 512), of_order(3)).unwrap();
+                fh.drain_all();
+                let unmovable = Request::new(of_order(3), Migratetype::Unmovable);
+                let regions = [0, 1].map(|_| {
+                    let pfn = match outside {
+                        true => fh.outside().alloc(CpuId::new(0), &unmovable),
+                        false => fh.here().alloc(unmovable),
+                    };
+                    pfn.unwrap().get() / REGION
+                });
+                assert_eq!(regions, [region, 0]);
+                fh.validate().unwrap();
+            }
+        }
     }
 }
