@@ -48,7 +48,7 @@
 use core::ops::Range;
 
 use crate::alloc::failing::Failing;
-use crate::alloc::pick::Want;
+use crate::alloc::pick::{RefillPhase, Want};
 use crate::block::tag::CMA;
 use crate::block::{BLOCK_ORDER, WORDS};
 use crate::cpu::inside::Inside;
@@ -504,7 +504,8 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
         if !zone.may_lease(self.by(), want.migratetype, want.order, want.flags) {
             return None;
         }
-        let block = self.claim_fallback(z, want)?;
+        let block = want.claim_fallback(self.by(), zone)?;
+        self.came_by(z, want, block, RefillPhase::Fallback);
         let pfn = self.take_of(block, want).or_else(|| self.split_block(z, want, true))?;
         self.by().keep_block_of(want, pfn)
     }

@@ -162,7 +162,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     }
 
     /// A block is the one in use from now on.
-    fn came_by(&self, z: usize, want: Want, block: Block<'m>, phase: RefillPhase) {
+    pub(crate) fn came_by(&self, z: usize, want: Want, block: Block<'m>, phase: RefillPhase) {
         self.cpu.counters.by_phase[phase as usize].add(1);
         self.use_block(z, want.purpose(), want.migratetype, block);
     }
@@ -202,15 +202,6 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         }
         let block = zone.take_whole(self.by(), want)?;
         block.split(self.by(), want.migratetype);
-        Some(block)
-    }
-
-    /// A block of another type that is at least half free becomes one of the wanted type (Linux
-    /// 6.12 and later). Movable requests claim only what has a large run, since they can be moved
-    /// out of the way later; with NO_FRAGMENT nothing is.
-    pub(crate) fn claim_fallback(&self, z: usize, want: Want) -> Option<Block<'m>> {
-        let block = want.claim_fallback(self.by(), &self.fh.zones[z])?;
-        self.came_by(z, want, block, RefillPhase::Fallback);
         Some(block)
     }
 }
@@ -335,7 +326,9 @@ impl Want {
         })
     }
 
-    /// See [`Inside::claim_fallback`].
+    /// A block of another type that is at least half free becomes one of the wanted type (Linux
+    /// 6.12 and later). Movable requests claim only what has a large run, since they can be moved
+    /// out of the way later; with NO_FRAGMENT nothing is.
     pub(crate) fn claim_fallback<'m>(
         self,
         by: By<'_, 'm, impl Platform>,

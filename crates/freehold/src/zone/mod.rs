@@ -19,8 +19,7 @@ pub(crate) mod watermarks;
 pub(crate) mod whole;
 pub(crate) mod zonelists;
 
-use crate::block::tag::{ABSENT, FRESH, Tag, WHOLE};
-use crate::block::words::Head;
+use crate::block::tag::Tag;
 use crate::primitive::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, Relaxed};
 use crate::{FrameRange, NodeId};
 use allowance::KINDS;
@@ -188,21 +187,6 @@ impl<'m> Zone<'m> {
             }
         }
         false
-    }
-
-    /// Gives a claim up.
-    pub(crate) fn unclaim_wholes(&self, n: u64) {
-        // SeqCst: as in `insert_whole`.
-        self.whole_blocks.0.fetch_add(n, Ordering::SeqCst);
-    }
-
-    /// A block whose bit was cleared is whole; one whose metadata has just been set up was never
-    /// used. For who has cleared the bit.
-    pub(crate) fn make_present(&self, head: &Head) {
-        if head.tag.get().state() == ABSENT {
-            let tag = Tag::new(WHOLE, crate::Migratetype::Movable as usize, self.id);
-            head.tag.set(tag.with_flag(FRESH, true));
-        }
     }
 
     /// How many blocks the zone has.

@@ -11,11 +11,13 @@
 //! has waited long, the bit is set again and the next section is looked at.
 
 use crate::alloc::pick::Want;
+use crate::block::tag::{ABSENT, FRESH, Tag, WHOLE};
 use crate::block::words::CLASS_WHOLE;
 use crate::block::{BLOCK_ORDER, Block, SECTION_BLOCKS, SECTION_BLOCKS_LOG};
 use crate::cpu::by::By;
 use crate::freehold::REGION;
 use crate::platform::PlatformExt;
+use crate::primitive::Ordering;
 use crate::zone::Zone;
 use crate::{AllocFlags, Freehold, Migratetype, Platform};
 
@@ -70,7 +72,8 @@ impl<'m> Zone<'m> {
 
     /// Gives a claim of whole blocks up; a thread that watches for some is told.
     pub(crate) fn give_up_wholes(&self, fh: &Freehold<'m, impl Platform>, n: u64) {
-        self.unclaim_wholes(n);
+        // SeqCst: as in `insert_whole`.
+        self.whole_blocks.0.fetch_add(n, Ordering::SeqCst);
         fh.watch.came(CLASS_WHOLE);
     }
 
@@ -165,7 +168,10 @@ impl<'m> Zone<'m> {
             fh.map.set_up(number << 9, || may_wait && fh.platform.waited());
         }
         let block = fh.map.locate_block(number)?;
-        self.make_present(block.head);
+        // A block whose bit was cleared is whole; here it was never used.
+        if block.head.tag.get().state() == ABSENT {
+            block.head.tag.set(Tag::new(WHOLE, MOVABLE, self.id).with_flag(FRESH, true));
+        }
         Some(block)
     }
 }
@@ -220,29 +226,23 @@ mod tests {
         fh.validate().unwrap();
     }
 
-    /// Memory is full of movable chunks but for half of a low block and a run in a region above it.
-    /// Frames that cannot be moved take that run, and the half only if there is no other.
+    /// Memory is full of movable chunks but for half of a low block and a run in a region above it:
+    /// what cannot be moved takes that run, and the half only if there is no other.
     #[test]
     fn what_cannot_be_moved_shares_blocks_at_the_upper_end_first() {
-        const REGION: u64 = 1 << 18;
-        for outside in [false, true] {
-            for region in [2, 3] {
-                let fh = unmarked(1, 4 * REGION);
-                exhaust(&fh, movable(8));
-                fh.here().free(Pfn::new(256), of_order(8)).unwrap();
-                fh.here().free(Pfn::new(region * REGION + 512), of_order(3)).unwrap();
-                fh.drain_all();
-                let unmovable = Request::new(of_order(3), Migratetype::Unmovable);
-                let regions = [0, 1].map(|_| {
-                    let pfn = match outside {
-                        true => fh.outside().alloc(CpuId::new(0), &unmovable),
-                        false => fh.here().alloc(unmovable),
-                    };
-                    pfn.unwrap().get() / REGION
-                });
-                assert_eq!(regions, [region, 0]);
-                fh.validate().unwrap();
-            }
+        for (region, outside) in [(2, false), (3, false), (2, true), (3, true)] {
+            let fh = unmarked(1, 4 << 18);
+            exhaust(&fh, movable(8));
+            fh.here().free(Pfn::new(256), of_order(8)).unwrap();
+            fh.here().free(Pfn::new((region << 18) + 512), of_order(3)).unwrap();
+            fh.drain_all();
+            let request = Request::new(of_order(3), Migratetype::Unmovable);
+            let regions = [0, 1].map(|_| match outside {
+                true => fh.outside().alloc(CpuId::new(0), &request).unwrap().get() >> 18,
+                false => fh.here().alloc(request).unwrap().get() >> 18,
+            });
+            assert_eq!(regions, [region, 0]);
+            fh.validate().unwrap();
         }
     }
 }
