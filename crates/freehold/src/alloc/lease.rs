@@ -563,14 +563,10 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_word_that_another_cpu_leases_stays_its_own() {
-        assert_eq!(after_another_has_tried(false, 0), (1, 0));
-    }
-
     /// The first frame is in use, the second one is free.
     #[test]
-    fn a_free_of_what_is_free_leases_nothing() {
+    fn neither_a_leased_word_nor_a_free_of_what_is_free_is_leased() {
+        assert_eq!(after_another_has_tried(false, 0), (1, 0));
         assert_eq!(after_another_has_tried(true, 0b10), (0, !0b1));
     }
 }

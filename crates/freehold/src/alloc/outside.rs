@@ -22,12 +22,12 @@ impl<'m, P: Platform> By<'_, 'm, P> {
         let _moving = fh.zones[0].moving(self, cpu.index());
         let want = Want::of(request);
         let other =
-            |zone, want| self.try_other_type(zone, want).or_else(|| self.try_mixed(zone, want));
+            |zone, want| [false, true].iter().find_map(|&mixed| self.try_other(zone, want, mixed));
         let steps: [&dyn Fn(&'m Zone<'m>) -> Option<u64>; 5] = [
             &|zone| self.try_mark(zone, request),
             &|zone| zone.upper_ends(want).find_map(|want| other(zone, want)),
-            &|zone| self.try_other_type(zone, want),
-            &|zone| self.try_mixed(zone, want),
+            &|zone| self.try_other(zone, want, false),
+            &|zone| self.try_other(zone, want, true),
             &|zone| want.take_high_atomic(self, zone),
         ];
         let placed = request.is_limited() || request.align > request.order;
@@ -77,15 +77,10 @@ impl<'m, P: Platform> By<'_, 'm, P> {
         zone.types_for(request).into_iter().flatten().filter(listed).find_map(take)
     }
 
-    fn try_other_type(self, zone: &'m Zone<'m>, want: Want) -> Option<u64> {
+    /// Steps *other type* and *mixed*.
+    fn try_other(self, zone: &'m Zone<'m>, want: Want, mixed: bool) -> Option<u64> {
         let _granted = zone.reserve(self, want.migratetype, 1 << want.order, want.flags)?;
-        let block = want.claim_fallback(self, zone)?;
-        block.claim(self, want.order).map(|offset| block.base() + offset as u64)
-    }
-
-    fn try_mixed(self, zone: &'m Zone<'m>, want: Want) -> Option<u64> {
-        let _granted = zone.reserve(self, want.migratetype, 1 << want.order, want.flags)?;
-        let block = want.mix(self, zone)?;
+        let block = if mixed { want.mix(self, zone) } else { want.claim_fallback(self, zone) }?;
         block.claim(self, want.order).map(|offset| block.base() + offset as u64)
     }
 }

@@ -90,8 +90,12 @@ impl<'m> Zone<'m> {
                         return block;
                     }
                 }
-                let past = if down { Self::bit_before } else { Self::bit_after };
-                at = past(self, by.fh, bit);
+                // Where a section is left out, below all of it.
+                at = match self.bit_after(by.fh, bit) {
+                    after if !down => after,
+                    after if after == bit + 1 => bit,
+                    after => after.saturating_sub(SECTION_BLOCKS),
+                };
             }
             None
         };
@@ -109,15 +113,6 @@ impl<'m> Zone<'m> {
         match fh.map.locate_block(number) {
             Some(_) => bit + 1,
             None => (number | (SECTION_BLOCKS - 1)) + 1 - self.first_block,
-        }
-    }
-
-    /// Likewise, below which to look next.
-    fn bit_before(&self, fh: &Freehold<'m, impl Platform>, bit: u64) -> u64 {
-        let number = self.first_block + bit;
-        match fh.map.locate_block(number) {
-            Some(_) => bit,
-            None => (number & !(SECTION_BLOCKS - 1)).saturating_sub(self.first_block),
         }
     }
 
