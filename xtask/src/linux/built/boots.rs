@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::super::cpio::Archive;
-use super::super::guest::{self, Guest};
-use super::super::{Trouble, compiler, objects};
+use super::super::{Trouble, compiler, objects, tools};
 use super::loads::{self, Load};
 use super::table::Row;
 use super::{Check, Design, Kind};
@@ -16,6 +16,12 @@ use crate::qemu::{End, Machine};
 
 /// Functions that the guest's compilers compile: some seconds of a translated CPU.
 const FUNCTIONS: usize = 400;
+
+/// Kernel and file system, ready to boot.
+pub(super) struct Guest {
+    pub(super) image: PathBuf,
+    pub(super) archive: PathBuf,
+}
 
 /// The first file system of the guest: the same for all kernels, however many CPUs they have.
 pub(super) struct Files {
@@ -31,28 +37,17 @@ pub(super) fn files(
     compiles: bool,
     more: &[(String, PathBuf)],
 ) -> Result<Files, Trouble> {
-    let mut archive = Archive::default();
-    for name in ["bin", "dev", "lib", "lib64", "mm", "out", "proc", "sys", "tmp"] {
-        archive.folder(name);
-    }
-    let ours = build::root().join("os/linux");
-    archive.program("init", &fs::read(ours.join("built/init"))?);
-    archive.program("accounts", &fs::read(ours.join("built/accounts"))?);
-    archive.program("bin/busybox", &fs::read(folder.join("tools/bin/busybox"))?);
-    for names in [&["loads.c", "machine.c", "walks.c", "atomic.c"][..], &["finish.c"]] {
-        let sources: Vec<PathBuf> =
-            names.iter().map(|name| ours.join("built").join(name)).collect();
-        let (name, program) = objects::program(folder, &sources)?;
-        archive.program(&name, &fs::read(program)?);
+    let ours = build::root().join("os/linux/built");
+    let mut inside = vec![("bin/busybox".to_owned(), folder.join("tools/bin/busybox"))];
+    inside.extend(["init", "accounts"].map(|name| (name.to_owned(), ours.join(name))));
+    for names in ["loads.c machine.c walks.c atomic.c", "finish.c"] {
+        let sources: Vec<PathBuf> = names.split(' ').map(|name| ours.join(name)).collect();
+        inside.push(objects::program(folder, &sources)?);
     }
     let mut compiler = compiles;
     if compiles {
         match compiler::carried(folder, FUNCTIONS) {
-            Ok(files) => {
-                for (name, file) in files {
-                    archive.program(&name, &fs::read(file)?);
-                }
-            }
+            Ok(files) => inside.extend(files),
             Err(Trouble::Missing(why)) => {
                 eprintln!("SKIPPED: the load {}: {why}", loads::COMPILE);
                 compiler = false;
@@ -60,12 +55,50 @@ pub(super) fn files(
             Err(wrong) => return Err(wrong),
         }
     }
-    for (name, program) in more {
-        archive.program(name, &fs::read(program)?);
+    inside.extend_from_slice(more);
+    let folders = "bin dev lib lib64 mm out proc sys tmp".split(' ');
+    let mut list: String = folders.map(|name| format!("dir /{name} 0755 0 0\n")).collect();
+    for (name, path) in inside {
+        list += &format!("file /{name} {} 0755 0 0\n", path.display());
     }
-    let path = folder.join("initramfs.cpio");
-    fs::write(&path, archive.end())?;
-    Ok(Files { archive: path, compiler })
+    let [listed, maker, archive] =
+        ["initramfs.list", "gen_init_cpio", "initramfs.cpio"].map(|name| folder.join(name));
+    fs::write(&listed, list)?;
+    let source = folder.join("source/usr/gen_init_cpio.c");
+    tools::run(Command::new("cc").args(["-O2", "-o"]).arg(&maker).arg(source))?;
+    tools::run(Command::new(maker).arg("-o").arg(&archive).arg(listed))?;
+    Ok(Files { archive, compiler })
+}
+
+/// Runs a guest that is told those words; how it ended, and each line that it printed. They are
+/// shown at once, but for what a load counts. Memory that is allocated is not zeroed by the kernel:
+/// that would be measured, too, and not of ours. Nor does it give up where a busy machine delays
+/// its timers.
+pub(super) fn run(
+    machine: &Machine,
+    guest: &Guest,
+    words: &[String],
+    limit: u64,
+) -> Result<(End, Vec<String>), Trouble> {
+    let always = "console=ttyS0 quiet loglevel=3 panic=-1 no_timer_check init_on_alloc=0";
+    let line = format!("{always} {}", words.join(" "));
+    let machine = of_kernels(machine, guest);
+    let mut child = machine.start(&guest.image, &line, Stdio::piped()).map_err(Trouble::Wrong)?;
+    let stdout = child.stdout.take().map(BufReader::new);
+    let reader = std::thread::spawn(move || {
+        let lines = stdout.into_iter().flat_map(|of| of.split(b'\n')).map_while(Result::ok);
+        let shown = lines.map(|line| {
+            let line = String::from_utf8_lossy(&line).trim_end().to_owned();
+            if !line.starts_with("snap\t") {
+                println!("{line}");
+            }
+            line
+        });
+        shown.collect()
+    });
+    let end = Machine::wait(&mut child, Duration::from_secs(limit)).map_err(Trouble::Wrong)?;
+    let lines = reader.join();
+    Ok((end, lines.map_err(|_| Trouble::Wrong("the guest's output was not read".to_owned()))?))
 }
 
 /// Boots a kernel once; how it ended, and a row for each load. A kernel whose log tells of trouble
@@ -78,17 +111,13 @@ pub(super) fn boot(
     loads: &[Load],
     limit: u64,
 ) -> Result<(End, Vec<Row>), Trouble> {
-    let machine = of_kernels(machine, guest);
     let design = kind.design;
     let mut words = words(kind);
     words.push(loads::word(loads));
-    words.extend(not_told_of(&machine, loads).map(|end| format!("mem={end}M")));
+    words.extend(not_told_of(machine, loads).map(|end| format!("mem={end}M")));
     words.extend((nodes > 1).then(|| format!("numa=fake={nodes}")));
-    let line = guest::command_line(&words);
     let started = Instant::now();
-    let shown = |line: &str| !line.starts_with("snap\t");
-    let (end, lines) = guest::boot(&machine, guest, &line, Duration::from_secs(limit), shown)
-        .map_err(Trouble::Wrong)?;
+    let (end, lines) = run(machine, guest, &words, limit)?;
     let seconds = started.elapsed().as_secs_f64();
     eprintln!("{}, boot {number}: {end:?} after {seconds:.0} s", kind.name());
     let snapshots = Snapshots::of(&lines);
@@ -139,7 +168,7 @@ fn not_told_of(machine: &Machine, loads: &[Load]) -> Option<u64> {
 }
 
 /// The machine as these kernels need it.
-pub(super) fn of_kernels(machine: &Machine, guest: &Guest) -> Machine {
+fn of_kernels(machine: &Machine, guest: &Guest) -> Machine {
     let mut machine = machine.clone();
     // Zone Normal begins at 4 GiB: the machine's memory shall, too, but for what the kernel needs.
     machine.extra.extend(["-machine".into(), format!("pc,max-ram-below-4g={LOW}M").into()]);

@@ -7,12 +7,10 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::json;
 
-use super::super::guest::{self, Guest};
 use super::super::tools::{self, output};
 use super::super::{Arguments, Trouble, compiler};
 use super::{Design, Kind, boots, kernel, source};
@@ -48,18 +46,16 @@ pub(super) fn run(args: &Arguments, wanted: &[String], folder: &Path) -> Result<
     let machine = super::machine(args, qemu, cpus);
     let archive = folder.join("foreign.cpio");
     fs::rename(boots::files(folder, false, &suites)?.archive, &archive)?;
-    let limit = Duration::from_secs(args.timeout.unwrap_or(LIMIT));
     let (mut ended, mut outcomes) = (End::Passed, [Outcomes::new(), Outcomes::new()]);
     for (kind, outcomes) in kinds.into_iter().zip(&mut outcomes) {
-        let guest = Guest { image: super::image(args, folder, &kind)?, archive: archive.clone() };
-        let machine = boots::of_kernels(&machine, &guest);
+        let guest =
+            boots::Guest { image: super::image(args, folder, &kind)?, archive: archive.clone() };
         for (more, suffix) in BOOTS {
             let suites = if suffix.is_empty() { &wanted } else { OURS };
             let mut words = boots::words(&kind);
             words.push(format!("built.foreign={suites}{more}"));
-            let line = guest::command_line(&words);
-            let (end, lines) =
-                guest::boot(&machine, &guest, &line, limit, |_| true).map_err(Trouble::Wrong)?;
+            let limit = args.timeout.unwrap_or(LIMIT);
+            let (end, lines) = boots::run(&machine, &guest, &words, limit)?;
             eprintln!("{}{suffix}: {end:?}", kind.name());
             ended = if end == End::Passed { ended } else { end };
             add(outcomes, &lines, suffix);
@@ -336,19 +332,11 @@ mod tests {
         assert!(text.contains("30 stalls, 10 scanned by them, 90 scanned by kcompactd"), "{text}");
     }
 
-    #[derive(clap::Parser)]
-    struct Parsed {
-        #[command(flatten)]
-        arguments: Arguments,
-    }
-
     /// Ahead of everything that takes minutes.
     #[test]
     fn what_it_would_not_do_is_refused() {
         let refused = |words: &str| {
-            let words = ["linux", "--foreign"].into_iter().chain(words.split(' '));
-            let args = <Parsed as clap::Parser>::try_parse_from(words);
-            let args = args.map_err(|error| error.to_string())?.arguments;
+            let args = crate::linux::parsed(&format!("--foreign {words}"))?;
             run(&args, &[], Path::new("/nowhere")).map_err(|trouble| trouble.to_string())
         };
         assert!(refused("--cpus 2,4").unwrap_err().contains("one number of --cpus"));

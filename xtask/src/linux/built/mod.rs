@@ -20,7 +20,6 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 
 use self::plant::Plant;
-use super::guest::Guest;
 use super::{Arguments, Trouble};
 use crate::build;
 use crate::qemu::{self, Accelerator, End, Kvm, Machine};
@@ -245,7 +244,7 @@ fn boots(
     let machine = machine(arguments, qemu, cpus);
     let mut loads = loads::chosen(&wanted(arguments, kind), cpus, !kind.checks.is_empty())?;
     loads.retain(|load| files.compiler || load.name != loads::COMPILE);
-    let guest = Guest { image: image.to_owned(), archive: files.archive.clone() };
+    let guest = boots::Guest { image: image.to_owned(), archive: files.archive.clone() };
     let (memory, nodes, how) = (&machine.memory, arguments.nodes, machine.accelerator.describe());
     let (name, s) = (kind.name(), if nodes == 1 { "" } else { "s" });
     eprintln!("{name}: Linux {}, {cpus} CPUs, {memory} in {nodes} node{s}, {how}", source::VERSION);

@@ -11,13 +11,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
-use super::super::guest::{self, Guest};
 use super::super::tools::{output, run};
 use super::super::{Trouble, compiler, objects};
+use super::Design;
+use super::boots::{self, Guest};
 use super::loads::{self, Load};
-use super::{Design, boots};
 use crate::build;
 use crate::qemu::{Accelerator, End, Machine};
 
@@ -53,18 +52,15 @@ pub(super) fn record(
     }
     fs::create_dir_all(&folder)?;
     let archive = folder.join("out.tar");
-    let mut machine = boots::of_kernels(machine, guest);
+    let mut machine = machine.clone();
     if machine.accelerator == Accelerator::TcgMulti {
         // Switching events on changes the code that CPUs are running, which QEMU 7.2 cannot follow
         // where it translates each on a thread: "Oops: int3".
         machine.accelerator = Accelerator::TcgSingle;
     }
     machine.extra.extend(["-debugcon".into(), format!("file:{}", archive.display()).into()]);
-    let line =
-        guest::command_line(&[loads::word(loads), format!("built.record={}", design.name())]);
-    let shown = |line: &str| !line.starts_with("snap\t");
-    let (end, lines) = guest::boot(&machine, guest, &line, Duration::from_secs(limit), shown)
-        .map_err(Trouble::Wrong)?;
+    let words = [loads::word(loads), format!("built.record={}", design.name())];
+    let (end, lines) = boots::run(&machine, guest, &words, limit)?;
     fs::write(folder.join("log.txt"), lines.join("\n"))?;
     run(Command::new("tar").arg("-xf").arg(&archive).arg("-C").arg(&folder))?;
     fs::create_dir_all(to)?;

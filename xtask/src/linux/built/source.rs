@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::super::Trouble;
-use super::super::packages::{apt_get_download, files_ending_in, unpack};
-use super::super::tools::{output, run};
+use super::super::tools::run;
+use crate::build;
 
 /// The last source package of 7.1 in Debian's backports whose archive is still served. The RFC was
 /// posted for 7.0; its mends and all rules are for this one.
@@ -71,13 +71,12 @@ pub(super) fn source(folder: &Path) -> Result<PathBuf, Trouble> {
 
 /// The archive of the source package, which apt checks against its signed list.
 fn archive(apt: &Path) -> Result<PathBuf, Trouble> {
-    fs::create_dir_all(apt.join("lists/partial"))?;
-    let there = |apt: &Path| {
-        files_ending_in(apt, ".orig.tar.xz")
-            .map(|files| files.into_iter().find(|file| file.to_string_lossy().contains(VERSION)))
-    };
-    if let Some(archive) = there(apt)? {
+    let archive = apt.join(format!("linux_{VERSION}.orig.tar.xz"));
+    if archive.is_file() {
         return Ok(archive);
+    }
+    for folder in ["lists/partial", "cache/archives/partial"] {
+        fs::create_dir_all(apt.join(folder))?;
     }
     fs::write(apt.join("sources.list"), LIST)?;
     let settings = format!(
@@ -86,17 +85,16 @@ fn archive(apt: &Path) -> Result<PathBuf, Trouble> {
          APT::Sandbox::User \"root\";\n",
         apt.display()
     );
-    fs::create_dir_all(apt.join("cache/archives/partial"))?;
     fs::write(apt.join("apt.conf"), settings)?;
     let get = |words: &[&str]| {
         let mut apt_get = Command::new("apt-get");
         apt_get.current_dir(apt).env("APT_CONFIG", apt.join("apt.conf")).arg("-qq").args(words);
-        output(&mut apt_get).map_err(missing)
+        run(&mut apt_get).map_err(missing)
     };
     eprintln!("downloading the source of Linux {VERSION} (162 MB), to {}", apt.display());
     get(&["update"])?;
     get(&["source", "--download-only", "--tar-only", PACKAGE])?;
-    there(apt)?.ok_or_else(|| Trouble::Missing(format!("apt-get brought no archive of {PACKAGE}")))
+    Ok(archive)
 }
 
 /// The folder of tools that the build needs and that this machine may not have.
@@ -109,15 +107,19 @@ pub(super) fn tools(folder: &Path) -> Result<PathBuf, Trouble> {
     if !tools.join("usr/include/numa.h").is_file() {
         let packages = folder.join("packages");
         fs::create_dir_all(&packages)?;
-        let names = ["flex", "bison", "m4", "busybox-static", "libcap-dev", "libnuma-dev"];
-        apt_get_download(&packages, &names)?;
-        for package in files_ending_in(&packages, ".deb")? {
-            unpack(&package, &tools)?;
+        let names = "flex bison m4 busybox-static libcap-dev libnuma-dev";
+        let mut apt_get = Command::new("apt-get");
+        apt_get.current_dir(&packages).args(["-qq", "download"]).args(names.split(' '));
+        let why =
+            |error| format!("{names} cannot be downloaded (apt-get update may help): {error}");
+        run(&mut apt_get).map_err(|error| Trouble::Missing(why(error)))?;
+        for package in fs::read_dir(&packages)? {
+            run(Command::new("dpkg-deb").arg("-x").arg(package?.path()).arg(&tools))?;
         }
     }
-    for program in ["make", "cc", "ld", "bc", "perl", "patch"] {
-        output(Command::new("sh").args(["-c", &format!("command -v {program}")]))
-            .map_err(|_| Trouble::Missing(format!("{program} is not installed")))?;
+    let needed = ["make", "cc", "ld", "bc", "perl", "git"];
+    if let Some(program) = needed.iter().find(|program| build::in_path(program).is_none()) {
+        return Err(Trouble::Missing(format!("{program} is not installed")));
     }
     if !Path::new("/usr/include/gelf.h").is_file() {
         return Err(Trouble::Missing("libelf-dev is not installed".to_owned()));

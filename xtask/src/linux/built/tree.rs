@@ -147,12 +147,12 @@ fn rfc(folder: &Path, original: &Original) -> Result<BTreeMap<String, String>, T
     let mut mended = Texts::default();
     mended.changed.insert("2.patch".to_owned(), second.clone());
     rules("rfc-mends.json")?.apply(&mut mended)?;
-    let second = thread::recounted(&mended.changed["2.patch"]);
+    let second = &mended.changed["2.patch"];
     let scratch = folder.join("scratch");
     if scratch.exists() {
         fs::remove_dir_all(&scratch)?;
     }
-    let files: Vec<String> = [first, &second]
+    let files: Vec<String> = [first, second]
         .iter()
         .flat_map(|patch| patch.lines())
         .filter_map(|line| line.strip_prefix("+++ b/").map(str::to_owned))
@@ -162,10 +162,13 @@ fn rfc(folder: &Path, original: &Original) -> Result<BTreeMap<String, String>, T
         fs::create_dir_all(to.parent().unwrap_or(&to))?;
         fs::copy(original.keep(file)?, &to)?;
     }
-    for (name, patch) in [("1.patch", first), ("2.patch", &second)] {
+    for (name, patch) in [("1.patch", first), ("2.patch", second)] {
         fs::write(scratch.join(name), patch)?;
-        let words = ["--strip=1", "--fuzz=3", "--silent", "--forward", "--input", name];
-        run(Command::new("patch").current_dir(&scratch).args(words))?;
+        // A mended hunk has another length than it says. A repository around the folder is no
+        // matter here.
+        let mut git = Command::new("git");
+        git.current_dir(&scratch).env("GIT_CEILING_DIRECTORIES", folder);
+        run(git.args(["apply", "--recount", "-C1", name]))?;
     }
     let mut changed = BTreeMap::new();
     for file in files {
