@@ -135,6 +135,7 @@ void load_compact(void)
 #define BLOCKS_TRIAL "/sys/kernel/debug/blocks_trial"
 #define BLOCKS_ORDER "/sys/kernel/debug/blocks_order"
 #define BLOCKS_UNMOVABLE "/sys/kernel/debug/blocks_unmovable"
+#define BLOCKS_ALONE "/sys/kernel/debug/blocks_alone"
 #define SCANNERS_TRIAL "/sys/kernel/debug/scanners_trial"
 
 /* Hundredths of a zone that compaction's scanners must begin apart. */
@@ -174,18 +175,27 @@ static long chunks_had(long wanted)
  * that are whole. Then each block has one page again, and compaction forgets which it has skipped:
  * it must find some to take pages from at one end of the zone, and some to move them to at the
  * other. Without that the lower half may have none to take: kcompactd makes blocks whole besides.
+ * All of it is tried where kswapd has given up, too.
  */
 void load_ones(void)
 {
 	long blocks, wanted, had, apart;
-	char *memory = one_in_each_block(&blocks);
+	char *memory;
 
-	wanted = blocks * 3 / 8;
-	had = chunks_had(wanted);
-	reached("blocks_wanted", wanted);
-	reached("blocks_had", had);
-	must(had >= wanted - wanted / 40, "one page in each block keeps too many from being whole");
-	munmap(memory, blocks * BLOCK);
+	/* As it is, then where kswapd clears no notes of compaction. */
+	for (int alone = 0; alone < 2; alone++) {
+		memory = one_in_each_block(&blocks);
+		must(put(BLOCKS_ALONE, alone ? "1" : "0"), BLOCKS_ALONE);
+		wanted = blocks * 3 / 8;
+		had = chunks_had(wanted);
+		reached("blocks_wanted", wanted);
+		reached("blocks_had", had);
+		must(had >= wanted - wanted / 40,
+		     alone ? "without kswapd too few blocks become whole" :
+			     "one page in each block keeps too many from being whole");
+		munmap(memory, blocks * BLOCK);
+	}
+	must(put(BLOCKS_ALONE, "0"), BLOCKS_ALONE);
 	memory = one_in_each_block(&blocks);
 	apart = number_of(SCANNERS_TRIAL);
 	reached("scanners_apart", apart);

@@ -12,7 +12,7 @@
  *   blocks_trial      "BLOCKS" written: at most so many that are whole are taken, then so many are
  *                     asked for by whoever may compact and reclaim, and all are freed; read, how
  *                     many there were of the latter. blocks_order: of that order instead;
- *                     blocks_unmovable: unmovable ones
+ *                     blocks_unmovable: unmovable ones; blocks_alone: kswapd has given up
  *   scanners_trial    read: compaction forgets which blocks it has skipped; how far apart its two
  *                     scanners begin then, in hundredths of a zone Normal, the least of all
  *   reporting_trial   a device for free page reporting, from a written 1 to a written 0; read, the
@@ -98,7 +98,7 @@ static unsigned long take_all_blocks(gfp_t gfp, int type)
 
 static unsigned long blocks_had;
 static u32 blocks_order;
-static bool blocks_unmovable;
+static bool blocks_unmovable, blocks_alone;
 
 /* Chunks, so many or as many as there are, into a list; how many. */
 static unsigned long take_blocks(gfp_t gfp, unsigned long wanted, struct list_head *taken)
@@ -121,7 +121,12 @@ static int blocks_set(void *unused, u64 wanted)
 	LIST_HEAD(taken);
 	/* Movable ones leave all blocks places to move to. */
 	gfp_t type = blocks_unmovable ? 0 : __GFP_MOVABLE;
+	int node;
 
+	/* So it sleeps, and what compaction has noted stays. */
+	for_each_online_node(node)
+		if (blocks_alone)
+			atomic_set(&NODE_DATA(node)->kswapd_failures, INT_MAX / 2);
 	take_blocks(type, wanted, &taken);
 	blocks_had = take_blocks(GFP_USER | type | __GFP_RETRY_MAYFAIL, wanted, &taken);
 	list_for_each_entry_safe(page, next, &taken, lru)
@@ -243,6 +248,7 @@ static int __init trials_start(void)
 	blocks_order = pageblock_order;
 	debugfs_create_u32("blocks_order", 0600, NULL, &blocks_order);
 	debugfs_create_bool("blocks_unmovable", 0600, NULL, &blocks_unmovable);
+	debugfs_create_bool("blocks_alone", 0600, NULL, &blocks_alone);
 	debugfs_create_file("blocks_trial", 0600, NULL, NULL, &blocks_operations);
 	debugfs_create_file("scanners_trial", 0400, NULL, NULL, &scanners_operations);
 	debugfs_create_file("isolation_trial", 0200, NULL, NULL, &isolation_operations);
