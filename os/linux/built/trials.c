@@ -115,20 +115,28 @@ static unsigned long take_blocks(gfp_t gfp, unsigned long wanted, struct list_he
 	return had;
 }
 
+/* After many failures it sleeps, and what compaction has noted stays. */
+static void kswapd_fails(int times)
+{
+	int node;
+
+	for_each_online_node(node)
+		atomic_set(&NODE_DATA(node)->kswapd_failures, times);
+}
+
 static int blocks_set(void *unused, u64 wanted)
 {
 	struct page *page, *next;
 	LIST_HEAD(taken);
 	/* Movable ones leave all blocks places to move to. */
 	gfp_t type = blocks_unmovable ? 0 : __GFP_MOVABLE;
-	int node;
 
-	/* So it sleeps, and what compaction has noted stays. */
-	for_each_online_node(node)
-		if (blocks_alone)
-			atomic_set(&NODE_DATA(node)->kswapd_failures, INT_MAX / 2);
+	if (blocks_alone)
+		kswapd_fails(INT_MAX / 2);
 	take_blocks(type, wanted, &taken);
 	blocks_had = take_blocks(GFP_USER | type | __GFP_RETRY_MAYFAIL, wanted, &taken);
+	if (blocks_alone)
+		kswapd_fails(0);
 	list_for_each_entry_safe(page, next, &taken, lru)
 		__free_pages(page, blocks_order);
 	return 0;
