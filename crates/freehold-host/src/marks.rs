@@ -41,6 +41,12 @@ impl Word {
         self.out.fetch_or(mask, Relaxed);
     }
 
+    /// [`take_back`](Self::take_back) of a single frame: one instruction that does all.
+    #[inline(always)]
+    pub(crate) fn take_frame_back(&self, mask: u64) -> bool {
+        self.out.fetch_and(!mask, Relaxed) & mask != 0
+    }
+
     /// Whether all of these frames were out, and are the caller's now.
     #[inline(always)]
     pub(crate) fn take_back(&self, mask: u64) -> bool {
@@ -118,7 +124,20 @@ impl Marks {
         if bit + count > 64 {
             return None;
         }
-        Some((self.word(first / 64)?, (!0 >> (64 - count)) << bit))
+        let mask = (!0 >> (64 - count)) << bit;
+        Some((self.word(first / 64)?, mask))
+    }
+
+    /// [`one`](Self::one) of a kept run.
+    ///
+    /// # Safety
+    ///
+    /// Its first frame is the arena's.
+    #[inline(always)]
+    pub(crate) unsafe fn one_kept(&self, (first, count): Run) -> Option<(&Word, u64)> {
+        // SAFETY: so that its word is one of ours.
+        unsafe { std::hint::assert_unchecked(first / 64 < self.words) };
+        self.one((first, count))
     }
 
     /// The arena's first frame.

@@ -115,6 +115,8 @@ impl Place {
 /// [`Places`]; somebody else only while no thread may be.
 pub(crate) struct Runs {
     pub(crate) gaps: Gaps,
+    /// By length, whether one may be kept: the thread's to look at before it goes through the door.
+    may_have: [Cell<bool>; LISTS],
     pub(crate) door: Door<Places>,
 }
 
@@ -131,9 +133,10 @@ pub(crate) struct Places {
     last: Cell<u32>,
     /// No place up to this number is of a kept run.
     oldest: Cell<u32>,
-    /// Frames kept, and the most: 0 until the arena knows that this thread keeps any.
-    kept: Cell<u32>,
-    limit: Cell<u32>,
+    /// Frames that may be kept beside those that are: 0 until the arena knows that this thread
+    /// [fills](Places::may_fill) its places.
+    room: Cell<u32>,
+    fills: Cell<bool>,
     most: u32,
 }
 
@@ -158,7 +161,22 @@ fn list_of((first, frames): Run) -> usize {
 impl Runs {
     /// Of which `most` frames may be kept.
     pub(crate) fn new(most: u32) -> Self {
-        Self { gaps: Gaps::default(), door: Door::new(Places::new(most)) }
+        let may_have = [const { Cell::new(false) }; LISTS];
+        Self { gaps: Gaps::default(), may_have, door: Door::new(Places::new(most)) }
+    }
+
+    /// Whether a run of just so many frames may be kept.
+    #[inline(always)]
+    pub(crate) fn may_have(&self, frames: u64) -> bool {
+        self.may_have.get(frames as usize).is_some_and(Cell::get)
+    }
+
+    /// One is kept, or none has been found.
+    #[inline(always)]
+    pub(crate) fn has(&self, frames: u64, one: bool) {
+        if let Some(may_have) = self.may_have.get(frames as usize) {
+            may_have.set(one);
+        }
     }
 }
 
@@ -171,8 +189,8 @@ impl Places {
             places: std::array::from_fn(|_| Place::default()),
             last: Cell::new(0),
             oldest: Cell::new(0),
-            kept: Cell::new(0),
-            limit: Cell::new(0),
+            room: Cell::new(0),
+            fills: Cell::new(false),
             most,
         }
     }
@@ -204,19 +222,21 @@ impl Places {
     #[inline(always)]
     pub(crate) fn keep(&self, (first, frames): Run) -> bool {
         let Some(newest) = self.newest.get(frames as usize) else { return false };
-        let kept = self.kept.get() + frames as u32;
+        let Some(room) = self.room.get().checked_sub(frames as u32) else { return false };
         let misaligned = first & (frames - 1) != 0 && frames & (frames - 1) == 0;
-        if kept > self.limit.get() || misaligned || self.is_next_kept() {
+        if misaligned || self.is_next_kept() {
             return false;
         }
-        self.kept.set(kept);
+        self.room.set(room);
         self.write(first, newest, frames as u16);
         true
     }
 
     /// The arena knows from now on that this thread keeps runs.
     pub(crate) fn may_fill(&self) {
-        self.limit.set(self.most);
+        if !self.fills.replace(true) {
+            self.room.set(self.most);
+        }
     }
 
     #[inline(always)]
@@ -273,15 +293,16 @@ impl Places {
         let frames = place.list.get();
         place.list.set(frames | NAMED);
         place.frames.set(frames);
-        self.kept.set(self.kept.get() - u32::from(frames));
+        self.room.set(self.room.get() + u32::from(frames));
         Some((place.first.get().into(), frames.into()))
     }
 
     /// Calls `free` for all runs that are kept, which wait by name from now on, and `taken` with
     /// lengths and how often a run of each was taken.
     pub(crate) fn all_kept(&self, mut free: impl FnMut(Run), mut taken: impl FnMut(u64, u64)) {
-        self.limit.set(0);
         self.places.iter().filter_map(|place| self.name(place)).for_each(&mut free);
+        self.room.set(0);
+        self.fills.set(false);
         for (length, times) in self.taken.iter().enumerate().filter(|(_, times)| times.get() > 0) {
             taken(length as u64, times.take());
         }
@@ -300,13 +321,14 @@ impl Places {
         let newest = self.newest.get(frames as usize)?;
         let number = newest.get();
         let place = self.place(number);
-        if place.number.get() != number || place.list.get() != frames as u16 {
+        // Whatever its number: a place of that list is of a kept run, and its thread's.
+        if place.list.get() != frames as u16 {
             return None;
         }
         newest.set(place.older.get());
         place.list.set(0);
         self.give_up_last(number);
-        self.kept.set(self.kept.get() - frames as u32);
+        self.room.set(self.room.get() + frames as u32);
         self.count(frames);
         Some(place.first.get().into())
     }

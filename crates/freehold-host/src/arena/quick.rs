@@ -2,10 +2,10 @@
 //! calling thread's own CPU.
 //!
 //! ```text
-//! count = 2^k   k = 0         allocated by code that is compiled into the caller
+//! count = 2^k   k = 0         allocated by code that is compiled into the caller, freed by a call
 //!               k = 1 to 9    by code compiled once for each k, which a table by trailing zeros
 //!                             leads to; freed likewise
-//! others                      the long way, to which the table leads or that code
+//! others                      runs, or the long way, to which the table leads or that code
 //! ```
 //!
 //! What is known of the order when the program is compiled is worth a third of the instructions,
@@ -16,7 +16,9 @@
 use freehold::{FrameRange, Migratetype, Order, Pfn, Request};
 
 use super::Arena;
+use super::raw::chunk;
 use crate::key::Own;
+use crate::runs::Run;
 use crate::thread;
 
 /// By the trailing zeros of a number of frames.
@@ -28,17 +30,19 @@ const IN_WORD: u8 = 6;
 type Take = fn(&Arena, u64) -> Option<Pfn>;
 type Give = fn(&Arena, FrameRange);
 
-/// A table in which all but these ways lead to the first.
+/// A table in which odd numbers lead to the second, and all but these ways to the first.
 macro_rules! ways {
-    ($kind:ty: $other:ident, $($way:ident $($order:literal)*),*) => {{
+    ($kind:ty: $other:ident, $odd:ident, $($way:ident $($order:literal)*),*) => {{
         let mut ways = [$other as $kind; WAYS];
+        ways[0] = $odd;
         $($(ways[$order] = $way::<$order>;)*)*
         ways
     }};
 }
 
-static TAKE: [Take; WAYS] = ways!(Take: take_none, take 0 1 2 3 4 5 6 7 8 9);
-static GIVE: [Give; WAYS] = ways!(Give: give_long, give 0 1 2 3 4 5, give_far 6 7 8 9);
+// One frame is not looked up there, and other odd numbers are runs.
+static TAKE: [Take; WAYS] = ways!(Take: take_none, take_run, take 1 2 3 4 5 6 7 8 9);
+static GIVE: [Give; WAYS] = ways!(Give: give_long, give_run, give 1 2 3 4 5, give_far 6 7 8 9);
 
 const fn order(order: u8) -> Order {
     match Order::new(order) {
@@ -60,15 +64,32 @@ fn take<const ORDER: u8>(arena: &Arena, count: u64) -> Option<Pfn> {
 /// So many frames that wait. Out of the way of chunks, which save no register for it.
 #[inline(never)]
 fn take_run(arena: &Arena, count: u64) -> Option<Pfn> {
-    arena.kept_or(count, || arena.waiting(count))
+    let Some(own) = thread::fast(&arena.key) else { return arena.waiting(count) };
+    arena.kept_or(own, count, || arena.waiting(count))
 }
 
-/// What the CPU has in hand, and else a jump to the far way: with nothing to come back to, no
-/// register is saved for it.
+/// What is kept, or what the CPU has in hand, and else a jump to the far way: with nothing to come
+/// back to, no register is saved for it.
 #[inline(always)]
 fn take_chunk<const ORDER: u8>(arena: &Arena) -> Option<Pfn> {
-    let own = if const { ORDER < IN_WORD } { thread::fast(&arena.key) } else { None };
-    let Some(pfn) = own.and_then(in_hand::<ORDER>) else { return take_far::<ORDER>(arena) };
+    let own = if const { ORDER < 9 } { thread::fast(&arena.key) } else { None };
+    match own {
+        Some(own) if own.runs.may_have(1 << ORDER) => take_kept::<ORDER>(arena, own),
+        Some(own) => take_unkept::<ORDER>(arena, own),
+        None => take_far::<ORDER>(arena),
+    }
+}
+
+/// What was freed last first, as long as there is some.
+#[inline(never)]
+fn take_kept<const ORDER: u8>(arena: &Arena, own: &Own) -> Option<Pfn> {
+    arena.kept_or(own, 1 << ORDER, || take_unkept::<ORDER>(arena, own))
+}
+
+#[inline(always)]
+fn take_unkept<const ORDER: u8>(arena: &Arena, own: &Own) -> Option<Pfn> {
+    let pfn = if const { ORDER < IN_WORD } { in_hand::<ORDER>(own) } else { None };
+    let Some(pfn) = pfn else { return take_far::<ORDER>(arena) };
     if arena.inner.notes.is_news(pfn, const { order(ORDER) }.frames()) {
         return noted::<ORDER>(arena, pfn);
     }
@@ -82,15 +103,6 @@ fn in_hand<const ORDER: u8>(own: &Own) -> Option<Pfn> {
 
 #[inline(never)]
 fn take_far<const ORDER: u8>(arena: &Arena) -> Option<Pfn> {
-    if const { ORDER < 9 } {
-        return arena.kept_or(1 << ORDER, || take_farther::<ORDER>(arena));
-    }
-    take_farther::<ORDER>(arena)
-}
-
-/// Out of the way of what is kept, as above.
-#[inline(never)]
-fn take_farther<const ORDER: u8>(arena: &Arena) -> Option<Pfn> {
     let order = const { order(ORDER) };
     if const { ORDER < 9 } {
         let waiting = arena.waiting(order.frames());
@@ -125,22 +137,36 @@ fn noted<const ORDER: u8>(arena: &Arena, pfn: Pfn) -> Option<Pfn> {
     Some(pfn)
 }
 
-/// Frees `2^ORDER` frames, if that is the number, into the hand of the CPU that leases their word;
-/// it looks by itself whether they are a chunk.
+/// Frees `2^ORDER` frames, if that is the number.
 #[inline(never)]
 fn give<const ORDER: u8>(arena: &Arena, range: FrameRange) {
-    let (start, order) = (range.start, const { order(ORDER) });
-    if range.end.get().wrapping_sub(start.get()) != order.frames() {
+    if range.end.get().wrapping_sub(range.start.get()) != 1 << ORDER {
         return give_run(arena, range);
     }
-    let run = (start.get().wrapping_sub(arena.marks.first()), order.frames());
-    let Some((word, mask)) = arena.marks.one(run) else { return give_run(arena, range) };
+    give_chunk::<ORDER>(arena, range.start);
+}
+
+#[inline(never)]
+fn give_one(arena: &Arena, start: Pfn) {
+    give_chunk::<0>(arena, start);
+}
+
+/// Keeps `2^ORDER` frames, or frees them into the hand of the CPU that leases their word; it looks
+/// by itself whether they are a chunk.
+#[inline(always)]
+fn give_chunk<const ORDER: u8>(arena: &Arena, start: Pfn) {
+    // Made anew where it is wanted, so that the end need not be kept.
+    let range = || chunk(start, const { order(ORDER) });
+    let run = (start.get().wrapping_sub(arena.marks.first()), 1 << ORDER);
+    let Some((word, mask)) = arena.marks.one(run) else { return give_run(arena, range()) };
     if !word.any(mask) {
-        return give_to_hand::<ORDER>(arena, range);
+        return give_to_hand::<ORDER>(arena, range());
     }
-    match thread::fast(&arena.key).filter(|_| word.take_back(mask)) {
+    let taken =
+        |_: &&Own| if ORDER == 0 { word.take_frame_back(mask) } else { word.take_back(mask) };
+    match thread::fast(&arena.key).filter(taken) {
         Some(own) => arena.keep(own, run),
-        None => give_run_far(arena, range),
+        None => give_run_far(arena, run),
     }
 }
 
@@ -172,23 +198,24 @@ fn give_far<const ORDER: u8>(arena: &Arena, range: FrameRange) {
         freed
     };
     if !thread::own(&arena.key).is_some_and(freed) {
-        // Made anew, so that the end need not be kept.
-        give_long(arena, FrameRange { start, end: Pfn::new(start.get() + order.frames()) });
+        give_long(arena, chunk(start, order));
     }
 }
 
 /// Any number of frames that is no power of two, mostly, and all that may be kept.
 #[inline(never)]
 fn give_run(arena: &Arena, range: FrameRange) {
-    if !arena.keep_at_hand(range) {
-        give_run_far(arena, range);
+    // Nothing else of the range is kept in a register.
+    let run = arena.run_of(range);
+    if !arena.keep_at_hand(run) {
+        give_run_far(arena, run);
     }
 }
 
 #[inline(never)]
-fn give_run_far(arena: &Arena, range: FrameRange) {
-    if !arena.give_to_wait(range) {
-        give_long(arena, range);
+fn give_run_far(arena: &Arena, run: Run) {
+    if !arena.give_to_wait(run) {
+        give_long(arena, arena.range_of(run));
     }
 }
 
@@ -221,6 +248,10 @@ impl Arena {
     #[inline(always)]
     pub(crate) fn give_frames(&self, range: FrameRange) {
         let count = range.end.get().wrapping_sub(range.start.get());
-        GIVE[count.trailing_zeros() as usize](self, range);
+        if count == 1 {
+            give_one(self, range.start);
+        } else {
+            GIVE[count.trailing_zeros() as usize](self, range);
+        }
     }
 }

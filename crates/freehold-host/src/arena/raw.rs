@@ -447,7 +447,7 @@ impl Arena {
 
     #[inline]
     pub(crate) fn give_range(&self, range: FrameRange) -> Result<(), Error> {
-        if self.keep_at_hand(range) { Ok(()) } else { self.give_range_far(range) }
+        if self.keep_at_hand(self.run_of(range)) { Ok(()) } else { self.give_range_far(range) }
     }
 
     #[inline(never)]
@@ -460,7 +460,7 @@ impl Arena {
             return self.give_guarded(guard, range);
         }
         self.core.check_fork()?;
-        if self.give_to_wait(range) {
+        if self.give_to_wait(self.run_of(range)) {
             return Ok(());
         }
         self.give_up(range)?;

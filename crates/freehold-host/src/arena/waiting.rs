@@ -16,13 +16,19 @@ impl Arena {
     #[inline(always)]
     pub(super) fn kept_or(
         &self,
+        own: &Own,
         count: u64,
         otherwise: impl FnOnce() -> Option<Pfn>,
     ) -> Option<Pfn> {
-        let Some(own) = thread::fast(&self.key) else { return otherwise() };
         let kept = own.runs.door.at_once(&self.core.stops, |places| places.pop_kept(count));
-        let Some(Some(first)) = kept else { return otherwise() };
-        match self.marks.one((first, count)) {
+        let Some(Some(first)) = kept else {
+            if kept.is_some() {
+                own.runs.has(count, false);
+            }
+            return otherwise();
+        };
+        // SAFETY: the arena's marks said that it was out when it was freed.
+        match unsafe { self.marks.one_kept((first, count)) } {
             Some((word, mask)) => word.give_out(mask),
             None => return self.give_out(first, count),
         }
@@ -138,13 +144,13 @@ impl Arena {
         Some(self.may_be_kept(start, count))
     }
 
-    /// A run that may be kept, and is the caller's, waits. Not inlined: with what comes before it
-    /// more registers are used than there are to use freely.
-    #[inline(never)]
+    /// A run that may be kept, and is the caller's, waits.
+    #[inline(always)]
     pub(super) fn keep(&self, own: &Own, run: Run) {
         if own.runs.door.at_once(&self.core.stops, |places| places.keep(run)) != Some(true) {
-            self.keep_after_others(own, run);
+            return self.keep_after_others(own, run);
         }
+        own.runs.has(run.1, true);
     }
 
     /// [`keep`](Self::keep) where those kept longest are to go first, or it is not to be kept:
@@ -160,6 +166,7 @@ impl Arena {
 
     /// [`keep_after_others`](Self::keep_after_others), by the thread inside its places.
     fn keep_inside(&self, own: &Own, places: &Places, run: Run) {
+        own.runs.has(run.1, true);
         if places.keep(run) {
             return;
         }
@@ -230,57 +237,65 @@ impl Arena {
 
     /// Frees a run of one word that may be kept: the usual case, and nothing else.
     #[inline(always)]
-    pub(super) fn keep_at_hand(&self, range: FrameRange) -> bool {
+    pub(super) fn keep_at_hand(&self, run: Run) -> bool {
         let Some(own) = thread::fast(&self.key) else { return false };
-        let first = range.start.get().wrapping_sub(self.first());
-        let count = range.end.get().wrapping_sub(range.start.get());
-        let kept = count.wrapping_sub(1) < 64 && self.marks.take_one_back((first, count));
+        let kept = run.1.wrapping_sub(1) < 64 && self.marks.take_one_back(run);
         if kept {
-            self.keep(own, (first, count));
+            self.keep(own, run);
         }
         kept
     }
 
+    /// A range by the arena's frames, and back: exact also where it is none of the arena's.
+    #[inline(always)]
+    pub(super) fn run_of(&self, FrameRange { start, end }: FrameRange) -> Run {
+        (start.get().wrapping_sub(self.first()), end.get().wrapping_sub(start.get()))
+    }
+
+    #[inline(always)]
+    pub(super) fn range_of(&self, (first, frames): Run) -> FrameRange {
+        let start = first.wrapping_add(self.first());
+        FrameRange { start: Pfn::new(start), end: Pfn::new(start.wrapping_add(frames)) }
+    }
+
     /// Frees a short run at hand, and has it wait; `false` where that does not go.
     #[inline(never)]
-    pub(super) fn give_to_wait(&self, range: FrameRange) -> bool {
-        let Some(own) = thread::fast(&self.key) else { return self.give_to_wait_again(range) };
-        let start = range.start.get();
-        let count = range.end.get().wrapping_sub(start);
-        if count.wrapping_sub(1) >= LONGEST {
+    pub(super) fn give_to_wait(&self, run: Run) -> bool {
+        let Some(own) = thread::fast(&self.key) else { return self.give_to_wait_again(run) };
+        if run.1.wrapping_sub(1) >= LONGEST {
             return false;
         }
-        let first = start.wrapping_sub(self.first());
-        if self.marks.take_back((first, count)) {
-            self.keep(own, (first, count));
+        if self.marks.take_back(run) {
+            self.keep(own, run);
             return true;
         }
-        self.free_to_wait(own, start, count)
+        self.free_to_wait(own, run)
     }
 
     /// Another arena may have taken the place in the thread's cache.
     #[cold]
     #[inline(never)]
-    fn give_to_wait_again(&self, range: FrameRange) -> bool {
-        thread::cache_again(&self.key) && self.give_to_wait(range)
+    fn give_to_wait_again(&self, run: Run) -> bool {
+        thread::cache_again(&self.key) && self.give_to_wait(run)
     }
 
     /// Of what is the allocator's, the run is to be of one block.
     #[inline(never)]
-    fn free_to_wait(&self, own: &Own, start: u64, count: u64) -> bool {
-        if self.marks.any(start, count) || !own.free_run_at_hand(Pfn::new(start), count) {
-            return false;
+    fn free_to_wait(&self, own: &Own, run: Run) -> bool {
+        let start = self.range_of(run).start;
+        let freed = !self.marks.any(start.get(), run.1) && own.free_run_at_hand(start, run.1);
+        if freed {
+            self.name(own, run);
         }
-        self.name(own, (start - self.first(), count));
-        true
+        freed
     }
 
     /// A run that was freed waits by name, if it is short enough.
     #[inline(always)]
     pub(super) fn wait(&self, own: &Own, range: FrameRange) {
-        let (first, frames) = (range.start.get(), range.end.get() - range.start.get());
-        if frames <= LONGEST {
-            self.name(own, (first - self.first(), frames));
+        let run = self.run_of(range);
+        if run.1 <= LONGEST {
+            self.name(own, run);
         }
     }
 }
