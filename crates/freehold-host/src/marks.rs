@@ -124,20 +124,17 @@ impl Marks {
         if bit + count > 64 {
             return None;
         }
+        // In this order two registers fewer are in use at once.
         let mask = (!0 >> (64 - count)) << bit;
         Some((self.word(first / 64)?, mask))
     }
 
-    /// [`one`](Self::one) of a kept run.
-    ///
-    /// # Safety
-    ///
-    /// Its first frame is the arena's.
+    /// [`one`](Self::one) of a kept run, whose first frame has to be the arena's.
     #[inline(always)]
-    pub(crate) unsafe fn one_kept(&self, (first, count): Run) -> Option<(&Word, u64)> {
-        // SAFETY: so that its word is one of ours.
-        unsafe { std::hint::assert_unchecked(first / 64 < self.words) };
-        self.one((first, count))
+    pub(crate) unsafe fn one_kept(&self, run: Run) -> Option<(&Word, u64)> {
+        // SAFETY: the caller's promise.
+        unsafe { std::hint::assert_unchecked(run.0 / 64 < self.words) };
+        self.one(run)
     }
 
     /// The arena's first frame.
@@ -189,12 +186,6 @@ impl Marks {
             word.give_out(mask);
             true
         });
-    }
-
-    /// [`take_back`](Self::take_back) for a run of one word, and no other.
-    #[inline(always)]
-    pub(crate) fn take_one_back(&self, run: Run) -> bool {
-        self.one(run).is_some_and(|(word, mask)| word.take_back(mask))
     }
 
     /// A run of one frame or more is freed: whether all of it was out, and is the caller's now. Of

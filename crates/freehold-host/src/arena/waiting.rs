@@ -239,7 +239,8 @@ impl Arena {
     #[inline(always)]
     pub(super) fn keep_at_hand(&self, run: Run) -> bool {
         let Some(own) = thread::fast(&self.key) else { return false };
-        let kept = run.1.wrapping_sub(1) < 64 && self.marks.take_one_back(run);
+        let one = if run.1.wrapping_sub(1) < 64 { self.marks.one(run) } else { None };
+        let kept = one.is_some_and(|(word, mask)| word.take_back(mask));
         if kept {
             self.keep(own, run);
         }
