@@ -24,7 +24,7 @@
 //! [`alloc_contig_free`](crate::Freehold::alloc_contig_free) does both.
 
 use crate::block::Block;
-use crate::block::words::{free_head, free_tail, has_class, smallest_gap};
+use crate::block::words::{class_of, free_head, free_tail, smallest_gap};
 use crate::block::{FRAMES, SECTION_BLOCKS, SECTION_BLOCKS_LOG, WORDS, bits};
 use crate::calls::handle::{Door, Handle};
 use crate::cpu::inside::Inside;
@@ -215,8 +215,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                     // Or it would be looked at again each time.
                     if !in_memory {
                         block.head.set_no_gap(longer as u16);
-                        if !has_class(&words, known) {
-                            block.lower(self.by(), known);
+                        if class_of(known - 1, |w| words[w], |_| true) < known {
+                            block.lower(self.by(), known, known);
                         }
                     }
                     misses = misses.saturating_sub(1);

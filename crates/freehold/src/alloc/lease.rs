@@ -398,26 +398,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
 }
 
 impl<'m> Block<'m> {
-    /// Whether frames of a word are in another CPU's hand, as far as that can be seen.
-    #[inline]
-    pub(crate) fn in_other_hand(
-        self,
-        fh: &Freehold<'m, impl Platform>,
-        w: usize,
-        bits: u64,
-    ) -> bool {
-        let head = self.head;
-        let lease = head.lease(w);
-        if lease == 0 || lease & EMPTY != 0 {
-            return false;
-        }
-        let key = u64::from(head.number) * WORDS as u64 + w as u64;
-        fh.cpus
-            .get(usize::from(lease) - 1)
-            .is_some_and(|cpu| cpu.leases.slot(Leases::slot_of(key)).shows(key, bits))
-    }
-
     /// The frames of a word that are in some CPU's hand, as far as that can be seen.
+    #[inline]
     pub(crate) fn leased_frames(self, fh: &Freehold<'m, impl Platform>, w: usize) -> u64 {
         let head = self.head;
         let lease = head.lease(w);

@@ -264,7 +264,7 @@ impl Want {
                 most -= 1;
                 let known = known?;
                 if !block.has_open_run(self.order) {
-                    block.lower(by, known);
+                    block.lower(by, known, self.class());
                     return None;
                 }
                 if spread && passed_over < PASSED_OVER && block.is_shared(by) {

@@ -226,7 +226,7 @@ impl<'m, P: Platform> By<'_, 'm, P> {
                 return Some(Pfn::new(base));
             }
             if let Some(block) = block(taken).filter(|block| !block.has_open_run(BLOCK_ORDER)) {
-                block.lower(self, CLASS_WHOLE);
+                block.lower(self, CLASS_WHOLE, CLASS_WHOLE);
             }
             for block in (0..taken).filter_map(block) {
                 (0..WORDS).for_each(|w| block.put_back(self, w, !0));

@@ -53,9 +53,15 @@ impl Lanes {
     /// Whether all bits of a lane are set, in the same few steps for every order.
     #[inline(always)]
     pub(crate) const fn has_full(self, word: u64) -> bool {
+        self.full(word) != 0
+    }
+
+    /// Bits of such lanes; 0 for none.
+    #[inline(always)]
+    pub(crate) const fn full(self, word: u64) -> u64 {
         // Such a lane is 0 in the complement, and with 1 taken away its last bit is set. The lowest
         // one borrows from none below.
-        (!word).wrapping_sub(self.firsts) & word & self.lasts != 0
+        (!word).wrapping_sub(self.firsts) & word & self.lasts
     }
 }
 

@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | a free | the word, then reads the class; raises it if the word has a larger run | see below |
 //! | a call that raises | class up, then the bit of its row; the bit of the lower class is left for a thread that meets it | |
-//! | a search that finds no such run | class to none, then **one** look at the words, which raises it | see below |
+//! | a search that finds no such run | class to the next smaller one by a glance, or none; then **one** look at the words, which raises it | see below |
 //! | a call that meets a bit that is not right | clears it, then reads tag and class, sets it again if it is right after all | the same pair of writes and reads |
 //! | a free that completes the block | class to BUSY: one at a time, nobody waits; all eight words, each if it is full; tag WHOLE; class none; the zone's bit | all of it or nothing |
 //! | the same where a word is gone | puts the words back, class none, one look | |
@@ -199,7 +199,7 @@ impl<'m> Block<'m> {
                 // A thread that has it so looks at the words when it is done.
                 return;
             }
-            let mut class = self.class_by_words();
+            let mut class = self.class_by_words(known);
             let tag = head.tag.get();
             if class == CLASS_WHOLE && tag.migratetype() < HIGH_ATOMIC {
                 if tag.is_open() && !self.is_in_use(by, tag) {
@@ -240,20 +240,28 @@ impl<'m> Block<'m> {
         by.cpu.is_some_and(|cpu| cpu.cursors(by.fh, tag.zone()).names(self))
     }
 
-    /// A search has found less in a block than its class says.
+    /// A search has found less in a block than its class says, and no run of class `lacks`.
     #[cold]
     #[inline(never)]
-    pub(crate) fn lower(self, by: By<'_, 'm, impl Platform>, known: u8) {
+    pub(crate) fn lower(self, by: By<'_, 'm, impl Platform>, known: u8, lacks: u8) {
         let head = self.head;
         // Until it is raised no row leads to what it has.
         let _moving = self.moving_block(by);
+        // Most have the next smaller run: a glance spares a class that is raised at once.
+        let has_next = (2..6).contains(&lacks) && self.has_open_run(u32::from(lacks) - 2);
+        let next = if has_next { lacks - 1 } else { CLASS_NONE };
         // A thread that has it BUSY looks at the words when it is done.
-        if known != CLASS_BUSY && head.change_class(known, CLASS_NONE) {
+        if known != CLASS_BUSY && head.change_class(known, next) {
             let tag = head.tag.get();
             let zone = tag.zone_of(by.fh.zones);
             by.wrote(zone, 1);
             self.unlist(by, zone, row_of(tag.migratetype(), known));
-            self.raise(by);
+            if has_next {
+                self.list(by, next, 0);
+            }
+            if self.line.has_larger_after_class(next) {
+                self.raise(by);
+            }
         }
     }
 
@@ -328,9 +336,10 @@ impl<'m> Block<'m> {
     /// does not count, since nobody else may take it. The word before its lease: a thread that puts
     /// frames there, or ends the lease, after either look reads the class then, and raises it.
     #[inline(always)]
-    fn class_by_words(self) -> u8 {
+    fn class_by_words(self, known: u8) -> u8 {
         let (head, line) = (self.head, self.line);
-        class_of(|w| line.word_after_class(w), |w| !head.is_leased(w))
+        let least = known.min(CLASS_WHOLE - 1);
+        class_of(least, |w| line.word_after_class(w), |w| !head.is_leased(w))
     }
 
     /// Makes a split block whole that this thread has made BUSY, if no word of it is leased and all

@@ -187,6 +187,14 @@ impl Line {
         self.0[w % WORDS].load(Ordering::SeqCst)
     }
 
+    /// Whether a word has a larger run than that class says, which is below 7, by such reads.
+    #[inline(always)]
+    pub(crate) fn has_larger_after_class(&self, class: u8) -> bool {
+        let larger = bits::LANES[usize::from(class)];
+        // All of them, since hardly any has: no branch for each.
+        (0..WORDS).fold(0, |any, w| any | larger.full(self.word_after_class(w))) != 0
+    }
+
     /// Puts frames into their word. Returns what the word is now.
     ///
     /// # Errors
@@ -338,10 +346,15 @@ const CLASS_OF_FULL: [u8; 256] = {
     classes
 };
 
-/// The class of a block whose word `w` has the free frames `word(w)`, unless they do not count.
+/// The class of a block whose word `w` has the free frames `word(w)`, unless they do not count;
+/// `least`, which is below that of a whole block, where it is less.
 #[inline(always)]
-pub(crate) fn class_of(word: impl Fn(usize) -> u64, counts: impl Fn(usize) -> bool) -> u8 {
-    let (mut class, mut larger, mut full) = (CLASS_NONE, bits::LANES[0], 0);
+pub(crate) fn class_of(
+    least: u8,
+    word: impl Fn(usize) -> u64,
+    counts: impl Fn(usize) -> bool,
+) -> u8 {
+    let (mut class, mut larger, mut full) = (least, bits::LANES[usize::from(least)], 0);
     for w in 0..WORDS {
         let word = word(w);
         // Mostly it has no more than the words before: whether it counts does not matter then.
@@ -361,16 +374,6 @@ pub(crate) fn class_of(word: impl Fn(usize) -> u64, counts: impl Fn(usize) -> bo
     }
     // Of full words how many there are side by side.
     class.max(CLASS_OF_FULL[full])
-}
-
-/// Whether there is a run in these words of which a block is of that class, at least.
-pub(crate) fn has_class(words: &[u64; WORDS], class: u8) -> bool {
-    let lanes = bits::LANES[usize::from(class.saturating_sub(1)).min(6)];
-    match class {
-        CLASS_NONE => true,
-        1..8 => words.iter().any(|&word| lanes.has_full(word)),
-        _ => find_run(words, u32::from(class) - 1).is_some(),
-    }
 }
 
 /// Between two frames in use in one word.

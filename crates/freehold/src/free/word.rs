@@ -188,9 +188,9 @@ impl<'i, 'a, 'm, P: Platform> Freeing<'i, 'a, 'm, P> {
             }
             inside.cpu.last_key.set(key);
         }
-        if block.in_other_hand(self.fh, w, frames) {
-            let seen = frames & block.leased_frames(self.fh, w);
-            return Err(block.is_free(w, if seen == 0 { frames } else { seen }));
+        let seen = frames & block.leased_frames(self.fh, w);
+        if seen != 0 {
+            return Err(block.is_free(w, seen));
         }
         #[cfg(feature = "debug-poison")]
         if block.line.word(w) & frames == 0 {

@@ -224,7 +224,7 @@ impl<'m> Block<'m> {
         if !tag.is_open() {
             return Ok(());
         }
-        let exact = class_of(|w| line.word(w), |w| !head.is_leased(w));
+        let exact = class_of(CLASS_NONE, |w| line.word(w), |w| !head.is_leased(w));
         // One that some CPU takes its next words from stays split.
         let whole = exact == CLASS_WHOLE && tag.migratetype() < HIGH_ATOMIC;
         let in_use = || fh.cursors.iter().any(|cursors| cursors.names(self));

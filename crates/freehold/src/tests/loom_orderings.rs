@@ -58,15 +58,20 @@ fn a_frame_comes_back_into_a_word_whose_empty_lease_ends() {
     });
 }
 
-/// All of a block is in use, and the board does not know.
+/// All of a block is in use but for `there` frames, and the board does not know. With two of them
+/// the class is lowered to theirs, where a run of four is looked for.
 #[test]
 fn a_chunk_comes_back_while_its_block_is_looked_at_in_vain() {
-    for order in [0, 1, 6] {
+    for (order, there) in [(0, 0), (1, 0), (6, 0), (2, 2)] {
         both(2, move || {
             let fh = machine(false, 512);
             let chunks = [8, 7, 6, 6].map(|order| take(fh, 0, order));
-            together::<()>(roles![move || free(fh, 1, chunks[0], order), move || look(fh)]);
-            settled_of(fh, 512, 512 - (1 << order));
+            if there != 0 {
+                free(fh, 0, chunks[3], 1);
+            }
+            let look = move || look_for(fh, there as u32);
+            together::<()>(roles![move || free(fh, 1, chunks[0], order), look]);
+            settled_of(fh, 512, 512 - there - (1 << order));
         });
     }
 }

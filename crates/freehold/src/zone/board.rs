@@ -28,7 +28,7 @@
 //! [`class`](crate::block::class). A bit may be stale, which costs a look; a block with
 //! free frames always has the bit of its class once all is quiet.
 
-use super::summary::{Summary, set_bit};
+use super::summary::{Summary, note_at, set_bit};
 use crate::FrameRange;
 use crate::block::BLOCK_ORDER;
 use crate::block::tag::{CMA, HIGH_ATOMIC};
@@ -47,7 +47,10 @@ pub(crate) const ROWS: usize = HIGH_ATOMIC * CLASSES as usize + 3;
 pub(crate) fn row_of(migratetype: usize, class: u8) -> usize {
     debug_assert!(class != 0 && migratetype <= CMA);
     match migratetype.checked_sub(HIGH_ATOMIC) {
-        None => migratetype * usize::from(CLASSES) + usize::from(class.clamp(1, CLASSES)) - 1,
+        None => {
+            migratetype * usize::from(CLASSES)
+                + usize::from(class - 1).min(usize::from(CLASSES) - 1)
+        }
         Some(reserved) => HIGH_ATOMIC * usize::from(CLASSES) + reserved.min(1),
     }
 }
@@ -110,7 +113,8 @@ impl<'m> Board<'m> {
     #[inline]
     pub(crate) fn set(&self, rows: &Rows, row: usize, number: u32) -> u32 {
         let section = self.section_of(number);
-        set_bit(&rows.0[row], Self::bit(number)) + self.summary(row).note(section)
+        let at = self.words.map(|words| row * words);
+        set_bit(&rows.0[row], Self::bit(number)) + note_at([self.any, self.any2], at, section)
     }
 
     /// Takes a block out of a row where it does not belong; `belongs` looks once more. Returns the

@@ -31,6 +31,14 @@ pub(crate) fn set_bit(word: &AtomicU64, bit: u64) -> u32 {
     1
 }
 
+/// [`Summary::note`] of the one whose two levels begin there in these words.
+#[inline(always)]
+pub(crate) fn note_at([any, any2]: [&[AtomicU64]; 2], at: [usize; 2], w: u64) -> u32 {
+    let v = (w / 64) as usize;
+    // The upper one too where the lower one is set: who set that may be stopped before.
+    set_bit(&any[at[0] + v], w % 64) + set_bit(&any2[at[1] + v / 64], v as u64 % 64)
+}
+
 impl<'m> Summary<'m> {
     /// How many words the two levels need above so many.
     pub(crate) const fn sizes(words: u64) -> [usize; 2] {
@@ -44,9 +52,7 @@ impl<'m> Summary<'m> {
 
     /// Word `w` is not 0 any more. Returns the writes that it took.
     pub(crate) fn note(&self, w: u64) -> u32 {
-        let v = w / 64;
-        // The upper one too where the lower one is set: who set that may be stopped before.
-        set_bit(&self.any[v as usize], w % 64) + set_bit(&self.any2[v as usize / 64], v % 64)
+        note_at([self.any, self.any2], [0, 0], w)
     }
 
     /// Word `w` was seen to be 0; `is_empty` looks once more. Returns the writes that it took.

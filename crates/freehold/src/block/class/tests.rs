@@ -15,9 +15,9 @@ fn a_leased_word_does_not_count() {
     let (block, w) = place(&fh, frames[FRAMES - 1]);
     assert!(block.head.is_leased(w));
     Freeing::of(&fh, None).word(frames[FRAMES - 1].get() / 64, 1, 1).unwrap();
-    assert_eq!((block.class_by_words(), block.line.word(w)), (CLASS_NONE, 1));
+    assert_eq!((block.class_by_words(CLASS_NONE), block.line.word(w)), (CLASS_NONE, 1));
     cpu.flush().unwrap();
-    assert_eq!(block.class_by_words(), 1);
+    assert_eq!(block.class_by_words(CLASS_NONE), 1);
     fh.validate().unwrap();
 }
 
@@ -29,7 +29,7 @@ fn full() -> (Machine, Block<'static>) {
     // A part of it is freed, and taken again.
     Freeing::of(&fh, None).word(block.base() / 64, 1, 1).unwrap();
     assert_eq!(block.claim(fh.outside(), 0), Some(0));
-    block.lower(fh.outside(), block.head.class());
+    block.lower(fh.outside(), block.head.class(), block.head.class());
     assert_eq!(block.head.class(), CLASS_NONE);
     (fh, block)
 }
@@ -82,9 +82,16 @@ fn who_finds_less_than_a_class_says_lowers_it() {
     let (fh, block) = full();
     free(&fh, block, 0..256);
     assert_eq!((block.claim(fh.outside(), 7), rows_of(&fh, block).last()), (Some(0), Some(&9)));
-    block.lower(fh.outside(), 9);
+    block.lower(fh.outside(), 9, 9);
     assert_eq!(block.head.class(), 8);
     assert!(!rows_of(&fh, block).contains(&9) && rows_of(&fh, block).contains(&8));
+    // To the next smaller run at once, where that is there.
+    block.claim(fh.outside(), 7).unwrap();
+    free(&fh, block, 0..2);
+    block.unlist(fh.outside(), &fh.zones[0], row_of(Migratetype::Movable as usize, 2));
+    block.lower(fh.outside(), 8, 3);
+    assert_eq!(block.head.class(), 2);
+    assert!(!rows_of(&fh, block).contains(&8) && rows_of(&fh, block).contains(&2));
     fh.validate().unwrap();
 }
 
