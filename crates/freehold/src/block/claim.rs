@@ -65,13 +65,7 @@ impl<'m> Block<'m> {
         }
         let (head, line) = (self.head, self.line);
         let lanes = bits::LANES[order as usize];
-        // A loop: unrolled, which an iterator's search is not.
-        for w in 0..WORDS {
-            if lanes.has_full(line.word(w)) && !head.is_leased(w) {
-                return true;
-            }
-        }
-        false
+        (0..WORDS).any(|w| lanes.has_full(line.word(w)) && !head.is_leased(w))
     }
 
     /// Takes a run of that order (0 to 9) out of a split block's words; its offset.

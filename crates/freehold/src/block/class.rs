@@ -259,7 +259,9 @@ impl<'m> Block<'m> {
             if has_next {
                 self.list(by, next, 0);
             }
-            if self.line.has_larger_after_class(next) {
+            // All words: hardly any has a larger run, and no branch for each is less.
+            let larger = bits::LANES[usize::from(next)];
+            if (0..WORDS).fold(0, |any, w| any | larger.full(self.line.word_after_class(w))) != 0 {
                 self.raise(by);
             }
         }
@@ -474,7 +476,7 @@ impl<'m> Block<'m> {
     #[inline(always)]
     pub(crate) fn report_strays(self, fh: &Freehold<'m, impl Platform>) {
         if self.line.has_strays() {
-            self.report_strays_slow(fh);
+            self.report_these_strays(fh, [!0; WORDS]);
         }
     }
 
@@ -485,6 +487,7 @@ impl<'m> Block<'m> {
 
     /// Takes just these frames out of the words again. For who has made the block a split one: what
     /// was there before that cannot have been a right free, what came after may be.
+    #[cold]
     pub(crate) fn report_these_strays(
         self,
         fh: &Freehold<'m, impl Platform>,
@@ -494,11 +497,6 @@ impl<'m> Block<'m> {
             let taken = self.line.take_stray_bits(w, strays);
             self.forget_strays(fh, w, taken);
         }
-    }
-
-    #[cold]
-    fn report_strays_slow(self, fh: &Freehold<'m, impl Platform>) {
-        self.report_these_strays(fh, [!0; WORDS]);
     }
 
     /// Gives a split block another type, if its tag still is `tag`.

@@ -187,14 +187,6 @@ impl Line {
         self.0[w % WORDS].load(Ordering::SeqCst)
     }
 
-    /// Whether a word has a larger run than that class says, which is below 7, by such reads.
-    #[inline(always)]
-    pub(crate) fn has_larger_after_class(&self, class: u8) -> bool {
-        let larger = bits::LANES[usize::from(class)];
-        // All of them, since hardly any has: no branch for each.
-        (0..WORDS).fold(0, |any, w| any | larger.full(self.word_after_class(w))) != 0
-    }
-
     /// Puts frames into their word. Returns what the word is now.
     ///
     /// # Errors
@@ -349,16 +341,12 @@ const CLASS_OF_FULL: [u8; 256] = {
 /// The class of a block whose word `w` has the free frames `word(w)`, unless they do not count;
 /// `least`, which is below that of a whole block, where it is less.
 #[inline(always)]
-pub(crate) fn class_of(
-    least: u8,
-    word: impl Fn(usize) -> u64,
-    counts: impl Fn(usize) -> bool,
-) -> u8 {
+pub(crate) fn class_of(least: u8, word: impl Fn(usize) -> u64, seen: impl Fn(usize) -> bool) -> u8 {
     let (mut class, mut larger, mut full) = (least, bits::LANES[usize::from(least)], 0);
     for w in 0..WORDS {
         let word = word(w);
         // Mostly it has no more than the words before: whether it counts does not matter then.
-        if !larger.has_full(word) || !counts(w) {
+        if !larger.has_full(word) || !seen(w) {
             continue;
         }
         if word == !0 {

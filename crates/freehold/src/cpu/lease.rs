@@ -133,11 +133,7 @@ impl<'m> Lease<'m> {
     pub(crate) fn breakable(&self) -> u64 {
         self.breakable.get()
     }
-    /// Frames come into the hand beside what is there.
-    pub(crate) fn add(&self, frames: u64) {
-        self.add_to(self.mask(), frames);
-    }
-    /// [`add`](Self::add), where the mask is known.
+    /// Frames come into the hand beside what is there, which is `mask`.
     #[inline(always)]
     pub(crate) fn add_to(&self, mask: u64, frames: u64) {
         let mask = mask | frames;
@@ -442,12 +438,12 @@ mod tests {
         let lease = leases.slot(3);
         assert_eq!((lease.mask(), lease.spare()), (0x7, 0xf0));
         assert!(!lease.take_back(0x7, 1 << 5), "a frame that is kept was freed again");
-        lease.add(0x8);
+        lease.add_to(lease.mask(), 0x8);
         assert_eq!((lease.mask(), lease.spare()), (0, 0xff));
         lease.break_up(0xf);
         assert_eq!((lease.mask(), lease.spare()), (0xf, 0xf0));
         lease.set_mask(0xe);
-        lease.add(1);
+        lease.add_to(lease.mask(), 1);
         assert_eq!((lease.mask(), lease.spare()), (0xf, 0xf0), "it may be used up");
     }
 
@@ -523,7 +519,7 @@ mod loom_tests {
             // writes one hides what others have read before. The other way round it ran one
             // schedule.
             let looker = spawn(move || leases.slot(3).shown(3) & 1 != 0);
-            leases.slot(3).add(0x8);
+            leases.slot(3).add_to(0x7, 0x8);
             leases.slot(3).break_up(0xf);
             assert!(looker.join().unwrap(), "a free frame could be freed again");
         });

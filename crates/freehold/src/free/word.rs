@@ -68,7 +68,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             return None;
         }
         self.fh.platform.poisoned_word(key, frames);
-        lease.add(frames);
+        lease.add_to(lease.mask(), frames);
         self.cpu.leases.set_ready(slot);
         Some(Ok(()))
     }

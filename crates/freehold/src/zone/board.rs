@@ -47,10 +47,7 @@ pub(crate) const ROWS: usize = HIGH_ATOMIC * CLASSES as usize + 3;
 pub(crate) fn row_of(migratetype: usize, class: u8) -> usize {
     debug_assert!(class != 0 && migratetype <= CMA);
     match migratetype.checked_sub(HIGH_ATOMIC) {
-        None => {
-            migratetype * usize::from(CLASSES)
-                + usize::from(class - 1).min(usize::from(CLASSES) - 1)
-        }
+        None => migratetype * usize::from(CLASSES) + usize::from(class.min(CLASSES)) - 1,
         Some(reserved) => HIGH_ATOMIC * usize::from(CLASSES) + reserved.min(1),
     }
 }
