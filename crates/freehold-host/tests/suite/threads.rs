@@ -126,6 +126,40 @@ fn allocated_here_freed_there_with_stamped_memory() {
 }
 
 #[test]
+fn a_thread_that_ends_loses_nothing() {
+    both_locks(|lock| {
+        let arena = Arena::builder(64 * MIB).lock(lock).slots(2).build().unwrap();
+        let before = arena.frames(300).unwrap();
+        let cpu = arena.current_cpu().unwrap();
+        let mut left = thread::scope(|scope| {
+            let dying = scope.spawn(|| {
+                assert_ne!(arena.current_cpu().unwrap(), cpu);
+                assert_eq!(arena.stats().slots_taken, 2);
+                // Frees into another thread's blocks wait in a buffer of this one; frames of its
+                // own stay behind.
+                let (kept, gone) = before.split(100).unwrap();
+                drop(gone);
+                let mut mine = arena.frames(77).unwrap();
+                stamp(&mut mine, 5);
+                (kept, mine)
+            });
+            dying.join().unwrap()
+        });
+        // Scoped threads have only promised to have returned: wait until the slot is back.
+        while arena.stats().slots_taken != 1 {
+            thread::yield_now();
+        }
+        assert_eq!(arena.free_frames(), arena.stats().frames - 177);
+        assert!(is_stamped(&left.1, 5));
+        stamp(&mut left.0, 6);
+        assert!(is_stamped(&left.1, 5));
+        // The slot serves the next thread.
+        thread::scope(|scope| scope.spawn(|| drop(left)).join().unwrap());
+        all_free(&arena);
+    });
+}
+
+#[test]
 fn more_threads_than_slots_share_and_move_up_when_a_slot_is_free() {
     both_locks(|lock| {
         let arena = Arena::builder(64 * MIB).lock(lock).slots(2).build().unwrap();

@@ -1,4 +1,5 @@
-//! Runs that wait where a thread has freed them are as free as any other frames.
+//! Runs that wait where a thread has freed them: which one comes next, and that they are as free as
+//! any other frames.
 
 use std::ops::Range;
 use std::sync::mpsc;
@@ -12,6 +13,25 @@ use crate::common::{all_are, all_free, in_memory};
 use crate::length::length;
 
 const MIB: u64 = 1 << 20;
+
+#[test]
+fn of_each_length_the_run_freed_last_comes_first() {
+    let arena = Arena::with_size(256 * MIB).unwrap();
+    for count in [3, 5, 17, 64, 100] {
+        let runs: Vec<Frames<_>> = (0..9).map(|_| arena.frames(count).unwrap()).collect();
+        let other = arena.frames(count + 1).unwrap();
+        // With others in between, so that no two are one run.
+        let (freed, kept): (Vec<_>, Vec<_>) =
+            runs.into_iter().enumerate().partition(|(n, _)| n % 2 == 1);
+        let freed: Vec<Pfn> = freed.into_iter().map(|(_, frames)| frames.pfn()).collect();
+        drop(other);
+        let again: Vec<Frames<_>> = freed.iter().map(|_| arena.frames(count).unwrap()).collect();
+        let found: Vec<Pfn> = again.iter().rev().map(Frames::pfn).collect();
+        assert_eq!(found, freed, "of {count} frames");
+        drop((kept, again));
+    }
+    all_free(&arena);
+}
 
 /// A cache of runs of these lengths shrinks to one in twenty, what is free is given back, and so
 /// many runs are exchanged: frames that are in memory then, and how many more that is than before.
