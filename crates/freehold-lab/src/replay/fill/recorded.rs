@@ -80,7 +80,7 @@ pub fn settle(regions: &mut [RecordedRegion], counted: u64) {
                 if at == 64 {
                     break;
                 }
-                (*word, left) = (*word ^ 1 << at, left - 1);
+                (*word, left) = (*word ^ (1 << at), left - 1);
             }
         }
         if left == 0 || (left == before && !in_turn) {
