@@ -104,9 +104,9 @@ pub(super) fn has_words(text: &str, said: &str) -> bool {
     words(text).contains(&words(said))
 }
 
-/// The first lines in which two texts differ.
+/// The lines in which two texts differ.
 pub(super) fn difference(old: &str, new: &str) -> String {
-    let differing = old.lines().zip(new.lines()).filter(|(old, new)| old != new).take(4);
+    let differing = old.lines().zip(new.lines()).filter(|(old, new)| old != new);
     let differing: Vec<_> = differing.map(|(old, new)| format!("  - {old}\n  + {new}")).collect();
     let (before, after) = (old.lines().count(), new.lines().count());
     let length =
