@@ -104,6 +104,8 @@ mod linux {
     pub(crate) mod key;
     pub(crate) mod mapping;
     pub(crate) mod marks;
+    #[cfg(test)]
+    pub(crate) mod meanwhile;
     pub(crate) mod memory;
     pub(crate) mod mmu;
     pub(crate) mod notes;

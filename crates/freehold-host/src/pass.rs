@@ -287,7 +287,7 @@ impl Pass<'_> {
             return;
         }
         #[cfg(test)]
-        tests::taken();
+        crate::meanwhile::happens();
         self.taken.sort_unstable_by_key(|range| range.start);
         let mut runs: Vec<FrameRange> = Vec::new();
         self.taken.iter().for_each(|&range| join(&mut runs, range));
@@ -328,26 +328,13 @@ impl Pass<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::RefCell;
     use std::sync::mpsc;
     use std::thread::Scope;
     use std::time::Duration;
 
     use super::*;
     use crate::Arena;
-
-    type Meanwhile = Box<dyn FnOnce()>;
-
-    thread_local! {
-        static MEANWHILE: RefCell<Option<Meanwhile>> = const { RefCell::new(None) };
-    }
-
-    /// Called when a pass has blocks in hand.
-    pub(super) fn taken() {
-        if let Some(meanwhile) = MEANWHILE.take() {
-            meanwhile();
-        }
-    }
+    use crate::meanwhile::MEANWHILE;
 
     /// Another thread makes a pass, and has blocks in hand when this returns.
     fn wait_for_a_pass<'scope>(scope: &'scope Scope<'scope, '_>, arena: &'scope Arena) {

@@ -145,12 +145,6 @@ macro_rules! atomic {
                 store!(self.0, value, ordering);
                 after_write(ordering);
             }
-            pub(crate) fn swap(&self, value: $value, ordering: Ordering) -> $value {
-                before_read(ordering);
-                let old = self.0.swap(value, ordering);
-                after_write(ordering);
-                old
-            }
             pub(crate) fn compare_exchange(
                 &self,
                 from: $value,
@@ -187,11 +181,11 @@ macro_rules! atomic {
 #[cfg(any(test, loom))]
 macro_rules! atomics {
     () => {
-        atomic!(AtomicBool: bool, fetch_and fetch_or);
-        atomic!(AtomicU8: u8, fetch_and fetch_or fetch_add fetch_sub);
-        atomic!(AtomicU16: u16, fetch_and fetch_or fetch_add fetch_sub);
-        atomic!(AtomicU32: u32, fetch_and fetch_or fetch_add fetch_sub fetch_max);
-        atomic!(AtomicU64: u64, fetch_and fetch_or fetch_add fetch_sub fetch_max);
+        atomic!(AtomicBool: bool, swap fetch_and fetch_or);
+        atomic!(AtomicU8: u8, swap fetch_and fetch_or fetch_add fetch_sub);
+        atomic!(AtomicU16: u16, swap fetch_and fetch_or fetch_add fetch_sub);
+        atomic!(AtomicU32: u32, swap fetch_and fetch_or fetch_add fetch_sub fetch_max);
+        atomic!(AtomicU64: u64, swap fetch_and fetch_or fetch_add fetch_sub fetch_max);
     };
 }
 

@@ -155,12 +155,11 @@ fn give_one(arena: &Arena, start: Pfn) {
 /// by itself whether they are a chunk.
 #[inline(always)]
 fn give_chunk<const ORDER: u8>(arena: &Arena, start: Pfn) {
-    // Made anew where it is wanted, so that the end need not be kept.
-    let range = || chunk(start, const { order(ORDER) });
     let run = (start.get().wrapping_sub(arena.marks.first()), 1 << ORDER);
-    let Some((word, mask)) = arena.marks.one(run) else { return give_run(arena, range()) };
+    let Some((word, mask)) = arena.marks.one(run) else { return give_run_far(arena, run) };
     if !word.any(mask) {
-        return give_to_hand::<ORDER>(arena, range());
+        // Made anew, so that the end need not be kept.
+        return give_to_hand::<ORDER>(arena, chunk(start, const { order(ORDER) }));
     }
     let taken =
         |_: &&Own| if ORDER == 0 { word.take_frame_back(mask) } else { word.take_back(mask) };

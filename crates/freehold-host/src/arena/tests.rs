@@ -1,6 +1,5 @@
 //! What threads keep, looked at in the middle of calls.
 
-use std::cell::RefCell;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc;
 use std::thread;
@@ -9,20 +8,8 @@ use std::time::Duration;
 use freehold::{AllocError, FrameRange, FreeError, Migratetype, Order, Pfn};
 
 use crate::child::fork;
+use crate::meanwhile::MEANWHILE;
 use crate::{Arena, Error, Lock};
-
-type Meanwhile = Box<dyn FnOnce()>;
-
-thread_local! {
-    static MEANWHILE: RefCell<Option<Meanwhile>> = const { RefCell::new(None) };
-}
-
-/// Called when a thread has cut a run from what it keeps, and has not handed it out yet.
-pub(super) fn cut() {
-    if let Some(meanwhile) = MEANWHILE.take() {
-        meanwhile();
-    }
-}
 
 /// An arena of some blocks, for ever.
 fn arena(blocks: u64) -> &'static Arena {

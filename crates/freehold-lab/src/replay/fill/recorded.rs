@@ -69,24 +69,28 @@ pub fn regions(pages: &Pages, zone: &Zone) -> Vec<RecordedRegion> {
 pub fn settle(regions: &mut [RecordedRegion], counted: u64) {
     let free: u64 = regions.iter().map(RecordedRegion::free_frames).sum();
     let (mut left, is_more) = (free.abs_diff(counted), free < counted);
-    let (full, mut in_turn) = (if is_more { u64::MAX } else { 0 }, true);
-    loop {
-        let before = left;
-        let whole = regions.iter_mut().filter(|region| region.frames == REGION);
-        for word in whole.flat_map(|region| &mut region.free).filter(|word| **word != full) {
-            let most = if in_turn { u64::from(!matches!(*word, 0 | u64::MAX)) } else { 64 };
-            for _ in 0..most.min(left) {
-                let at = if is_more { word.trailing_ones() } else { word.trailing_zeros() };
-                if at == 64 {
-                    break;
-                }
-                (*word, left) = (*word ^ (1 << at), left - 1);
-            }
+    let mut flip = |word: &mut u64| {
+        let at = if is_more { word.trailing_ones() } else { word.trailing_zeros() };
+        let flips = left > 0 && at < 64;
+        if flips {
+            (*word, left) = (*word ^ (1 << at), left - 1);
         }
-        if left == 0 || (left == before && !in_turn) {
-            return;
+        flips
+    };
+    let mut words: Vec<&mut u64> = regions
+        .iter_mut()
+        .filter(|region| region.frames == REGION)
+        .flat_map(|region| &mut region.free)
+        .collect();
+    let mut any = true;
+    while any {
+        any = false;
+        for word in words.iter_mut().filter(|word| !matches!(***word, 0 | u64::MAX)) {
+            any |= flip(word);
         }
-        in_turn &= left != before;
+    }
+    for word in words {
+        while flip(word) {}
     }
 }
 
