@@ -10,6 +10,7 @@
 
 #include <pthread.h>
 #include <sys/stat.h>
+#include <time.h>
 
 int cpus, rounds;
 
@@ -203,6 +204,36 @@ static void compiles(int cpu)
 	must(!unlink(name), name);
 }
 
+#define LAZY (128ul << 20)
+#define FOLIO (16 * PAGE)
+#define SPLIT_DEFERRED "/sys/kernel/mm/transparent_hugepage/hugepages-64kB/stats/split_deferred"
+
+/*
+ * What Barry Song's program does (February 2025): folios of 64 KiB that nobody needs any more are
+ * reclaimed. How long a folio takes, and how many were on the queue of those to be split.
+ */
+static void load_lazyfree(void)
+{
+	char *memory = map(LAZY + FOLIO, MADV_HUGEPAGE);
+	long queued = number_of(SPLIT_DEFERRED), freed = number_in("/proc/vmstat", "pglazyfreed");
+	struct timespec began, ended;
+
+	memory += -(unsigned long)memory % FOLIO;
+	memset(memory, 1, LAZY);
+	must(!madvise(memory, LAZY, MADV_FREE), "MADV_FREE");
+	clock_gettime(CLOCK_MONOTONIC, &began);
+	must(!madvise(memory, LAZY, MADV_PAGEOUT), "MADV_PAGEOUT");
+	clock_gettime(CLOCK_MONOTONIC, &ended);
+	queued = number_of(SPLIT_DEFERRED) - queued;
+	freed = number_in("/proc/vmstat", "pglazyfreed") - freed;
+	printf("lazyfree: %ld ns a folio, %ld of %ld folios queued to be split\n",
+	       ((ended.tv_sec - began.tv_sec) * 1000000000 + ended.tv_nsec - began.tv_nsec) /
+		       (long)(LAZY / FOLIO), queued, (long)(LAZY / FOLIO));
+	reached("split_deferred", queued);
+	must(freed == LAZY / PAGE, "all of it is reclaimed");
+	munmap(memory, LAZY);
+}
+
 int main(int count, char **words)
 {
 	static const struct {
@@ -220,6 +251,7 @@ int main(int count, char **words)
 		{ "poison", load_poison, NULL, 1 },	{ "report", load_report, NULL, 0 },
 		{ "atomic", load_atomic, NULL, 0 },	{ "ones", load_ones, NULL, 0 },
 		{ "save", load_save, NULL, 0 },		{ "pairs", load_pairs, NULL, 0 },
+		{ "lazyfree", load_lazyfree, NULL, 0 },
 	};
 
 	cpus = sysconf(_SC_NPROCESSORS_ONLN);

@@ -142,11 +142,12 @@ static inline void shell(const char *command)
 }
 
 /*
- * machine.c: text into a file, whether it was taken; a number of a line of a file; something, while
- * others allocate on all CPUs.
+ * machine.c: text into a file, whether it was taken; a number of a line of a file; the number that
+ * is all of a file; something, while others allocate on all CPUs.
  */
 int put(const char *path, const char *text);
 long number_in(const char *path, const char *name);
+long number_of(const char *path);
 void while_others_allocate(void (*does)(void));
 
 /* walks.c: the frames of zone Normal of the nodes, one after the other. */

@@ -26,8 +26,7 @@ long number_in(const char *path, const char *name)
 	return number;
 }
 
-/* The number that is all of a file. */
-static long number_of(const char *path)
+long number_of(const char *path)
 {
 	FILE *file = fopen(path, "r");
 	long number = -1;

@@ -45,6 +45,8 @@ Examples:
   cargo xtask linux --built all --boots 5       kernels compiled here: as it is, the \
 pcp-buddy RFC's, Freehold's
   cargo xtask linux --built all --cpus 2,4,8    with so many CPUs each
+  cargo xtask linux --built contiguous --instructions   Linux with and without the patches of a \
+thread in docs/threads
   cargo xtask linux --built freehold --nodes 2  its memory cut into two nodes
   cargo xtask linux --foreign                   tests that others wrote, both kernels in one table
   cargo xtask linux --built freehold --checks locking,kasan --loads cpus,swap
@@ -65,7 +67,7 @@ pub(crate) struct Arguments {
     #[arg(
         long,
         value_enum,
-        value_name = "vanilla|rfc|rfc-mended|freehold|all",
+        value_name = "vanilla|rfc|rfc-mended|freehold|all|contiguous|lazyfree|high-order",
         required_unless_present = "foreign"
     )]
     built: Option<built::Built>,
@@ -159,7 +161,9 @@ fn parsed(words: &str) -> Result<Arguments, String> {
 fn without_a_kernel_it_says_which_there_are() {
     let refused = parsed("").unwrap_err();
     assert!(parsed("--foreign cow,thp").is_ok());
-    for kernel in ["vanilla", "rfc", "rfc-mended", "freehold", "all"] {
+    for kernel in
+        ["vanilla", "rfc", "rfc-mended", "freehold", "all", "contiguous", "lazyfree", "high-order"]
+    {
         assert!(refused.contains(kernel), "{refused}");
         assert!(parsed(&format!("--built {kernel}")).is_ok(), "{kernel}");
     }

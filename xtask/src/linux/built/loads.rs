@@ -17,7 +17,7 @@ type Known = (&'static str, u32, u32);
 
 /// All of them, in their order: at most some seconds each where two cores translate two CPUs. What
 /// may leave a kernel broken comes last.
-const LOADS: [Known; 26] = [
+const LOADS: [Known; 29] = [
     ("exit", 4, 1),
     ("arena", 6, 2),
     ("huge", 4, 1),
@@ -38,6 +38,9 @@ const LOADS: [Known; 26] = [
     ("exercise", 1, 1),
     (COST, 0, 0),
     (ADDED, 0, 0),
+    ("ranges", 0, 0),
+    ("traffic", 0, 0),
+    ("lazyfree", 0, 0),
     ("pairs", 0, 0),
     (BRIM, 0, 0),
     ("full3", 0, 0),

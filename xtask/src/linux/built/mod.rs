@@ -32,6 +32,8 @@ pub(super) enum Design {
     /// The RFC with the one mend of ours that its list corruption at CPU offline wants.
     RfcMended,
     Freehold,
+    /// Vanilla with or without a thread's patch: the rules of `threads.json` whose names begin so.
+    Edited(&'static str),
 }
 
 impl Design {
@@ -41,6 +43,7 @@ impl Design {
             Self::Rfc => "rfc",
             Self::RfcMended => "rfc-mended",
             Self::Freehold => "freehold",
+            Self::Edited(name) => name,
         }
     }
 }
@@ -60,6 +63,14 @@ pub(super) enum Built {
     Freehold,
     /// Vanilla, freehold and rfc, one after the other, and a table of all.
     All,
+    /// Vanilla, and vmalloc with the patches of "Free contiguous order-0 pages efficiently", and as
+    /// it was before the regression that these mend.
+    Contiguous,
+    /// Vanilla, and reclaim without "batched unmap lazyfree large folios during reclamation".
+    Lazyfree,
+    /// Vanilla, and per-CPU lists without the limit of "Follow-up on high-order PCP caching", and
+    /// of order 0 alone.
+    HighOrder,
 }
 
 impl Built {
@@ -70,6 +81,23 @@ impl Built {
             Self::RfcMended => &[Design::RfcMended],
             Self::Freehold => &[Design::Freehold],
             Self::All => &[Design::Vanilla, Design::Freehold, Design::Rfc],
+            Self::Contiguous => {
+                &[Design::Vanilla, Design::Edited("contig-free"), Design::Edited("single-pages")]
+            }
+            Self::Lazyfree => &[Design::Vanilla, Design::Edited("page-by-page")],
+            Self::HighOrder => {
+                &[Design::Vanilla, Design::Edited("no-limit"), Design::Edited("order-0-pcp")]
+            }
+        }
+    }
+
+    /// The load that a thread's kernels are built for.
+    fn load(self) -> Option<&'static str> {
+        match self {
+            Self::Contiguous => Some("ranges"),
+            Self::Lazyfree => Some("lazyfree"),
+            Self::HighOrder => Some("traffic"),
+            _ => None,
         }
     }
 }
@@ -112,9 +140,11 @@ impl Kind {
         Self { plant, ..self }
     }
 
-    /// Whether it does without a rule of that name.
+    /// Whether it does without a rule of that name. One that begins with a kernel's name and a colon
+    /// is that kernel's.
     fn leaves_out(&self, rule: &str) -> bool {
-        self.plant.as_ref().is_some_and(|plant| plant.leaves_out(rule))
+        let others = rule.split_once(": ").is_some_and(|(of, _)| of != self.design.name());
+        others || self.plant.as_ref().is_some_and(|plant| plant.leaves_out(rule))
     }
 
     /// `-locking-kasan`, or nothing: what is added to the name of the folder of its objects.
@@ -213,12 +243,13 @@ fn planted(arguments: &Arguments) -> Result<Option<Plant>, Trouble> {
 
 /// The loads that are wanted, in the words of `--loads`; none where all are.
 fn wanted(arguments: &Arguments, kind: &Kind) -> Vec<String> {
-    match &kind.plant {
-        _ if arguments.instructions => vec![loads::COST.to_owned()],
+    let usual = arguments.built.and_then(Built::load);
+    match (&kind.plant, usual.or(arguments.instructions.then_some(loads::COST))) {
         _ if !arguments.loads.is_empty() => arguments.loads.clone(),
-        Some(plant) => plant.loads(),
-        None if arguments.record.is_some() => record::LOADS.map(str::to_owned).to_vec(),
-        None => Vec::new(),
+        (_, Some(load)) => vec![load.to_owned()],
+        (Some(plant), _) => plant.loads(),
+        _ if arguments.record.is_some() => record::LOADS.map(str::to_owned).to_vec(),
+        _ => Vec::new(),
     }
 }
 
@@ -304,6 +335,7 @@ fn machine(arguments: &Arguments, qemu: PathBuf, cpus: u8) -> Machine {
 
 #[cfg(test)]
 mod tests {
+    use super::rules::Rules;
     use super::*;
 
     #[test]
@@ -317,5 +349,36 @@ mod tests {
         assert_ne!(kernel::kept(folder, &both), kernel::kept(folder, &kind(&[]).unwrap()));
         let refused = kind(&[Check::Kcsan, Check::Locking, Check::Kasan]).unwrap_err();
         assert!(refused.to_string().contains("one of them"), "{refused}");
+    }
+
+    #[test]
+    fn each_kernel_of_a_thread_has_edits_of_its_own_and_its_load() {
+        let edits = Rules::read(&build::root().join("os/linux/built/threads.json")).unwrap();
+        let names: Vec<String> = edits.names().collect();
+        let mut found = 0;
+        for built in [Built::Contiguous, Built::Lazyfree, Built::HighOrder] {
+            for &design in built.designs() {
+                let kind = Kind::of(design, &[]).unwrap();
+                let own = names.iter().filter(|name| !kind.leaves_out(name)).count();
+                assert_eq!(own == 0, design == Design::Vanilla, "{}", kind.name());
+                found += own;
+            }
+            let load = built.load().unwrap().to_owned();
+            assert!(loads::chosen(&[load], 2, false).is_ok(), "{built:?}");
+        }
+        assert_eq!(found, names.len());
+    }
+
+    #[test]
+    fn a_threads_kernels_run_its_load_where_no_other_is_named() {
+        let of = |words: &str| {
+            let arguments = super::super::parsed(words).unwrap();
+            wanted(&arguments, &Kind::of(Design::Vanilla, &[]).unwrap())
+        };
+        assert_eq!(of("--built contiguous --instructions"), ["ranges"]);
+        assert_eq!(of("--built lazyfree"), ["lazyfree"]);
+        assert_eq!(of("--built contiguous --instructions --loads cost"), ["cost"]);
+        assert_eq!(of("--built vanilla --instructions"), ["cost"]);
+        assert!(of("--built vanilla").is_empty());
     }
 }

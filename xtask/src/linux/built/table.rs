@@ -115,13 +115,13 @@ pub(super) fn table(rows: &[Row]) -> String {
         ("whole blocks", |row| row.free_blocks_after),
         ("reports", |row| row.reports),
     ];
-    let mut text = format!("{:8}{:>4} {:11}", "load", "cpus", "kernel");
+    let mut text = format!("{:8}{:>4} {:13}", "load", "cpus", "kernel");
     for (name, _) in &columns {
         let _ = write!(text, "{name:>24}");
     }
     text.push('\n');
     for group in groups(rows) {
-        let _ = write!(text, "{:8}{:>4} {:11}", group.workload, group.vcpus, group.kernel);
+        let _ = write!(text, "{:8}{:>4} {:13}", group.workload, group.vcpus, group.kernel);
         for (_, value) in &columns {
             let _ = write!(text, "{:>24}", group.spread(value));
         }

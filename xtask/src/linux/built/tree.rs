@@ -59,6 +59,7 @@ pub(super) fn change(kind: &Kind, folder: &Path, source: &Path) -> Result<Change
         Design::RfcMended => &["rfc.json", "rfc-mended.json"],
         Design::Vanilla => &["vanilla.json"],
         Design::Freehold => &["vanilla.json", "freehold.json", "walkers.json"],
+        Design::Edited(_) => &["vanilla.json", "threads.json"],
     };
     for name in ["counts.json"].iter().chain(own) {
         let rules = rules(name)?;
@@ -87,7 +88,8 @@ pub(super) fn leave_out(part: &Part, added: &mut BTreeMap<String, Vec<u8>>) -> R
 pub(super) fn added(design: Design) -> Result<BTreeMap<String, Vec<u8>>, Trouble> {
     let root = build::root();
     let mut names = "built/Makefile built/counts.c built/counts.h built/trials.c \
-        built/highatomic.c built/exercise.c built/cost.c built/begin.c built/begin.h"
+        built/highatomic.c built/exercise.c built/cost.c built/ranges.c built/traffic.c \
+        built/contig.h built/begin.c built/begin.h"
         .to_owned();
     if matches!(design, Design::Rfc | Design::RfcMended) {
         names += " built/disown.c";
