@@ -253,8 +253,9 @@ pub(super) const OTHERS: &str = "\
     compact_daemon_wake compact_daemon_migrate_scanned oom_kill pgmigrate_success pswpin \
     pswpout filled_MiB huge_from_pieces blocks_made_whole blocks_wanted blocks_had \
     scanners_apart cpus_gone memory_gone memory_stayed added_MiB ranges_had ranges_busy \
-    cma_had split_deferred huge_pages_had left_beside_cma broken_pages reported_MiB reported_later_MiB \
-    atomic_kept_blocks atomic_pages_beside atomic_given_up_blocks races";
+    cma_had split_deferred huge_pages_had left_beside_cma broken_pages reported_MiB \
+    reported_later_MiB atomic_kept_blocks atomic_pages_beside atomic_given_up_blocks \
+    races";
 
 #[cfg(test)]
 mod tests {
