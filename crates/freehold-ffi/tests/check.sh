@@ -1,7 +1,7 @@
 #!/bin/sh
 # The programs in C and C++, against the library as `make check` has installed it below $STAGE:
 # compiled, run, and what they say looked at. With QUICK set, as `cargo test` has it, without what
-# takes long: clang, AddressSanitizer, valgrind, RocksDB, programs that know nothing of the malloc.
+# takes long: clang, AddressSanitizer, valgrind, databases, programs that know nothing of the malloc.
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -66,6 +66,17 @@ header_by() {
                 $installed "$CHECK/header.c"
         done
     done
+}
+
+# The cache of a database, where its header is.
+example_with() {
+    echo "#include <$2>" > "$CHECK/$1.cpp"
+    if c++ -std=c++17 -E "$CHECK/$1.cpp" > /dev/null 2>&1; then
+        build "c++ -std=c++17 -O2" "examples/$1_cache.cpp" "$1_cache" "$shared -l${3:-$1}"
+        "$CHECK/$1_cache"
+    else
+        echo "SKIPPED: the cache for $1 needs $2" >&2
+    fi
 }
 
 # The example of the crate's README.
@@ -270,13 +281,8 @@ if [ -z "${QUICK:-}" ]; then
                 --errors-for-leak-kinds=definite,indirect "$CHECK/$test-shared"
         done
     fi
-    echo '#include <rocksdb/memory_allocator.h>' > "$CHECK/rocksdb.cpp"
-    if c++ -std=c++17 -E "$CHECK/rocksdb.cpp" > /dev/null 2>&1; then
-        build "c++ -std=c++17 -O2" examples/rocksdb_cache.cpp rocksdb_cache "$shared -lrocksdb"
-        "$CHECK/rocksdb_cache"
-    else
-        echo "SKIPPED: the block cache for RocksDB needs librocksdb's headers" >&2
-    fi
+    example_with rocksdb rocksdb/memory_allocator.h
+    example_with sqlite sqlite3.h sqlite3
 fi
 make --no-print-directory --silent uninstall DESTDIR="$STAGE" PREFIX=/usr
 test -z "$(find "$STAGE" -name '*freehold*' ! -type d)"
