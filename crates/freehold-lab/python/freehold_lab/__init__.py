@@ -83,7 +83,8 @@ def replay(
     words += [word for engine in engines for word in ("-e", engine)] + list(options)
     with _file(recording, name) as path:
         output, error = _called([*words, path])
-    rows = pyarrow.parquet.read_table(io.BytesIO(output))
+    # No object of Python's: a thread of Arrow's that reads one when the interpreter ends aborts.
+    rows = pyarrow.parquet.read_table(pyarrow.BufferReader(output))
     if not isinstance(recording, (str, os.PathLike)):
         for column in ("command", "path", "error", "warnings"):
             at = rows.schema.get_field_index(column)
@@ -107,7 +108,8 @@ def read(recording: Recording) -> pyarrow.Table:
     import pyarrow.parquet
 
     with _file(recording, "copy") as path:
-        return pyarrow.parquet.read_table(io.BytesIO(_called(["pack", "-o", "-", path])[0]))
+        output, _ = _called(["pack", "-o", "-", path])
+    return pyarrow.parquet.read_table(pyarrow.BufferReader(output))
 
 
 def look(machine: str | os.PathLike = "/proc") -> dict:
