@@ -75,8 +75,9 @@ where a workload has none. Loads that fill memory also \
 have \"moments\": \
 [{\"at\": share done, 1.5 cache dropped, 2 all gone, \"used_percent\", \"contiguity\", \"movable_share\", \"free_blocks\", ...}], and with --move \
 \"movement\": {\"order9_before\", \"huge_pages_before\", \"own\": {\"order9\", \"huge_pages\", \
-\"frames\", \"steps\"}, null where an engine has no such call, \"scanners\": the same, \
-\"ideal_frames\", \"address_frames\"}. With --random also \"random\": {\"cells\", \"seed\", \
+\"frames\", \"steps\"}, null where an engine has no such call, \"scanners\", \"proactive\", \
+\"requests\": the same, \"deferred\", \"ideal_frames\", \"address_frames\", \"regions\" and \
+\"regions_after\": {\"whole\", \"movable\", \"order18\", ...}}. With --random also \"random\": {\"cells\", \"seed\", \
 \"quick\"}; with --random or --gate \"comparison\": {\"baseline\", \"tolerance\", \"rows\": \
 [{\"workload\", \"cpus\", \"memory_mib\", \
 \"used_percent\", \"engine\", \"seeds\", \"contiguity\", \"baseline_contiguity\", \"difference\": \

@@ -154,11 +154,51 @@ pub struct Movement {
     pub huge_pages_before: u64,
     /// By the engine's own means, where it has some.
     pub own: Option<Moved>,
-    /// By a model of the kernel's two scanners.
+    /// By a model of the kernel's two scanners: to the target, to the score at which kcompactd's
+    /// own compaction stops, and for requests of order 9, which take what they are given.
     pub scanners: Moved,
+    pub proactive: Moved,
+    pub requests: Moved,
+    /// Requests that were deferred.
+    pub deferred: u64,
     /// Frames to move with the emptiest blocks first, and by rising address.
     pub ideal_frames: u64,
     pub address_frames: u64,
+    /// Before anything moved, and after the engine's own way.
+    pub regions: Regions,
+    pub regions_after: Option<Regions>,
+}
+
+/// Regions of 1 GiB, of those that are all there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct Regions {
+    pub whole: u64,
+    /// Without a frame that cannot move.
+    pub movable: u64,
+    /// That would be whole if frames moved from those to anywhere else: no more than fit into what
+    /// is free.
+    pub order18: u64,
+    /// Frames to move for that, from the emptiest regions and from the lowest.
+    pub ideal_frames: u64,
+    pub address_frames: u64,
+}
+
+impl Regions {
+    pub(super) fn of(layout: &Layout, free: u64) -> Self {
+        let region = 1 << (18 - Order::PAGEBLOCK.get());
+        let used = layout.chunks_exact(region).filter_map(|blocks| blocks.iter().copied().sum());
+        let mut used: Vec<u64> = used.collect();
+        let order18 = used.len().min((free >> 18) as usize);
+        let address_frames = used[..order18].iter().sum();
+        used.sort_unstable();
+        Self {
+            whole: used.iter().filter(|&&used| used == 0).count() as u64,
+            movable: used.len() as u64,
+            order18: order18 as u64,
+            ideal_frames: used[..order18].iter().sum(),
+            address_frames,
+        }
+    }
 }
 
 /// Frames in use of each block; `None` of one that holds what cannot move.
@@ -303,7 +343,7 @@ pub(super) const MOVABLE: Figure = figure(
 );
 
 /// Shown of loads after which blocks are emptied.
-pub(super) const MOVED: [Figure; 11] = [
+pub(super) const MOVED: [Figure; 14] = [
     figure("order 9 before", |c| Some(c.movement?.order9_before), share),
     figure("order 9 after", |c| Some(moved(c)?.order9), share),
     figure("frames moved", |c| number(Some(moved(c)?.frames)), count),
@@ -315,8 +355,32 @@ pub(super) const MOVED: [Figure; 11] = [
     figure("scanners: frames", |c| number(Some(c.movement?.scanners.frames)), count),
     figure("scanners: huge", |c| number(Some(c.movement?.scanners.huge_pages)), count),
     figure("scanners: steps", |c| number(Some(c.movement?.scanners.steps)), count),
+    figure("kcompactd: huge", |c| number(Some(c.movement?.proactive.huge_pages)), count),
+    figure("requests: huge", |c| number(Some(c.movement?.requests.huge_pages)), count),
+    figure("order 18", |c| number(Some(c.movement?.regions.order18)), count),
 ];
 
 fn moved(cell: &Cell) -> Option<Moved> {
     cell.movement?.own
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Four regions: one that cannot move, three with 1, 9 and 5 frames in use; and a part of one.
+    #[test]
+    fn regions_are_had_where_what_is_in_them_fits_elsewhere() {
+        let mut layout: Layout = vec![Some(0); 4 * 512 + 9];
+        layout[0] = None;
+        (layout[512], layout[1024], layout[1536]) = (Some(1), Some(9), Some(5));
+        let of = |regions: f64| {
+            let of = Regions::of(&layout, (regions * f64::from(1 << 18)) as u64);
+            (of.order18, of.ideal_frames, of.address_frames)
+        };
+        assert_eq!([0.99, 1.0, 2.5, 9.0].map(of), [(0, 0, 0), (1, 1, 1), (2, 6, 10), (3, 15, 15)]);
+        layout[1536] = Some(0);
+        let of = Regions::of(&layout, 1 << 20);
+        assert_eq!((of.whole, of.movable), (1, 3));
+    }
 }

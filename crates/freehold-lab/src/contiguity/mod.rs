@@ -44,6 +44,6 @@ pub use beside::{Comparison, Row, TOLERANCE, Tally};
 pub use bound::Bound;
 pub use cell::{Scenario, Workload};
 pub use engine::GridEngine;
-pub use figure::{ByOrder, Cell, Figures, Layout, Moment, Moved, Movement};
+pub use figure::{ByOrder, Cell, Figures, Layout, Moment, Moved, Movement, Regions};
 pub use grid::{Grid, MEMORY_MOST, run};
 pub use random::{DRAWN, DRAWN_IF_NAMED, Draw, QUICK_ALLOCATIONS};

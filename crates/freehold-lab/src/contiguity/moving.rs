@@ -17,7 +17,7 @@ use std::collections::HashSet;
 use freehold::{FrameRange, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn};
 
 use super::books::{Books, Chunks};
-use super::figure::{Layout, Moved, Movement, Wanted};
+use super::figure::{Layout, Moved, Movement, Regions, Wanted};
 use super::moment::moment;
 use super::scanners;
 
@@ -43,15 +43,20 @@ pub(super) fn run(books: &mut Books<'_>, chunks: &mut Chunks) -> Movements {
     let now = moment(books, 1.0, 0);
     let wanted = Wanted { free: books.managed() - books.live, whole: now.free_blocks };
     let used = layout(books);
-    let scanners = scanners::run(books, chunks, wanted);
+    let compacted = scanners::run(books, chunks, wanted);
     let own = own(books, chunks, &used, wanted);
     let movement = Movement {
         order9_before: wanted.share(0),
         huge_pages_before: now.free_blocks,
         own: own.as_ref().map(|of| of.0),
-        scanners,
+        scanners: compacted.target,
+        proactive: compacted.proactive,
+        requests: compacted.requests,
+        deferred: compacted.deferred,
         ideal_frames: now.compact_frames,
         address_frames: now.compact_frames_by_address,
+        regions: Regions::of(&used, wanted.free),
+        regions_after: own.as_ref().map(|_| Regions::of(&layout(books), wanted.free)),
     };
     (movement, own.map(|(_, between)| [used, between, layout(books)]))
 }

@@ -14,9 +14,18 @@
 //! frames (`compaction_alloc()`, `migrate_pages()`). The end is the target, which is looked for
 //! after each block, or where the scanners meet.
 //!
-//! Left out: skip hints and the fast search by free lists, which change how many frames are looked
-//! at; deferral and the wake-ups of kcompactd, which say when to begin; the score at which its
-//! proactiveness stops, for which the target stands.
+//! It is run with three ends:
+//!
+//! | | begins | ends |
+//! |---|---|---|
+//! | to a target | | 90 % of what is free is whole |
+//! | kcompactd by itself | the score is above the high mark (`should_proactive_compact_node()`) | it is at the low one (`__compact_finished()`) |
+//! | by requests | no block is whole, and the request is not deferred (`compaction_deferred()`) | one is |
+//!
+//! All three end where the scanners meet. A request begins where the one before it ended, and after
+//! the scanners have met anew. `vm.compaction_proactiveness` is 20 and `vm.defrag_mode` 0, as they
+//! come. Left out: skip hints and the fast search by free lists, which change how many frames are
+//! looked at; the asynchronous try before a request's own.
 
 use freehold::{Migratetype, Order, PAGEBLOCK_FRAMES, Pfn};
 
@@ -27,36 +36,120 @@ const BLOCK: usize = PAGEBLOCK_FRAMES as usize;
 const MOVABLE: u8 = Migratetype::Movable as u8 + 1;
 /// A free chunk on the free scanner's lists.
 const ISOLATED: u8 = u8::MAX;
+const PROACTIVENESS: u64 = 20;
 
 struct Scan {
     /// As the books have them.
     frames: Vec<u8>,
+    /// Of the first frame of a chunk that can move, its order.
+    orders: Vec<u8>,
     /// Free chunks that wait, by order.
     lists: [Vec<usize>; Order::PAGEBLOCK.get() as usize],
+    /// The block that the migrate scanner looks at next.
+    next: usize,
     /// The block that the free scanner looks at next is below this one.
     free_end: usize,
+    /// Blocks that nobody uses any of.
+    whole: Vec<usize>,
+    moved: u64,
     steps: u64,
 }
 
-/// Runs it to the target, if that can be had.
-pub(super) fn run(books: &Books<'_>, chunks: &Chunks, wanted: Wanted) -> Moved {
-    let frames = books.blocks().flatten().copied().collect::<Vec<u8>>();
-    let blocks = frames.len() / BLOCK;
-    let mut scan = Scan { frames, lists: Default::default(), free_end: blocks, steps: 0 };
-    let (mut more, mut moved) = (0, 0);
-    for block in 0..blocks {
-        if block >= scan.free_end || wanted.is_reached(more) {
-            break;
-        }
-        let was_whole = scan.is_whole(block);
-        let Some(frames) = scan.migrate(block, chunks, books.start) else { break };
-        moved += frames;
-        more += u64::from(!was_whole && scan.is_whole(block));
+/// What the kernel's compaction comes to.
+pub(super) struct Compacted {
+    pub(super) target: Moved,
+    pub(super) proactive: Moved,
+    /// By as many requests of order 9 as free memory would make; what they were given is not free.
+    pub(super) requests: Moved,
+    /// Requests refused without a look.
+    pub(super) deferred: u64,
+}
+
+/// Runs it with each end.
+pub(super) fn run(books: &Books<'_>, chunks: &Chunks, wanted: Wanted) -> Compacted {
+    let target = to_an_end(books, chunks, wanted, |more| wanted.is_reached(more));
+    let score = |more| score(wanted.free, wanted.whole + more);
+    // Of one zone, weighted as `fragmentation_score_node()` does.
+    let node = score(0) * books.managed() / (books.managed() + 1);
+    let [low, high] = marks(PROACTIVENESS);
+    let proactive = to_an_end(books, chunks, wanted, |more| node <= high || score(more) <= low);
+    let mut scan = Scan::new(books, chunks);
+    let (had, deferred) = scan.requests(wanted.free / PAGEBLOCK_FRAMES);
+    let requests = Moved {
+        order9: (had * PAGEBLOCK_FRAMES) as f64 / wanted.free.max(1) as f64,
+        huge_pages: had,
+        frames: scan.moved,
+        steps: scan.steps,
+    };
+    Compacted { target, proactive, requests, deferred }
+}
+
+/// `is_done` of the blocks made whole.
+fn to_an_end(
+    books: &Books<'_>,
+    chunks: &Chunks,
+    wanted: Wanted,
+    is_done: impl Fn(u64) -> bool,
+) -> Moved {
+    let mut scan = Scan::new(books, chunks);
+    let before = scan.whole.len();
+    let more = |scan: &Scan| (scan.whole.len() - before) as u64;
+    scan.compact(|scan| is_done(more(scan)));
+    wanted.moved(more(&scan), scan.moved, scan.steps)
+}
+
+/// The percentage of what is free that is not whole: `extfrag_for_order()`.
+fn score(free: u64, whole: u64) -> u64 {
+    (free - whole * PAGEBLOCK_FRAMES) * 100 / free.max(1)
+}
+
+/// Where proactive compaction ends, and above what it begins: `fragmentation_score_wmark()`.
+fn marks(proactiveness: u64) -> [u64; 2] {
+    let low = 100 - proactiveness;
+    [low, (low + 10.min(low / 2)).min(100)]
+}
+
+/// How many requests of the one order that is asked for are refused after a compaction that came to
+/// nothing: `defer_compaction()`, `compaction_deferred()`.
+#[derive(Default)]
+struct Deferral {
+    considered: u64,
+    shift: u32,
+}
+
+impl Deferral {
+    /// `COMPACT_MAX_DEFER_SHIFT`.
+    const MOST: u32 = 6;
+
+    fn defer(&mut self) {
+        *self = Self { considered: 0, shift: (self.shift + 1).min(Self::MOST) };
     }
-    wanted.moved(more, moved, scan.steps)
+
+    /// Of one more request.
+    fn is_deferred(&mut self) -> bool {
+        let limit = 1 << self.shift;
+        self.considered = (self.considered + 1).min(limit);
+        self.considered < limit
+    }
 }
 
 impl Scan {
+    fn new(books: &Books<'_>, chunks: &Chunks) -> Self {
+        let frames = books.blocks().flatten().copied().collect::<Vec<u8>>();
+        let order = |at| chunks.at(Pfn::new(books.start + at)).map_or(0, |of| of.1.get());
+        let orders = (0..frames.len() as u64).map(order).collect();
+        Self::of_frames(frames, orders)
+    }
+
+    fn of_frames(frames: Vec<u8>, orders: Vec<u8>) -> Self {
+        let blocks = frames.len() / BLOCK;
+        let (lists, whole) = Default::default();
+        let mut scan =
+            Self { frames, orders, lists, next: 0, free_end: blocks, whole, moved: 0, steps: 0 };
+        scan.whole = (0..blocks).filter(|&block| scan.is_whole(block)).collect();
+        scan
+    }
+
     fn of(&self, block: usize) -> &[u8] {
         &self.frames[block * BLOCK..][..BLOCK]
     }
@@ -65,17 +158,69 @@ impl Scan {
         self.of(block).iter().all(|&frame| frame == 0)
     }
 
-    /// Moves what can be moved of a block; the frames, or `None` where the scanners have met.
-    fn migrate(&mut self, block: usize, chunks: &Chunks, start: u64) -> Option<u64> {
+    /// Goes on until it is done, which it says, or the scanners meet.
+    fn compact(&mut self, is_done: impl Fn(&Self) -> bool) -> bool {
+        while !is_done(self) {
+            let block = self.next;
+            let was_whole = block < self.free_end && self.is_whole(block);
+            if block >= self.free_end || self.migrate(block).is_none() {
+                return false;
+            }
+            self.next += 1;
+            if !was_whole && self.is_whole(block) {
+                self.whole.push(block);
+            }
+        }
+        true
+    }
+
+    /// So many requests for huge pages, one after the other: those that got one, and those that
+    /// were deferred.
+    fn requests(&mut self, asked: u64) -> (u64, u64) {
+        let (mut had, mut deferred, mut deferral) = (0, 0, Deferral::default());
+        for _ in 0..asked {
+            if self.whole.is_empty() {
+                if deferral.is_deferred() {
+                    deferred += 1;
+                    continue;
+                }
+                let met = !self.compact(|scan| !scan.whole.is_empty());
+                self.release();
+                if met {
+                    (self.next, self.free_end) = (0, self.frames.len() / BLOCK);
+                    deferral.defer();
+                }
+            }
+            if let Some(block) = self.whole.pop() {
+                self.frames[block * BLOCK..][..BLOCK].fill(MOVABLE);
+                self.orders[block * BLOCK] = Order::PAGEBLOCK.get();
+                (had, deferral) = (had + 1, Deferral::default());
+            }
+        }
+        (had, deferred)
+    }
+
+    /// What waits is free again, and the free scanner goes back to the highest of it
+    /// (`release_freepages()`).
+    fn release(&mut self) {
+        for (order, list) in self.lists.iter_mut().enumerate() {
+            for at in list.drain(..) {
+                self.frames[at..at + (1 << order)].fill(0);
+                self.free_end = self.free_end.max(at / BLOCK + 1);
+            }
+        }
+    }
+
+    /// Moves what can be moved of a block; `None` where the scanners have met.
+    fn migrate(&mut self, block: usize) -> Option<()> {
         let (mut at, end) = (block * BLOCK, (block + 1) * BLOCK);
-        let mut moved = 0;
         while at < end {
             self.steps += 1;
             if self.frames[at] != MOVABLE {
                 at += if self.frames[at] == 0 { 1 << self.free_order(at) } else { 1 };
                 continue;
             }
-            let order = chunks.at(Pfn::new(start + at as u64)).map_or(Order::ZERO, |of| of.1);
+            let order = Order::new(self.orders[at]).unwrap_or(Order::ZERO);
             let whole = order.frames() as usize;
             if order < Order::PAGEBLOCK {
                 let place = self.place(order, block);
@@ -85,12 +230,14 @@ impl Scan {
                     let to = place.or_else(|| self.place(order, block))?;
                     self.frames[to..to + len].fill(MOVABLE);
                     self.frames[part..part + len].fill(0);
-                    moved += order.frames();
+                    self.orders[part] = 0;
+                    self.orders[to] = order.get();
+                    self.moved += order.frames();
                 }
             }
             at += whole;
         }
-        Some(moved)
+        Some(())
     }
 
     /// The order of the free buddy at a frame, as the lists of a buddy allocator have it.
@@ -154,6 +301,12 @@ impl Scan {
 mod tests {
     use super::*;
 
+    fn scan(frames: Vec<u8>, chunks: &[(usize, u8)]) -> Scan {
+        let mut orders = vec![0; frames.len()];
+        chunks.iter().for_each(|&(at, order)| orders[at] = order);
+        Scan::of_frames(frames, orders)
+    }
+
     /// Four blocks: one to be emptied, one of what cannot move, one with room, a whole one.
     #[test]
     fn chunks_move_from_the_lowest_block_to_the_highest_that_has_room() {
@@ -161,20 +314,20 @@ mod tests {
         frames[8..12].fill(MOVABLE);
         frames[BLOCK] = Migratetype::Unmovable as u8 + 1;
         frames[2 * BLOCK..3 * BLOCK - 8].fill(MOVABLE);
-        let order = Order::new(2).unwrap();
-        let chunks = Chunks::new(std::iter::once((Pfn::new(1008), order)));
-        let mut scan = Scan { frames, lists: Default::default(), free_end: 4, steps: 0 };
-        assert_eq!(scan.migrate(0, &chunks, 1000), Some(4));
+        let mut scan = scan(frames, &[(8, 2)]);
+        assert!(scan.migrate(0).is_some() && scan.moved == 4);
         assert!(scan.is_whole(0) && scan.is_whole(3) && scan.free_end == 2);
         let place = 3 * BLOCK - 8;
         assert_eq!(
             scan.of(2)[BLOCK - 8..],
             [MOVABLE, MOVABLE, MOVABLE, MOVABLE, 255, 255, 255, 255]
         );
-        assert_eq!(scan.lists[2], [place + 4]);
+        assert_eq!((scan.lists[2].as_slice(), scan.orders[place]), ([place + 4].as_slice(), 2));
         // Two runs and a chunk of the first block, 505 frames of the third.
         assert!((500..520).contains(&scan.steps), "{}", scan.steps);
-        assert_eq!(scan.migrate(2, &chunks, 1000), None, "the scanners have met");
+        scan.release();
+        assert_eq!((scan.of(2)[BLOCK - 1], scan.free_end), (0, 3));
+        assert!(scan.migrate(2).is_none(), "the scanners have met");
     }
 
     /// The only block with room has none for eight frames in a row.
@@ -184,10 +337,41 @@ mod tests {
         frames[0..8].fill(MOVABLE);
         frames[BLOCK..].fill(MOVABLE);
         (0..16).for_each(|n| frames[BLOCK + 8 * n] = 0);
-        let chunks = Chunks::new(std::iter::once((Pfn::new(0), Order::new(3).unwrap())));
-        let mut scan = Scan { frames, lists: Default::default(), free_end: 2, steps: 0 };
-        assert_eq!(scan.migrate(0, &chunks, 0), Some(8));
-        assert!(scan.is_whole(0));
-        assert_eq!(scan.lists[0].len(), 8);
+        let mut scan = scan(frames, &[(0, 3)]);
+        assert!(scan.migrate(0).is_some() && scan.moved == 8);
+        assert!(scan.is_whole(0) && scan.lists[0].len() == 8);
+        assert!(scan.orders.iter().all(|&order| order == 0));
+    }
+
+    /// By hand from `mm/compaction.c` and `mm/vmstat.c` of Linux 7.1.
+    #[test]
+    fn proactive_compaction_begins_above_one_mark_and_ends_at_the_other() {
+        assert_eq!([0, 20, 85, 100].map(marks), [[100, 100], [80, 90], [15, 22], [0, 0]]);
+        // Of ten blocks' worth none, one, ten whole; of nothing; 999 of 1,000 is 99.
+        let of = |free, whole| score(free * PAGEBLOCK_FRAMES, whole);
+        assert_eq!([of(10, 0), of(10, 1), of(10, 10), of(0, 0), of(1000, 1)], [100, 90, 0, 0, 99]);
+    }
+
+    #[test]
+    fn a_failed_compaction_defers_twice_as_many_requests_up_to_63() {
+        let mut deferral = Deferral::default();
+        assert!(!deferral.is_deferred());
+        for refused in [1, 3, 7, 15, 31, 63, 63] {
+            deferral.defer();
+            assert_eq!((0..200).take_while(|_| deferral.is_deferred()).count(), refused);
+            assert!(!deferral.is_deferred(), "the requests that follow are looked at");
+        }
+    }
+
+    /// A whole block, one that can be emptied into the last, and two without room for another.
+    #[test]
+    fn requests_take_what_is_whole_then_compact_then_are_deferred() {
+        let mut frames = vec![0; 4 * BLOCK];
+        frames[BLOCK..BLOCK + 200].fill(MOVABLE);
+        frames[2 * BLOCK..3 * BLOCK].fill(Migratetype::Unmovable as u8 + 1);
+        frames[3 * BLOCK..4 * BLOCK - 200].fill(MOVABLE);
+        let mut scan = scan(frames, &[]);
+        // The third fails, and one behind it is not looked at, nor 3 behind the next failure.
+        assert_eq!((scan.requests(8), scan.moved), ((2, 4), 200));
     }
 }
