@@ -17,8 +17,8 @@
 //! mark leaves it whatever other CPUs do meanwhile: what they may take was granted before. So no
 //! request passes the mark, and none has to add up what all CPUs have.
 //!
-//! A grant is what is left above the mark, divided by twice the CPUs online, and a CPU keeps up to
-//! two of what it frees. Down at the mark a grant is 0, and every frame is a compare-exchange.
+//! A CPU keeps of what it frees up to what is left above the mark, divided by the CPUs online; a
+//! grant is half of that. With less left than CPUs both are 0: every frame is a compare-exchange.
 //!
 //! Where only what other CPUs may take is missing, one [recall](crate::cpu::recall) has them tell.
 //! A request that may not wait adds up instead, and counts on it: **it may pass its mark by what
@@ -183,23 +183,23 @@ impl<'m> Zone<'m> {
         enough
     }
 
-    /// The largest allowance that a CPU is granted now, or keeps of what it frees. None while every
-    /// frame counts for somebody.
-    pub(crate) fn next_grant(&self, fh: &Freehold<'m, impl Platform>) -> u64 {
+    /// The largest allowance that a CPU keeps of what it frees, from now on: two grants. None while
+    /// every frame counts for somebody.
+    pub(crate) fn next_most(&self, fh: &Freehold<'m, impl Platform>) -> u64 {
         let ask = Ask { kind: ORDINARY, frames: 0, mark: self.min.get(), reserves: false };
-        self.share_of(fh, if ask.mark == 0 { 0 } else { self.rest(ask) })
+        self.most_of(fh, if ask.mark == 0 { 0 } else { self.rest(ask) })
     }
 
-    /// [`next_grant`](Self::next_grant), where so many frames are left above the mark.
-    fn share_of(&self, fh: &Freehold<'m, impl Platform>, rest: i64) -> u64 {
-        let fold = self.fold.get();
+    /// [`next_most`](Self::next_most), where so many frames are left above the mark.
+    fn most_of(&self, fh: &Freehold<'m, impl Platform>, rest: i64) -> u64 {
+        let most = 2 * self.fold.get();
         if self.min.get() == 0 {
-            return fold;
+            return most;
         }
         if rest <= 0 || fh.failing.any() || fh.watch.is_for(ANY) {
             return 0;
         }
-        (rest as u64 / self.shares.get().max(1)).min(fold)
+        (2 * rest as u64 / self.shares.get().max(1)).min(most)
     }
 
     /// Makes sure that so many frames of blocks of that type may be taken under the mark of these
@@ -291,7 +291,7 @@ impl<'m> Zone<'m> {
     }
 
     /// A CPU has taken more of that type than it was allowed: what is missing is granted, or it has
-    /// to put the last `frames` back. Whether it was granted, and the next grant.
+    /// to put the last `frames` back. Whether it was granted, and the most that it keeps now.
     fn top_up(
         &self,
         by: By<'_, 'm, impl Platform>,
@@ -310,22 +310,22 @@ impl<'m> Zone<'m> {
         }
         let missing = (own.get() as i64).min(0).unsigned_abs();
         if missing == 0 {
-            return (true, self.next_grant(by.fh));
+            return (true, self.next_most(by.fh));
         }
         // The reserve is there to be used.
         let mark = if kind == RESERVED { 0 } else { self.min.get() };
         // By what is seen of ordinary frames as these are granted, not by another look.
-        let share = |rest| match kind {
-            ORDINARY => self.share_of(by.fh, rest),
-            _ => self.next_grant(by.fh),
+        let most = |rest| match kind {
+            ORDINARY => self.most_of(by.fh, rest),
+            _ => self.next_most(by.fh),
         };
-        let more = |rest| if kind == RESERVED { 0 } else { share(rest) };
+        let more = |rest| if kind == RESERVED { 0 } else { most(rest) / 2 };
         let granted = self.grant(Ask { kind, frames: missing, mark, reserves: false }, more);
         own.add(granted.map_or(frames, |(frames, _)| frames));
         by.wrote(self, 1);
         self.update_mode();
         let (Ok((_, rest)) | Err(rest)) = granted;
-        (granted.is_ok(), share(rest))
+        (granted.is_ok(), most(rest))
     }
 
     /// Tells the zone of what a CPU is allowed beyond `keep` of each type; whether there was any.
@@ -363,13 +363,13 @@ impl<'m> Block<'m> {
             Some(cpu) => {
                 let counts = &cpu.cursors(by.fh, usize::from(zone.id)).allowance;
                 counts[migratetype].add(frames);
-                let (keep, now) = (zone.next_grant(by.fh), counts[migratetype].get() as i64);
+                let (most, now) = (zone.next_most(by.fh), counts[migratetype].get() as i64);
                 if now < 0 {
                     // A free that was refused, of which the zone was told already.
                     counts[migratetype].set(0);
                     zone.sub_free(kind_of(migratetype), now.unsigned_abs());
-                } else if now > 2 * keep as i64 {
-                    zone.take_back(counts, keep);
+                } else if now > most as i64 {
+                    zone.take_back(counts, most / 2);
                     by.fh.watch.came(ANY);
                     by.wrote(zone, 1);
                     zone.update_mode();
@@ -435,8 +435,8 @@ impl<'m> CpuState<'m> {
         frames: u64,
     ) -> bool {
         let zone = self.home(fh);
-        let (paid, grant) = zone.top_up(fh.by(self), &self.allowance, migratetype, frames);
-        self.set_most(fh, grant);
+        let (paid, most) = zone.top_up(fh.by(self), &self.allowance, migratetype, frames);
+        self.set_most(fh, most);
         paid
     }
 
@@ -449,14 +449,14 @@ impl<'m> CpuState<'m> {
         }
     }
 
-    /// Twice a grant: so a CPU that frees and allocates in turn asks seldom.
-    fn set_most(&self, fh: &Freehold<'m, impl Platform>, grant: u64) {
-        if self.most.get() == 2 * grant {
+    /// Two grants: so a CPU that frees and allocates in turn asks seldom.
+    fn set_most(&self, fh: &Freehold<'m, impl Platform>, most: u64) {
+        if self.most.get() == most {
             return;
         }
         // SeqCst, both: a request that is about to fail counts itself and then writes 0 here. One
         // of the two sees the other.
-        self.most.store(2 * grant, Ordering::SeqCst);
+        self.most.store(most, Ordering::SeqCst);
         if fh.failing.any() {
             self.most.store(0, Ordering::SeqCst);
         }
@@ -487,13 +487,13 @@ impl<'m> CpuState<'m> {
     #[inline(never)]
     fn tell(&self, fh: &Freehold<'m, impl Platform>) {
         let zone = self.home(fh);
-        let keep = zone.next_grant(fh);
-        if zone.take_back(&self.allowance, keep) {
+        let most = zone.next_most(fh);
+        if zone.take_back(&self.allowance, most / 2) {
             fh.watch.came(ANY);
             fh.by(self).wrote(zone, 1);
             zone.update_mode();
         }
-        self.set_most(fh, keep);
+        self.set_most(fh, most);
     }
 
     /// Tells all zones of all that this CPU may take; whether there was anything.
@@ -512,7 +512,7 @@ impl<'m> CpuState<'m> {
             }
         }
         let home = self.home(fh);
-        self.set_most(fh, home.next_grant(fh));
+        self.set_most(fh, home.next_most(fh));
         any
     }
 
@@ -685,6 +685,24 @@ mod tests {
             let own = fh.cpus[0].allowance[Migratetype::Movable as usize].get();
             let rest = fh.zones[0].free[super::ORDINARY].get() - MIN;
             assert!(0 < own && own <= rest, "{left} left: {own} granted, {rest} for others");
+        }
+    }
+
+    /// As many frames as CPUs are left: too few for a grant to each, and enough for a frame.
+    #[test]
+    fn a_cpu_keeps_what_it_frees_where_there_is_a_frame_for_each() {
+        for (left, kept) in [(63, 0), (64, 1), (127, 1), (140, 2)] {
+            let (fh, frames) = nearly_full(64, left);
+            let own = || fh.cpus[0].allowance[Migratetype::Movable as usize].get();
+            // Down to the first grant that is none.
+            fh.cpus[0].tell_all(&fh);
+            for &frame in frames.iter().step_by(97).take(kept) {
+                fh.here().free(frame, Order::ZERO).unwrap();
+            }
+            assert_eq!(own(), kept as u64, "{left} left");
+            fh.here().free(frames[96], Order::ZERO).unwrap();
+            assert_eq!(own(), kept as u64 / 2, "{left} left");
+            fh.validate().unwrap();
         }
     }
 
