@@ -162,12 +162,7 @@ impl<'m> CpuState<'m> {
         Some(Pfn::new(lease.first() + u64::from(mask.trailing_zeros())))
     }
 
-    /// A run of order 1 to 5 of that type from the current lease for runs.
-    #[inline(always)]
-    pub(crate) fn run_in_hand(&self, migratetype: usize, order: u32) -> Option<Pfn> {
-        self.run_of(self.leases.current(Purpose::Runs, migratetype), order)
-    }
-
+    /// A run of order 1 to 5 from that lease for runs.
     #[inline(always)]
     fn run_of(&self, lease: &Lease<'_>, order: u32) -> Option<Pfn> {
         let mask = lease.mask();
@@ -183,9 +178,10 @@ impl<'m> CpuState<'m> {
     pub(crate) fn chunk_in_hand(&self, order: Order, migratetype: usize) -> Option<Pfn> {
         // Counted in each arm, where the order's place is known.
         let count = |order: u32| self.counters.allocs[migratetype % 4][order as usize].add(1);
+        let runs = || self.leases.current(Purpose::Runs, migratetype);
         match u32::from(order.get()) {
             0 => self.frame_in_hand(migratetype).inspect(|_| count(0)),
-            order @ 1..6 => self.run_in_hand(migratetype, order).inspect(|_| count(order)),
+            order @ 1..6 => self.run_of(runs(), order).inspect(|_| count(order)),
             _ => None,
         }
     }

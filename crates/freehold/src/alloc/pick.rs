@@ -161,27 +161,16 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         Some(block)
     }
 
-    /// A block is the one in use from now on.
+    /// A block is the one in use from now on; the one before it may become whole.
     pub(crate) fn came_by(&self, z: usize, want: Want, block: Block<'m>, phase: RefillPhase) {
         self.cpu.counters.by_phase[phase as usize].add(1);
-        self.use_block(z, want.purpose(), want.migratetype, block);
-    }
-
-    /// Has the next frames come from that block; the one before it may become whole now.
-    pub(crate) fn use_block(
-        &self,
-        z: usize,
-        purpose: Purpose,
-        migratetype: usize,
-        block: Block<'m>,
-    ) {
         let cursors = self.cursors(z);
-        let before = cursors.get(&self.fh.map.blocks, purpose, migratetype);
+        let before = cursors.get(&self.fh.map.blocks, want.purpose(), want.migratetype);
         if before == Some(block) {
             return;
         }
         self.cpu.holds(self.fh);
-        cursors.set(purpose, migratetype, block);
+        cursors.set(want.purpose(), want.migratetype, block);
         if let Some(before) = before {
             self.leave_block(before);
         }

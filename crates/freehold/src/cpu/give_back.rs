@@ -35,17 +35,12 @@ impl<P: Platform> Inside<'_, '_, P> {
     pub(crate) fn empty_hand(&self) {
         self.end_leases(0);
         self.give_up_share();
-        self.give_back_kept();
-        self.cpu.keeps.set(false);
-    }
-
-    /// Whole blocks in hand are anybody's.
-    fn give_back_kept(&self) {
         for kept in &self.cpu.kept {
             let Some(block) = kept.block(&self.fh.map.blocks) else { continue };
             kept.clear();
             block.release_whole(self.by());
         }
+        self.cpu.keeps.set(false);
     }
 
     /// The periodic work; see [`On::tick`](crate::On::tick).
