@@ -64,6 +64,10 @@ impl<'m> Block<'m> {
             return find_run(&self.open_words(), order).is_some();
         }
         let (head, line) = (self.head, self.line);
+        if order == 6 {
+            // One comparison a word.
+            return (0..WORDS).any(|w| line.word(w) == !0 && !head.is_leased(w));
+        }
         let lanes = bits::LANES[order as usize];
         (0..WORDS).any(|w| lanes.has_full(line.word(w)) && !head.is_leased(w))
     }

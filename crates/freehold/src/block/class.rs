@@ -260,8 +260,16 @@ impl<'m> Block<'m> {
                 self.list(by, next, 0);
             }
             // All words: hardly any has a larger run, and no branch for each is less.
-            let larger = bits::LANES[usize::from(next)];
-            if (0..WORDS).fold(0, |any, w| any | larger.full(self.line.word_after_class(w))) != 0 {
+            let words = (0..WORDS).map(|w| self.line.word_after_class(w));
+            let larger = match next {
+                // Whatever there is.
+                CLASS_NONE => words.fold(0, |any, word| any | word),
+                _ => {
+                    let larger = bits::LANES[usize::from(next)];
+                    words.fold(0, |any, word| any | larger.full(word))
+                }
+            };
+            if larger != 0 {
                 self.raise(by);
             }
         }
