@@ -152,11 +152,14 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         if leases.limit() == 0 && !self.shares_a_word() {
             return false;
         }
-        if self.cpu.home(self.fh).is_scarce() {
+        let zone = self.cpu.home(self.fh);
+        if zone.is_scarce() {
             self.end_leases(0);
         } else if leases.slot(slot).is_in_use() {
             self.end_lease(slot);
-        } else if leases.is_full() {
+        }
+        let half_free = zone.is_half_free();
+        while leases.is_full(half_free) {
             // The next one behind it, going round.
             let held = leases.held();
             let behind = held & (!0 << slot);
@@ -531,11 +534,13 @@ mod tests {
         assert_eq!(alloc(0), [1, 0]);
     }
 
-    /// Where less than an eighth of memory is free a CPU leases one word at a time.
+    /// Where less than half of memory is free a CPU of a small machine leases two words, and where
+    /// less than an eighth is, one at a time.
     #[test]
     fn a_hand_lets_go_where_little_is_free() {
-        for (of_8, words) in [(6, 2), (7, 1)] {
+        for (of_8, words) in [(3, 3), (6, 2), (7, 1)] {
             let fh = machine(1, 1 << 16);
+            Hotplug::lock(&fh).compute_limits();
             let cpu = fh.here();
             for _ in 0..=(of_8 << 13) / 512 {
                 cpu.alloc(movable(9)).unwrap();

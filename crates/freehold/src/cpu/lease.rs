@@ -252,6 +252,8 @@ pub(crate) struct Leases<'m> {
     held: AtomicU32,
     /// How many may be in use.
     limit: AtomicU32,
+    /// How many, where less than half of memory is free.
+    few: AtomicU32,
 }
 
 impl<'m> Leases<'m> {
@@ -265,6 +267,7 @@ impl<'m> Leases<'m> {
             start: AtomicU32::new(0),
             held: AtomicU32::new(0),
             limit: AtomicU32::new(SLOTS as u32),
+            few: AtomicU32::new(SLOTS as u32),
         }
     }
 
@@ -414,13 +417,15 @@ impl<'m> Leases<'m> {
         self.limit.get()
     }
 
-    pub(crate) fn set_limit(&self, limit: u32) {
-        self.limit.set(limit.min(SLOTS as u32));
+    /// How many words may be leased, and how many where less than half of memory is free.
+    pub(crate) fn set_limits(&self, limit: u64, few: u64) {
+        self.limit.set(limit.min(SLOTS as u64) as u32);
+        self.few.set(few.min(limit).min(SLOTS as u64) as u32);
     }
 
     /// Whether one more lease would be one too many, where a slot is free.
-    pub(crate) fn is_full(&self) -> bool {
-        let limit = self.limit.get();
+    pub(crate) fn is_full(&self, half_free: bool) -> bool {
+        let limit = if half_free { self.limit.get() } else { self.few.get() };
         limit < SLOTS as u32 && self.held.get().count_ones() >= limit.max(1)
     }
 }

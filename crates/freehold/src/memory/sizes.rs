@@ -5,7 +5,6 @@ use crate::alloc::watch::ANY;
 use crate::block::FRAMES;
 use crate::block::tag::Tag;
 use crate::cpu::inside::Inside;
-use crate::cpu::lease::SLOTS;
 use crate::cpu::state::CpuState;
 use crate::memory::hotplug::Hotplug;
 use crate::primitive::{Relaxed, full_fence};
@@ -50,10 +49,11 @@ impl<P: Platform> Hotplug<'_, '_, P> {
     }
 
     /// What follows from how much memory and how many CPUs there are: how many words each CPU may
-    /// lease, how exactly frames are counted, which blocks are spared. A leased word keeps
-    /// its block from becoming whole, so all leases together are in at most 1 % of the blocks; or
-    /// each CPU has two, since with one it would change it between requests of two types or orders,
-    /// if all of these are at most 1 % of the frames. Otherwise one; or they share what there is.
+    /// lease, how exactly frames are counted, which blocks are spared. All leases together have at
+    /// most 1 % of the frames; CPUs whose part of that is less than a word share what there is. A
+    /// leased word keeps its block from becoming whole. So where less than half of memory is free,
+    /// leases are in at most 1 % of the blocks, or each CPU has two: with one it would change it
+    /// between requests of two types or orders.
     pub(crate) fn compute_limits(&self) {
         let cpus = || self.fh.cpus.iter().filter(|cpu| cpu.online.get());
         let online = cpus().count().max(1) as u64;
@@ -61,10 +61,10 @@ impl<P: Platform> Hotplug<'_, '_, P> {
             let at_home = |cpu: &&CpuState<'_>| cpu.home_zone.get() == u32::from(zone.id);
             let cpus = cpus().filter(at_home).count().max(1) as u64;
             let words = zone.managed.get().div_ceil(64 * 100);
-            let most = (zone.blocks() / 100 / cpus).max(2).min(words / cpus);
+            let (most, few) = (words / cpus, (zone.blocks() / 100 / cpus).max(2));
             for cpu in self.fh.cpus.iter().filter(at_home) {
                 // Relaxed: read by its CPU at its next lease.
-                cpu.leases.set_limit(most.min(SLOTS as u64) as u32);
+                cpu.leases.set_limits(most, few);
             }
             zone.words.set_most(words);
             // A CPU has up to seven blocks in use: for single frames and for runs, of three types,

@@ -31,7 +31,8 @@ impl<P: crate::Platform> crate::Freehold<'_, P> {
     /// Has each CPU lease two words however little memory there is, as on larger machines.
     fn lease_as_on_large_machines(&self) {
         for cpu in self.cpus {
-            cpu.leases.set_limit(cpu.leases.limit().max(2));
+            let limit = u64::from(cpu.leases.limit().max(2));
+            cpu.leases.set_limits(limit, limit);
         }
     }
 }
