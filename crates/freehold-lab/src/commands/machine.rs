@@ -16,7 +16,7 @@ use crate::cli::input::TraceFile;
 use crate::cli::output;
 use crate::engines::{MachineConfig, RecordedZone};
 use crate::replay::account::Account;
-use crate::replay::fill::recorded::{self, RecordedRegion};
+use crate::replay::fill::recorded::{self, Block};
 use crate::replay::fill::{Beside, Contents, Layout, assumed_lists};
 use crate::replay::of_zone::{RowsOf, rows_of};
 use crate::replay::{Beginning, Origin, Survey, sizing};
@@ -99,7 +99,7 @@ impl Recorded {
             contents.cma = range;
             let mut account = account(described, zone);
             if let Some(pages) = pages {
-                by_page(&mut contents, &mut account, pages, &of);
+                by_page(&mut contents, &mut account, pages, zone);
             }
             zones.push(of);
             all.push(contents);
@@ -364,27 +364,40 @@ fn account(machine: &Described, zone: &ZoneState) -> Account {
 
 /// Puts free memory where its pages were recorded to be, if that is the same moment's, and can be
 /// told from CMA.
-fn by_page(contents: &mut Contents, account: &mut Account, pages: &Pages, zone: &RecordedZone) {
-    let mut regions = recorded::regions(pages, zone);
-    let free: u64 = regions.iter().map(RecordedRegion::free_frames).sum();
+fn by_page(contents: &mut Contents, account: &mut Account, pages: &Pages, zone: &ZoneState) {
+    let blocks = recorded::blocks(pages, &zone.info);
+    let free: u64 = blocks.iter().map(Block::free_frames).sum();
     let counted = account.free - account.isolated;
-    let why = if contents.cma.is_some() {
-        "no page says whether it is CMA".to_owned()
-    } else if free.abs_diff(counted) > counted / 10 {
-        let [free, counted] = [free, counted].map(thousands);
-        format!("{free} pages are recorded as free and {counted} counted, over 10 % apart")
-    } else {
-        if free.abs_diff(counted) > counted / 100 {
-            let [free, counted] = [free, counted].map(thousands);
-            account.guessed.push(format!(
-                "which of {free} pages that were free a moment earlier make up the {counted} counted"
-            ));
-        }
-        recorded::settle(&mut regions, counted);
-        (contents.regions, account.by_page) = (regions, true);
+    // Without counts by order there is nothing to draw from.
+    let apart = counted / if zone.chunks.is_empty() { 100 } else { 10 };
+    let told = [free, counted].map(thousands);
+    if contents.cma.is_some() || free.abs_diff(counted) > apart {
+        let why = match contents.cma {
+            Some(_) => "no page says whether it is CMA".to_owned(),
+            None => format!("{} pages are recorded as free and {} counted", told[0], told[1]),
+        };
+        account.guessed.push(format!("where free memory lies, though pages were recorded: {why}"));
         return;
-    };
-    account.guessed.push(format!("where free memory lies, though pages were recorded: {why}"));
+    }
+    if free.abs_diff(counted) > counted / 100 {
+        account.guessed.push(format!(
+            "which of {} pages that were free a moment earlier make up the {} counted",
+            told[0], told[1]
+        ));
+    }
+    if zone.chunks.is_empty() {
+        contents.free[Migratetype::Movable.index()] = recorded::chunks(&blocks);
+    }
+    if !zone.types.is_empty() {
+        account.guessed.push(
+            "which type each pageblock is of: as many blocks and free chunks of each as counted, \
+             where what is in them fits best; page cache may be of either"
+                .to_owned(),
+        );
+    }
+    let frames = MachineConfig::of_zone(&zone.info, 1).memory_frames;
+    contents.regions = recorded::by_type(blocks, contents, frames / Order::LINUX_MAX.frames());
+    account.by_page = true;
 }
 
 /// What no file says of a zone, and what is taken instead.

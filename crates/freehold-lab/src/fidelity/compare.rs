@@ -114,36 +114,29 @@ impl EngineComparison {
         lists: &'static str,
         survey: &Survey,
     ) -> Self {
-        let refilled_frames =
-            Comparison::new(kernel.refilled_frames, outcome.counters.refilled_frames);
-        let drained_frames =
-            Comparison::new(kernel.drained_frames, outcome.counters.drained_frames);
+        let counters = &outcome.counters;
+        let [refilled, drained]: [fn(&Counters) -> u64; 2] =
+            [|counters| counters.refilled_frames, |counters| counters.drained_frames];
+        let refilled_frames = Comparison::new(kernel.refilled_frames, refilled(counters));
+        let drained_frames = Comparison::new(kernel.drained_frames, drained(counters));
         let by_list = outcome.flow.map(|flow| compare_lists(&flow, kernel)).unwrap_or_default();
         let middle = middle_ns(survey);
         let half = outcome.samples.iter().find(|sample| sample.point.ts_ns >= middle);
-        let late = |all: u64, so_far: fn(&Counters) -> u64| {
-            half.map_or(0, |half| all.saturating_sub(so_far(&half.counters)))
+        let late = |kernel: u64, of: fn(&Counters) -> u64| {
+            let engine = half.map_or(0, |half| of(counters).saturating_sub(of(&half.counters)));
+            Comparison::with(kernel, engine, None)
         };
-        let late_refilled =
-            late(outcome.counters.refilled_frames, |counters| counters.refilled_frames);
-        let late_drained =
-            late(outcome.counters.drained_frames, |counters| counters.drained_frames);
-        let totals = [&refilled_frames, &drained_frames];
         let orders = by_list.iter().flat_map(|list| [&list.refilled, &list.drained]);
-        let within = !orders.chain(totals).any(Comparison::is_off);
+        let within = !orders.chain([&refilled_frames, &drained_frames]).any(Comparison::is_off);
         Self {
             engine: outcome.engine.clone(),
             starting_lists: lists,
             within,
             refilled_frames,
             drained_frames,
-            late_refilled_frames: Comparison::with(
-                kernel.late_refilled_frames,
-                late_refilled,
-                None,
-            ),
-            late_drained_frames: Comparison::with(kernel.late_drained_frames, late_drained, None),
-            fallbacks: Comparison::with(survey.facts.extfrags, outcome.counters.fallbacks, None),
+            late_refilled_frames: late(kernel.late_refilled_frames, refilled),
+            late_drained_frames: late(kernel.late_drained_frames, drained),
+            fallbacks: Comparison::with(survey.facts.extfrags, counters.fallbacks, None),
             lists: by_list,
         }
     }

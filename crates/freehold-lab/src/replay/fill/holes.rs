@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use super::recorded::RecordedRegion;
-use super::{Holds, LARGEST, Piece, REGION};
+use super::recorded::{RecordedRegion, free_of};
+use super::{Chunks, Holds, LARGEST, Piece, REGION};
 use freehold::Order;
 
 /// A part of a region that has no contents yet.
@@ -45,12 +45,12 @@ impl Places {
         Self { holes: vec![vec![Hole::whole()]; regions], placed: vec![Vec::new(); regions] }
     }
 
-    /// Regions as they were: what was free has its place.
-    pub(super) fn of(regions: &[RecordedRegion]) -> Self {
+    /// Regions as they were: so many chunks as `free` has keep their places, and are taken off it.
+    pub(super) fn of(regions: &[RecordedRegion], free: &mut Chunks) -> Self {
         let mut places = Self::default();
         for region in regions {
             let (mut holes, mut placed) = (Vec::new(), Vec::new());
-            recorded(region, Hole::whole(), &mut holes, &mut placed);
+            recorded(region, Hole::whole(), free, &mut holes, &mut placed);
             places.holes.push(holes);
             places.placed.push(placed);
         }
@@ -64,9 +64,9 @@ impl Places {
     /// be as many as without it. A listed chunk without a place is so many single frames.
     pub(super) fn spread(
         &mut self,
-        mut free: [u64; LARGEST + 1],
-        mut listed: [u64; LARGEST + 1],
-        to_free: [u64; LARGEST + 1],
+        mut free: Chunks,
+        mut listed: Chunks,
+        to_free: Chunks,
         halving: bool,
     ) -> Homeless {
         // No hole is a region that may be free as a whole.
@@ -126,18 +126,27 @@ impl Places {
     }
 }
 
-/// A part of a region as chunks that were free as a whole, and holes.
-fn recorded(region: &RecordedRegion, part: Hole, holes: &mut Vec<Hole>, placed: &mut Vec<Piece>) {
+/// A part of a region as chunks that were free as a whole, as many as there shall be, and holes.
+fn recorded(
+    region: &RecordedRegion,
+    part: Hole,
+    left: &mut Chunks,
+    holes: &mut Vec<Hole>,
+    placed: &mut Vec<Piece>,
+) {
     let Hole { start, order, .. } = part;
-    match region.free_of(start, order) {
-        0 => holes.push(part),
-        free if free == 1 << order => placed.push(Piece { start, order, holds: Holds::Free }),
+    match free_of(region, start, order) {
+        free if free == 1 << order && left[usize::from(order)] > 0 => {
+            left[usize::from(order)] -= 1;
+            placed.push(Piece { start, order, holds: Holds::Free });
+        }
+        free if free == 0 || free == 1 << order => holes.push(part),
         _ => {
             let half = order - 1;
-            let starts = [start, start + (1 << half)];
-            let is_free = starts.map(|start| region.free_of(start, half) == 1 << half);
-            for (start, beside_free) in [(starts[0], is_free[1]), (starts[1], is_free[0])] {
-                recorded(region, Hole { start, order: half, beside_free }, holes, placed);
+            for start in [start, start + (1 << half)] {
+                let was_free = free_of(region, start ^ 1 << half, half) == 1 << half;
+                let part = Hole { start, order: half, beside_free: was_free };
+                recorded(region, part, left, holes, placed);
             }
         }
     }

@@ -37,8 +37,10 @@ use recorded::RecordedRegion;
 const LARGEST: usize = Order::LINUX_MAX.index();
 const REGION: u64 = Order::LINUX_MAX.frames();
 
+/// Chunks by order.
+pub type Chunks = [u64; LARGEST + 1];
 /// Free chunks of a zone by type ([`Migratetype::PCP`]) and order.
-pub type FreeChunks = [[u64; LARGEST + 1]; 3];
+pub type FreeChunks = [Chunks; 3];
 
 /// What is known of a zone's contents when a recording begins.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -49,10 +51,10 @@ pub struct Contents {
     /// CMA: whole chunks of the largest order.
     pub cma: Option<FrameRange>,
     /// Free chunks of it.
-    pub free_cma: [u64; LARGEST + 1],
-    /// The regions themselves, where they were recorded page by page and there is no CMA; else
-    /// places are found for what is counted above.
-    pub regions: Vec<RecordedRegion>,
+    pub free_cma: Chunks,
+    /// The regions themselves by type, where they were recorded page by page and there is no CMA:
+    /// what is counted above lies where it was; else places are found for it.
+    pub regions: [Vec<RecordedRegion>; 3],
 }
 
 impl Contents {
@@ -67,7 +69,7 @@ impl Contents {
         let cma = range.map_or(0, |range| range.len()).min(movable);
         self.cma = range;
         // No page's flags say that it is CMA.
-        self.regions.clear();
+        self.regions = Default::default();
         for (free, cma_free) in
             self.free[Migratetype::Movable.index()].iter_mut().zip(&mut self.free_cma)
         {
@@ -94,7 +96,7 @@ pub struct Layout {
 pub struct Beside {
     pub lists: Lists,
     /// Chunks by order that are in use and that the trace frees: a huge page in use is one piece.
-    pub to_free: [u64; LARGEST + 1],
+    pub to_free: Chunks,
 }
 
 impl Beside {
@@ -165,17 +167,20 @@ impl Layout {
         let regions = frames / REGION;
         let mut layout = Self { cma: contents.cma, lists: lists.clone(), ..Self::default() };
         let cma = contents.cma.map_or(0, |range| range.len() / REGION);
-        let shares = shares(contents.blocks, cma, regions);
+        let is_recorded = contents.regions.iter().any(|of| !of.is_empty());
+        let shares = shares(contents.blocks, cma, regions).map(|(of, regions)| {
+            let recorded = contents.regions.get(of.index()).map_or(0, |of| of.len() as u64);
+            (of, if is_recorded { recorded } else { regions })
+        });
         // What CPUs held lies in CMA as much as in the rest of what is movable.
         let [(_, movable), (_, cma), ..] = shares;
         let table = table(lists);
         let of_cma = |chunks: u64| chunks * cma / (movable + cma).max(1);
-        let part = |of: [u64; LARGEST + 1], is_cma: bool| {
+        let part = |of: Chunks, is_cma: bool| {
             of.map(|chunks| if is_cma { of_cma(chunks) } else { chunks - of_cma(chunks) })
         };
         let movable_lists = table.map(|of| of[1]);
         let mut homeless = 0;
-        let mut recorded = recorded::by_type(&contents.regions, &shares).into_iter();
         let mut kinds = shares.map(|(migratetype, count)| {
             let is_cma = migratetype == Migratetype::Cma;
             let (mut free, listed, to_free) = match migratetype {
@@ -186,17 +191,16 @@ impl Layout {
                 ),
                 other => {
                     let of = other.index();
-                    (contents.free[of], table.map(|list| list[of]), [0; LARGEST + 1])
+                    (contents.free[of], table.map(|list| list[of]), Chunks::default())
                 }
             };
-            let recorded = recorded.next().unwrap_or_default();
-            let (whole, mut places) = if contents.regions.is_empty() {
-                let whole = free[LARGEST].min(count);
-                free[LARGEST] -= whole;
-                (whole, Places::new((count - whole) as usize))
-            } else {
-                free = [0; LARGEST + 1];
-                (0, Places::of(&recorded))
+            let (whole, mut places) = match contents.regions.get(migratetype.index()) {
+                Some(regions) if is_recorded => (0, Places::of(regions, &mut free)),
+                _ => {
+                    let whole = free[LARGEST].min(count);
+                    free[LARGEST] -= whole;
+                    (whole, Places::new((count - whole) as usize))
+                }
             };
             let left = places.spread(free, listed, to_free, halving);
             layout.left_out += left.free;
@@ -271,7 +275,7 @@ impl Layout {
         pieces.filter(|piece| piece.holds == holds).map(|piece| 1 << piece.order).sum()
     }
 
-    pub fn free_chunks(&self) -> [u64; LARGEST + 1] {
+    pub fn free_chunks(&self) -> Chunks {
         let mut chunks = [0; LARGEST + 1];
         let pieces = self.regions.iter().flat_map(|region| &region.pieces);
         pieces
@@ -407,10 +411,10 @@ mod tests {
         let pages = freehold_trace::machine::Pages::parse(&text).unwrap();
         let (start_pfn, spanned) = (Some(Pfn::new(0)), 3 * REGION);
         let zone = Zone { start_pfn, spanned, managed: spanned, ..Zone::default() };
-        let regions = recorded::regions(&pages, &zone);
-        // What is counted elsewhere is not used.
-        let mut contents = Contents { regions, ..Contents::default() };
-        contents.free[1][3] = 77;
+        let blocks = recorded::blocks(&pages, &zone);
+        let mut contents = Contents::default();
+        contents.free[1] = recorded::chunks(&blocks);
+        contents.regions = recorded::by_type(blocks, &contents, 3);
         let layout = Layout::new(&contents, &lists(&[(0, 1, 100), (3, 1, 2)]), 3 * REGION);
         assert_eq!((layout.free_frames(), layout.left_out), (1024 + 16 * 48, 0));
         let mut chunks = [0; LARGEST + 1];
@@ -419,8 +423,15 @@ mod tests {
         assert_eq!(merged(&layout)[1], chunks, "nothing has moved beside another");
         let frames = |region: &Region| -> u64 { region.pieces.iter().map(|p| 1 << p.order).sum() };
         assert!(layout.regions.iter().all(|region| frames(region) == REGION));
+        // Of what was counted a moment later there may be fewer chunks of an order, and more.
+        (contents.free[1][4], contents.free[1][3]) = (10, 4);
+        (chunks[4], chunks[3]) = (10, 4);
+        let later = Layout::new(&contents, &Beside::default(), 3 * REGION);
+        assert_eq!((later.free_chunks(), later.left_out), (chunks, 0));
         contents.set_cma(FrameRange::new(Pfn::new(0), REGION), 3 * REGION);
-        assert_eq!(Layout::new(&contents, &Beside::default(), 3 * REGION).free_frames(), 77 * 8);
+        contents.regions = Default::default();
+        let placed = Layout::new(&contents, &Beside::default(), 3 * REGION);
+        assert_eq!(placed.free_frames(), later.free_frames());
     }
 
     #[test]

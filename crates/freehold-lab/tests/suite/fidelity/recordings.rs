@@ -238,15 +238,17 @@ fn kernels_with_and_without_the_rfc_are_known_under_all_loads() {
     assert_known_and_predicted(&["exit", "arena", "huge", "mixed", "cache", "shells"]);
 }
 
-/// Debian's own kernel 7.3.4, by its model and by no other.
+/// Debian's own kernel 7.3.4, and one whose memory is full, by their models and by no other.
 #[test]
-fn a_distributions_kernel_is_known_by_its_own_model() {
-    let trace = data("recorded/built/debian-7.3-arena.parquet");
-    let compared = &compare_kernels(&[trace], &["7.3", "pcp-buddy"])[0];
-    for lists in ["zoneinfo", "trace"] {
-        let known = of(compared, "7.3", lists);
-        assert!(within(known) && off(known) <= 5.0, "{known}");
-        assert!(!within(of(compared, "pcp-buddy", lists)), "the RFC's counts as the kernel did");
+fn a_distributions_kernel_and_one_with_memory_full_are_known_by_their_own_model() {
+    for (name, own, bound) in [("debian-7.3-arena", "7.3", 5.0), ("vanilla-full8", "7.1", 12.0)] {
+        let trace = data(&format!("recorded/built/{name}.parquet"));
+        let compared = &compare_kernels(&[trace], &[own, "pcp-buddy"])[0];
+        for lists in ["zoneinfo", "trace"] {
+            let known = of(compared, own, lists);
+            assert!(within(known) && off(known) <= bound, "{name}: {known}");
+            assert!(!within(of(compared, "pcp-buddy", lists)), "{name}: as the RFC's would");
+        }
     }
 }
 
