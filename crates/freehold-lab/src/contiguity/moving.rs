@@ -44,21 +44,24 @@ pub(super) fn run(books: &mut Books<'_>, chunks: &mut Chunks) -> Movements {
     let wanted = Wanted { free: books.managed() - books.live, whole: now.free_blocks };
     let used = layout(books);
     let compacted = scanners::run(books, chunks, wanted);
+    let regions = Regions::of(&used, wanted.free);
     let own = own(books, chunks, &used, wanted);
+    let (own, layouts) =
+        own.map(|(moved, between)| (moved, [used, between, layout(books)])).unzip();
     let movement = Movement {
         order9_before: wanted.share(0),
         huge_pages_before: now.free_blocks,
-        own: own.as_ref().map(|of| of.0),
+        own,
         scanners: compacted.target,
         proactive: compacted.proactive,
         requests: compacted.requests,
         deferred: compacted.deferred,
         ideal_frames: now.compact_frames,
         address_frames: now.compact_frames_by_address,
-        regions: Regions::of(&used, wanted.free),
-        regions_after: own.as_ref().map(|_| Regions::of(&layout(books), wanted.free)),
+        regions,
+        regions_after: layouts.as_ref().map(|[.., after]| Regions::of(after, wanted.free)),
     };
-    (movement, own.map(|(_, between)| [used, between, layout(books)]))
+    (movement, layouts)
 }
 
 /// By the engine's own search and its own emptying; `None` where it has none.
