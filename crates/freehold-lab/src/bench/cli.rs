@@ -33,8 +33,6 @@ Examples:
   freehold bench used near-mark near-mark-1024  machines that have run for a while, and full ones
   freehold bench -e freehold -e mimalloc orders peers; most need a build with --features peers,
                                                 llfree one with --features llfree
-  freehold bench -e freehold -e mimalloc -e jemalloc arena
-                                                frames as memory, beside malloc families
   freehold contiguity --help                    counts of contiguity on machines of 2 to 1,024 CPUs
   freehold bench --json | jq '.rows[] | select(.benchmark == \"bulk\")'
 

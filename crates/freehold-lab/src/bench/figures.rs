@@ -2,13 +2,10 @@
 
 use hdrhistogram::Histogram;
 
-/// The figures of a run. A metric without one gets no row.
+/// The figures of a run, by the metric's name. A metric without one gets no row.
 #[derive(Clone, Debug, Default)]
 pub struct Figures {
-    /// By the metric's name.
     pub values: Vec<(&'static str, f64)>,
-    /// What could not be measured here, and why.
-    pub unavailable: Vec<String>,
 }
 
 impl Figures {

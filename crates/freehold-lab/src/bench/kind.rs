@@ -3,7 +3,6 @@
 
 use crate::trials::kinds::names;
 
-use super::memory;
 use super::metric::{About, Metric};
 use super::workloads::{plain, producer_consumer, steady, tails};
 
@@ -20,7 +19,6 @@ names! {
     NearMark: "near-mark",
     NearMark1024: "near-mark-1024",
     Tails: "tails",
-    Arena: "arena",
 }
 
 /// Frames of every engine's machine, but where a benchmark needs others: 4 GiB.
@@ -40,7 +38,6 @@ impl Kind {
             Self::NearMark => &steady::NEAR_MARK,
             Self::NearMark1024 => &steady::NEAR_MARK_1024,
             Self::Tails => &tails::ABOUT,
-            Self::Arena => &memory::arena::ABOUT,
         }
     }
 

@@ -3,12 +3,11 @@
 //! ```text
 //!  kind        the benchmarks; metric      calls      what a loop asks of an engine (static dispatch)
 //!  scale       how much a run does         engines/   the engines behind those calls
-//!  runner      what is measured, in what   mapping    memory from the system
-//!              order, who takes turns      result     medians, and the JSON
-//!  loops       one thread's loops          table      the table
-//!  steady      its loops that hold memory  yardstick  what an atomic costs here
-//!  threads     several threads' loops      memory/    arena
-//!  workloads/  the benchmarks themselves   cli        the command
+//!  runner      what is measured, in what   result     medians, and the JSON
+//!              order, who takes turns      table      the table
+//!  loops       one thread's loops          yardstick  what an atomic costs here
+//!  steady      its loops that hold memory  cli        the command
+//!  threads     several threads' loops      workloads/ the benchmarks themselves
 //! ```
 //!
 //! # How far the figures can be trusted
@@ -21,7 +20,7 @@
 //!   run, gets no figure. Each run begins with the CPUs' own stocks drained.
 //! * Each thread stays on one CPU. Benchmarks of one thread are timed by that thread's CPU clock,
 //!   the others by the wall clock ([`clock`]).
-//! * No timed loop touches the memory of a frame, but in [`memory`].
+//! * No timed loop touches the memory of a frame.
 //! * Counts (of `producer-consumer`: zone-lock acquisitions, different chunks) come from one
 //!   thread: exact, and equal in every run.
 //! * An engine clearly differs from the first where their runs do not overlap, of four at least.
@@ -36,8 +35,6 @@ pub mod figures;
 mod kind;
 pub mod listing;
 pub mod loops;
-mod mapping;
-pub mod memory;
 pub mod metric;
 pub mod result;
 pub mod runner;

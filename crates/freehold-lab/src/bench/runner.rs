@@ -21,7 +21,7 @@ use super::kind::Kind;
 use super::result::{Report, Row, Spread};
 use super::scale::Scale;
 use super::workloads::{self, Run};
-use super::{memory, threads, yardstick};
+use super::{threads, yardstick};
 
 /// What is to be measured.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -33,19 +33,12 @@ pub struct Plan {
     pub scale: Scale,
 }
 
-impl Plan {
-    /// Whether an engine of that name, without options, is to be measured.
-    pub(super) fn has(&self, engine: &str) -> bool {
-        self.engines.iter().any(|known| known.name() == engine)
-    }
-}
-
 type Turn<'a> = Box<dyn FnMut(u64) -> Result<Figures, String> + 'a>;
 
-/// One of those that take turns in a benchmark: a page allocator, an arena, a malloc.
+/// An engine that takes turns in a benchmark.
 ///
 /// The one call through a table that a run makes is that of a turn, outside the loops.
-pub(super) struct Side<'a> {
+struct Side<'a> {
     name: String,
     /// What was counted on one thread, on an engine just built: runs would say the same.
     counted: Figures,
@@ -56,21 +49,7 @@ pub(super) struct Side<'a> {
     found: Vec<Figures>,
 }
 
-impl<'a> Side<'a> {
-    /// One that has nothing to be looked at afterwards.
-    pub(super) fn new(
-        name: impl Into<String>,
-        turn: impl FnMut(u64) -> Result<Figures, String> + 'a,
-    ) -> Self {
-        Self {
-            name: name.into(),
-            counted: Figures::default(),
-            turn: Box::new(turn),
-            check: Box::new(|| Ok(())),
-            found: Vec::new(),
-        }
-    }
-
+impl Side<'_> {
     /// Its runs' figures of a metric, or what was counted of it; `None` where there is none.
     fn spread(&self, metric: &str) -> Option<Spread> {
         let mut spread = Spread::default();
@@ -138,11 +117,7 @@ fn run_here(
             }
             !stopped()
         };
-        let mut sides = if memory::is_here(kind) {
-            memory::sides(plan, &mut report.left_out)
-        } else {
-            allocators(plan, kind, run, host, &mut told)?
-        };
+        let mut sides = allocators(plan, kind, run, host, &mut told)?;
         take_turns(kind, plan.runs, &mut sides, run, &mut told, &mut report)?;
         rows(kind, &sides, &mut report);
     }
@@ -162,13 +137,6 @@ fn rows(kind: Kind, sides: &[Side<'_>], report: &mut Report) {
                 row.exact = side.counted.get(row.metric).is_some();
                 report.rows.push(row);
             }
-        }
-    }
-    let lacks = sides.iter().flat_map(|side| &side.found).flat_map(|run| &run.unavailable);
-    for what in lacks.map(|what| format!("{kind}: {what}")) {
-        // Said once, however often it is found.
-        if !report.left_out.contains(&what) {
-            report.left_out.push(what);
         }
     }
 }
@@ -277,6 +245,7 @@ impl<'a> Ready<'a, '_> {
             whole.drain();
             whole.check(0)
         });
-        Ok(Side { counted, check, ..Side::new(name, turn) })
+        let (name, turn) = (name.to_owned(), Box::new(turn));
+        Ok(Side { name, counted, turn, check, found: Vec::new() })
     }
 }

@@ -11,8 +11,6 @@ pub struct Scale {
     pub(super) mixed_steps: u64,
     /// Allocations of each thread of `tails`.
     pub(super) tail_allocs: u64,
-    /// Pairs of `arena`.
-    pub(super) arena_pairs: u64,
 }
 
 impl Scale {
@@ -24,7 +22,6 @@ impl Scale {
         churn_steps: 1_000_000,
         mixed_steps: 300_000,
         tail_allocs: 400_000,
-        arena_pairs: 2_000_000,
     };
 
     /// As many frames, but what repeats itself repeats itself less.
@@ -34,7 +31,6 @@ impl Scale {
         churn_steps: 100_000,
         mixed_steps: 30_000,
         tail_allocs: 50_000,
-        arena_pairs: 200_000,
         ..Self::FULL
     };
 

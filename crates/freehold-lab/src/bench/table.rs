@@ -10,7 +10,6 @@
 use std::fmt::Write as _;
 
 use super::kind::Kind;
-use super::memory;
 use super::result::{Report, Row};
 use crate::tables::better::Better;
 use crate::tables::number::{percent, thousands};
@@ -19,10 +18,7 @@ use crate::tables::unique;
 
 pub fn render(report: &Report, style: Style) -> String {
     let mut text = format!("{}\n", wrap(&header(report), style, ""));
-    // The arena's engines are others: a table of its own.
-    let (own, usual): (Vec<Kind>, Vec<Kind>) =
-        Kind::ALL.into_iter().partition(|&kind| memory::is_here(kind));
-    for table in [usual, own].iter().filter_map(|kinds| table(report, kinds)) {
+    if let Some(table) = table(report) {
         let _ = writeln!(text, "{}\n", table.render(style));
     }
     text + &wrap(LEGEND, style, "") + "\n"
@@ -48,12 +44,13 @@ fn header(report: &Report) -> String {
     text
 }
 
-/// Benchmarks of the same engines; `None` where none of them was run.
-fn table(report: &Report, kinds: &[Kind]) -> Option<Table> {
+/// All benchmarks; `None` where none was run.
+fn table(report: &Report) -> Option<Table> {
     let rows_of = |kind: Kind| report.rows.iter().filter(move |row| row.benchmark == kind.name());
-    let engines = unique(kinds.iter().flat_map(|&kind| rows_of(kind)).map(|row| &*row.engine));
+    let engines = unique(report.rows.iter().map(|row| &*row.engine));
     let names = engines.iter().map(|engine| right(engine).bold());
-    let groups = kinds.iter().filter(|&&kind| rows_of(kind).next().is_some()).map(|&kind| {
+    let run = Kind::ALL.into_iter().filter(|&kind| rows_of(kind).next().is_some());
+    let groups = run.map(|kind| {
         let rows = kind.metrics().iter().filter_map(|metric| {
             let row = |engine: &&str| report.row(kind.name(), metric.name, engine);
             let rows: Vec<Option<&Row>> = engines.iter().map(row).collect();

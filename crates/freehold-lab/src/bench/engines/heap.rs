@@ -2,7 +2,7 @@
 //! allocator.
 //!
 //! A user who wants buffers of pages from a malloc asks for 4 KiB << order bytes aligned to 4 KiB
-//! (`posix_memalign`), as `bench arena` does. Alignment to the block's whole size is what frames
+//! (`posix_memalign`). Alignment to the block's whole size is what frames
 //! have by themselves; to ask a malloc for that would be to measure its padding. What comes back is
 //! an address; its number in units of 4 KiB stands for the frame. Their memory is theirs: they map
 //! it, fault it in, write their own lists into it and give it back when they like, which is what
@@ -10,10 +10,11 @@
 
 use std::alloc::{GlobalAlloc, Layout};
 
-use freehold::{CpuId, Order, Pfn};
+use freehold::{CpuId, FRAME_SIZE, Order, Pfn};
 
 use crate::bench::calls::{Calls, Machine, Refused};
-use crate::bench::mapping::PAGE as FRAME;
+
+const FRAME: usize = FRAME_SIZE as usize;
 
 #[derive(Clone, Copy, Debug)]
 pub struct HeapMachine<A> {

@@ -41,5 +41,5 @@ pub(super) fn measure<M: Machine>(
         _ => vec![loops::random_free(drained(), scale.frames, seed)?],
     };
     let metrics = kind.metrics().iter().map(|metric| metric.name);
-    Ok(Figures { values: metrics.zip(each).collect(), ..Figures::default() })
+    Ok(Figures { values: metrics.zip(each).collect() })
 }

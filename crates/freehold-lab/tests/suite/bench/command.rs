@@ -10,7 +10,7 @@ use super::bench;
 use crate::common::{assert_refused, document_of, flat, keys, skipped, text};
 
 /// Every benchmark, with a metric or two that pages name.
-const NAMED: [(&str, &[&str]); 12] = [
+const NAMED: [(&str, &[&str]); 11] = [
     ("bulk", &["ns_per_alloc", "ns_per_free", "ns_per_frame_bulk_alloc"]),
     ("random-free", &["ns_per_free"]),
     ("producer-consumer", &["distinct_chunks_depth_1", "most_reused_depth_16"]),
@@ -22,7 +22,6 @@ const NAMED: [(&str, &[&str]); 12] = [
     ("near-mark", &["ns_per_step_950", "ns_per_step_995", "ns_per_step_980_order6"]),
     ("near-mark-1024", &["ns_per_step_900", "ns_per_step_980"]),
     ("tails", &["alloc_p99_ns", "alloc_p999_ns", "alloc_p9999_ns"]),
-    ("arena", &["ns_per_pair_4k", "mib_after_purge_64k"]),
 ];
 
 /// What `--list --json` says: each benchmark's name, metrics, and the fewest threads it takes.
@@ -70,9 +69,8 @@ fn json_has_every_metric_of_every_engine() {
     let mut command = bench();
     command.args(["--quick", "--runs", "1", "--json"]);
     command.args(engines.iter().flat_map(|engine| ["-e", engine]));
-    // That of memory, whose engines are its own, is in `memory.rs`.
     let mut wanted = listed();
-    wanted.retain(|(name, _, threads)| name != "arena" && (two_cpus || *threads < 2));
+    wanted.retain(|(_, _, threads)| two_cpus || *threads < 2);
     command.args(wanted.iter().map(|(name, ..)| name));
     let document = document_of(&command.assert().code(0));
     let said = ["barrier", "cpus", "interrupted", "left_out", "pinned"];
@@ -131,7 +129,7 @@ fn peers_are_known_by_name() {
         assert!(text.contains(engine), "{engine}: {text}");
     }
     let mut command = bench();
-    command.args(["--quick", "--runs", "1", "--json", "random-free", "arena", "-e", "freehold"]);
+    command.args(["--quick", "--runs", "1", "--json", "random-free", "-e", "freehold"]);
     command.args(PEERS.iter().flat_map(|engine| ["-e", engine]));
     if cfg!(feature = "peers") {
         let document = document_of(&command.assert().code(0));
@@ -140,8 +138,6 @@ fn peers_are_known_by_name() {
             let of = rows.iter().filter(|row| row["engine"] == engine);
             assert_eq!(of.filter(|row| row["metric"] == "ns_per_free").count(), 1, "{engine}");
         }
-        let left_out = document["left_out"].to_string();
-        assert_eq!(left_out.matches("arena, ").count(), 2, "{left_out}");
     } else {
         let wanted = contains("engine mimalloc needs a build with --features peers");
         let wanted = wanted.and(contains("--features peers -- bench -e"));
@@ -154,10 +150,10 @@ fn peers_are_known_by_name() {
 #[test]
 fn a_peer_in_c_is_known_by_name() {
     let mut command = bench();
-    command.args(["--quick", "--runs", "1", "-e", "llfree", "bulk", "churn", "arena"]);
+    command.args(["--quick", "--runs", "1", "-e", "llfree", "bulk", "churn"]);
     if cfg!(feature = "llfree") {
         let measured = contains("ns_per_frame_bulk_free").and(contains("ns_per_step_90"));
-        command.assert().code(0).stdout(measured).stderr(contains("warning: arena, llfree: "));
+        command.assert().code(0).stdout(measured);
     } else {
         let needs = contains("engine llfree needs a build with --features llfree");
         command.assert().code(2).stdout("").stderr(needs.and(contains("git clone")));

@@ -1,7 +1,6 @@
 //! Tests of `freehold bench` and of what is behind it.
 
 mod command;
-mod memory;
 mod workloads;
 
 /// The command, in a terminal that all of a table fits in.
