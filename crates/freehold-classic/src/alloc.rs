@@ -4,6 +4,7 @@
 //!   above low?  ── PCP: list ── empty? refill ── zone lock
 //!              └─ busy, or order not kept ──> zone lock
 //!   nothing:  down to min, with the reserves that the request may use
+//!   nothing:  (peer-blocks) a block from another CPU
 //!   nothing:  (least-drain) one CPU after the other gives back what is lacking
 //!   nothing:  give a HIGHATOMIC block back, drain all CPUs, once more (not for requests that may
 //!             not wait)
@@ -17,6 +18,7 @@ use freehold::{AllocError, AllocFlags, CpuId, Migratetype, Order, Pfn};
 use crate::Classic;
 use crate::buddy::Mode;
 use crate::config::Request;
+use crate::page::PAGEBLOCK;
 use crate::primitive::Ordering::Relaxed;
 use crate::refill::Refill;
 use crate::switches::Switch;
@@ -63,7 +65,15 @@ impl Classic {
     /// The first one, above `low`, knows nothing of reserves: whoever may use them gets that right
     /// only once memory is short. Since 7.3 (`highatomic-first`) high-order atomic requests have
     /// theirs from the first one on.
+    ///
+    /// With `defrag-mode` requests avoid mixing blocks until draining has not helped; those that
+    /// may not wait mix them as soon as nothing else is left, as in 7.2 (before, they failed).
+    /// Source: Linux 6.19 and 7.2, where `gfp_to_alloc_flags` sets the flag and
+    /// `__alloc_pages_slowpath` drops it behind reclaim.
     fn alloc_checked(&self, cpu: CpuId, request: Request) -> Option<Pfn> {
+        let defrag = self.on.has(Switch::DefragMode);
+        let avoided = if defrag { AllocFlags::NO_FRAGMENT } else { AllocFlags::empty() };
+        let request = request.with(request.flags | avoided);
         let early = if self.on.has(Switch::HighAtomicFirst) && request.order > Order::ZERO {
             request.flags & AllocFlags::HIGH_ATOMIC
         } else {
@@ -72,8 +82,10 @@ impl Classic {
         let easy = request.with((request.flags - RESERVES - AllocFlags::NO_WATERMARKS) | early);
         let above = |request, mark| self.alloc_above(cpu, request, mark);
         let polluting = |request: Request| request.with(request.flags - AllocFlags::NO_FRAGMENT);
-        let avoids = request.flags.contains(AllocFlags::NO_FRAGMENT);
-        let request = polluting(request);
+        let avoids = request.flags.contains(AllocFlags::NO_FRAGMENT) && !defrag;
+        let last = polluting(request);
+        let request = if defrag { request } else { last };
+        let last_if = |may: bool| if may { above(last, Mark::Min) } else { None };
         let found = above(easy, Mark::Low)
             .or_else(|| if avoids { above(polluting(easy), Mark::Low) } else { None })
             .or_else(|| above(request, Mark::Min));
@@ -81,7 +93,11 @@ impl Classic {
             return found;
         }
         if request.flags.intersects(AllocFlags::NON_BLOCK | AllocFlags::NO_LOCK) {
-            return None;
+            return last_if(defrag);
+        }
+        let peers = self.on.has(Switch::PeerBlocks).then(|| self.alloc_from_peer(cpu, request));
+        if let Some(pfn) = peers.flatten() {
+            return Some(pfn);
         }
         self.unreserve_high_atomic(request.migratetype, false);
         let asked = self.on.has(Switch::LeastDrain).then(|| self.alloc_asking(cpu, request));
@@ -89,11 +105,10 @@ impl Classic {
             return Some(pfn);
         }
         self.drain_all();
-        above(request, Mark::Min).or_else(|| {
+        above(request, Mark::Min)
+            .or_else(|| last_if(defrag))
             // Before anybody is failed, the last reserve has to go too.
-            let gave = self.unreserve_high_atomic(request.migratetype, true);
-            if gave { above(request, Mark::Min) } else { None }
-        })
+            .or_else(|| last_if(self.unreserve_high_atomic(request.migratetype, true)))
     }
 
     /// `least-drain`: one CPU after the other, the caller's own last, gives back what the request
@@ -113,6 +128,24 @@ impl Classic {
             }
         }
         None
+    }
+
+    /// `peer-blocks`: before everybody is drained, one CPU is asked for one block. What others hold
+    /// counts for no watermark, so none is looked at.
+    fn alloc_from_peer(&self, cpu: CpuId, request: Request) -> Option<Pfn> {
+        let (order, migratetype) = (request.order.get(), request.migratetype);
+        if !self.layout.keeps(order) {
+            return None;
+        }
+        let zone = &self.zone;
+        let mut inner = zone.pcps[cpu.index()].try_lock().filter(|inner| !inner.busy)?;
+        if !zone.take_from_peer(cpu.index(), &mut inner, self.layout, migratetype) {
+            return None;
+        }
+        let frame = inner.take(&zone.frames, self.layout, order, migratetype)?;
+        inner.counters.allocs += 1;
+        zone.frames.set_allocated(frame, order, migratetype);
+        Some(zone.frames.pfn(frame))
     }
 
     /// Gives a reserved block back, if there is one.
@@ -195,7 +228,10 @@ impl Classic {
         let chunks = inner.tuning.refill(self.on, order, count, zone.pressure());
         let refill =
             Refill { cpu: u32::from(cpu.get()), order, chunks, migratetype, flags: request.flags };
-        if !zone.refill(inner, self.layout, refill) {
+        // Where a claim would bring a block, a peer's is instead of one.
+        let block = self.on.has(Switch::PeerBlocks) && chunks << order >= PAGEBLOCK;
+        let from_peer = block && zone.take_from_peer(cpu.index(), inner, self.layout, migratetype);
+        if !from_peer && !zone.refill(inner, self.layout, refill) {
             return None;
         }
         let frame = inner.take(&zone.frames, self.layout, order, migratetype)?;
@@ -241,7 +277,10 @@ impl Classic {
         slots: &mut [Option<Pfn>],
     ) -> Result<usize, AllocError> {
         self.check_cpu(cpu).map_err(|cpu| AllocError::CpuOffline { cpu })?;
-        let request = Request { order: Order::ZERO, migratetype, flags }.check()?;
+        let mut request = Request { order: Order::ZERO, migratetype, flags }.check()?;
+        if self.on.has(Switch::DefragMode) {
+            request = request.with(request.flags | AllocFlags::NO_FRAGMENT);
+        }
         let mut filled = slots.iter().take_while(|slot| slot.is_some()).count();
         let missing = slots.iter().filter(|slot| slot.is_none()).count();
         let before = filled;

@@ -71,7 +71,8 @@ macro_rules! switches {
             }
 
             /// The first kernel that has the change; "RFC" for what was only posted, "review" for
-            /// what was asked for, "here" for what neither was.
+            /// what was asked for, "here" for what neither was, "sysctl" for what is off unless an
+            /// administrator sets it.
             #[must_use]
             pub const fn since(self) -> &'static str {
                 match self { $(Self::$variant => $since,)* }
@@ -227,6 +228,10 @@ switches! {
         "One list of owned blocks per migratetype, so that phase 0 does not walk past blocks of \
          other types.",
         by "Rik van Riel", needs Recover;
+    PeerBlocks = "peer-blocks", "review", PcpBuddyReview,
+        "A refill takes a whole pageblock from the next CPU that has one before it goes to the \
+         zone; and instead of failing.",
+        by "Zi Yan", needs Claim;
     MergeUnowned = "merge-unowned", "review", PcpBuddyReview,
         "Before a drain, buddies on the same PCP are merged without ownership, as a CPU number in \
          every page would allow.",
@@ -239,6 +244,10 @@ switches! {
         "Before every CPU is emptied, one after the other is asked for the frames that the \
          request lacks (a batch at least), and the request tried again.",
         by "Johannes Weiner, Zi Yan";
+    DefragMode = "defrag-mode", "sysctl", Kernel,
+        "vm.defrag_mode of 6.15 and later: nothing but whole blocks of another type is taken \
+         before draining has failed to help.",
+        by "Johannes Weiner";
 }
 
 impl Switch {

@@ -253,11 +253,11 @@ fn step_alone(machine: &Machine, random: &mut Rng) {
 /// The presets, and their reviewers' questions.
 fn designs() -> impl Iterator<Item = &'static str> {
     let more = [
-        "6.18,+least-drain",
-        "pcp-buddy-fixed,+least-drain",
+        "6.18,+least-drain,+defrag-mode",
+        "pcp-buddy-fixed,+least-drain,+defrag-mode",
         "7.2,-high-order-pcp,+merge-unowned",
-        "pcp-buddy,+merge-unowned,+targeted-drain",
-        "pcp-buddy-fixed,+merge-unowned,+targeted-drain",
+        "pcp-buddy,+peer-blocks,+merge-unowned,+targeted-drain",
+        "pcp-buddy-fixed,+peer-blocks,+merge-unowned,+targeted-drain",
     ];
     presets().iter().map(|preset| preset.name).chain(more)
 }
