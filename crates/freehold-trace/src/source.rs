@@ -161,21 +161,9 @@ pub(super) struct Peeked<R> {
 
 impl<R: Read> Peeked<R> {
     fn new(mut rest: R, want: usize) -> Self {
-        let mut head = vec![0; want];
-        let mut len = 0;
-        let mut error = None;
-        while len < want {
-            match rest.read(&mut head[len..]) {
-                Ok(0) => break,
-                Ok(n) => len += n,
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => {
-                    error = Some(e);
-                    break;
-                }
-            }
-        }
-        head.truncate(len);
+        let mut head = Vec::new();
+        // What was read before an error is kept.
+        let error = rest.by_ref().take(want as u64).read_to_end(&mut head).err();
         Self { head, at: 0, error, rest }
     }
 }

@@ -126,7 +126,7 @@ fn a_switch_changes_what_it_says_and_is_named_in_the_result() {
 }
 
 #[test]
-fn engines_are_listed_with_where_they_come_from() {
+fn the_engines_say_which_kernels_there_are_and_who_had_each_idea() {
     let listed = contains("pcp-buddy-fixed").and(contains("contig-free"));
     freehold().arg("engines").assert().code(0).stdout(listed);
     let document = json(freehold().args(["engines", "--json"]));
@@ -136,11 +136,6 @@ fn engines_are_listed_with_where_they_come_from() {
             assert!(["name", "summary", "source"].into_iter().all(said), "{list}: {entry}");
         }
     }
-}
-
-#[test]
-fn the_engines_say_which_kernels_there_are_and_who_had_each_idea() {
-    let document = json(freehold().args(["engines", "--json"]));
     assert_eq!(document["kernels"], serde_json::json!(["5.17", "7.3"]));
     let source = |list: &str, name: &str| {
         let entries = document[list].as_array().expect("an array");
@@ -163,15 +158,8 @@ fn the_engines_say_which_kernels_there_are_and_who_had_each_idea() {
 }
 
 #[test]
-fn any_kernel_between_the_oldest_and_the_newest_is_an_engine() {
+fn a_kernel_as_uname_prints_it_is_an_engine() {
     let named = |name: &str| name.parse::<freehold_lab::engines::EngineSpec>();
-    for name in ["5.19", "6.1", "6.6", "6.12", "7.0", "6.12,+contig-free"] {
-        assert!(named(name).is_ok(), "{name}");
-    }
-    let refused = |name: &str| named(name).expect_err("no engine").to_string();
-    assert!(refused("5.15").contains("5.17 is the nearest"), "{}", refused("5.15"));
-    assert!(refused("9.1").contains("newer than 7.3"), "{}", refused("9.1"));
-    // As uname prints it.
     for (name, engine) in [
         ("6.1.55", "6.1"),
         ("6.12.57+deb13-amd64", "6.12"),
@@ -179,7 +167,8 @@ fn any_kernel_between_the_oldest_and_the_newest_is_an_engine() {
     ] {
         assert_eq!(named(name).unwrap().name(), engine);
     }
-    assert!(named("99.1.0-x").is_err());
+    let refused = named("99.1.0-x").expect_err("no engine").to_string();
+    assert!(refused.contains("newer than 7.3"), "{refused}");
 }
 
 #[test]

@@ -9,7 +9,6 @@ mod random_machines;
 mod record;
 mod recorded_machine;
 mod replay_rules;
-mod replay_targets;
 mod replay_whole;
 mod rows;
 mod tables;
