@@ -584,6 +584,10 @@ typedef struct freehold_pageblock {
     uint32_t migratetype;
 } freehold_pageblock;
 
+/** Sees a pageblock that could be emptied, by its first frame, and how many of its frames are in
+ * use; says whether to go on. Called without any lock held. Must not throw or longjmp. */
+typedef bool (*freehold_visit)(void *user, uint64_t start, uint32_t used);
+
 /** What a zone keeps for requests that may not wait. */
 typedef struct freehold_reserve {
     /** HIGHATOMIC pageblocks. */
@@ -947,6 +951,18 @@ enum freehold_status freehold_isolate(const struct freehold_allocator *allocator
  * touch, by the party that has isolated them. Waits for nobody. */
 enum freehold_status freehold_restore(const struct freehold_allocator *allocator, uint64_t start,
     uint64_t end, struct freehold_error *error);
+
+/** Calls `visit` with the movable pageblocks of a zone that have free and used frames, the one with
+ * least in use first; not with isolated ones, nor those with holes. At most `looks` are looked at:
+ * returns how many are left of these, where 0 may mean that there are others. Takes no lock. */
+uint32_t freehold_emptiest(const struct freehold_allocator *allocator, size_t zone, uint32_t looks,
+    freehold_visit visit, void *user);
+
+/** Begins to empty the pageblock that a frame lies in, a movable one with free and used frames:
+ * `freehold_isolate` of that block. `freehold_restore` ends it: the block is whole then, or in
+ * use as before. `FREEHOLD_STATUS_BUSY` where it is another block. */
+enum freehold_status freehold_evacuate(const struct freehold_allocator *allocator, uint64_t pfn,
+    struct freehold_error *error);
 
 /** A HIGHATOMIC pageblock of a zone that has free frames becomes an ordinary one of that
  * `freehold_migratetype`. False where there is none, no such zone or type. Takes no lock. */

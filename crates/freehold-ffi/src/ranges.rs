@@ -4,7 +4,7 @@
 
 use core::ffi::c_void;
 
-use freehold::{FrameRange, Pfn};
+use freehold::{FrameRange, Pfn, SparseBlock};
 
 use crate::allocator::Allocator;
 use crate::arguments::{frames, migratetype, shared};
@@ -45,6 +45,10 @@ pub struct Reserve {
     /// Their free frames.
     pub free: u64,
 }
+
+/// Sees a pageblock that could be emptied, by its first frame, and how many of its frames are in
+/// use; says whether to go on. Called without any lock held. Must not throw or longjmp.
+pub type Visit = Option<unsafe extern "C" fn(user: *mut c_void, start: u64, used: u32) -> bool>;
 
 /// Moves the contents of the frames from `start` to `end` (not included) elsewhere and frees the
 /// frames; says whether trying was of use. Called without any lock held, so it may call the
@@ -179,6 +183,40 @@ pub unsafe extern "C" fn freehold_restore(
             Ok::<_, Failure>(())
         })
     }
+}
+
+/// Calls `visit` with the movable pageblocks of a zone that have free and used frames, the one with
+/// least in use first; not with isolated ones, nor those with holes. At most `looks` are looked at:
+/// returns how many are left of these, where 0 may mean that there are others. Takes no lock.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_emptiest(
+    allocator: *const Allocator,
+    zone: usize,
+    looks: u32,
+    visit: Visit,
+    user: *mut c_void,
+) -> u32 {
+    // SAFETY: the caller's promise.
+    let this = unsafe { allocator.as_ref() };
+    let Some((this, visit)) = this.zip(visit) else { return looks };
+    let mut emptiest = this.engine.emptiest(zone, looks, |_| true);
+    // SAFETY: the caller's promise.
+    let more = |block: SparseBlock| unsafe { visit(user, block.start.get(), block.used.into()) };
+    emptiest.by_ref().map(more).take_while(|&more| more).for_each(drop);
+    emptiest.looks_left()
+}
+
+/// Begins to empty the pageblock that a frame lies in, a movable one with free and used frames:
+/// `freehold_isolate` of that block. `freehold_restore` ends it: the block is whole then, or in
+/// use as before. `FREEHOLD_STATUS_BUSY` where it is another block.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freehold_evacuate(
+    allocator: *const Allocator,
+    pfn: u64,
+    error: *mut Error,
+) -> Status {
+    // SAFETY: the caller's promise. Forgotten, it lasts until `freehold_restore`.
+    unsafe { ask(allocator, error, |engine| engine.evacuate(Pfn::new(pfn)).map(core::mem::forget)) }
 }
 
 /// A HIGHATOMIC pageblock of a zone that has free frames becomes an ordinary one of that

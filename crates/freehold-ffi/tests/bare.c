@@ -415,6 +415,55 @@ static void isolated(freehold_allocator *allocator)
     FAILS(freehold_isolate(allocator, end, end + 512, &error), FREEHOLD_STATUS_BAD_RANGE);
 }
 
+struct seen {
+    uint64_t starts[2];
+    uint32_t used;
+    int count;
+};
+
+static bool see(void *user, uint64_t start, uint32_t used)
+{
+    struct seen *seen = user;
+    CHECK(used >= seen->used && used < 512);
+    seen->used = used;
+    seen->starts[seen->count++] = start;
+    return seen->count < 2;
+}
+
+/* The block with less in use comes first, and becomes whole when its frame is freed. */
+static void emptied(freehold_allocator *allocator)
+{
+    const uint64_t start = 0x90800, end = start + 512;
+    const freehold_cpu *here = freehold_here(allocator);
+    freehold_request request = {.migratetype = FREEHOLD_MIGRATETYPE_MOVABLE};
+    struct seen seen = {0};
+    uint64_t pfns[3], pfn;
+
+    OK(freehold_add_memory(allocator, start, end + 512, &error));
+    for (int i = 0; i < 3; i++) {
+        request.from = i ? end : start;
+        request.below = request.from + 512;
+        OK(freehold_alloc(here, &request, &pfns[i], &error));
+    }
+    OK(freehold_drain_all(allocator, &error));
+    CHECK(freehold_emptiest(allocator, 1, 1000, see, &seen) < 1000);
+    CHECK(seen.count == 2 && seen.starts[0] == start && seen.starts[1] == end);
+    CHECK(freehold_emptiest(allocator, 1, 1000, NULL, NULL) == 1000
+          && freehold_emptiest(NULL, 1, 7, see, &seen) == 7);
+
+    OK(freehold_evacuate(allocator, pfns[0], &error));
+    FAILS(freehold_evacuate(allocator, pfns[0], &error), FREEHOLD_STATUS_BUSY);
+    OK(freehold_free(here, pfns[0], 0, &error));
+    request = (freehold_request){.order = 9, .from = start, .below = end};
+    FAILS(freehold_alloc(here, &request, &pfn, &error), FREEHOLD_STATUS_NO_MEMORY);
+    OK(freehold_restore(allocator, start, end, &error));
+    OK(freehold_alloc(here, &request, &pfn, &error));
+    OK(freehold_free(here, pfn, 9, &error));
+    FAILS(freehold_evacuate(allocator, pfn, &error), FREEHOLD_STATUS_BUSY);
+    OK(freehold_free(here, pfns[1], 0, &error));
+    OK(freehold_free(here, pfns[2], 0, &error));
+}
+
 static void contiguous(freehold_allocator *allocator)
 {
     uint64_t pfn;
@@ -555,6 +604,7 @@ int main(void)
         OK(freehold_validate(allocator, &error));
         hotplug(allocator);
         isolated(allocator);
+        emptied(allocator);
         contiguous(allocator);
         OK(freehold_validate(allocator, &error));
         reserve(allocator);
