@@ -251,7 +251,7 @@ int main(int count, char **words)
 		{ "poison", load_poison, NULL, 1 },	{ "report", load_report, NULL, 0 },
 		{ "atomic", load_atomic, NULL, 0 },	{ "ones", load_ones, NULL, 0 },
 		{ "save", load_save, NULL, 0 },		{ "pairs", load_pairs, NULL, 0 },
-		{ "lazyfree", load_lazyfree, NULL, 0 },
+		{ "lazyfree", load_lazyfree, NULL, 0 },	{ "filled", load_filled, NULL, 0 },
 	};
 
 	cpus = sysconf(_SC_NPROCESSORS_ONLN);

@@ -165,6 +165,7 @@ void load_compact(void);
 void load_ones(void);
 void load_pairs(void);
 void load_save(void);
+void load_filled(void);
 void load_swap(void);
 void load_memory(void);
 void load_added(void);

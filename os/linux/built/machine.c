@@ -429,6 +429,26 @@ void load_added(void)
 	touch(map(before * 1024, MADV_HUGEPAGE), before * 1024);
 }
 
+/*
+ * Page cache over all of memory, in single pages. One of each 16 is read again at once, and stays
+ * when reclaim takes the others.
+ */
+void load_filled(void)
+{
+	static char bytes[16 * PAGE];
+	int file = open("/dev/zram0", O_RDONLY);
+	long pieces = 0;
+
+	must(file >= 0 && !posix_fadvise(file, 0, 0, POSIX_FADV_RANDOM), "/dev/zram0");
+	while (pread(file, bytes, sizeof(bytes), pieces * sizeof(bytes)) == sizeof(bytes)) {
+		for (int again = 0; again < 2; again++)
+			must(pread(file, bytes, PAGE, pieces * sizeof(bytes)) > 0, "pread");
+		pieces++;
+	}
+	reached("filled_MiB", pieces / 16);
+	close(file);
+}
+
 /* What is more than fits, in blocks. */
 #define BEYOND 96
 

@@ -27,6 +27,10 @@ static inline freehold_allocator *fh_of_zone(const struct zone *zone)
 extern unsigned long fh_swept;
 /* Chunks that a request whose marks were met did not get: the zone owes them to others. */
 extern atomic64_t fh_owed_chunks;
+/*
+ * What compaction had of the board: blocks looked at, those emptied, those that it could not empty.
+ */
+extern atomic64_t fh_looks, fh_emptied, fh_not_emptied;
 /* How often page_alloc.c had taken the lock of a zone Normal when Freehold got it. */
 extern long fh_locks_before;
 

@@ -11,6 +11,8 @@
 #include <linux/bitmap.h>
 #include <linux/mm.h>
 #include <linux/page-isolation.h>
+#include <linux/sched.h>
+#include <linux/spinlock.h>
 #include <linux/vmstat.h>
 
 #include "../internal.h"
@@ -18,7 +20,7 @@
 #include "taken.h"
 #include "walkers.h"
 
-/* What is taken at once, before the walker is asked whether it has enough: a word of Freehold's. */
+/* Of a block that is moved to a word of Freehold's is taken at once. */
 #define WORD_FRAMES 64
 
 static bool read_block(unsigned long pfn, freehold_pageblock *block)
@@ -35,14 +37,6 @@ unsigned long fh_free_run(unsigned long pfn)
 		return 0;
 	return find_next_zero_bit((unsigned long *)block.free_frames.words, FH_BLOCK_FRAMES,
 				  at) - at;
-}
-
-bool fh_has_free(unsigned long pfn)
-{
-	freehold_pageblock block;
-
-	return read_block(pfn, &block) &&
-	       !bitmap_empty((unsigned long *)block.free_frames.words, FH_BLOCK_FRAMES);
 }
 
 bool fh_free_frames(unsigned long pfn, unsigned long *frames)
@@ -77,41 +71,6 @@ void fh_mark_free(bool marked)
 	}
 }
 
-int fh_block_migratetype(struct page *page)
-{
-	freehold_pageblock block;
-
-	if (!read_block(page_to_pfn(page), &block))
-		return get_pageblock_migratetype(page);
-	switch (block.migratetype) {
-	case FREEHOLD_MIGRATETYPE_MOVABLE:
-		return MIGRATE_MOVABLE;
-	case FREEHOLD_MIGRATETYPE_RECLAIMABLE:
-		return MIGRATE_RECLAIMABLE;
-	case FREEHOLD_MIGRATETYPE_HIGH_ATOMIC:
-		return MIGRATE_HIGHATOMIC;
-#ifdef CONFIG_CMA
-	case FREEHOLD_MIGRATETYPE_CMA:
-		return MIGRATE_CMA;
-#endif
-	case FREEHOLD_MIGRATETYPE_ISOLATE:
-		return MIGRATE_ISOLATE;
-	default:
-		return MIGRATE_UNMOVABLE;
-	}
-}
-
-/* A block with a chunk of the size that is wanted is not broken up for a smaller one. */
-bool fh_suits_as_target(struct compact_control *cc, struct page *page)
-{
-	int order = cc->order > 0 ? cc->order : pageblock_order, type = fh_block_migratetype(page);
-	unsigned long first = fh_free_run(page_to_pfn(page));
-
-	if (first >> order || is_migrate_isolate(type))
-		return false;
-	return cc->ignore_block_suitable || is_migrate_movable(type);
-}
-
 /* Puts each free page of a part of a block into the list of its order; how many pages. */
 static unsigned long take(unsigned long start, unsigned long end, struct list_head *lists)
 {
@@ -132,43 +91,233 @@ static unsigned long take(unsigned long start, unsigned long end, struct list_he
 	return count;
 }
 
-/*
- * The mark that is kept for others is the zone's: so the kernel does where it takes pages off its
- * lists.
- */
-static bool leaves_mark(struct zone *zone)
-{
-	return zone_watermark_ok(zone, 0, min_wmark_pages(zone) + WORD_FRAMES, 0, ALLOC_CMA);
-}
-
 unsigned long fh_isolate_freepages(struct compact_control *cc, unsigned long *start_pfn,
-				   unsigned long end_pfn, struct list_head *freelist, bool strict)
+				   unsigned long end_pfn, struct list_head *freelist)
 {
-	unsigned long pfn = *start_pfn, isolated = 0;
-	bool missing = false;
+	unsigned long isolated = take(*start_pfn, end_pfn, freelist), all = end_pfn - *start_pfn;
 
-	while (pfn < end_pfn && (strict || leaves_mark(cc->zone))) {
-		unsigned long next = min(end_pfn, round_down(pfn, WORD_FRAMES) + WORD_FRAMES);
-		unsigned long got = take(pfn, next, freelist);
-
-		isolated += got;
-		cc->nr_freepages += got;
-		missing = got != next - pfn;
-		pfn = next;
-		if (strict ? missing : cc->nr_migratepages <= cc->nr_freepages)
-			break;
-	}
-	cc->total_free_scanned += pfn - *start_pfn;
-	*start_pfn = pfn;
+	cc->nr_freepages += isolated;
+	cc->total_free_scanned += all;
+	*start_pfn = end_pfn;
 	if (isolated)
 		count_vm_events(COMPACTISOLATED, isolated);
-	/* Whoever wants all of it gives back what it got. */
-	return strict && missing ? 0 : isolated;
+	/* Who asks wants all of it, and gives back what it got. */
+	return isolated == all ? all : 0;
 }
 
-void fh_flush_cpu(void)
+unsigned long fh_used_in(unsigned long start, unsigned long end)
 {
+	unsigned long at = start % FH_BLOCK_FRAMES, last = at + (end - start), used = 0;
+	freehold_pageblock block;
+
+	if (!read_block(start, &block))
+		return 0;
+	for_each_clear_bit_from(at, (unsigned long *)block.free_frames.words, last)
+		used++;
+	return used;
+}
+
+/* The first chunk of a block that is free, naturally aligned; 0 where there is none. */
+static unsigned long free_chunk(unsigned long start, unsigned int order)
+{
+	unsigned long size = 1UL << order;
+	freehold_pageblock block;
+
+	if (!read_block(start, &block))
+		return 0;
+	for (unsigned long at = 0; at < FH_BLOCK_FRAMES; at += size)
+		if (find_next_zero_bit((unsigned long *)block.free_frames.words, at + size, at) ==
+		    at + size)
+			return start + at;
+	return 0;
+}
+
+bool fh_block_serves(unsigned long start, int order)
+{
+	return free_chunk(start, fh_needs_all(order) ? FH_BLOCK_ORDER : order);
+}
+
+atomic64_t fh_looks, fh_emptied, fh_not_emptied;
+/* Blocks that are being emptied. */
+static atomic_t emptying;
+
+/* Of each zone those found by whoever came last, with least in use first. */
+#define FOUND 16
+static struct found {
+	unsigned int at, count;
+	unsigned long blocks[FOUND];
+	u32 used[FOUND];
+} found_in[MAX_NUMNODES];
+static DEFINE_SPINLOCK(found_lock);
+
+static bool keep(void *user, u64 start, u32 used)
+{
+	struct found *found = user;
+
+	if (!get_pageblock_skip(pfn_to_page(start))) {
+		found->used[found->count] = used;
+		found->blocks[found->count++] = start;
+	}
+	return found->count < FOUND;
+}
+
+/* So many blocks are looked at for the next ones; twice as many where these are all noted. */
+#define LOOKS 1024u
+
+/* The next one that is not noted; 0 where there is none. */
+static unsigned long next_found(struct zone *zone)
+{
+	struct found *last = &found_in[zone_to_nid(zone)], found = {};
+	unsigned long block = 0;
+
+	spin_lock(&found_lock);
+	while (!block && last->at < last->count) {
+		block = last->blocks[last->at];
+		/* Others have moved there meanwhile, or found that it cannot be emptied. */
+		if (fh_used_in(block, block + FH_BLOCK_FRAMES) > last->used[last->at++] ||
+		    get_pageblock_skip(pfn_to_page(block)))
+			block = 0;
+	}
+	spin_unlock(&found_lock);
+	if (block)
+		return block;
+	for (u32 looks = LOOKS, left = 0; !found.count && !left && looks; looks *= 2) {
+		left = freehold_emptiest(fh_of_zone(zone), 0, looks, keep, &found);
+		atomic64_add(looks - left, &fh_looks);
+	}
+	if (!found.count)
+		return 0;
+	found.at = 1;
+	spin_lock(&found_lock);
+	*last = found;
+	spin_unlock(&found_lock);
+	return found.blocks[0];
+}
+
+static bool begin_to_empty(unsigned long block)
+{
+	if (!fh_has_page(block) || FH_ALONE(freehold_evacuate(fh_of(block), block, NULL)))
+		return false;
+	atomic_inc(&emptying);
+	return true;
+}
+
+unsigned long fh_next_source(struct compact_control *cc, unsigned long last)
+{
+	unsigned long block = last ^ FH_BLOCK_FRAMES;
+
+	/* One that others share is not emptied for a small chunk of another type in passing. */
+	if (cc->mode == MIGRATE_ASYNC && cc->direct_compaction && !fh_needs_all(cc->order) &&
+	    cc->migratetype != MIGRATE_MOVABLE)
+		return 0;
+	/* The other half of a chunk that is larger than a block. */
+	if (last && cc->order > FH_BLOCK_ORDER && begin_to_empty(block))
+		return block;
+	while ((block = next_found(cc->zone)) && !begin_to_empty(block))
+		/* Somebody else is, or was stopped on the way with it. */
+		set_pageblock_skip(pfn_to_page(block));
+	return block;
+}
+
+void fh_end_source(unsigned long block, bool noted)
+{
+	struct page *page = pfn_to_page(block);
+
+	freehold_restore(fh_of(block), block, block + FH_BLOCK_FRAMES, NULL);
+	atomic_dec(&emptying);
+	atomic64_inc(noted ? &fh_not_emptied : &fh_emptied);
+	if (noted)
+		set_pageblock_skip(page);
+	else
+		clear_pageblock_skip(page);
+}
+
+/* Free pages of the block that was last moved to, which is filled up: some, if it has any. */
+static bool take_of_last(struct compact_control *cc)
+{
+	unsigned long end = pageblock_end_pfn(cc->fast_start_pfn), taken = 0;
+	freehold_pageblock block;
+
+	if (!cc->fast_start_pfn || !read_block(cc->fast_start_pfn, &block) ||
+	    block.migratetype == FREEHOLD_MIGRATETYPE_ISOLATE)
+		return false;
+	for (; !taken && cc->fast_start_pfn < end; cc->fast_start_pfn += WORD_FRAMES) {
+		taken = take(cc->fast_start_pfn, cc->fast_start_pfn + WORD_FRAMES, cc->freepages);
+		cc->total_free_scanned += WORD_FRAMES;
+	}
+	if (cc->fast_start_pfn == end)
+		cc->fast_start_pfn = 0;
+	cc->nr_freepages += taken;
+	count_vm_events(COMPACTISOLATED, taken);
+	return taken;
+}
+
+/*
+ * A whole block is no place to move to. The mark that is kept for others is the zone's: so the
+ * kernel does where it takes pages off its lists.
+ */
+bool fh_isolate_target(struct compact_control *cc, unsigned int order)
+{
+	unsigned long size = 1UL << order, mark = min_wmark_pages(cc->zone) + WORD_FRAMES;
+	u16 flags = FREEHOLD_ALLOC_CMA | FREEHOLD_ALLOC_NO_FRAGMENT;
+	freehold_pageblock block;
+	struct page *page;
+	u64 pfn;
+
+	if (!zone_watermark_ok(cc->zone, 0, mark + size, 0, ALLOC_CMA))
+		return false;
+	if (!order && take_of_last(cc))
+		return true;
+	cc->total_free_scanned += size;
+	if (fh_alloc_of(zone_to_nid(cc->zone), __GFP_MOVABLE, flags, order, &pfn))
+		return false;
+	if (!read_block(pfn, &block) || block.free + size == block.frames) {
+		fh_free_of(zone_to_nid(cc->zone), pfn, order);
+		fh_flush();
+		return false;
+	}
+	/* The rest of the block is in nobody's hand, and can be taken. */
 	fh_flush();
+	cc->fast_start_pfn = pageblock_start_pfn(pfn);
+	fh_account(pfn, -(long)size);
+	page = pfn_to_page(pfn);
+	set_page_private(page, order);
+	list_add(&page->lru, &cc->freepages[order]);
+	cc->nr_freepages += size;
+	count_vm_events(COMPACTISOLATED, size);
+	return true;
+}
+
+struct page *fh_capture(struct compact_control *cc, unsigned long block)
+{
+	unsigned long chunk, size = 1UL << cc->order, taken;
+	struct page *page;
+
+	/* A chunk of another type would leave a block of two. */
+	if (cc->order > FH_BLOCK_ORDER || cc->migratetype != MIGRATE_MOVABLE)
+		return NULL;
+	chunk = free_chunk(block, cc->order);
+	taken = chunk ? take(chunk, chunk + size, cc->freepages) : 0;
+	cc->nr_freepages += taken;
+	if (!taken || taken < size)
+		return NULL;
+	page = list_last_entry(&cc->freepages[cc->order], struct page, lru);
+	list_del(&page->lru);
+	cc->nr_freepages -= size;
+	return page;
+}
+
+/* Compaction may be emptying it, which ends soon: for a second at most that is waited for. */
+static bool isolate(freehold_allocator *fh, struct page *page, unsigned long pfn)
+{
+	for (int tries = 0; tries < HZ; tries++) {
+		if (!FH_ALONE(freehold_isolate(fh, pfn, pfn + FH_BLOCK_FRAMES, NULL)))
+			return true;
+		if (!atomic_read(&emptying) || is_migrate_isolate_page(page))
+			break;
+		schedule_timeout_uninterruptible(1);
+	}
+	return false;
 }
 
 /* A block may be of two nodes: each has an allocator for its part. */
@@ -179,9 +328,9 @@ bool fh_isolate_block(struct page *page)
 
 	if (!fh_has_page(pfn))
 		return true;
-	if (FH_ALONE(freehold_isolate(first, pfn, end, NULL)))
+	if (!isolate(first, page, pfn))
 		return false;
-	if (last == first || !FH_ALONE(freehold_isolate(last, pfn, end, NULL)))
+	if (last == first || isolate(last, page, pfn))
 		return true;
 	freehold_restore(first, pfn, end, NULL);
 	return false;

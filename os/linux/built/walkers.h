@@ -25,19 +25,35 @@ unsigned long fh_free_run(unsigned long pfn);
 bool fh_free_frames(unsigned long pfn, unsigned long *frames);
 /* All free pages get the mark of the kernel's lists, or lose it. No other CPU runs. */
 void fh_mark_free(bool marked);
-/* Whether any page of that page's block is free in Freehold. No lock; soon out of date. */
-bool fh_has_free(unsigned long pfn);
-/* The pageblock's migratetype: for a block of Freehold's that which Freehold knows it by. */
-int fh_block_migratetype(struct page *page);
-
-/* compaction.c: whether pages may be moved into the block of that page, its first. */
-bool fh_suits_as_target(struct compact_control *cc, struct page *page);
-/* As isolate_freepages_block(), of a block of Freehold's. */
+/*
+ * compaction.c: all free pages of a part of a block, into the lists of their orders; 0 where one of
+ * the part is not free.
+ */
 unsigned long fh_isolate_freepages(struct compact_control *cc, unsigned long *start_pfn,
-				   unsigned long end_pfn, struct list_head *freelist, bool strict);
+				   unsigned long end_pfn, struct list_head *freelist);
 
-/* What this CPU has in hand goes back to its block. */
-void fh_flush_cpu(void);
+/* Whether a request for chunks of that order is served by whole blocks only. */
+static inline bool fh_needs_all(int order)
+{
+	return order < 0 || order >= pageblock_order;
+}
+
+/* Pages of a part of a block that are in use. No lock; out of date a moment later. */
+unsigned long fh_used_in(unsigned long start, unsigned long end);
+/* Whether a chunk of that order in the block is free, or all of it. */
+bool fh_block_serves(unsigned long start, int order);
+
+/*
+ * The block with least in use that is not noted, from which nobody allocates until its end; for
+ * more than a block the other half of the last one. 0 where there is none.
+ */
+unsigned long fh_next_source(struct compact_control *cc, unsigned long last);
+/* Noted: it could not be emptied. */
+void fh_end_source(unsigned long block, bool noted);
+/* A place for a folio of that order is in cc's lists; false where there is none. */
+bool fh_isolate_target(struct compact_control *cc, unsigned int order);
+/* What is asked for, out of a block that is being emptied; NULL where it is not to be had. */
+struct page *fh_capture(struct compact_control *cc, unsigned long block);
 
 /* page_isolation.c: false where somebody else is isolating the block. May wait for other CPUs. */
 bool fh_isolate_block(struct page *page);

@@ -19,7 +19,7 @@ const PRELUDE: &str = "\
 #include <stdint.h>
 typedef uint8_t u8; typedef uint16_t u16; typedef uint32_t u32; typedef uint64_t u64;
 typedef long ssize_t; typedef long long loff_t; typedef int pid_t; typedef unsigned int gfp_t;
-typedef struct { long n; } atomic64_t, atomic_long_t;
+typedef struct { long n; } atomic_t, atomic64_t, atomic_long_t;
 struct list_head; struct compact_control; struct zone; struct page;
 #define __init
 #define __initdata
@@ -41,6 +41,8 @@ struct list_head; struct compact_control; struct zone; struct page;
 #define for_each_if(holds) if (holds)
 #define for_each_populated_zone(zone) for (;;)
 #define for_each_set_bit(bit, bits, size) for (;;)
+#define for_each_clear_bit_from(bit, bits, size) for (;;)
+#define list_last_entry(list, type, member) ((type *)(list))
 #define list_for_each_entry(entry, list, member) for (;;)
 #define list_for_each_entry_safe(entry, next, list, member) for (;;)
 ";

@@ -17,7 +17,7 @@ type Known = (&'static str, u32, u32);
 
 /// All of them, in their order: at most some seconds each where two cores translate two CPUs. What
 /// may leave a kernel broken comes last.
-const LOADS: [Known; 29] = [
+const LOADS: [Known; 31] = [
     ("exit", 4, 1),
     ("arena", 6, 2),
     ("huge", 4, 1),
@@ -45,6 +45,8 @@ const LOADS: [Known; 29] = [
     (BRIM, 0, 0),
     ("full3", 0, 0),
     ("full8", 0, 0),
+    ("filled", 0, 0),
+    ("chunks", 0, 0),
     ("memory", 8, 8),
     ("cpus", 20, 20),
 ];

@@ -97,7 +97,7 @@ pub(super) fn added(design: Design) -> Result<BTreeMap<String, Vec<u8>>, Trouble
     if design == Design::Freehold {
         names += " built/freehold.c built/hooks.h built/lists.h built/own.h built/serve.c \
             built/reserve.c built/tell.c built/walkers.c built/walkers.h built/gone.c \
-            built/report.c built/taken.h platform.c arithmetic.c fh.h \
+            built/report.c built/taken.h built/compact.h platform.c arithmetic.c fh.h \
             include/stdbool.h include/stddef.h include/stdint.h";
     }
     let mut added = BTreeMap::new();

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Included in mm/compaction.c, for its own functions: the compaction of a zone of Freehold's, in
+ * place of the two scanners. The board says which block is emptied next, the one with least in use,
+ * and each folio moves to where an ordinary movable request is served (fh_isolate_target()). Nobody
+ * allocates from a block meanwhile. What is asked for may be the block that has become whole: then
+ * the caller has it (capture), before anybody else can.
+ *
+ * As with scanners that have met, compaction has come to its end where no block is left, or no room
+ * outside of whole blocks: cc->free_pfn tells compact_finished(). Blocks that could not be emptied
+ * are noted, and left out until the notes are cleared; a compaction of the highest priority heeds
+ * none.
+ */
+
+/* Some of a block cannot be moved, so the rest of it need not be. */
+#define FH_STAYS 1
+
+/* Moves what is in use of a block. 0, FH_STAYS, or why compaction ends: -ENOMEM for want of room. */
+static int fh_move_block(struct compact_control *cc, unsigned long start, isolate_mode_t mode)
+{
+	unsigned long end = start + pageblock_nr_pages, from = start;
+
+	/* What was moved before is on its list. */
+	lru_add_drain();
+	for (cc->migrate_pfn = start; from < end; from = cc->migrate_pfn) {
+		unsigned int moved, wanted;
+		bool stays;
+		int err = isolate_migratepages_block(cc, from, end, mode);
+
+		wanted = cc->nr_migratepages;
+		/* A folio may reach beyond what was looked at, never into another block. */
+		stays = !err && fh_used_in(from, cc->migrate_pfn) > wanted;
+		if (!err && wanted && !(stays && fh_needs_all(cc->order))) {
+			err = migrate_pages(&cc->migratepages, compaction_alloc, compaction_free,
+					    (unsigned long)cc, cc->mode, MR_COMPACTION, &moved);
+			trace_mm_compaction_migratepages(wanted, moved);
+			stays |= err > 0;
+		}
+		cc->nr_migratepages = 0;
+		putback_movable_pages(&cc->migratepages);
+		if (err < 0)
+			return err;
+		if (stays && fh_needs_all(cc->order))
+			return FH_STAYS;
+		if (!fh_needs_all(cc->order) && fh_block_serves(start, cc->order))
+			return 0;
+	}
+	return fh_block_serves(start, cc->order) ? 0 : FH_STAYS;
+}
+
+static enum compact_result fh_compact(struct compact_control *cc, struct capture_control *capc)
+{
+	const isolate_mode_t mode =
+		(sysctl_compact_unevictable_allowed ? ISOLATE_UNEVICTABLE : 0) |
+		(cc->mode != MIGRATE_SYNC ? ISOLATE_ASYNC_MIGRATE : 0);
+	const bool heeds_notes = !cc->ignore_skip_hint;
+	unsigned long block = 0;
+	enum compact_result ret;
+
+	if (!heeds_notes) {
+		cc->zone->compact_blockskip_flush = true;
+		__reset_isolation_suitable(cc->zone);
+	}
+	/* Notes are made below, of whole blocks; at the end there is none without. */
+	cc->ignore_skip_hint = cc->no_set_skip_hint = cc->whole_zone = true;
+	cc->migrate_pfn = pageblock_start_pfn(cc->zone->zone_start_pfn);
+	cc->free_pfn = ULONG_MAX;
+	while ((ret = compact_finished(cc)) == COMPACT_CONTINUE) {
+		int err;
+
+		/* Places that are left are of a block that may be next. */
+		release_free_list(cc->freepages);
+		cc->nr_freepages = 0;
+		block = fh_next_source(cc, block);
+		if (!block) {
+			cc->free_pfn = 0;
+			continue;
+		}
+		err = fh_move_block(cc, block, mode);
+		if (capc && !err && !capc->page)
+			WRITE_ONCE(capc->page, fh_capture(cc, block));
+		fh_end_source(block, err == FH_STAYS || err == -ENOMEM);
+		if (capc && capc->page) {
+			ret = COMPACT_SUCCESS;
+			break;
+		}
+		/* A large folio may lack a place, and be split by nobody. */
+		if (err == -ENOMEM && !fh_isolate_target(cc, 0))
+			cc->free_pfn = 0;
+		if (err == -EAGAIN || err == -EINTR) {
+			ret = COMPACT_CONTENDED;
+			break;
+		}
+		cc->migrate_pfn = block + pageblock_nr_pages;
+	}
+	cc->ignore_skip_hint = !heeds_notes;
+	cc->no_set_skip_hint = false;
+	return ret;
+}
