@@ -18,7 +18,7 @@
 //! | the hand; straight into the word; `free_word` | each frees all of the mask or none of it |
 //! | refused: frame by frame up to the first refused | all before that one is free, nothing behind it; `freed` says how many |
 
-use crate::alloc::ladder::IN_USE;
+use crate::alloc::ladder::{Climb, IN_USE};
 use crate::alloc::pick::Want;
 use crate::block::{WORDS, bits};
 use crate::cpu::inside::Inside;
@@ -67,7 +67,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 true => self.next_frame(request.migratetype as usize).map(Pfn::new),
                 false => None,
             };
-            match found.map_or_else(|| self.find(request, IN_USE), Ok) {
+            match found.map_or_else(|| Climb::new(&self, request).find(IN_USE), Ok) {
                 Ok(pfn) => {
                     self.cpu.counters.allocs[request.migratetype as usize][0].add(1);
                     out[done] = pfn;

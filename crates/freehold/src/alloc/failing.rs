@@ -12,8 +12,58 @@
 //!
 //! A thread that is stopped while it is counted holds up nobody: the others go on, frame by frame.
 
-use crate::Freehold;
-use crate::primitive::{AtomicU64, Ordering, Relaxed};
+use crate::alloc::ladder::Climb;
+use crate::cpu::inside::Inside;
+use crate::cpu::recall::Recall;
+use crate::primitive::{AtomicU64, Count, Ordering, Relaxed};
+use crate::zone::moving::Movers;
+use crate::{AllocError, Freehold, Pfn, Platform};
+
+/// How often a request asks all CPUs for what they have in hand before it fails: what was on its
+/// way from one to another the first time is somewhere the second time.
+const RECALLS: usize = 2;
+
+impl<'m, P: Platform> Climb<'_, 'm, P> {
+    /// What a look finds after every CPU was asked for what it has in hand. Frames may go into a
+    /// hand between the two, so both are done again, unless nobody was asked and
+    /// [nobody would be](Recall::would_ask).
+    #[cold]
+    pub(crate) fn look_for_the_last_time(
+        &self,
+        inside: &Inside<'_, 'm, P>,
+        look: impl Fn() -> Option<Pfn>,
+    ) -> Result<Pfn, AllocError> {
+        let (fh, mut watched) = (self.by.fh, None);
+        let _failing = Failing::new(fh);
+        for _ in 0..RECALLS {
+            // What is in hand for other purposes, here and elsewhere.
+            inside.give_back_all();
+            watched = self.begin_watch(inside);
+            let asks_for = watched.as_ref().and_then(|watched| watched.asks_for());
+            let asked = inside.outside(|| Recall::by(fh, self.id).for_order(asks_for));
+            inside.cpu.counters.recalls.add(u64::from(asked != 0));
+            // It may have gone offline meanwhile: it may not lease anything.
+            inside.is_online()?;
+            // Another call may have come in here meanwhile and left something.
+            inside.give_back_all();
+            let found = Movers(fh).look_beside(&look);
+            if let Some(pfn) = found {
+                return Ok(pfn);
+            }
+            // What has come out of a hand since has ended the generation.
+            let all_seen = asked == 0
+                && !Recall::by(fh, self.id).would_ask(asks_for)
+                && watched.as_ref().is_none_or(|watched| watched.goes_on(fh));
+            if all_seen {
+                break;
+            }
+        }
+        if let Some(watched) = watched {
+            self.remember(inside, &watched);
+        }
+        Err(AllocError::NoMemory { order: self.request.order })
+    }
+}
 
 /// Requests that are about to fail, on a line of its own.
 #[repr(align(128))]

@@ -76,11 +76,7 @@ impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
                 6 => state.recent_words::<1>(self.fh, kind),
                 7 => state.recent_words::<2>(self.fh, kind),
                 8 => state.recent_words::<4>(self.fh, kind),
-                1 => state.recent_run::<1>(self.fh, kind),
-                2 => state.recent_run::<2>(self.fh, kind),
-                3 => state.recent_run::<3>(self.fh, kind),
-                4 => state.recent_run::<4>(self.fh, kind),
-                _ => state.recent_run::<5>(self.fh, kind),
+                order => state.recent_run_of(self.fh, kind, order as u8),
             },
             _ => state.kept_block(self.fh, kind),
         };
@@ -239,6 +235,24 @@ impl<'m> CpuState<'m> {
         let pfn = self.run_of(lease, order)?;
         self.leases.set_current(Purpose::Runs, migratetype, slot);
         Some(pfn)
+    }
+
+    /// [`recent_run`](Self::recent_run) of that order; none of another than 1 to 5.
+    #[inline(always)]
+    pub(crate) fn recent_run_of(
+        &self,
+        fh: &Freehold<'m, impl Platform>,
+        migratetype: usize,
+        order: u8,
+    ) -> Option<Pfn> {
+        match order {
+            1 => self.recent_run::<1>(fh, migratetype),
+            2 => self.recent_run::<2>(fh, migratetype),
+            3 => self.recent_run::<3>(fh, migratetype),
+            4 => self.recent_run::<4>(fh, migratetype),
+            5 => self.recent_run::<5>(fh, migratetype),
+            _ => None,
+        }
     }
 
     /// A run of order 1 to 5 that this CPU has freed last: into a word in hand, or any other.

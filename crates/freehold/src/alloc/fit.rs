@@ -267,7 +267,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// The lowest place with whole blocks in it, or one whole block.
     fn run_beside_whole_blocks(&self, zone: &'m Zone<'m>, count: u64) -> Option<u64> {
         let (mut from, mut looks) = (0, if count <= FRAMES as u64 { LOOKS } else { u32::MAX });
-        while let Some(bit) = zone.bitmap.next(from).0.filter(|_| looks > 0) {
+        while let Some(bit) = zone.bitmap.next(from).filter(|_| looks > 0) {
             looks -= 1;
             match self.place_at(zone, bit, count) {
                 Ok(place) => {

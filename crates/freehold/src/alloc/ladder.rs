@@ -39,7 +39,7 @@
 //! |---|---|
 //! | a request that not any frames will do for: limits, an order above 9, a further alignment where no larger chunk is to be had | one search by place, in [`placed`](super::placed) |
 //! | many single frames at once | whole words of the block in use, in [`bulk`](super::bulk), and the ladder for the rest |
-//! | a request that may not wait, while its CPU's state is in use | the steps from *mark* on, past every hand, in [`outside`](super::outside) |
+//! | a request that may not wait, while its CPU's state is in use | the steps from *mark* on, past every hand |
 //!
 //! A request that may not wait asks nobody, but takes what other CPUs have in hand where their
 //! doors have no owner and nobody is inside: one compare-exchange each. Of an owner it cannot know
@@ -47,10 +47,10 @@
 
 use core::ops::Range;
 
-use crate::alloc::failing::Failing;
 use crate::alloc::pick::{RefillPhase, Want};
 use crate::block::tag::CMA;
-use crate::block::{BLOCK_ORDER, WORDS};
+use crate::block::{BLOCK_ORDER, Block, WORDS};
+use crate::cpu::by::By;
 use crate::cpu::inside::Inside;
 use crate::cpu::recall::Recall;
 use crate::free::word::Freeing;
@@ -58,12 +58,9 @@ use crate::platform::OnPanic;
 use crate::platform::PlatformExt;
 use crate::primitive::{Count, Relaxed, SharedCount};
 use crate::zone::Zone;
-use crate::zone::moving::Movers;
-use crate::{AllocError, AllocFlags, FrameRange, Migratetype, Order, Pfn, Platform, Request};
-
-/// How often a request asks all CPUs for what they have in hand before it fails: what was on its
-/// way from one to another the first time is somewhere the second time.
-const RECALLS: usize = 2;
+use crate::{
+    AllocError, AllocFlags, CpuId, FrameRange, Migratetype, Order, Pfn, Platform, Request,
+};
 
 /// Where a step looks.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -76,50 +73,65 @@ enum At {
     Zones,
 }
 
-/// How a step takes a chunk of a zone.
-type Take<'a, 'm, P> = fn(&Inside<'a, 'm, P>, usize, &Request) -> Option<u64>;
-
-/// One step of the ladder.
-struct Step<'a, 'm, P: Platform>(At, Take<'a, 'm, P>);
+/// One step of the ladder: where it looks, and how it takes a chunk of a zone.
+struct Step<'c, 'm, P: Platform>(At, fn(&Climb<'c, 'm, P>, usize) -> Option<u64>);
 
 /// The block in use: many frames are wanted of one, and no lone ones.
 pub(crate) const IN_USE: usize = 4;
 /// From here on a request counts as a slow one.
 const BOARD: usize = 5;
+/// From here on no hand is needed.
+const MARK: usize = 8;
 /// Blocks of another type, at the upper end first.
 const OTHER_TYPE: usize = 9;
 /// The last resort.
 const RESERVE: usize = 12;
 const TOP: usize = 13;
 
-impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
+/// A request on the ladder: who makes it, and what is asked for.
+pub(crate) struct Climb<'c, 'm, P: Platform> {
+    pub(crate) by: By<'c, 'm, P>,
+    /// Its CPU, whose node's zones come first.
+    pub(crate) id: CpuId,
+    /// That CPU, entered; `None` is a thread that may not wait for it, and takes nothing in hand.
+    pub(crate) inside: Option<&'c Inside<'c, 'm, P>>,
+    pub(crate) request: &'c Request,
+}
+
+impl<'c, 'm, P: Platform> Climb<'c, 'm, P> {
     /// See the module's documentation.
-    const LADDER: [Step<'a, 'm, P>; TOP] = [
-        Step(At::Home, Self::try_leases),
-        Step(At::Home, Self::try_recent),
-        Step(At::Home, Self::try_broken::<true>),
-        Step(At::Zones, Self::try_kept),
-        Step(At::Home, Self::try_block_in_use),
-        Step(At::Home, Self::try_board),
-        Step(At::Elsewhere, Self::try_board),
-        Step(At::Home, Self::try_broken::<false>),
-        Step(At::Zones, Self::try_mark),
-        Step(At::Zones, |cpu, z, request| cpu.try_upper_end(z, Want::of(request))),
-        Step(At::Zones, |cpu, z, request| cpu.try_other_type(z, Want::of(request))),
-        Step(At::Zones, |cpu, z, request| cpu.try_mixed(z, Want::of(request))),
-        Step(At::Zones, Self::try_reserve),
+    const LADDER: [Step<'c, 'm, P>; TOP] = [
+        Step(At::Home, Self::leases),
+        Step(At::Home, Self::recent),
+        Step(At::Home, Self::broken::<true>),
+        Step(At::Zones, Self::kept),
+        Step(At::Home, Self::block_in_use),
+        Step(At::Home, Self::board),
+        Step(At::Elsewhere, Self::board),
+        Step(At::Home, Self::broken::<false>),
+        Step(At::Zones, Self::mark),
+        Step(At::Zones, Self::upper_end),
+        Step(At::Zones, |climb, z| climb.other_type(z, climb.want())),
+        Step(At::Zones, |climb, z| climb.mixed(z, climb.want())),
+        Step(At::Zones, Self::reserve),
     ];
 
+    /// On a CPU that was entered.
+    #[inline(always)]
+    pub(crate) fn new(inside: &'c Inside<'c, 'm, P>, request: &'c Request) -> Self {
+        Self { by: inside.by(), id: inside.id, inside: Some(inside), request }
+    }
+
     /// Asks these steps, one after the other.
-    fn climb(&self, request: &Request, steps: Range<usize>) -> Option<Pfn> {
-        let (home, node) = (self.cpu.home_zone.get() as usize, request.node);
+    fn climb(&self, steps: Range<usize>) -> Option<Pfn> {
+        let (home, node) = (self.by.cpu.map(|cpu| cpu.home_zone.get() as usize), self.request.node);
         let found = Self::LADDER[steps].iter().find_map(|&Step(at, take)| match at {
             At::Home if node.is_some() => None,
-            At::Home => take(self, home, request),
+            At::Home => take(self, home?),
             _ => {
                 let all = at == At::Zones || node.is_some();
-                let zones = self.fh.zonelists.of(self.id.index(), node);
-                zones.filter(|&z| all || z != home).find_map(|z| take(self, z, request))
+                let mut zones = self.by.fh.zonelists.of(self.id.index(), node);
+                zones.find_map(|z| if all || Some(z) != home { take(self, z) } else { None })
             }
         });
         found.map(Pfn::new)
@@ -127,11 +139,320 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
 
     /// Asks one step of the home zone, where the compiler is to see which.
     #[inline(always)]
-    fn ask<const STEP: usize>(&self, request: &Request) -> Option<Pfn> {
+    fn ask<const STEP: usize>(&self, inside: &Inside<'_, 'm, P>) -> Option<Pfn> {
         let take = const { Self::LADDER[STEP].1 };
-        take(self, self.cpu.home_zone.get() as usize, request).map(Pfn::new)
+        take(self, inside.cpu.home_zone.get() as usize).map(Pfn::new)
     }
 
+    /// A chunk, from that step on: by the ladder, or by place where only some will do.
+    pub(crate) fn find(&self, from: usize) -> Result<Pfn, AllocError> {
+        let request = self.request;
+        if !Migratetype::PCP.contains(&request.migratetype) {
+            return Err(AllocError::BadMigratetype { migratetype: request.migratetype });
+        }
+        let Some(inside) = self.inside else { return self.find_past_hands() };
+        inside.is_online()?;
+        if request.is_by_place() {
+            let aligned = request.align > request.order && !request.is_limited();
+            return if aligned { self.find_aligned(inside) } else { self.find_placed(inside) };
+        }
+        if let Some(pfn) = self.climb(from..BOARD.max(from)) {
+            return Ok(pfn);
+        }
+        inside.cpu.counters.slow.add(1);
+        if from <= BOARD {
+            self.ask_for_allowances(inside);
+            inside.is_online()?;
+        }
+        let found = self.climb(from.max(BOARD)..OTHER_TYPE).or_else(|| {
+            inside.give_back_all();
+            self.climb(BOARD..RESERVE)
+        });
+        match found {
+            Some(pfn) => Ok(pfn),
+            // Nobody is interrupted, but all that can be had without waiting will do.
+            None if request.flags.contains(AllocFlags::NO_LOCK) => {
+                let found = self.climb(RESERVE..TOP);
+                found
+                    .or_else(|| self.at_open_doors(|| self.climb(BOARD..TOP)))
+                    .ok_or(AllocError::WouldBlock)
+            }
+            None => self.look_for_the_last_time(inside, || self.climb(BOARD..TOP)),
+        }
+    }
+
+    /// A thread that is in no CPU's state, and may not wait for one, climbs from *mark* on.
+    #[cold]
+    fn find_past_hands(&self) -> Result<Pfn, AllocError> {
+        // Of a block that it splits all but what it hands out is on the way.
+        let _moving = self.by.fh.zones[0].moving(self.by, self.id.index());
+        let find = || {
+            if self.request.is_by_place() {
+                return self.search_places();
+            }
+            let whole = self.request.order == Order::PAGEBLOCK;
+            let blocks = if whole { self.climb(BOARD + 1..BOARD + 2) } else { None };
+            blocks.or_else(|| self.climb(MARK..TOP))
+        };
+        find().or_else(|| self.at_open_doors(find)).ok_or(AllocError::WouldBlock)
+    }
+
+    /// What a look finds once other CPUs, at whose doors nobody is, have given back what they have.
+    fn at_open_doors(&self, look: impl FnOnce() -> Option<Pfn>) -> Option<Pfn> {
+        let any = Recall::by(self.by.fh, self.id).at_open_doors(self.request.order);
+        if any { look() } else { None }
+    }
+
+    /// A larger chunk starts where the smaller one has to; the frames after it go back at once.
+    fn find_aligned(&self, inside: &Inside<'_, 'm, P>) -> Result<Pfn, AllocError> {
+        let request = self.request;
+        let larger = Request { order: request.align, align: Order::ZERO, ..*request };
+        let pfn = match Climb::new(inside, &larger).find(0) {
+            Err(AllocError::NoMemory { .. } | AllocError::WouldBlock) => {
+                return self.find_placed(inside);
+            }
+            result => result?,
+        };
+        let rest = FrameRange {
+            start: Pfn::new(pfn.get() + request.order.frames()),
+            end: Pfn::new(pfn.get() + larger.order.frames()),
+        };
+        // The CPU may have gone offline while others were asked: it keeps nothing then.
+        let keeper = Some(inside).filter(|inside| inside.cpu.online.get());
+        let freed = Freeing::of(self.by.fh, keeper).commit(rest);
+        debug_assert!(freed.is_ok());
+        Ok(pfn)
+    }
+
+    /// Whether the request leaves a zone its mark with frames of that type, as far as a glance
+    /// tells.
+    pub(crate) fn leaves_mark(&self, zone: &Zone<'m>, migratetype: usize) -> bool {
+        let request = self.request;
+        zone.leaves_mark(self.by, migratetype, request.order.frames(), request.flags)
+    }
+
+    /// Where only what other CPUs may take keeps the request back, they tell the zone of it: once
+    /// for many requests. What they have in hand stays there. The CPU may be offline afterwards.
+    #[inline(always)]
+    fn ask_for_allowances(&self, inside: &Inside<'_, 'm, P>) {
+        let home = inside.cpu.home(self.by.fh);
+        if home.is_tight() && !self.request.flags.contains(AllocFlags::NO_LOCK) {
+            self.ask_for_allowances_of(inside, home);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn ask_for_allowances_of(&self, inside: &Inside<'_, 'm, P>, home: &Zone<'m>) {
+        let (fh, request) = (self.by.fh, self.request);
+        let leaves_mark = || {
+            self.leaves_mark(home, request.migratetype as usize)
+                || request.cma() && self.leaves_mark(home, CMA)
+        };
+        if leaves_mark() || !home.has_for(fh, request) {
+            return;
+        }
+        inside.cpu.tell_all(fh);
+        if !leaves_mark() {
+            inside.outside(|| Recall::by(fh, self.id).of_allowances());
+        }
+    }
+
+    /// In blocks of the request's own type.
+    #[inline(always)]
+    fn want(&self) -> Want {
+        Want::of(self.request)
+    }
+
+    fn zone(&self, z: usize) -> &'m Zone<'m> {
+        &self.by.fh.zones[z]
+    }
+
+    /// Takes for the types of block that the request may have in a zone, one after the other.
+    #[inline(always)]
+    fn of_types(&self, z: usize, take: impl Fn(Want) -> Option<u64>) -> Option<u64> {
+        if !self.request.cma() {
+            return take(self.want());
+        }
+        let types = self.zone(z).types_for(self.request).into_iter().flatten();
+        types.map(|migratetype| Want { migratetype, ..self.want() }).find_map(take)
+    }
+
+    #[inline(always)]
+    fn leases(&self, z: usize) -> Option<u64> {
+        let inside = self.inside?;
+        self.of_types(z, |want| match want.order {
+            0 => inside.next_frame(want.migratetype),
+            1..6 => inside.next_run(want.migratetype, want.order),
+            BLOCK_ORDER if want.migratetype != CMA => {
+                inside.cpu.kept_block(self.by.fh, want.migratetype).map(Pfn::get)
+            }
+            _ => None,
+        })
+    }
+
+    #[inline(always)]
+    fn recent(&self, _: usize) -> Option<u64> {
+        let (cpu, fh, request) = (self.by.cpu?, self.by.fh, self.request);
+        if cpu.cma_matters(fh, request.flags) {
+            return None;
+        }
+        let kind = request.migratetype as usize;
+        let found = match request.order.get() {
+            0 => cpu.recent_frame(fh, kind),
+            6 => cpu.any_recent_words::<1>(fh, kind),
+            7 => cpu.any_recent_words::<2>(fh, kind),
+            8 => cpu.any_recent_words::<4>(fh, kind),
+            order => cpu.recent_run_of(fh, kind, order),
+        };
+        found.map(Pfn::get)
+    }
+
+    /// Steps *broken*, which asks the board, and *unasked*.
+    #[inline(always)]
+    fn broken<const ASK: bool>(&self, z: usize) -> Option<u64> {
+        let inside = self.inside?;
+        self.of_types(z, |want| {
+            if want.order < 6 {
+                inside.break_in_hand(want.migratetype, want.order, ASK)
+            } else {
+                None
+            }
+        })
+    }
+
+    /// The host says by the flag when memory is short.
+    #[inline]
+    fn kept(&self, z: usize) -> Option<u64> {
+        let asks = self.request.flags.contains(AllocFlags::HIGH_ATOMIC);
+        if asks { self.mark(z) } else { None }
+    }
+
+    #[inline(always)]
+    fn block_in_use(&self, z: usize) -> Option<u64> {
+        let (inside, fh, request) = (self.inside?, self.by.fh, self.request);
+        let (cpu, kind) = (inside.cpu, request.migratetype as usize);
+        match request.order.get() {
+            order if order < 6 || cpu.cma_matters(fh, request.flags) => {
+                self.of_types(z, |want| inside.take_of_block_in_use(z, want))
+            }
+            6 => cpu.words_in_use::<1>(fh, kind).map(Pfn::get),
+            7 => cpu.words_in_use::<2>(fh, kind).map(Pfn::get),
+            8 => cpu.words_in_use::<4>(fh, kind).map(Pfn::get),
+            _ => None,
+        }
+    }
+
+    fn board(&self, z: usize) -> Option<u64> {
+        self.of_types(z, |want| {
+            if want.order == BLOCK_ORDER && want.migratetype != CMA {
+                let block = self.zone(z).take_whole(self.by, want)?;
+                return Some(block.take_block(self.by.fh, want.migratetype));
+            }
+            self.next_blocks(z, want, self.request.node.is_some())
+        })
+    }
+
+    /// From the next blocks of a zone; `unasked` is its block in use, if there is one.
+    fn next_blocks(&self, z: usize, want: Want, unasked: bool) -> Option<u64> {
+        let inside = self.inside?;
+        if !self.zone(z).may_lease(self.by, want.migratetype, want.order, want.flags) {
+            return None;
+        }
+        if unasked || !inside.is_home(z) {
+            let found = inside.take_of_block_in_use(z, want);
+            if found.is_some() {
+                return found;
+            }
+        }
+        // Others may be faster, but not for ever.
+        for _ in 0..WORDS {
+            let block = inside.refill(z, want)?;
+            if let Some(pfn) = inside.take_of(block, want) {
+                return Some(pfn);
+            }
+        }
+        None
+    }
+
+    /// A chunk past the leases, of the types that the request may have, down to its own mark. Of
+    /// order 9 the board has CMA blocks only; others are whole.
+    fn mark(&self, z: usize) -> Option<u64> {
+        let (zone, want) = (self.zone(z), self.want());
+        let listed = |&migratetype: &usize| want.order < BLOCK_ORDER || migratetype == CMA;
+        let take = |migratetype| (Want { migratetype, ..want }).take_reserved(self.by, zone);
+        let types = zone.types_for(self.request).into_iter().flatten();
+        self.by.keep_block_of(want, types.filter(listed).find_map(take)?)
+    }
+
+    fn upper_end(&self, z: usize) -> Option<u64> {
+        let mut ends = self.zone(z).upper_ends(self.want());
+        ends.find_map(|want| self.other_type(z, want).or_else(|| self.mixed(z, want)))
+    }
+
+    fn other_type(&self, z: usize, want: Want) -> Option<u64> {
+        let (by, zone) = (self.by, self.zone(z));
+        let pfn = if let Some(inside) = self.inside {
+            if !zone.may_lease(by, want.migratetype, want.order, want.flags) {
+                return None;
+            }
+            let block = want.claim_fallback(by, zone)?;
+            inside.came_by(z, want, block, RefillPhase::Fallback);
+            inside.take_of(block, want).or_else(|| self.next_blocks(z, want, true))
+        } else {
+            let _granted = zone.reserve(by, want.migratetype, 1 << want.order, want.flags)?;
+            self.claim(want.claim_fallback(by, zone)?, want)
+        };
+        by.keep_block_of(want, pfn?)
+    }
+
+    /// The smallest run that will do. Words are leased while the zone keeps its mark.
+    fn mixed(&self, z: usize, want: Want) -> Option<u64> {
+        let (by, zone) = (self.by, self.zone(z));
+        if want.order == BLOCK_ORDER {
+            return None;
+        }
+        let _granted = zone.reserve(by, want.migratetype, 1 << want.order, want.flags)?;
+        let leasing =
+            self.inside.filter(|_| zone.may_lease(by, want.migratetype, want.order, want.flags));
+        // Others may be faster, but not for ever.
+        for _ in 0..WORDS {
+            let block = want.mix(by, zone)?;
+            let taken = match leasing {
+                Some(inside) => inside.take_of(block, want),
+                None => self.claim(block, want),
+            };
+            if let Some(pfn) = taken {
+                zone.counters.fallbacks.add_shared(1);
+                zone.counters.mixed.add_shared(1);
+                return by.keep_block_of(want, pfn);
+            }
+        }
+        None
+    }
+
+    /// A run of a split block, past the leases.
+    fn claim(&self, block: Block<'m>, want: Want) -> Option<u64> {
+        block.claim(self.by, want.order).map(|offset| block.base() + offset as u64)
+    }
+
+    fn reserve(&self, z: usize) -> Option<u64> {
+        let want = self.want();
+        self.by.keep_block_of(want, want.take_high_atomic(self.by, self.zone(z))?)
+    }
+}
+
+impl<'m, P: Platform> By<'_, 'm, P> {
+    /// An allocation that may not wait, without the state of that CPU. No CPU counts it.
+    #[cold]
+    pub(crate) fn alloc(self, id: CpuId, request: &Request) -> Result<Pfn, AllocError> {
+        let pfn = Climb { by: self, id, inside: None, request }.find(MARK)?;
+        self.fh.platform.handed_out(pfn, request.order);
+        Ok(pfn)
+    }
+}
+
+impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// The slow way of an ordinary request (no limits, node or alignment). Consumes `self`: the
     /// door is open again on return. The request is put together here, so that callers need not
     /// keep it in memory.
@@ -147,23 +468,26 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
             return self.alloc_from(&request, 0);
         }
         // The first steps, as by `climb`.
-        let near = self
-            .ask::<0>(&request)
-            .or_else(|| self.ask::<1>(&request))
-            .or_else(|| self.ask::<2>(&request))
-            .or_else(|| self.ask::<IN_USE>(&request));
-        if let Some(pfn) = near {
+        let near = Climb::new(&self, &request);
+        let found = near
+            .ask::<0>(&self)
+            .or_else(|| near.ask::<1>(&self))
+            .or_else(|| near.ask::<2>(&self))
+            .or_else(|| near.ask::<IN_USE>(&self));
+        if let Some(pfn) = found {
             self.cpu.count_alloc(migratetype as usize, order);
             let fh = self.fh;
             drop(self);
             fh.platform.handed_out(pfn, order);
             return Ok(pfn);
         }
-        self.ask_for_allowances(&request);
+        // Another one: it is in memory only from here on.
+        let climb = Climb::new(&self, &request);
+        climb.ask_for_allowances(&self);
         if !self.cpu.online.get() {
             return self.alloc_from(&request, BOARD);
         }
-        match self.ask::<BOARD>(&request) {
+        match climb.ask::<BOARD>(&self) {
             Some(pfn) => {
                 self.cpu.counters.slow.add(1);
                 self.leave_with(&request, Ok(pfn))
@@ -176,7 +500,7 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
     #[cold]
     #[inline(never)]
     pub(crate) fn alloc_any(self, request: &Request) -> Result<Pfn, AllocError> {
-        if self.fails_again(request) {
+        if self.cpu.fails_again_as(self.fh, request) {
             return Err(AllocError::NoMemory { order: request.order });
         }
         self.alloc_from(request, 0)
@@ -186,7 +510,7 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
     #[cold]
     #[inline(never)]
     fn alloc_from(self, request: &Request, from: usize) -> Result<Pfn, AllocError> {
-        let result = self.find(request, from);
+        let result = Climb::new(&self, request).find(from);
         self.leave_with(request, result)
     }
 
@@ -229,315 +553,5 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
         drop(self);
         Recall::of_all(fh).of_hands(home);
         fh.outside().tell_pressure();
-    }
-
-    /// A chunk for a request at that step: by the ladder, or by place where only some will do.
-    pub(crate) fn find(&self, request: &Request, from: usize) -> Result<Pfn, AllocError> {
-        if !Migratetype::PCP.contains(&request.migratetype) {
-            return Err(AllocError::BadMigratetype { migratetype: request.migratetype });
-        }
-        if !self.cpu.online.get() {
-            return Err(AllocError::CpuOffline { cpu: self.id });
-        }
-        if request.is_limited() {
-            return self.alloc_placed(request);
-        }
-        if request.align > request.order {
-            return self.find_aligned(request);
-        }
-        if request.order > Order::PAGEBLOCK {
-            return self.alloc_placed(request);
-        }
-        if let Some(pfn) = self.climb(request, from..BOARD.max(from)) {
-            return Ok(pfn);
-        }
-        self.cpu.counters.slow.add(1);
-        if from <= BOARD {
-            self.ask_for_allowances(request);
-            if !self.cpu.online.get() {
-                return Err(AllocError::CpuOffline { cpu: self.id });
-            }
-        }
-        let found = self.climb(request, from.max(BOARD)..OTHER_TYPE).or_else(|| {
-            self.give_back_all();
-            self.climb(request, BOARD..RESERVE)
-        });
-        match found {
-            Some(pfn) => Ok(pfn),
-            // Nobody is interrupted, but all that can be had without waiting will do.
-            None if request.flags.contains(AllocFlags::NO_LOCK) => {
-                let reserved = self.climb(request, RESERVE..TOP);
-                let at_open_doors = || {
-                    let any = self.fh.outside().take_back_at_open_doors(self.id, request.order);
-                    if any { self.climb(request, BOARD..TOP) } else { None }
-                };
-                reserved.or_else(at_open_doors).ok_or(AllocError::WouldBlock)
-            }
-            None => self.find_after_recall(request),
-        }
-    }
-
-    /// A larger chunk starts where the smaller one has to; the frames after it go back at once.
-    fn find_aligned(&self, request: &Request) -> Result<Pfn, AllocError> {
-        let larger = Request { order: request.align, align: Order::ZERO, ..*request };
-        let pfn = match self.find(&larger, 0) {
-            Err(AllocError::NoMemory { .. } | AllocError::WouldBlock) => {
-                return self.alloc_placed(request);
-            }
-            result => result?,
-        };
-        let rest = FrameRange {
-            start: Pfn::new(pfn.get() + request.order.frames()),
-            end: Pfn::new(pfn.get() + larger.order.frames()),
-        };
-        // The CPU may have gone offline while others were asked: it keeps nothing then.
-        let inside = Some(self).filter(|_| self.cpu.online.get());
-        let freed = Freeing::of(self.fh, inside).commit(rest);
-        debug_assert!(freed.is_ok());
-        Ok(pfn)
-    }
-
-    /// Every CPU is asked for what it has in hand, and the ladder is climbed to its top.
-    #[cold]
-    fn find_after_recall(&self, request: &Request) -> Result<Pfn, AllocError> {
-        let (mut generation, mut for_mark) = (0, false);
-        let _failing = Failing::new(self.fh);
-        for _ in 0..RECALLS {
-            // What is in hand for other purposes, here and elsewhere.
-            self.give_back_all();
-            for_mark = self.lacks_a_mark(request);
-            generation = self.begin_watch(request, for_mark);
-            let wanted = Some(request.order).filter(|_| !for_mark);
-            let asked = self.outside(|| Recall::by(self.fh, self.id).for_order(wanted));
-            self.cpu.counters.recalls.add(u64::from(asked != 0));
-            if !self.cpu.online.get() {
-                // It went offline meanwhile: it may not lease anything.
-                return Err(AllocError::CpuOffline { cpu: self.id });
-            }
-            let look = || self.climb(request, BOARD..TOP);
-            if let Some(pfn) = Movers(self.fh).look_beside(look) {
-                return Ok(pfn);
-            }
-            // What has come out of a hand since has ended the generation.
-            let all_seen = asked == 0
-                && !Recall::by(self.fh, self.id).would_ask(wanted)
-                && self.fh.watch.goes_on(generation);
-            if all_seen {
-                break;
-            }
-        }
-        self.remember(request, for_mark, generation);
-        Err(AllocError::NoMemory { order: request.order })
-    }
-
-    /// Whether a zone has too few free frames for a request to leave it its mark. What CPUs have in
-    /// hand does not count there, and may be all that is missing, whatever runs it has. CMA frames
-    /// do not count either: they may be in pieces that are too small.
-    fn lacks_a_mark(&self, request: &Request) -> bool {
-        let mut zones = self.fh.zonelists.of(self.id.index(), request.node);
-        zones.any(|z| !self.leaves_mark(&self.fh.zones[z], request, request.migratetype as usize))
-    }
-
-    /// Whether a request leaves a zone its mark with frames of that type, as far as a glance tells.
-    fn leaves_mark(&self, zone: &Zone<'m>, request: &Request, migratetype: usize) -> bool {
-        zone.leaves_mark(self.by(), migratetype, request.order.frames(), request.flags)
-    }
-
-    /// Where only what other CPUs may take keeps a request back, they tell the zone of it: once for
-    /// many requests. What they have in hand stays there. The CPU may be offline afterwards.
-    #[inline(always)]
-    fn ask_for_allowances(&self, request: &Request) {
-        let home = self.cpu.home(self.fh);
-        if home.is_tight() && !request.flags.contains(AllocFlags::NO_LOCK) {
-            self.ask_for_allowances_of(home, request);
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn ask_for_allowances_of(&self, home: &Zone<'m>, request: &Request) {
-        let leaves_mark = || {
-            self.leaves_mark(home, request, request.migratetype as usize)
-                || request.cma() && self.leaves_mark(home, request, CMA)
-        };
-        if leaves_mark() || !home.has_for(self.fh, request) {
-            return;
-        }
-        self.cpu.tell_all(self.fh);
-        if !leaves_mark() {
-            self.outside(|| Recall::by(self.fh, self.id).of_allowances());
-        }
-    }
-
-    /// Takes for the types of block that a request may have in a zone, one after the other.
-    #[inline(always)]
-    fn of_types<T>(
-        &self,
-        z: usize,
-        request: &Request,
-        take: impl Fn(Want) -> Option<T>,
-    ) -> Option<T> {
-        let want = Want::of(request);
-        if !request.cma() {
-            return take(want);
-        }
-        let types = self.fh.zones[z].types_for(request).into_iter().flatten();
-        types.map(|migratetype| Want { migratetype, ..want }).find_map(take)
-    }
-
-    /// Step *leases*.
-    #[inline(always)]
-    fn try_leases(&self, z: usize, request: &Request) -> Option<u64> {
-        self.of_types(z, request, |want| match want.order {
-            0 => self.next_frame(want.migratetype),
-            1..6 => self.next_run(want.migratetype, want.order),
-            BLOCK_ORDER if want.migratetype != CMA => {
-                self.cpu.kept_block(self.fh, want.migratetype).map(Pfn::get)
-            }
-            _ => None,
-        })
-    }
-
-    /// Step *recent*.
-    #[inline(always)]
-    fn try_recent(&self, _: usize, request: &Request) -> Option<u64> {
-        let (cpu, fh, kind) = (self.cpu, self.fh, request.migratetype as usize);
-        if cpu.cma_matters(fh, request.flags) {
-            return None;
-        }
-        let found = match request.order.get() {
-            0 => cpu.recent_frame(fh, kind),
-            1 => cpu.recent_run::<1>(fh, kind),
-            2 => cpu.recent_run::<2>(fh, kind),
-            3 => cpu.recent_run::<3>(fh, kind),
-            4 => cpu.recent_run::<4>(fh, kind),
-            5 => cpu.recent_run::<5>(fh, kind),
-            6 => cpu.any_recent_words::<1>(fh, kind),
-            7 => cpu.any_recent_words::<2>(fh, kind),
-            8 => cpu.any_recent_words::<4>(fh, kind),
-            _ => None,
-        };
-        found.map(Pfn::get)
-    }
-
-    /// Steps *broken*, which asks the board, and *unasked*.
-    #[inline(always)]
-    fn try_broken<const ASK: bool>(&self, z: usize, request: &Request) -> Option<u64> {
-        self.of_types(z, request, |want| {
-            if want.order < 6 {
-                self.break_in_hand(want.migratetype, want.order, ASK)
-            } else {
-                None
-            }
-        })
-    }
-
-    /// Step *kept*: the host says by the flag when memory is short.
-    #[inline]
-    fn try_kept(&self, z: usize, request: &Request) -> Option<u64> {
-        let asks = request.flags.contains(AllocFlags::HIGH_ATOMIC);
-        if asks { self.try_mark(z, request) } else { None }
-    }
-
-    /// Step *in use*.
-    #[inline(always)]
-    fn try_block_in_use(&self, z: usize, request: &Request) -> Option<u64> {
-        let (cpu, fh, kind) = (self.cpu, self.fh, request.migratetype as usize);
-        match request.order.get() {
-            order if order < 6 || cpu.cma_matters(fh, request.flags) => {
-                self.of_types(z, request, |want| self.take_of_block_in_use(z, want))
-            }
-            6 => cpu.words_in_use::<1>(fh, kind).map(Pfn::get),
-            7 => cpu.words_in_use::<2>(fh, kind).map(Pfn::get),
-            8 => cpu.words_in_use::<4>(fh, kind).map(Pfn::get),
-            _ => None,
-        }
-    }
-
-    /// Step *board*.
-    fn try_board(&self, z: usize, request: &Request) -> Option<u64> {
-        self.of_types(z, request, |want| {
-            if want.order == BLOCK_ORDER && want.migratetype != CMA {
-                let block = self.fh.zones[z].take_whole(self.by(), want)?;
-                return Some(block.take_block(self.fh, want.migratetype));
-            }
-            self.split_block(z, want, request.node.is_some())
-        })
-    }
-
-    /// From the next blocks of a zone; `unasked` is its block in use, if there is one.
-    fn split_block(&self, z: usize, want: Want, unasked: bool) -> Option<u64> {
-        if !self.fh.zones[z].may_lease(self.by(), want.migratetype, want.order, want.flags) {
-            return None;
-        }
-        if unasked || !self.is_home(z) {
-            let found = self.take_of_block_in_use(z, want);
-            if found.is_some() {
-                return found;
-            }
-        }
-        // Others may be faster, but not for ever.
-        for _ in 0..WORDS {
-            let block = self.refill(z, want)?;
-            if let Some(pfn) = self.take_of(block, want) {
-                return Some(pfn);
-            }
-        }
-        None
-    }
-
-    /// Step *mark*.
-    fn try_mark(&self, z: usize, request: &Request) -> Option<u64> {
-        let (by, zone) = (self.by(), &self.fh.zones[z]);
-        by.keep_block_of(Want::of(request), by.try_mark(zone, request)?)
-    }
-
-    /// Step *upper end*.
-    fn try_upper_end(&self, z: usize, want: Want) -> Option<u64> {
-        let mut ends = self.fh.zones[z].upper_ends(want);
-        ends.find_map(|want| self.try_other_type(z, want).or_else(|| self.try_mixed(z, want)))
-    }
-
-    /// Step *other type*.
-    fn try_other_type(&self, z: usize, want: Want) -> Option<u64> {
-        let zone = &self.fh.zones[z];
-        if !zone.may_lease(self.by(), want.migratetype, want.order, want.flags) {
-            return None;
-        }
-        let block = want.claim_fallback(self.by(), zone)?;
-        self.came_by(z, want, block, RefillPhase::Fallback);
-        let pfn = self.take_of(block, want).or_else(|| self.split_block(z, want, true))?;
-        self.by().keep_block_of(want, pfn)
-    }
-
-    /// Step *mixed*: the smallest run that will do. Words are leased while the zone keeps its mark.
-    fn try_mixed(&self, z: usize, want: Want) -> Option<u64> {
-        let (by, zone) = (self.by(), &self.fh.zones[z]);
-        if want.order == BLOCK_ORDER {
-            return None;
-        }
-        let _granted = zone.reserve(by, want.migratetype, 1 << want.order, want.flags)?;
-        let leasing = zone.may_lease(by, want.migratetype, want.order, want.flags);
-        // Others may be faster, but not for ever.
-        for _ in 0..WORDS {
-            let block = want.mix(by, zone)?;
-            let taken = if leasing {
-                self.take_of(block, want)
-            } else {
-                block.claim(by, want.order).map(|offset| block.base() + offset as u64)
-            };
-            if let Some(pfn) = taken {
-                zone.counters.fallbacks.add_shared(1);
-                zone.counters.mixed.add_shared(1);
-                return by.keep_block_of(want, pfn);
-            }
-        }
-        None
-    }
-
-    /// Step *reserve*.
-    fn try_reserve(&self, z: usize, request: &Request) -> Option<u64> {
-        let (by, want) = (self.by(), Want::of(request));
-        by.keep_block_of(want, want.take_high_atomic(by, &self.fh.zones[z])?)
     }
 }

@@ -7,10 +7,9 @@
 //! | [`pick`] | which block the next frames come from |
 //! | [`lease`] | words go to a CPU and come back |
 //! | [`reserve`] | blocks are kept for requests that may not wait |
-//! | [`outside`] | an allocation in no CPU's state |
 //! | [`bulk`] | many single frames |
 //! | [`placed`] | within address limits, aligned to more than their size, above order 9 |
-//! | [`failing`] | while a request is about to fail nobody takes more than it needs |
+//! | [`failing`] | a request is about to fail: the last looks, and nobody takes more than it needs |
 //! | [`fit`] | runs of any number of frames |
 //! | [`at_hand`] | runs by their place, for an owner that remembers it |
 //! | [`watch`] | a request that came to nothing is not tried again without need |
@@ -22,7 +21,6 @@ pub(crate) mod fast;
 pub(crate) mod fit;
 pub(crate) mod ladder;
 pub(crate) mod lease;
-pub(crate) mod outside;
 pub(crate) mod pick;
 pub(crate) mod placed;
 pub(crate) mod reserve;

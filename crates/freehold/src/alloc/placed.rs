@@ -13,22 +13,14 @@
 //! | of a whole one: all of it, or it is split and a run taken | the board knows what is left |
 //! | nothing: what CPUs have in hand comes back, and all once more | a request fails only where that brought nothing |
 
-use crate::alloc::failing::Failing;
+use crate::alloc::ladder::Climb;
 use crate::block::tag::{CMA, HIGH_ATOMIC, SPLIT, Tag};
 use crate::block::words::CLASS_WHOLE;
 use crate::block::{BLOCK_ORDER, Block, FRAMES, WORDS};
 use crate::cpu::by::By;
 use crate::cpu::inside::Inside;
-use crate::cpu::recall::Recall;
 use crate::zone::Zone;
-use crate::zone::bitmap::Search;
-use crate::zone::moving::Movers;
 use crate::{AllocError, AllocFlags, Order, Pfn, Platform, Request};
-
-/// How often a request asks all CPUs for what they have in hand before it fails.
-const RECALLS: usize = 2;
-/// Words of the bitmap looked at between two looks at the limits.
-const SEARCH_WORDS: u32 = 12;
 
 /// Which blocks to try, best first.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -108,72 +100,50 @@ impl Window {
         let fits = low.next_multiple_of(align) as u64 + self.frames <= high as u64;
         (starts && fits).then_some((low, high, align))
     }
-
-    /// Takes such a run out of a split block's words; its first frame.
-    fn claim<'m>(self, by: By<'_, 'm, impl Platform>, block: Block<'m>) -> Option<Pfn> {
-        let (low, high, align) = self.within(block.base())?;
-        let offset = block.claim_within(by, self.frames.ilog2(), align, low, high)?;
-        Some(Pfn::new(block.base() + offset as u64))
-    }
 }
 
-impl<'m, P: Platform> Inside<'_, 'm, P> {
+impl<'m, P: Platform> Climb<'_, 'm, P> {
     /// A chunk that only some places will do for: at first; and after what CPUs have in hand has
     /// come back, which goes no further than it has to.
-    pub(crate) fn alloc_placed(&self, request: &Request) -> Result<Pfn, AllocError> {
-        let look = || self.by().find_placed(self.id.index(), request);
+    pub(crate) fn find_placed(&self, inside: &Inside<'_, 'm, P>) -> Result<Pfn, AllocError> {
+        let look = || self.search_places();
         if let Some(pfn) = look() {
             return Ok(pfn);
         }
-        let may_wait = !request.flags.contains(AllocFlags::NO_LOCK);
-        self.give_back_all();
-        let found = if may_wait { self.look_after_recall(look) } else { look() };
-        found.ok_or(match may_wait {
-            true => AllocError::NoMemory { order: request.order },
-            false => AllocError::WouldBlock,
-        })
-    }
-
-    /// What a look past the leases finds after others were asked for what they have in hand. Frames
-    /// may go into a hand between the two, so both are done again, unless nobody was asked and
-    /// [nobody would be](crate::Freehold::would_ask).
-    fn look_after_recall(&self, look: impl Fn() -> Option<Pfn>) -> Option<Pfn> {
-        let _failing = Failing::new(self.fh);
-        for _ in 0..RECALLS {
-            let asked = self.outside(|| Recall::by(self.fh, self.id).for_order(None));
-            // Another call may have come in here meanwhile and left something.
-            self.give_back_all();
-            let found = Movers(self.fh).look_beside(&look);
-            if found.is_some() || asked == 0 && !Recall::by(self.fh, self.id).would_ask(None) {
-                return found;
-            }
+        if !self.request.flags.contains(AllocFlags::NO_LOCK) {
+            return self.look_for_the_last_time(inside, look);
         }
-        None
+        inside.give_back_all();
+        look().ok_or(AllocError::WouldBlock)
     }
-}
 
-impl<'m, P: Platform> By<'_, 'm, P> {
-    /// Serves such a request out of what is in nobody's hand; `cpu` says which zones come first.
-    pub(crate) fn find_placed(self, cpu: usize, request: &Request) -> Option<Pfn> {
-        let (fh, window) = (self.fh, Window::of(request));
-        let zones = fh.zonelists.of(cpu, request.node).map(|z| &fh.zones[z]);
+    /// Serves the request out of what is in nobody's hand.
+    pub(crate) fn search_places(&self) -> Option<Pfn> {
+        let (fh, request, window) = (self.by.fh, self.request, Window::of(self.request));
+        let zones = fh.zonelists.of(self.id.index(), request.node).map(|z| &fh.zones[z]);
         let mut touched = zones.filter(|zone| {
             window.from < zone.span.end.get() && zone.span.start.get() < window.below
         });
         touched.find_map(|zone| {
+            let places = Places { by: self.by, zone, request, window };
             let mut kinds = Kind::ALL.into_iter().filter(|kind| kind.is_for(request));
-            kinds.find_map(|kind| self.search(zone, request, window, kind))
+            kinds.find_map(|kind| places.search(kind))
         })
     }
+}
 
-    /// Looks through the blocks of a zone within the limits, lowest first.
-    fn search(
-        self,
-        zone: &'m Zone<'m>,
-        request: &Request,
-        window: Window,
-        kind: Kind,
-    ) -> Option<Pfn> {
+/// The places of one zone that a request may have, for who looks for one.
+struct Places<'c, 'm, P> {
+    by: By<'c, 'm, P>,
+    zone: &'m Zone<'m>,
+    request: &'c Request,
+    window: Window,
+}
+
+impl<'m, P: Platform> Places<'_, 'm, P> {
+    /// Looks through the blocks of that kind, lowest first.
+    fn search(&self, kind: Kind) -> Option<Pfn> {
+        let Self { by, zone, request, window } = *self;
         // The reserve is there to be used.
         let migratetype = match kind {
             Kind::Reserve => HIGH_ATOMIC,
@@ -181,16 +151,16 @@ impl<'m, P: Platform> By<'_, 'm, P> {
             _ => request.migratetype as usize,
         };
         if kind == Kind::Whole && request.order >= Order::PAGEBLOCK {
-            return self.search_whole(zone, request, window);
+            return self.whole();
         }
-        let _granted = zone.reserve(self, migratetype, window.frames, request.flags)?;
+        let _granted = zone.reserve(by, migratetype, window.frames, request.flags)?;
         if kind == Kind::Whole {
-            return self.search_whole(zone, request, window);
+            return self.whole();
         }
         if request.order > Order::PAGEBLOCK {
-            return self.search_cma(zone, window);
+            return self.of_cma();
         }
-        let map = &self.fh.map;
+        let map = &by.fh.map;
         let first = zone.span.start.get().max(window.from) >> 9;
         let end = zone.span.end.get().min(window.below).div_ceil(FRAMES as u64);
         let mut at = window.next_start(first);
@@ -199,10 +169,10 @@ impl<'m, P: Platform> By<'_, 'm, P> {
             let Some(block) = map.locate_block(number) else { continue };
             let tag = block.head.tag.get();
             let there = tag.zone() == usize::from(zone.id) && kind.is(tag, request);
-            if !there || !block.head.tag.get().is_open() {
+            if !there || !tag.is_open() {
                 continue;
             }
-            let found = window.claim(self, block);
+            let found = self.claim(block);
             if found.is_some() {
                 return found;
             }
@@ -210,49 +180,57 @@ impl<'m, P: Platform> By<'_, 'm, P> {
         None
     }
 
+    /// Takes such a run out of a split block's words; its first frame.
+    fn claim(&self, block: Block<'m>) -> Option<Pfn> {
+        let (low, high, align) = self.window.within(block.base())?;
+        let order = self.request.order.get().into();
+        let offset = block.claim_within(self.by, order, align, low, high)?;
+        Some(Pfn::new(block.base() + offset as u64))
+    }
+
     /// From CMA blocks side by side, each of them wholly free: all or none.
-    fn search_cma(self, zone: &'m Zone<'m>, window: Window) -> Option<Pfn> {
+    fn of_cma(&self) -> Option<Pfn> {
+        let Self { by, zone, window, .. } = *self;
         let len = window.frames / FRAMES as u64;
-        zone.each_run_of_cma(self, len, |first| {
+        zone.each_run_of_cma(by, len, |first| {
             let base = first.base();
             let fits = window.from <= base && base + window.frames <= window.below;
             if !fits || base % window.align != 0 {
                 return None;
             }
-            let block = |n: u64| self.fh.map.locate_block(u64::from(first.head.number) + n);
-            let claim = |n: &u64| block(*n).is_some_and(|b| b.claim(self, BLOCK_ORDER).is_some());
+            let block = |n: u64| by.fh.map.locate_block(u64::from(first.head.number) + n);
+            let claim = |n: &u64| block(*n).is_some_and(|b| b.claim(by, BLOCK_ORDER).is_some());
             let taken = (0..len).take_while(claim).count() as u64;
             if taken == len {
                 return Some(Pfn::new(base));
             }
             if let Some(block) = block(taken).filter(|block| !block.has_open_run(BLOCK_ORDER)) {
-                block.lower(self, CLASS_WHOLE, CLASS_WHOLE);
+                block.lower(by, CLASS_WHOLE, CLASS_WHOLE);
             }
             for block in (0..taken).filter_map(block) {
-                (0..WORDS).for_each(|w| block.put_back(self, w, !0));
+                (0..WORDS).for_each(|w| block.put_back(by, w, !0));
             }
             None
         })
     }
 
     /// From whole blocks in the zone's bitmap: as many in a row as the request needs.
-    fn search_whole(self, zone: &'m Zone<'m>, request: &Request, window: Window) -> Option<Pfn> {
+    fn whole(&self) -> Option<Pfn> {
+        let Self { by, zone, request, window } = *self;
         let order = u32::from(request.order.get());
         let runs = order.saturating_sub(BLOCK_ORDER);
         let len = 1u64 << runs;
         let in_use = order >= BLOCK_ORDER;
+        let give_back = || {
+            if in_use {
+                zone.give_back_blocks(by.fh, len);
+            }
+        };
         let to = window.below.div_ceil(FRAMES as u64).saturating_sub(zone.first_block);
         let mut at = (window.from >> 9).saturating_sub(zone.first_block);
         loop {
             at = window.next_start(zone.first_block + at) - zone.first_block;
-            let first = match zone.bitmap.find(runs, at, to, SEARCH_WORDS, &mut 0) {
-                Search::None => return None,
-                Search::More(next) => {
-                    at = next;
-                    continue;
-                }
-                Search::Found(first) => first,
-            };
+            let first = zone.bitmap.find(runs, at, to)?;
             let number = zone.first_block + first;
             at = first + 1;
             let aligned = window.next_start(number) == number;
@@ -263,55 +241,44 @@ impl<'m, P: Platform> By<'_, 'm, P> {
             if !aligned || !fits {
                 continue;
             }
-            if in_use && !zone.grant_blocks(self, len, request.flags, false) {
+            if in_use && !zone.grant_blocks(by, len, request.flags, false) {
                 return None;
             }
             if !zone.claim_wholes(len) {
-                if in_use {
-                    zone.give_back_blocks(self.fh, len);
-                }
+                give_back();
                 return None;
             }
             // Others may be faster, or are setting up a section of it.
-            let Some(block) = zone.take_wholes_at(self, first, len, request) else {
-                if in_use {
-                    zone.give_back_blocks(self.fh, len);
-                }
+            let Some(block) = self.take_wholes_at(first, len) else {
+                give_back();
                 at = first + len;
                 continue;
             };
             if in_use {
                 return Some(Pfn::new(number << 9));
             }
-            block.split(self, request.migratetype as usize);
-            let found = window.claim(self, block);
+            block.split(by, request.migratetype as usize);
+            let found = self.claim(block);
             if found.is_some() {
                 return found;
             }
-            block.raise(self);
+            block.raise(by);
         }
     }
-}
 
-impl<'m> Zone<'m> {
     /// Takes whole blocks in a row that were claimed, all or none, in use if the request is for
     /// whole ones; the first of them.
-    fn take_wholes_at(
-        &'m self,
-        by: By<'_, 'm, impl Platform>,
-        first: u64,
-        len: u64,
-        request: &Request,
-    ) -> Option<Block<'m>> {
+    fn take_wholes_at(&self, first: u64, len: u64) -> Option<Block<'m>> {
+        let Self { by, zone, request, .. } = *self;
         let may_wait = !request.flags.contains(AllocFlags::NO_LOCK);
-        let (writes, taken) = self.bitmap.take_run(first, len);
-        by.wrote(self, writes + 1);
-        let blocks = || (first..first + len).map(|bit| self.set_up(by.fh, bit, may_wait));
+        let (writes, taken) = zone.bitmap.take_run(first, len);
+        by.wrote(zone, writes + 1);
+        let blocks = || (first..first + len).map(|bit| zone.set_up(by.fh, bit, may_wait));
         if !taken || blocks().any(|block| block.is_none()) {
             if taken {
-                self.bitmap.insert_range(first, first + len);
+                zone.bitmap.insert_range(first, first + len);
             }
-            self.give_up_wholes(by.fh, len);
+            zone.give_up_wholes(by.fh, len);
             return None;
         }
         if request.order >= Order::PAGEBLOCK {
@@ -319,7 +286,7 @@ impl<'m> Zone<'m> {
                 block.take_block(by.fh, request.migratetype as usize);
             }
         }
-        self.update_mode();
+        zone.update_mode();
         blocks().next().flatten()
     }
 }

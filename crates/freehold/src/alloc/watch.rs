@@ -21,6 +21,7 @@
 //! A raise ends the generation twice, before and after the class is written. Between the two no
 //! other CPU can see the run, so a waiting request must retry.
 
+use crate::alloc::ladder::Climb;
 use crate::block::BLOCK_ORDER;
 use crate::block::layout::Place;
 use crate::cpu::inside::Inside;
@@ -101,10 +102,8 @@ impl Watch {
 /// What a request asked for that came to nothing, as one number: the type and the flags, and the
 /// order in the lowest byte. None of a request with limits of its own, or that may not wait.
 fn key_of(request: &Request) -> Option<u64> {
-    let ordinary = !request.is_limited()
+    let ordinary = !request.is_by_place()
         && request.node.is_none()
-        && request.align <= request.order
-        && request.order <= Order::PAGEBLOCK
         && Migratetype::PCP.contains(&request.migratetype)
         && !request.flags.contains(AllocFlags::NO_LOCK);
     ordinary.then(|| key(request.order, request.migratetype, request.flags))
@@ -127,6 +126,15 @@ impl<'m> CpuState<'m> {
         flags: AllocFlags,
     ) -> bool {
         self.futile.get() != 0 && self.is_still_futile(fh, key(order, migratetype, flags))
+    }
+
+    /// [`fails_again`](Self::fails_again) of any request.
+    pub(crate) fn fails_again_as(
+        &self,
+        fh: &Freehold<'m, impl Platform>,
+        request: &Request,
+    ) -> bool {
+        key_of(request).is_some_and(|key| self.futile.get() != 0 && self.is_still_futile(fh, key))
     }
 
     #[inline(never)]
@@ -185,26 +193,50 @@ impl<'m> CpuState<'m> {
     }
 }
 
-impl<'m, P: Platform> Inside<'_, 'm, P> {
-    /// [`fails_again`](CpuState::fails_again) of any request.
-    pub(crate) fn fails_again(&self, request: &Request) -> bool {
-        let (order, migratetype, flags) = (request.order, request.migratetype, request.flags);
-        key_of(request).is_some() && self.cpu.fails_again(self.fh, order, migratetype, flags)
+/// The last look of a request that may come to nothing.
+pub(crate) struct Watched {
+    generation: u64,
+    /// Frames are short of a watermark.
+    for_mark: bool,
+    order: Order,
+}
+
+impl Watched {
+    /// Of which order CPUs are asked for a run; `None`: for all that they have.
+    pub(crate) fn asks_for(&self) -> Option<Order> {
+        Some(self.order).filter(|_| !self.for_mark)
     }
 
-    /// A request is about to look everywhere for the last time, `for_mark` where frames are short
-    /// of a watermark. What [`remember`](Self::remember) is to be given.
-    pub(crate) fn begin_watch(&self, request: &Request, for_mark: bool) -> u64 {
-        self.cpu.futile.set(0);
-        self.fh.watch.begin(if for_mark { ANY } else { request.order.get() + 1 })
+    /// Whether nothing has come since that could help.
+    pub(crate) fn goes_on<P>(&self, fh: &Freehold<'_, P>) -> bool {
+        fh.watch.goes_on(self.generation)
+    }
+}
+
+impl<'m, P: Platform> Climb<'_, 'm, P> {
+    /// A request is about to look everywhere for the last time; `None` of one that has a place, for
+    /// which nobody watches.
+    pub(crate) fn begin_watch(&self, inside: &Inside<'_, 'm, P>) -> Option<Watched> {
+        let (fh, request) = (self.by.fh, self.request);
+        if request.is_by_place() {
+            return None;
+        }
+        // What CPUs have in hand does not count for a mark, and may be all that is missing,
+        // whatever runs it has. CMA frames do not count either: they may be in pieces that are too
+        // small.
+        let mut zones = fh.zonelists.of(self.id.index(), request.node).map(|z| &fh.zones[z]);
+        let for_mark = zones.any(|zone| !self.leaves_mark(zone, request.migratetype as usize));
+        inside.cpu.futile.set(0);
+        let generation = fh.watch.begin(if for_mark { ANY } else { request.order.get() + 1 });
+        Some(Watched { generation, for_mark, order: request.order })
     }
 
-    /// A request has come to nothing in that generation. Remembered only where each zone shows that
-    /// it has nothing for it: others may have been faster each time that this one had found some.
-    pub(crate) fn remember(&self, request: &Request, for_mark: bool, generation: u64) {
-        let fh = self.fh;
-        if self.cpu.is_empty(fh) {
-            self.cpu.holds_nothing(fh);
+    /// A request has come to nothing. Remembered only where each zone shows that it has nothing for
+    /// it: others may have been faster each time that this one had found some.
+    pub(crate) fn remember(&self, inside: &Inside<'_, 'm, P>, watched: &Watched) {
+        let (fh, cpu, request) = (self.by.fh, inside.cpu, self.request);
+        if cpu.is_empty(fh) {
+            cpu.holds_nothing(fh);
         }
         if Movers(fh).moves().at_it != 0 {
             // It has not been seen, and need not come to where it is told of.
@@ -213,15 +245,15 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let mut zones = fh.zonelists.of(self.id.index(), None).map(|z| &fh.zones[z]);
         let hopeless = |zone: &Zone<'m>| {
             let reserve = request.flags.may_use_reserve();
-            zone.is_empty_from(self.by(), request.order.get() + 1, reserve, request.cma())
-                || for_mark
+            zone.is_empty_from(self.by, request.order.get() + 1, reserve, request.cma())
+                || watched.for_mark
                     && !(reserve && zone.high_atomic_blocks.get() != 0)
                     && !zone.has_for(fh, request)
         };
         let Some(key) = key_of(request).filter(|_| zones.all(hopeless)) else { return };
-        self.cpu.futile_request.set(key);
-        self.cpu.futile_for_mark.set(for_mark);
-        self.cpu.futile.set(generation);
+        cpu.futile_request.set(key);
+        cpu.futile_for_mark.set(watched.for_mark);
+        cpu.futile.set(watched.generation);
     }
 }
 

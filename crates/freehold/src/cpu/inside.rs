@@ -6,7 +6,7 @@ use super::by::By;
 use super::state::{CpuState, Cursors};
 use crate::platform::PlatformExt;
 use crate::primitive::{Relaxed, rarely};
-use crate::{CpuId, Freehold, Platform};
+use crate::{AllocError, CpuId, Freehold, Platform};
 
 /// A CPU's state, entered. Left when dropped; in between too, to reach into other CPUs.
 pub(crate) struct Inside<'a, 'm, P: Platform> {
@@ -88,6 +88,11 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
         Self::get_in(self.fh, self.cpu, self.owner);
         self.inside.set(true);
         result
+    }
+
+    /// Whether it is online, if only by now; what is there to say otherwise.
+    pub(crate) fn is_online(&self) -> Result<(), AllocError> {
+        if self.cpu.online.get() { Ok(()) } else { Err(AllocError::CpuOffline { cpu: self.id }) }
     }
 
     /// What a lease of this CPU says.

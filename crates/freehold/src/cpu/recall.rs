@@ -79,6 +79,21 @@ impl<'a, 'm, P: Platform> Recall<'a, 'm, P> {
         self.visit(self.numbers(wanted), |inside| inside.give_back_all())
     }
 
+    /// CPUs whose doors nobody owns and nobody is inside give back what they have, where they have
+    /// something for that order, by a glance; whether any did. A thread that this one has
+    /// interrupted inside such a door keeps it shut, and is not waited for.
+    #[cold]
+    pub(crate) fn at_open_doors(&self, order: Order) -> bool {
+        let mut any = false;
+        for number in self.numbers(|cpu| cpu.has_for(self.fh, Some(order))) {
+            let (cpu, id) = (&self.fh.cpus[number], CpuId::new(number as u16));
+            let inside = Inside::try_enter(self.fh, cpu, id, false);
+            any |= inside.is_some();
+            inside.iter().for_each(Inside::give_back_all);
+        }
+        any
+    }
+
     /// Enters every CPU once.
     pub(crate) fn each(&self, visit: impl Fn(&Inside<'_, 'm, P>)) {
         self.visit(self.numbers(|_| true), visit);

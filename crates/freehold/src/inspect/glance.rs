@@ -16,7 +16,6 @@ use crate::block::{BLOCK_ORDER, Block, FRAMES, SECTION_BLOCKS_LOG};
 use crate::cpu::by::By;
 use crate::inspect::stats::count_chunks;
 use crate::zone::Zone;
-use crate::zone::bitmap::Search;
 use crate::zone::board::{CLASSES, row_of};
 use crate::{AllocFlags, Freehold, ORDERS, Order, Platform};
 
@@ -35,9 +34,8 @@ impl<P: Platform> Freehold<'_, P> {
         let Some(zone) = self.zones.get(zone) else { return false };
         let (by, cma) = (self.outside(), flags.contains(AllocFlags::CMA));
         if let Some(runs) = u32::from(order.get()).checked_sub(BLOCK_ORDER).filter(|&n| n != 0) {
-            let whole = zone.bitmap.find(runs, 0, u64::MAX, u32::MAX, &mut 0);
             let of_cma = || zone.each_run_of_cma(by, 1 << runs, Some).is_some();
-            return matches!(whole, Search::Found(_)) || cma && of_cma();
+            return zone.bitmap.find(runs, 0, u64::MAX).is_some() || cma && of_cma();
         }
         let reserve = flags.intersects(AllocFlags::HIGH_ATOMIC | AllocFlags::OOM);
         !zone.is_empty_from(by, order.get() + 1, reserve, cma)

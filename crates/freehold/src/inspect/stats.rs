@@ -334,7 +334,7 @@ impl<'m> Zone<'m> {
         let (mut next, end) = (self.span.start.get() >> 9, self.span.end.get() >> 9);
         core::iter::from_fn(move || {
             if next < end && fh.map.locate_block(next).is_none() {
-                let bit = self.bitmap.next(next - self.first_block).0;
+                let bit = self.bitmap.next(next - self.first_block);
                 let whole = bit.map_or(end, |bit| self.first_block + bit).min(end);
                 next = fh.map.next_set_up(next, whole).unwrap_or(whole);
             }

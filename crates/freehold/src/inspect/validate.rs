@@ -271,7 +271,7 @@ impl<'m> Zone<'m> {
         self.check_pieces(&fh.map)?;
         let start = self.span.start.get();
         let (mut bits, mut at) = (0u64, 0);
-        while let (Some(bit), _) = self.bitmap.next(at) {
+        while let Some(bit) = self.bitmap.next(at) {
             bits += 1;
             at = bit + 1;
             let tag = fh.map.locate_block(self.first_block + bit).map(|block| block.head.tag.get());

@@ -1,6 +1,7 @@
 //! Frames that are on the way while somebody is about to fail: each call that looks for them is
 //! interrupted at each of its steps by the call that has them.
 
+use crate::alloc::ladder::Climb;
 use crate::alloc::pick::Want;
 use crate::block::tag::{HIGH_ATOMIC, IN_HAND};
 use crate::cpu::recall::Recall;
@@ -33,11 +34,13 @@ fn who_comes_out_with_frames_during_a_look_is_seen() {
 fn who_goes_in_with_frames_during_a_look_is_seen_or_tells() {
     for leaves in [false, true] {
         each_step(|n| {
-            let fh = leaked(machine(2, 512));
+            let fh = leaked(unmarked(2, 512));
             let pfn = fh.on(CpuId::new(1)).alloc(movable(9)).unwrap();
             fh.on(CpuId::new(1)).free(pfn, Order::PAGEBLOCK).unwrap();
             let asker = inside(fh, 0);
-            let generation = asker.begin_watch(&movable(9), false);
+            let request = movable(9);
+            let climb = Climb::new(&asker, &request);
+            let watched = climb.begin_watch(&asker).unwrap();
             let go_in = move || {
                 let other = inside(fh, 1);
                 let block = other.cpu.kept.iter().find_map(|kept| {
@@ -54,7 +57,7 @@ fn who_goes_in_with_frames_during_a_look_is_seen_or_tells() {
             };
             let (asks, reached) =
                 interrupted(n, go_in, || Recall::by(fh, CpuId::new(0)).would_ask(None));
-            assert!(asks || !fh.watch.goes_on(generation), "step {n}, leaves {leaves}");
+            assert!(asks || !watched.goes_on(fh), "step {n}, leaves {leaves}");
             reached
         });
     }

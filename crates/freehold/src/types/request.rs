@@ -147,6 +147,11 @@ impl Request {
         self.flags.contains(AllocFlags::CMA) && matches!(self.migratetype, Migratetype::Movable)
     }
 
+    /// Whether not any frames will do: limits, an order above 9, or a further alignment.
+    pub(crate) fn is_by_place(&self) -> bool {
+        self.is_limited() || self.align > self.order || self.order > Order::PAGEBLOCK
+    }
+
     /// Whether only part of the frame number space will do.
     pub(crate) fn is_limited(&self) -> bool {
         self.from.get() != 0 || self.below.get() != u64::MAX

@@ -13,17 +13,6 @@ use super::summary::Summary;
 use crate::block::bits;
 use crate::primitive::{AtomicU64, Ordering, Relaxed};
 
-/// What a bounded search came to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Search {
-    /// A run starts at that bit.
-    Found(u64),
-    /// There is none.
-    None,
-    /// The budget is used up; go on from that bit.
-    More(u64),
-}
-
 /// See the module's documentation.
 pub(crate) struct WholeBitmap<'m> {
     words: &'m [AtomicU64],
@@ -102,25 +91,23 @@ impl<'m> WholeBitmap<'m> {
         self.words.get((bit / 64) as usize).is_some_and(|w| w.get() >> (bit % 64) & 1 == 1)
     }
 
-    /// The first set bit from `from` on, and the steps it took.
-    pub(crate) fn next(&self, from: u64) -> (Option<u64>, u32) {
+    /// The first set bit from `from` on.
+    pub(crate) fn next(&self, from: u64) -> Option<u64> {
         let w = from / 64;
-        let Some(word) = self.words.get(w as usize) else { return (None, 0) };
-        let rest = word.get() & (!0 << (from % 64));
+        let rest = self.words.get(w as usize)?.get() & (!0 << (from % 64));
         if rest != 0 {
-            return (Some(w * 64 + u64::from(rest.trailing_zeros())), 1);
+            return Some(w * 64 + u64::from(rest.trailing_zeros()));
         }
-        let (mut steps, mut from) = (1, w + 1);
-        while let Some(w) = self.summary.next(from, &mut steps) {
-            steps += 1;
+        let mut from = w + 1;
+        loop {
+            let w = self.summary.next(from)?;
             let word = self.words[w as usize].get();
             if word != 0 {
-                return (Some(w * 64 + u64::from(word.trailing_zeros())), steps);
+                return Some(w * 64 + u64::from(word.trailing_zeros()));
             }
             // Taken a moment ago: a thread that took it clears the summary's bit.
             from = w + 1;
         }
-        (None, steps)
     }
 
     /// The last set bit below `to`.
@@ -149,24 +136,14 @@ impl<'m> WholeBitmap<'m> {
             .all(|(w, word)| word.get() == 0 || self.summary.shows(w as u64))
     }
 
-    /// An aligned run of `2^order` whole blocks (orders 0 to 9) within the bits `from..to`, looking
-    /// at no more than `budget` words. `from` need not be aligned. Adds the steps taken to `steps`.
-    pub(crate) fn find(
-        &self,
-        order: u32,
-        from: u64,
-        to: u64,
-        budget: u32,
-        steps: &mut u32,
-    ) -> Search {
+    /// An aligned run of `2^order` whole blocks (orders 0 to 9) within the bits `from..to`. `from`
+    /// need not be aligned.
+    pub(crate) fn find(&self, order: u32, from: u64, to: u64) -> Option<u64> {
         let len = 1u64 << order;
         let to = to.min(self.words.len() as u64 * 64);
         let mut at = from;
-        let mut left = budget;
-        while at < to {
-            let (bit, taken) = self.next(at);
-            *steps += taken;
-            let Some(bit) = bit.filter(|&bit| bit < to) else { return Search::None };
+        loop {
+            let bit = self.next(at).filter(|&bit| bit < to)?;
             // The run that contains this bit, or the next one where that starts too early.
             let start =
                 if bit & !(len - 1) >= from { bit & !(len - 1) } else { (bit | (len - 1)) + 1 };
@@ -177,32 +154,21 @@ impl<'m> WholeBitmap<'m> {
                     word &= bits::mask(0, (to - w as u64 * 64) as u32);
                 }
                 let starts = bits::runs(word, order);
-                *steps += 1;
                 if starts != 0 {
-                    return Search::Found(w as u64 * 64 + u64::from(starts.trailing_zeros()));
+                    return Some(w as u64 * 64 + u64::from(starts.trailing_zeros()));
                 }
                 at = (w as u64 + 1) * 64;
-                left = left.saturating_sub(1);
             } else {
                 if start + len > to {
-                    return Search::None;
+                    return None;
                 }
-                let words = (len / 64) as usize;
-                let first = (start / 64) as usize;
-                let full =
-                    (first..first + words).take_while(|&w| self.words[w].get() == !0).count();
-                *steps += full as u32 + 1;
-                left = left.saturating_sub(full as u32 + 1);
-                if full == words {
-                    return Search::Found(start);
+                let mut words = self.words[(start / 64) as usize..][..(len / 64) as usize].iter();
+                if words.all(|word| word.get() == !0) {
+                    return Some(start);
                 }
                 at = start + len;
             }
-            if left == 0 && at < to {
-                return Search::More(at);
-            }
         }
-        Search::None
     }
 }
 
@@ -240,7 +206,7 @@ mod tests {
             assert!(map.is_summed_up());
             let from = random.u64(..blocks);
             let naive = (from..blocks).find(|&b| model[b as usize]);
-            assert_eq!(map.next(from).0, naive);
+            assert_eq!(map.next(from), naive);
             let before = (0..from).rev().find(|&b| model[b as usize]);
             assert_eq!(map.previous(from), before);
             let to = from + random.u64(..blocks - from);
@@ -251,17 +217,7 @@ mod tests {
                 let naive = (from.next_multiple_of(len)..to)
                     .step_by(len as usize)
                     .find(|&s| s + len <= to && (s..s + len).all(|b| model[b as usize]));
-                let mut at = from;
-                let found = loop {
-                    let mut steps = 0;
-                    match map.find(order, at, to, 8, &mut steps) {
-                        Search::More(next) => at = next,
-                        Search::Found(bit) => break Some(bit),
-                        Search::None => break None,
-                    }
-                    assert!(steps <= 64);
-                };
-                assert_eq!(found, naive, "order {order} in {from}..{to}");
+                assert_eq!(map.find(order, from, to), naive, "order {order} in {from}..{to}");
             }
         }
     }
@@ -276,7 +232,7 @@ mod tests {
         assert!(!map.take_run(64, 128).1);
         assert!((0..256).all(|bit| map.contains(bit) == (bit != 135)));
         assert!(map.take_run(0, 128).1 && map.is_summed_up());
-        assert_eq!(map.next(0).0, Some(128));
+        assert_eq!(map.next(0), Some(128));
     }
 
     /// Its only block was taken a moment ago, and the summary does not know yet: what is found next
@@ -288,6 +244,6 @@ mod tests {
         map.insert(1, 1 << 5);
         map.insert(3, 1 << 6);
         levels[0][1].set(0);
-        assert_eq!(map.next(0).0, Some(3 * 64 + 6));
+        assert_eq!(map.next(0), Some(3 * 64 + 6));
     }
 }

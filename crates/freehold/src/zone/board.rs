@@ -140,8 +140,7 @@ impl<'m> Board<'m> {
         writes: &mut u32,
     ) -> Option<(u64, T, u64)> {
         let summary = self.summary(row);
-        let mut steps = 0;
-        while let Some(section) = summary.next(from, &mut steps) {
+        while let Some(section) = summary.next(from) {
             // Another zone may have the other blocks of a section.
             let first = (section + self.first_section) << SECTION_BLOCKS_LOG;
             let low = (self.span.start.get() >> 9).saturating_sub(first);
@@ -188,7 +187,7 @@ impl<'m> Board<'m> {
     #[inline]
     pub(crate) fn is_first(&self, rows: &Rows, row: usize, number: u32) -> bool {
         let below = rows.row(row) & !(!0 << Self::bit(number));
-        below == 0 && self.summary(row).next(0, &mut 0) == Some(self.section_of(number))
+        below == 0 && self.summary(row).next(0) == Some(self.section_of(number))
     }
 
     /// Whether no row may have a block of the ordinary types of that class or above, by a glance.

@@ -74,25 +74,22 @@ impl<'m> Summary<'m> {
         }
     }
 
-    /// The first word from `from` on that may be other than 0. Adds the steps it took.
+    /// The first word from `from` on that may be other than 0.
     #[inline]
-    pub(crate) fn next(&self, from: u64, steps: &mut u32) -> Option<u64> {
+    pub(crate) fn next(&self, from: u64) -> Option<u64> {
         let mut v = (from / 64) as usize;
-        *steps += 1;
         let rest = self.any.get(v)?.get() & (!0 << (from % 64));
         if rest != 0 {
             return Some(v as u64 * 64 + u64::from(rest.trailing_zeros()));
         }
         v += 1;
         loop {
-            *steps += 1;
             let rest = self.any2.get(v / 64)?.get() & (!0 << (v % 64));
             if rest == 0 {
                 v = (v / 64 + 1) * 64;
                 continue;
             }
             v = v / 64 * 64 + rest.trailing_zeros() as usize;
-            *steps += 1;
             match self.any.get(v)?.get() {
                 0 => v += 1,
                 word => return Some(v as u64 * 64 + u64::from(word.trailing_zeros())),

@@ -82,7 +82,7 @@ impl<'m> Zone<'m> {
         let search = |down: bool, most: u32| {
             let mut at = if down { self.first_end } else { 0 };
             for _ in 0..most {
-                let bit = if down { self.bitmap.previous(at)? } else { self.bitmap.next(at).0? };
+                let bit = if down { self.bitmap.previous(at)? } else { self.bitmap.next(at)? };
                 // Those without memory are left for later, as far as is looked.
                 if most == u32::MAX || by.fh.platform.is_in_memory(self.first_block + bit) {
                     let block = self.take_whole_at(by, bit, may_wait);
