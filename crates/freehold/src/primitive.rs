@@ -130,6 +130,7 @@ pub(crate) fn light_barrier() {
 macro_rules! atomic {
     ($name:ident: $value:ty, $($call:ident)*) => {
         #[repr(transparent)]
+        #[derive(Default)]
         pub(crate) struct $name(atomic::$name);
 
         #[allow(dead_code)]

@@ -11,7 +11,6 @@
 use crate::alloc::fast::HINT_CLASS;
 use crate::block::{Block, FRAMES, WORDS, bits};
 use crate::calls::handle::{Handle, Owner};
-use crate::cpu::inside::Inside;
 use crate::cpu::lease::Leases;
 use crate::cpu::state::CpuState;
 use crate::free::fast::InHand;
@@ -35,7 +34,7 @@ impl<'a, 'm, P: Platform> Handle<'a, 'm, P, Owner<'a, 'm, P>> {
         if count == 0 || count > (FRAMES - run.start) as u64 || cfg!(feature = "debug-poison") {
             return false;
         }
-        if !Inside::<P>::try_get_in(state, self.door.biased) {
+        if !state.door.try_enter(self.door.biased) {
             return false;
         }
         let taken = state.take_run_at(fh, run, fit);
@@ -43,7 +42,7 @@ impl<'a, 'm, P: Platform> Handle<'a, 'm, P, Owner<'a, 'm, P>> {
             let order = count.next_power_of_two().trailing_zeros();
             state.counters.allocs[MOVABLE][order as usize % 16].add(1);
         }
-        Inside::<P>::get_out(state, self.door.biased);
+        state.door.leave(self.door.biased);
         taken
     }
 
@@ -64,7 +63,7 @@ impl<'a, 'm, P: Platform> Handle<'a, 'm, P, Owner<'a, 'm, P>> {
         if !in_block || cfg!(feature = "debug-poison") {
             return false;
         }
-        if !Inside::<P>::try_get_in(state, self.door.biased) {
+        if !state.door.try_enter(self.door.biased) {
             return false;
         }
         let freed = if bit + count > 64 {
@@ -74,10 +73,10 @@ impl<'a, 'm, P: Platform> Handle<'a, 'm, P, Owner<'a, 'm, P>> {
             match state.free_in_hand(key, frames) {
                 InHand::Yes => true,
                 InHand::No => false,
-                InHand::Elsewhere => state.run_to_open_word(self.fh, key, (frames, count)),
+                InHand::Elsewhere => state.run_to_word(self.fh, key, (frames, count)),
             }
         };
-        Inside::<P>::get_out(state, self.door.biased);
+        state.door.leave(self.door.biased);
         freed
     }
 }

@@ -23,12 +23,13 @@ use crate::alloc::pick::Want;
 use crate::block::{WORDS, bits};
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::Purpose;
+use crate::cpu::state::CpuState;
 use crate::free::fast::InHand;
 use crate::free::word::Freeing;
 use crate::platform::OnPanic;
 use crate::platform::PlatformExt;
 use crate::primitive::{Count, Relaxed};
-use crate::{AllocError, BulkFreeError, Order, Pfn, Platform, Request};
+use crate::{AllocError, BulkFreeError, Freehold, Order, Pfn, Platform, Request};
 
 impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// Fills `out`; see [`On::alloc_bulk`](crate::On::alloc_bulk). Leaves the CPU.
@@ -47,15 +48,15 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         while done < out.len() {
             if any_frame {
                 let kind = request.migratetype as usize;
-                done += self.frames_in_hand(kind, &mut out[done..]);
-                done += self.frames_of_block(kind, &mut out[done..]);
+                done += self.cpu.frames_in_hand(kind, &mut out[done..]);
+                done += self.cpu.frames_of_block(self.fh, kind, &mut out[done..]);
                 let zone = self.cpu.home_zone.get() as usize;
                 if out.len() - done >= 64
                     && self.fh.zones[zone].may_lease(self.by(), kind, 0, request.flags)
                 {
                     // The next block, without a lease.
                     if self.refill(zone, Want::new(0, kind)).is_some() {
-                        done += self.frames_of_block(kind, &mut out[done..]);
+                        done += self.cpu.frames_of_block(self.fh, kind, &mut out[done..]);
                     }
                 }
                 if done == out.len() {
@@ -98,30 +99,34 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         self.leave_and_tell(request);
         core::mem::forget(back);
     }
+}
 
+impl<'m> CpuState<'m> {
     /// What the current lease has, as far as `out` goes.
     #[inline]
     fn frames_in_hand(&self, migratetype: usize, out: &mut [Pfn]) -> usize {
-        let lease = self.cpu.leases.current(Purpose::Frames, migratetype);
+        let lease = self.leases.current(Purpose::Frames, migratetype);
         let mask = lease.mask();
-        let Some((block, w)) = lease.place(&self.fh.map.blocks).filter(|_| mask != 0) else {
-            return 0;
-        };
-        if mask & block.line.word(w) != 0 {
+        if mask == 0 || mask & lease.word() != 0 {
             // Freed twice: the slow way knows.
             return 0;
         }
         let (left, done) = write_out(lease.first(), mask, out);
         lease.set_mask(left);
-        self.cpu.counters.allocs[migratetype % 4][0].add(done as u64);
+        self.counters.allocs[migratetype % 4][0].add(done as u64);
         done
     }
 
     /// Whole words of the block in use, past the leases: for as many frames as are still wanted.
     #[inline]
-    fn frames_of_block(&self, migratetype: usize, out: &mut [Pfn]) -> usize {
-        let zone = self.cpu.home_zone.get() as usize;
-        let in_use = self.cursors(zone).get(&self.fh.map.blocks, Purpose::Frames, migratetype);
+    fn frames_of_block(
+        &self,
+        fh: &Freehold<'m, impl Platform>,
+        migratetype: usize,
+        out: &mut [Pfn],
+    ) -> usize {
+        let zone = self.home_zone.get() as usize;
+        let in_use = self.cursors(fh, zone).get(&fh.map.blocks, Purpose::Frames, migratetype);
         let Some(block) = in_use.filter(|_| out.len() >= 64) else { return 0 };
         let (head, line) = (block.head, block.line);
         let tag = head.tag.get();
@@ -130,7 +135,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         }
         let (base, mut done) = (block.base(), 0);
         let take = |w: usize, word, count| {
-            line.take_bits(w, word) && block.still_open(self.by(), w, word, count)
+            line.take_bits(w, word) && block.still_open(fh.by(self), w, word, count)
         };
         for w in 0..WORDS {
             let word = line.word(w);
@@ -149,7 +154,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 }
             }
         }
-        self.cpu.counters.allocs[migratetype % 4][0].add(done as u64);
+        self.counters.allocs[migratetype % 4][0].add(done as u64);
         done
     }
 }
@@ -179,9 +184,9 @@ fn write_out(base: u64, mask: u64, out: &mut [Pfn]) -> (u64, usize) {
     (left, done)
 }
 
-impl<'m, P: Platform> Freeing<'_, '_, 'm, P> {
+impl<'m, P: Platform> Freeing<'_, 'm, P> {
     /// Single frames in any order: neighbours in the slice that share a word go together.
-    pub(crate) fn frames(self, frames: &[Pfn]) -> Result<(), BulkFreeError> {
+    pub(crate) fn frames(&self, frames: &[Pfn]) -> Result<(), BulkFreeError> {
         let mut at = 0;
         while at < frames.len() {
             let (mask, run) = same_word(&frames[at..]);

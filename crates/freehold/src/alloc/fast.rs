@@ -86,10 +86,10 @@ impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
                 Ok(self.left_with(state, pfn, request.order))
             }
             None if run_fails || !is_run && fails() => {
-                self.door.get_out(self.fh, state);
+                self.door.get_out(state);
                 Err(AllocError::NoMemory { order: request.order })
             }
-            None => Inside::already(self.fh, state, self.id, self.door.biased()).alloc_slow(
+            None => Inside::already(self.fh, state, self.door.biased()).alloc_slow(
                 request.order,
                 request.migratetype,
                 request.flags,
@@ -100,7 +100,7 @@ impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
     /// Out of the CPU with what was found there.
     #[inline(always)]
     fn left_with(&self, state: &CpuState<'m>, pfn: Pfn, order: Order) -> Pfn {
-        self.door.get_out(self.fh, state);
+        self.door.get_out(state);
         self.fh.platform.handed_out(pfn, order);
         pfn
     }

@@ -102,9 +102,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         if count == 0 {
             return Err(AllocError::ZeroLength);
         }
-        if !self.cpu.online.get() {
-            return Err(AllocError::CpuOffline { cpu: self.id });
-        }
+        self.is_online()?;
         let Some(run) =
             self.look_for_run(count).and_then(|start| FrameRange::new(Pfn::new(start), count))
         else {
@@ -144,7 +142,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     }
 
     fn look_for_run(&self, count: u64) -> Option<u64> {
-        self.fh.zonelists.of(self.id.index(), None).find_map(|z| {
+        self.fh.zonelists.of(self.id().index(), None).find_map(|z| {
             let zone = &self.fh.zones[z];
             if !zone.leaves_mark(self.by(), MOVABLE, count, AllocFlags::empty()) {
                 return None;

@@ -119,7 +119,7 @@ impl<'c, 'm, P: Platform> Climb<'c, 'm, P> {
     /// On a CPU that was entered.
     #[inline(always)]
     pub(crate) fn new(inside: &'c Inside<'c, 'm, P>, request: &'c Request) -> Self {
-        Self { by: inside.by(), id: inside.id, inside: Some(inside), request }
+        Self { by: inside.by(), id: inside.id(), inside: Some(inside), request }
     }
 
     /// Asks these steps, one after the other.

@@ -299,7 +299,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     fn best_word(&self, block: Block<'m>, want: Want) -> Option<usize> {
         let (head, line) = (block.head, block.line);
         let (lanes, base) = (bits::LANES[want.order as usize], block.base());
-        let (mut best, first) = (None, self.id.index());
+        let (mut best, first) = (None, self.id().index());
         for step in 0..WORDS {
             let w = (step + first) % WORDS;
             let word = line.word(w);

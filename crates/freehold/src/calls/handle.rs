@@ -32,6 +32,7 @@ use core::marker::PhantomData;
 use crate::cpu::inside::Inside;
 use crate::cpu::state::CpuState;
 use crate::free::word::Freeing;
+use crate::platform::PlatformExt;
 use crate::primitive::Relaxed;
 use crate::{
     AllocError, AllocFlags, BulkFreeError, CpuId, FrameRange, FreeError, Freehold, Order, Pfn,
@@ -106,10 +107,9 @@ impl<'a, 'm, P: Platform, D: Door<'m>> Handle<'a, 'm, P, D> {
         let state = self.door.state(self.fh, self.id)?;
         let biased = self.door.biased();
         if flags.contains(AllocFlags::NO_LOCK) {
-            return Inside::try_enter(self.fh, state, self.id, biased)
-                .ok_or(AllocError::WouldBlock);
+            return Inside::try_enter(self.fh, state, biased).ok_or(AllocError::WouldBlock);
         }
-        Ok(Inside::enter(self.fh, state, self.id, biased))
+        Ok(Inside::enter(self.fh, state, biased))
     }
 
     /// Enters for a free, where that takes no waiting.
@@ -117,7 +117,7 @@ impl<'a, 'm, P: Platform, D: Door<'m>> Handle<'a, 'm, P, D> {
     pub(crate) fn enter_to_free(&self) -> Result<Option<Inside<'a, 'm, P>>, FreeError> {
         match self.door.state(self.fh, self.id) {
             // It may have gone offline since that look: it must have nothing in hand then.
-            Ok(state) => Ok(Inside::try_enter(self.fh, state, self.id, self.door.biased())
+            Ok(state) => Ok(Inside::try_enter(self.fh, state, self.door.biased())
                 .filter(|inside| inside.cpu.online.get())),
             Err(_) => Err(FreeError::CpuOffline { cpu: self.id }),
         }
@@ -231,8 +231,8 @@ pub(crate) trait Way<'m> {
 
     /// Gets out.
     #[inline(always)]
-    fn get_out<P: Platform>(&self, _: &Freehold<'m, P>, state: &CpuState<'m>) {
-        Inside::<P>::get_out(state, self.biased());
+    fn get_out(&self, state: &CpuState<'m>) {
+        state.door.leave(self.biased());
     }
 }
 
@@ -240,7 +240,7 @@ pub(crate) trait Way<'m> {
 #[cold]
 #[inline(never)]
 fn wait_to_get_in<'m, P: Platform>(fh: &Freehold<'m, P>, state: &CpuState<'m>, biased: bool) {
-    Inside::get_in(fh, state, biased);
+    state.door.enter(biased, &fh.platform.barrier());
 }
 
 /// The door that everybody may take at any time. Nobody is inside for longer than a bounded number
@@ -287,7 +287,6 @@ impl<'m> Way<'m> for Anybody {
 pub struct Owner<'a, 'm, P: Platform> {
     fh: &'a Freehold<'m, P>,
     pub(crate) state: &'m CpuState<'m>,
-    id: CpuId,
     /// The CPU's lock is biased to this owner.
     pub(crate) biased: bool,
     /// Not to be used by two threads at once: `Cell` is Send but not Sync.
@@ -298,7 +297,7 @@ impl<'a, 'm, P: Platform> Owner<'a, 'm, P> {
     /// Takes the CPU.
     pub(crate) fn take(fh: &'a Freehold<'m, P>, cpu: CpuId) -> Result<Self, AllocError> {
         let state = Way::state(&Anybody::new(), fh, cpu)?;
-        let _inside = Inside::enter(fh, state, cpu, false);
+        let _inside = Inside::enter(fh, state, false);
         // It may have gone offline since it was looked at.
         if !state.online.get() {
             return Err(AllocError::CpuOffline { cpu });
@@ -308,13 +307,13 @@ impl<'a, 'm, P: Platform> Owner<'a, 'm, P> {
         }
         state.owned.set(true);
         state.door.set_biased(fh.asymmetric);
-        Ok(Self { fh, state, id: cpu, biased: fh.asymmetric, not_sync: PhantomData })
+        Ok(Self { fh, state, biased: fh.asymmetric, not_sync: PhantomData })
     }
 }
 
 impl<P: Platform> Drop for Owner<'_, '_, P> {
     fn drop(&mut self) {
-        let inside = Inside::enter(self.fh, self.state, self.id, false);
+        let inside = Inside::enter(self.fh, self.state, false);
         self.state.door.set_biased(false);
         self.state.owned.set(false);
         drop(inside);

@@ -6,6 +6,7 @@ use crate::ORDERS;
 use crate::primitive::AtomicU64;
 
 /// See the module's documentation.
+#[derive(Default)]
 pub(crate) struct CpuCounters {
     /// Allocations by migratetype asked for, then by order; four: two bits of a type are an index.
     pub(crate) allocs: [[AtomicU64; ORDERS]; 4],
@@ -20,22 +21,4 @@ pub(crate) struct CpuCounters {
     pub(crate) recalls: AtomicU64,
     /// Writes to what all CPUs share.
     pub(crate) shared_writes: AtomicU64,
-}
-
-impl CpuCounters {
-    pub(crate) fn new() -> Self {
-        let zero = || AtomicU64::new(0);
-        Self {
-            allocs: core::array::from_fn(|_| core::array::from_fn(|_| zero())),
-            local_frees: zero(),
-            remote_frees: zero(),
-            failed: zero(),
-            slow: zero(),
-            refills: zero(),
-            by_phase: core::array::from_fn(|_| zero()),
-            refilled_frames: zero(),
-            recalls: zero(),
-            shared_writes: zero(),
-        }
-    }
 }

@@ -111,19 +111,47 @@ impl Door {
         }
     }
 
+    /// [`knock`](Self::knock), waiting for other intruders.
+    pub(crate) fn knock_in_turn(&self, relax: impl Fn()) -> bool {
+        loop {
+            if let Some(has_owner) = self.knock() {
+                return has_owner;
+            }
+            relax();
+        }
+    }
+
     /// An intruder's entry, waiting for others and for the owner, each of which leaves within a
     /// bounded number of steps.
     #[inline]
     pub(crate) fn enter_intruder(&self, barrier: &impl Barrier) {
-        loop {
-            match self.knock() {
-                Some(false) => return,
-                Some(true) => {
-                    barrier.heavy_barrier();
-                    return self.await_owner(|| barrier.relax());
-                }
-                None => barrier.relax(),
-            }
+        if self.knock_in_turn(|| barrier.relax()) {
+            barrier.heavy_barrier();
+            self.await_owner(|| barrier.relax());
+        }
+    }
+
+    /// The entry of its owner or of anybody, waiting. Not where the owner may have been interrupted
+    /// inside.
+    #[inline(always)]
+    pub(crate) fn enter(&self, owner: bool, barrier: &impl Barrier) {
+        if owner { self.enter_owner(barrier) } else { self.enter_intruder(barrier) }
+    }
+
+    /// The entry of its owner or of anybody, if that takes neither waiting nor a heavy barrier.
+    #[inline(always)]
+    pub(crate) fn try_enter(&self, owner: bool) -> bool {
+        if owner { self.try_enter_owner() } else { self.try_enter_unowned() }
+    }
+
+    /// The way out.
+    #[inline(always)]
+    pub(crate) fn leave(&self, owner: bool) {
+        if owner {
+            self.leave_owner();
+        } else {
+            rarely();
+            self.leave_intruder();
         }
     }
 

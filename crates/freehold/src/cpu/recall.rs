@@ -86,8 +86,7 @@ impl<'a, 'm, P: Platform> Recall<'a, 'm, P> {
     pub(crate) fn at_open_doors(&self, order: Order) -> bool {
         let mut any = false;
         for number in self.numbers(|cpu| cpu.has_for(self.fh, Some(order))) {
-            let (cpu, id) = (&self.fh.cpus[number], CpuId::new(number as u16));
-            let inside = Inside::try_enter(self.fh, cpu, id, false);
+            let inside = Inside::try_enter(self.fh, &self.fh.cpus[number], false);
             any |= inside.is_some();
             inside.iter().for_each(Inside::give_back_all);
         }
@@ -135,13 +134,7 @@ impl<'a, 'm, P: Platform> Recall<'a, 'm, P> {
         let (mut first, mut last, mut owned) = (NOBODY, None::<&CpuState<'m>>, false);
         for number in numbers {
             let cpu = &self.fh.cpus[number];
-            loop {
-                if let Some(has_owner) = cpu.door.knock() {
-                    owned |= has_owner;
-                    break;
-                }
-                self.fh.platform.relax();
-            }
+            owned |= cpu.door.knock_in_turn(|| self.fh.platform.relax());
             // A thread that has knocked has the links, until it lets the CPU in again.
             cpu.next_asked.set(NOBODY);
             match last.replace(cpu) {
@@ -178,7 +171,7 @@ impl<'a, 'm, P: Platform> Recall<'a, 'm, P> {
                 continue;
             }
             cpu.door.await_owner(|| self.fh.platform.relax());
-            visit(&Inside::already(self.fh, cpu, CpuId::new(number as u16), false));
+            visit(&Inside::already(self.fh, cpu, false));
             visited += 1;
         }
         (left, visited)

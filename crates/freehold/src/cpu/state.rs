@@ -88,7 +88,7 @@ impl<'m> CpuState<'m> {
             most: AtomicU64::new(0),
             leases: Leases::new(no_word),
             has_share: AtomicBool::new(false),
-            counters: CpuCounters::new(),
+            counters: CpuCounters::default(),
             recent: Recent::new(),
             kept: core::array::from_fn(|_| Place::none()),
             keeps: AtomicBool::new(false),

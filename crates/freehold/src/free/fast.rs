@@ -24,7 +24,6 @@ use crate::block::layout::Place;
 use crate::block::tag::{FRESH, IN_HAND, TAKEN, Tag, WHOLE};
 use crate::block::{Block, FRAMES, WORDS, bits};
 use crate::calls::handle::{Door, Handle, Owner};
-use crate::cpu::by::By;
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::{Lease, Leases};
 use crate::cpu::state::CpuState;
@@ -53,7 +52,7 @@ impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
         let Ok(state) = self.door.state(self.fh, self.id) else {
             return Err(FreeError::CpuOffline { cpu: self.id });
         };
-        if !Inside::<P>::try_get_in(state, self.door.biased()) {
+        if !state.door.try_enter(self.door.biased()) {
             return free_outside(self.fh, pfn, order);
         }
         let frames = bits::of_chunk(pfn.get(), u32::from(order.get()));
@@ -63,7 +62,7 @@ impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
             if let order @ 1..6 = order.get() {
                 state.leases.set_freed(order.into(), pfn.get());
             }
-            self.door.get_out(self.fh, state);
+            self.door.get_out(state);
             return Ok(());
         }
         let done = match order.get() {
@@ -81,10 +80,10 @@ impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
             _ => false,
         };
         if done {
-            self.door.get_out(self.fh, state);
+            self.door.get_out(state);
             return Ok(());
         }
-        Inside::already(self.fh, state, self.id, self.door.biased()).free_slow(pfn, order)
+        Inside::already(self.fh, state, self.door.biased()).free_slow(pfn, order)
     }
 }
 
@@ -204,7 +203,7 @@ impl<'m> CpuState<'m> {
             return false;
         }
         if !tag.is_ordinary_in(self.home_split.get()) || head.is_leased(w) {
-            return self.to_word_elsewhere(fh, tag, key, frames);
+            return self.to_word_elsewhere(fh, block, key, frames);
         }
         // All of it before the word, so that little has to be kept for after it: a hint to what is
         // refused is as good as any. Frames count before they can be seen: see `watch`.
@@ -247,44 +246,22 @@ impl<'m> CpuState<'m> {
     fn to_word_elsewhere(
         &self,
         fh: &Freehold<'m, impl Platform>,
-        tag: Tag,
+        block: Block<'m>,
         key: u64,
         frames: u64,
     ) -> bool {
-        let done = tag.zone() != self.home_zone.get() as usize && self.run_to_word(fh, key, frames);
+        let done = block.head.tag.get().zone() != self.home_zone.get() as usize
+            && self.run_elsewhere(fh, block, key, (frames, frames.count_ones().into()));
         if done {
             self.last_key.set(key);
         }
         done
     }
 
-    /// Any frames of one word straight into it, for which this CPU has no slot: it stays one that
-    /// nobody leases, so that runs can be cut of it.
-    #[inline]
-    pub(crate) fn run_to_word(
-        &self,
-        fh: &Freehold<'m, impl Platform>,
-        key: u64,
-        frames: u64,
-    ) -> bool {
-        let Some(block) = fh.map.locate(key * 64) else { return false };
-        let (head, w) = (block.head, key as usize % WORDS);
-        let tag = head.tag.get();
-        if !tag.is_ordinary() || head.is_leased(w) || cfg!(feature = "debug-poison") {
-            return false;
-        }
-        let count = u64::from(frames.count_ones());
-        if !block.put_open(fh.by(self), tag, w, (frames, count)) {
-            return false;
-        }
-        self.count_frees(1);
-        self.tell_after_free(fh, tag.migratetype());
-        true
-    }
-
-    /// [`run_to_word`](Self::run_to_word) of so many frames, where it is a word of the home zone.
+    /// Any frames of one word, so many, straight into it, for which this CPU has no slot: it stays
+    /// one that nobody leases, so that runs can be cut of it.
     #[inline(always)]
-    pub(crate) fn run_to_open_word(
+    pub(crate) fn run_to_word(
         &self,
         fh: &Freehold<'m, impl Platform>,
         key: u64,
@@ -293,8 +270,9 @@ impl<'m> CpuState<'m> {
         let Some(block) = fh.map.locate(key * 64) else { return false };
         let (head, w) = (block.head, key as usize % WORDS);
         let tag = head.tag.get();
-        if !tag.is_ordinary_in(self.home_split.get()) || head.is_leased(w) {
-            return self.run_to_word(fh, key, frames);
+        let elsewhere = !tag.is_ordinary_in(self.home_split.get());
+        if elsewhere || head.is_leased(w) || cfg!(feature = "debug-poison") {
+            return self.run_elsewhere(fh, block, key, (frames, count));
         }
         // Before they can be seen: see `watch`.
         let own = &self.allowance[tag.migratetype()];
@@ -308,6 +286,32 @@ impl<'m> CpuState<'m> {
         if block.is_news::<0>(&fh.watch, now, frames) || self.is_to_tell(tag.migratetype()) {
             return self.tell_of_free(fh, block, now, tag.migratetype());
         }
+        true
+    }
+
+    /// [`run_to_word`](Self::run_to_word) of any zone, where that needs no closer look.
+    #[cold]
+    #[inline(never)]
+    fn run_elsewhere(
+        &self,
+        fh: &Freehold<'m, impl Platform>,
+        block: Block<'m>,
+        key: u64,
+        (frames, count): (u64, u64),
+    ) -> bool {
+        let (by, w, tag) = (fh.by(self), key as usize % WORDS, block.head.tag.get());
+        if !tag.is_ordinary() || block.head.is_leased(w) || cfg!(feature = "debug-poison") {
+            return false;
+        }
+        // Before they can be seen: see `watch`.
+        block.count_free(by, tag, count);
+        let Ok(now) = block.line.put(w, frames) else {
+            block.count_free(by, tag, count.wrapping_neg());
+            return false;
+        };
+        block.raise_by(by, now);
+        self.count_frees(1);
+        self.tell_after_free(fh, tag.migratetype());
         true
     }
 
@@ -435,27 +439,6 @@ impl<'m> CpuState<'m> {
         }
         kept.set(block, 0);
         self.count_frees(1);
-        true
-    }
-}
-
-impl<'m> Block<'m> {
-    /// Puts frames, so many, into a word that nobody leases; `false` where some were there.
-    #[inline(always)]
-    fn put_open(
-        self,
-        by: By<'_, 'm, impl Platform>,
-        tag: Tag,
-        w: usize,
-        (frames, count): (u64, u64),
-    ) -> bool {
-        // Before they can be seen: see `watch`.
-        self.count_free(by, tag, count);
-        let Ok(now) = self.line.put(w, frames) else {
-            self.count_free(by, tag, count.wrapping_neg());
-            return false;
-        };
-        self.raise_by(by, now);
         true
     }
 }

@@ -33,9 +33,9 @@ fn key_of(pfn: u64) -> u64 {
     pfn / 64
 }
 
-impl<'m, P: Platform> Freeing<'_, '_, 'm, P> {
+impl<'m, P: Platform> Freeing<'_, 'm, P> {
     /// An aligned chunk.
-    pub(crate) fn chunk(self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+    pub(crate) fn chunk(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         if !pfn.is_aligned(order) {
             return Err(FreeError::Misaligned { pfn, order });
         }
@@ -50,7 +50,7 @@ impl<'m, P: Platform> Freeing<'_, '_, 'm, P> {
     }
 
     /// Any range; checks all of it before it changes anything.
-    pub(crate) fn range(self, range: FrameRange) -> Result<(), FreeError> {
+    pub(crate) fn range(&self, range: FrameRange) -> Result<(), FreeError> {
         if let Some(freed) = self.as_block(range) {
             return freed;
         }
@@ -59,7 +59,7 @@ impl<'m, P: Platform> Freeing<'_, '_, 'm, P> {
             match self.inside.map(|inside| (inside.cpu, inside.cpu.free_in_hand(key, frames))) {
                 Some((_, InHand::Yes)) => Ok(()),
                 Some((cpu, InHand::Elsewhere)) if !range.len().is_power_of_two() => {
-                    if cpu.run_to_word(self.fh, key, frames) {
+                    if cpu.run_to_word(self.fh, key, (frames, range.len())) {
                         return Ok(());
                     }
                     self.leases_no_word();
@@ -74,7 +74,7 @@ impl<'m, P: Platform> Freeing<'_, '_, 'm, P> {
 
     /// A range of several words.
     #[inline(never)]
-    fn pieces(self, range: FrameRange) -> Result<(), FreeError> {
+    fn pieces(&self, range: FrameRange) -> Result<(), FreeError> {
         self.check(range)?;
         self.commit(range)
     }
@@ -82,7 +82,7 @@ impl<'m, P: Platform> Freeing<'_, '_, 'm, P> {
     /// A range that is a block in use as a whole: one exchange frees all of it, so nothing has to
     /// be checked before. `None` for any other.
     #[inline]
-    fn as_block(self, range: FrameRange) -> Option<Result<(), FreeError>> {
+    fn as_block(&self, range: FrameRange) -> Option<Result<(), FreeError>> {
         if range.len() != FRAMES as u64 || !range.start.is_aligned(Order::PAGEBLOCK) {
             return None;
         }
@@ -96,7 +96,7 @@ impl<'m, P: Platform> Freeing<'_, '_, 'm, P> {
     }
 
     /// Counts a range that was freed, whose first block is `index`.
-    fn count(self, block: Block<'m>, tag: Tag) {
+    fn count(&self, block: Block<'m>, tag: Tag) {
         match self.inside {
             Some(inside) => inside.cpu.count_frees(1),
             None => block.count_frees_outside(self.fh, tag, 1),
@@ -104,7 +104,7 @@ impl<'m, P: Platform> Freeing<'_, '_, 'm, P> {
     }
 
     /// Why a free of these frames would be refused, as far as can be seen; changes nothing.
-    pub(crate) fn check(self, range: FrameRange) -> Result<(), FreeError> {
+    pub(crate) fn check(&self, range: FrameRange) -> Result<(), FreeError> {
         if range.is_empty() {
             return Err(FreeError::ZeroLength);
         }
@@ -121,7 +121,7 @@ impl<'m, P: Platform> Freeing<'_, '_, 'm, P> {
         for (base, offset, len) in pieces(range) {
             let first = Pfn::new(base + offset as u64);
             let Some(block) = self.fh.map.locate(base) else {
-                return Err(self.fh.map.no_such_frame(self.fh.zones, first));
+                return Err(self.fh.no_such_frame(first));
             };
             if len == FRAMES && block.head.tag.get().state() == TAKEN {
                 continue;
@@ -135,7 +135,7 @@ impl<'m, P: Platform> Freeing<'_, '_, 'm, P> {
 
     /// Frees a range that has been checked. Of several calls that free the same frames at the same
     /// moment the first to free a word wins it; the others stop there.
-    pub(crate) fn commit(self, range: FrameRange) -> Result<(), FreeError> {
+    pub(crate) fn commit(&self, range: FrameRange) -> Result<(), FreeError> {
         let mut freed = Ok(());
         let mut counted = false;
         for (base, offset, len) in pieces(range) {
@@ -164,7 +164,7 @@ impl<'m, P: Platform> Freeing<'_, '_, 'm, P> {
 
     /// A CPU leases no word for runs of any length: they are cut from words that nobody leases.
     #[inline]
-    fn leases_no_word(self) {
+    fn leases_no_word(&self) {
         if let Some(inside) = self.inside {
             inside.cpu.last_key.set(NO_WORD);
         }
@@ -172,7 +172,7 @@ impl<'m, P: Platform> Freeing<'_, '_, 'm, P> {
 
     /// A block in use as a whole: whole again, in the CPU's hand if there is room, or anybody's.
     #[inline(always)]
-    pub(crate) fn whole(self, block: Block<'m>, tag: Tag) -> Result<(), FreeError> {
+    pub(crate) fn whole(&self, block: Block<'m>, tag: Tag) -> Result<(), FreeError> {
         let head = block.head;
         let keeper = self.inside.filter(|_| !tag.zone_of(self.fh.zones).is_lean());
         let kept = keeper.and_then(|inside| inside.cpu.room_for_block(self.fh, tag));

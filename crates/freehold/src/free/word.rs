@@ -12,7 +12,6 @@
 //! No step waits: none takes a lock, and a compare-exchange fails only as another CPU's succeeds.
 
 use crate::block::Block;
-use crate::block::map::FrameMap;
 use crate::block::tag::{ABSENT, FRESH, HIGH_ATOMIC, HOLES, SPLIT, TAKEN, Tag, WHOLE};
 use crate::block::{FRAMES, WORDS, bits};
 use crate::cpu::by::By;
@@ -21,23 +20,14 @@ use crate::cpu::lease::{Leases, Purpose};
 use crate::cpu::state::CpuState;
 use crate::platform::PlatformExt;
 use crate::primitive::{Count, Relaxed, SharedCount};
-use crate::zone::Zone;
 use crate::{FreeError, Freehold, Pfn, Platform};
 
 /// A free: by a CPU, or by somebody who is in no CPU's state.
-pub(crate) struct Freeing<'i, 'a, 'm, P: Platform> {
+pub(crate) struct Freeing<'i, 'm, P: Platform> {
     pub(crate) fh: &'i Freehold<'m, P>,
     /// The CPU, where its state was to be had.
-    pub(crate) inside: Option<&'i Inside<'a, 'm, P>>,
+    pub(crate) inside: Option<&'i Inside<'i, 'm, P>>,
 }
-
-impl<P: Platform> Clone for Freeing<'_, '_, '_, P> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<P: Platform> Copy for Freeing<'_, '_, '_, P> {}
 
 impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// A free into a word for which this CPU has a slot, and that could not go straight into the
@@ -92,13 +82,13 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     }
 }
 
-impl<'m> FrameMap<'m> {
+impl<P: Platform> Freehold<'_, P> {
     /// The error for a frame whose block has no metadata.
     #[cold]
-    pub(crate) fn no_such_frame(&self, zones: &[Zone<'m>], pfn: Pfn) -> FreeError {
-        if !zones.iter().any(|z| z.span.contains(pfn)) {
+    pub(crate) fn no_such_frame(&self, pfn: Pfn) -> FreeError {
+        if !self.zones.iter().any(|z| z.span.contains(pfn)) {
             FreeError::OutOfZone { pfn }
-        } else if self.is_present(pfn.get()) {
+        } else if self.map.is_present(pfn.get()) {
             FreeError::NeverAllocated { pfn }
         } else {
             FreeError::Hole { pfn }
@@ -106,16 +96,16 @@ impl<'m> FrameMap<'m> {
     }
 }
 
-impl<'i, 'a, 'm, P: Platform> Freeing<'i, 'a, 'm, P> {
+impl<'i, 'm, P: Platform> Freeing<'i, 'm, P> {
     /// A free by that CPU, or by nobody.
     #[inline(always)]
-    pub(crate) fn of(fh: &'i Freehold<'m, P>, inside: Option<&'i Inside<'a, 'm, P>>) -> Self {
+    pub(crate) fn of(fh: &'i Freehold<'m, P>, inside: Option<&'i Inside<'i, 'm, P>>) -> Self {
         Self { fh, inside }
     }
 
     /// Who frees.
     #[inline(always)]
-    pub(crate) fn by(self) -> By<'i, 'm, P> {
+    pub(crate) fn by(&self) -> By<'i, 'm, P> {
         By { fh: self.fh, cpu: self.inside.map(|inside| inside.cpu) }
     }
 
@@ -125,26 +115,16 @@ impl<'i, 'a, 'm, P: Platform> Freeing<'i, 'a, 'm, P> {
     ///
     /// See [`FreeError`].
     pub(crate) fn check_word(
-        self,
+        &self,
         block: Block<'m>,
         w: usize,
         frames: u64,
     ) -> Result<(), FreeError> {
         let (head, line) = (block.head, block.line);
         let tag = head.tag.get();
-        match tag.state() {
-            ABSENT => {
-                return Err(self.fh.map.no_such_frame(self.fh.zones, block.frame_of(w, frames)));
-            }
-            WHOLE => return Err(block.is_free(w, frames)),
-            TAKEN => return Ok(()),
-            _ => {}
-        }
-        if tag.has(HOLES) {
-            let missing = frames & !self.fh.map.present_of_ranges(block.base())[w];
-            if missing != 0 {
-                return Err(self.fh.map.no_such_frame(self.fh.zones, block.frame_of(w, missing)));
-            }
+        block.check_tag(self.fh, tag, w, frames)?;
+        if tag.state() == TAKEN {
+            return Ok(());
         }
         let mut free = line.word(w);
         if head.is_leased(w) {
@@ -165,11 +145,11 @@ impl<'i, 'a, 'm, P: Platform> Freeing<'i, 'a, 'm, P> {
     ///
     /// See [`FreeError`]; nothing has changed then.
     #[inline]
-    pub(crate) fn word(self, key: u64, frames: u64, frees: u64) -> Result<(), FreeError> {
+    pub(crate) fn word(&self, key: u64, frames: u64, frees: u64) -> Result<(), FreeError> {
         let w = (key % WORDS as u64) as usize;
         let first = Pfn::new(key * 64 + u64::from(frames.trailing_zeros()));
         let Some(block) = self.fh.map.locate(key * 64) else {
-            return Err(self.fh.map.no_such_frame(self.fh.zones, first));
+            return Err(self.fh.no_such_frame(first));
         };
         let mut tag = block.head.tag.get();
         if !tag.is_ordinary() {
@@ -244,6 +224,24 @@ impl<'m> Block<'m> {
         outside[self.index().get() as usize % outside.len()].frees.add_shared(frees);
     }
 
+    /// Why a free of these frames of one word would be refused, by the block's tag alone.
+    #[inline]
+    fn check_tag(
+        self,
+        fh: &Freehold<'m, impl Platform>,
+        tag: Tag,
+        w: usize,
+        frames: u64,
+    ) -> Result<(), FreeError> {
+        let missing = match tag.state() {
+            ABSENT => frames,
+            WHOLE => return Err(self.is_free(w, frames)),
+            SPLIT if tag.has(HOLES) => frames & !fh.map.present_of_ranges(self.base())[w],
+            _ => 0,
+        };
+        if missing == 0 { Ok(()) } else { Err(fh.no_such_frame(self.frame_of(w, missing))) }
+    }
+
     /// A block that is no ordinary split one: refuses the free, or is made ready; the tag then.
     #[cold]
     fn look_closer(
@@ -255,37 +253,21 @@ impl<'m> Block<'m> {
     ) -> Result<Tag, FreeError> {
         let head = self.head;
         loop {
-            match tag.state() {
-                ABSENT => {
-                    return Err(by.fh.map.no_such_frame(by.fh.zones, self.frame_of(w, frames)));
-                }
-                WHOLE => return Err(self.is_free(w, frames)),
-                TAKEN => {
-                    // A part of it is freed: from now on its words tell, and what others free there
-                    // may count for no row yet.
-                    let _moving = self.moving_block(by);
-                    let strays = self.strays();
-                    if head.tag.exchange(tag, tag.with_state(SPLIT)) {
-                        self.report_these_strays(by.fh, strays);
-                        // Its class may say too much still, from before it was whole.
-                        self.publish(by.fh.outside());
-                        return Ok(tag.with_state(SPLIT));
-                    }
-                    tag = head.tag.get();
-                }
-                _ => {
-                    if tag.has(HOLES) {
-                        let missing = frames & !by.fh.map.present_of_ranges(self.base())[w];
-                        if missing != 0 {
-                            return Err(by
-                                .fh
-                                .map
-                                .no_such_frame(by.fh.zones, self.frame_of(w, missing)));
-                        }
-                    }
-                    return Ok(tag);
-                }
+            self.check_tag(by.fh, tag, w, frames)?;
+            if tag.state() != TAKEN {
+                return Ok(tag);
             }
+            // A part of it is freed: from now on its words tell, and what others free there may
+            // count for no row yet.
+            let _moving = self.moving_block(by);
+            let strays = self.strays();
+            if head.tag.exchange(tag, tag.with_state(SPLIT)) {
+                self.report_these_strays(by.fh, strays);
+                // Its class may say too much still, from before it was whole.
+                self.publish(by.fh.outside());
+                return Ok(tag.with_state(SPLIT));
+            }
+            tag = head.tag.get();
         }
     }
 

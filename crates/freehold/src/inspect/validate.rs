@@ -77,13 +77,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         // By rising number, as everywhere: so two of us cannot wait for each other.
         let mut owned = false;
         for cpu in self.cpus {
-            loop {
-                if let Some(has_owner) = cpu.door.knock() {
-                    owned |= has_owner;
-                    break;
-                }
-                self.platform.relax();
-            }
+            owned |= cpu.door.knock_in_turn(|| self.platform.relax());
         }
         if owned {
             self.platform.barrier().heavy_barrier();

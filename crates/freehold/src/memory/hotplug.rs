@@ -121,7 +121,7 @@ impl<P: Platform> On<'_, '_, P> {
             return Err(AllocError::CpuOffline { cpu });
         };
         let hotplug = Hotplug::lock(fh);
-        let inside = Inside::enter(fh, state, cpu, false);
+        let inside = Inside::enter(fh, state, false);
         state.online.set(true);
         drop(inside);
         hotplug.compute_limits();
@@ -140,7 +140,7 @@ impl<P: Platform> On<'_, '_, P> {
             return Err(AllocError::CpuOffline { cpu });
         };
         let hotplug = Hotplug::lock(fh);
-        let inside = Inside::enter(fh, state, cpu, false);
+        let inside = Inside::enter(fh, state, false);
         if !state.online.get() {
             return Err(AllocError::CpuOffline { cpu });
         }

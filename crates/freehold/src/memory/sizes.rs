@@ -1,6 +1,7 @@
 //! What follows from how much memory and how many CPUs there are: watermarks, home zones, how many
 //! words a CPU may lease. Changed only with the hotplug lock.
 
+use crate::Platform;
 use crate::alloc::watch::ANY;
 use crate::block::FRAMES;
 use crate::block::tag::Tag;
@@ -9,7 +10,6 @@ use crate::cpu::state::CpuState;
 use crate::memory::hotplug::Hotplug;
 use crate::primitive::{Relaxed, full_fence};
 use crate::zone::watermarks::kernel_watermarks;
-use crate::{CpuId, Platform};
 
 impl<P: Platform> Hotplug<'_, '_, P> {
     /// The amount of memory has changed.
@@ -39,7 +39,7 @@ impl<P: Platform> Hotplug<'_, '_, P> {
                 continue;
             };
             if cpu.home_zone.get() != u32::from(zone.id) {
-                let inside = Inside::enter(self.fh, cpu, CpuId::new(number as u16), false);
+                let inside = Inside::enter(self.fh, cpu, false);
                 // What it has counted is told as well: it counts another zone from now on.
                 inside.give_back_all();
                 cpu.home_zone.set(u32::from(zone.id));

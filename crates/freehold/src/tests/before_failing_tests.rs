@@ -69,7 +69,7 @@ fn who_may_not_wait_takes_what_is_in_hands_at_open_doors() {
             let block = on.alloc(movable(9)).unwrap();
             on.free(block, Order::PAGEBLOCK).unwrap();
         }
-        let enter = |cpu| Inside::enter(&fh, &fh.cpus[usize::from(cpu)], CpuId::new(cpu), false);
+        let enter = |cpu: usize| Inside::enter(&fh, &fh.cpus[cpu], false);
         let own = own_door_shut.then(|| enter(0));
         let busy = enter(3);
         let most = exhaust(&fh, atomic);

@@ -442,7 +442,7 @@ fn ranges_are_looked_at_while_they_change() {
 #[test]
 fn the_door_of_a_cpu_excludes_who_may_not_wait() {
     exclude(|fh, touch| {
-        if let Some(inside) = Inside::try_enter(fh, &fh.cpus[0], cpu(0), false) {
+        if let Some(inside) = Inside::try_enter(fh, &fh.cpus[0], false) {
             touch();
             drop(inside);
         }

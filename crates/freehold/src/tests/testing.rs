@@ -41,7 +41,7 @@ pub(crate) fn exhaust(fh: &Machine, request: Request) -> Vec<Pfn> {
 
 /// CPU `id`, whose state the caller enters as anybody.
 pub(crate) fn inside<'a>(fh: &'a Machine, id: u16) -> Inside<'a, 'static, Host> {
-    Inside::enter(fh, &fh.cpus[usize::from(id)], CpuId::new(id), false)
+    Inside::enter(fh, &fh.cpus[usize::from(id)], false)
 }
 
 /// A machine of which every frame can be had.

@@ -3,6 +3,7 @@
 use crate::primitive::AtomicU64;
 
 /// See the module's documentation.
+#[derive(Default)]
 pub(crate) struct ZoneCounters {
     pub(crate) fallbacks: AtomicU64,
     pub(crate) mixed: AtomicU64,
@@ -13,20 +14,8 @@ pub(crate) struct ZoneCounters {
     pub(crate) sums: AtomicU64,
 }
 
-impl ZoneCounters {
-    pub(crate) fn new() -> Self {
-        let zero = || AtomicU64::new(0);
-        Self {
-            fallbacks: zero(),
-            mixed: zero(),
-            shared_writes: zero(),
-            #[cfg(test)]
-            sums: zero(),
-        }
-    }
-}
-
 /// What threads in no CPU's state count and mark, on several lines: not all of them write one.
+#[derive(Default)]
 #[repr(C, align(128))]
 pub(crate) struct Outside {
     pub(crate) frees: AtomicU64,
@@ -36,13 +25,6 @@ pub(crate) struct Outside {
 
 /// Lines of them that a zone has.
 pub(crate) const OUTSIDE: usize = if cfg!(loom) { 1 } else { 8 };
-
-impl Outside {
-    pub(crate) fn new() -> Self {
-        let zero = || AtomicU64::new(0);
-        Self { frees: zero(), moving: zero() }
-    }
-}
 
 /// Frames that are free, and nobody's hand has.
 #[derive(Clone, Copy, Default)]

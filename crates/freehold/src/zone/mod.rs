@@ -144,8 +144,8 @@ impl<'m> Zone<'m> {
             level: AtomicU32::new(0),
             first_end: parts.first_end,
             level_changed: AtomicBool::new(false),
-            counters: ZoneCounters::new(),
-            outside: core::array::from_fn(|_| Outside::new()),
+            counters: ZoneCounters::default(),
+            outside: Default::default(),
         }
     }
 

@@ -158,7 +158,7 @@ pub(crate) fn gets(fh: Small, c: u16, order: u8) -> bool {
 
 /// A CPU, whose state the caller enters as anybody.
 pub(crate) fn inside(fh: Small, c: usize) -> Inside<'static, 'static, Host> {
-    Inside::enter(fh, &fh.cpus[c], cpu(c as u16), false)
+    Inside::enter(fh, &fh.cpus[c], false)
 }
 
 /// Starts a thread of a model.

@@ -256,7 +256,7 @@ impl World {
             By::Owner => through(&self.fh.own(STOPPED).unwrap()),
             By::Nobody => {
                 let (state, door) = on_busy();
-                let _inside = Inside::enter(&self.fh, state, BUSY, false);
+                let _inside = Inside::enter(&self.fh, state, false);
                 through(&door);
             }
         }
