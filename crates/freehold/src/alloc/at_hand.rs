@@ -11,8 +11,8 @@
 use crate::alloc::fast::HINT_CLASS;
 use crate::block::{Block, FRAMES, WORDS, bits};
 use crate::calls::handle::{Handle, Owner};
+use crate::cpu::by::Cpu;
 use crate::cpu::lease::Leases;
-use crate::cpu::state::CpuState;
 use crate::free::fast::InHand;
 use crate::platform::PlatformExt;
 use crate::primitive::{Count, Relaxed};
@@ -29,27 +29,27 @@ impl<'a, 'm, P: Platform> Handle<'a, 'm, P, Owner<'a, 'm, P>> {
     #[doc(hidden)]
     #[inline(always)]
     pub fn alloc_run_at(&self, first: Pfn, count: u64, fit: Fit) -> bool {
-        let (fh, state) = (self.fh, self.door.state);
+        let cpu = self.fh.cpu(self.door.state);
         let run = Run { first: first.get(), start: (first.get() % FRAMES as u64) as usize, count };
         if count == 0 || count > (FRAMES - run.start) as u64 || cfg!(feature = "debug-poison") {
             return false;
         }
-        if !state.door.try_enter(self.door.biased) {
+        if !cpu.door.try_enter(self.door.biased) {
             return false;
         }
-        let taken = state.take_run_at(fh, run, fit);
+        let taken = cpu.take_run_at(run, fit);
         if taken {
             let order = count.next_power_of_two().trailing_zeros();
-            state.counters.allocs[MOVABLE][order as usize % 16].add(1);
+            cpu.counters.allocs[MOVABLE][order as usize % 16].add(1);
         }
-        state.door.leave(self.door.biased);
+        cpu.door.leave(self.door.biased);
         taken
     }
 
     /// Whether a part of a run may be taken of some block: see [`Fit::Part`].
     #[doc(hidden)]
     pub fn may_cut_runs(&self) -> bool {
-        let zone = self.door.state.home(self.fh);
+        let zone = self.fh.cpu(self.door.state).home();
         zone.is_roomy() || zone.thrifty.get()
     }
 
@@ -58,25 +58,26 @@ impl<'a, 'm, P: Platform> Handle<'a, 'm, P, Owner<'a, 'm, P>> {
     #[doc(hidden)]
     #[inline(always)]
     pub fn free_run_at_hand(&self, first: Pfn, count: u64) -> bool {
-        let (state, bit, at) = (self.door.state, first.get() % 64, first.get() % FRAMES as u64);
+        let cpu = self.fh.cpu(self.door.state);
+        let (bit, at) = (first.get() % 64, first.get() % FRAMES as u64);
         let in_block = count.wrapping_sub(1) < FRAMES as u64 - at;
         if !in_block || cfg!(feature = "debug-poison") {
             return false;
         }
-        if !state.door.try_enter(self.door.biased) {
+        if !cpu.door.try_enter(self.door.biased) {
             return false;
         }
         let freed = if bit + count > 64 {
-            state.run_to_open_words(self.fh, first.get(), count)
+            cpu.run_to_open_words(first.get(), count)
         } else {
             let (key, frames) = (first.get() / 64, bits::mask(bit as u32, count as u32));
-            match state.free_in_hand(key, frames) {
+            match cpu.free_in_hand(key, frames) {
                 InHand::Yes => true,
                 InHand::No => false,
-                InHand::Elsewhere => state.run_to_word(self.fh, key, (frames, count)),
+                InHand::Elsewhere => cpu.run_to_word(key, (frames, count)),
             }
         };
-        state.door.leave(self.door.biased);
+        cpu.door.leave(self.door.biased);
         freed
     }
 }
@@ -102,23 +103,23 @@ struct Run {
     count: u64,
 }
 
-impl<'m> CpuState<'m> {
+impl<'m, P: Platform> Cpu<'_, 'm, P> {
     #[inline(always)]
-    fn take_run_at(&self, fh: &Freehold<'m, impl Platform>, run: Run, fit: Fit) -> bool {
-        let Some(block) = fh.map.locate(run.first) else { return false };
+    fn take_run_at(self, run: Run, fit: Fit) -> bool {
+        let Some(block) = self.fh.map.locate(run.first) else { return false };
         let head = block.head;
         let tag = head.tag.get();
-        let zone = self.home(fh);
+        let zone = self.home();
         // Where there are marks, how much is left has to be told.
         if !tag.is_ordinary_of_in(MOVABLE, self.home_split.get()) || zone.high.get() != 0 {
             return false;
         }
-        if !(zone.is_roomy() || block.may_take(fh, run, fit)) {
+        if !(zone.is_roomy() || block.may_take(self.fh, run, fit)) {
             return false;
         }
         let (w, bit) = (run.start / 64, run.start as u64 % 64);
         if bit + run.count > 64 {
-            return block.claim_at(fh.by(self), run.start, run.count as usize);
+            return block.claim_at(self.by(), run.start, run.count as usize);
         }
         let frames = bits::mask(bit as u32, run.count as u32);
         if head.is_leased(w) {
@@ -132,7 +133,7 @@ impl<'m> CpuState<'m> {
         let own = &self.allowance[MOVABLE];
         let left = own.get().wrapping_sub(run.count);
         if busy || now != tag || head.is_leased(w) || (left as i64) < 0 {
-            return self.taken_after_all(fh, block, run);
+            return self.taken_after_all(block, run);
         }
         own.set(left);
         true
@@ -141,19 +142,14 @@ impl<'m> CpuState<'m> {
     /// Frames of one word were taken, and may be to be put back.
     #[cold]
     #[inline(never)]
-    fn taken_after_all(
-        &self,
-        fh: &Freehold<'m, impl Platform>,
-        block: Block<'m>,
-        run: Run,
-    ) -> bool {
+    fn taken_after_all(self, block: Block<'m>, run: Run) -> bool {
         let frames = bits::mask(run.start as u32 % 64, run.count as u32);
-        block.still_open(fh.by(self), run.start / 64, frames, run.count)
+        block.still_open(self.by(), run.start / 64, frames, run.count)
     }
 
     /// Takes frames of that word that this CPU has in hand.
     #[inline(never)]
-    fn take_of_hand(&self, key: u64, frames: u64) -> bool {
+    fn take_of_hand(self, key: u64, frames: u64) -> bool {
         let lease = self.leases.slot(Leases::slot_of(key));
         let mask = lease.mask();
         // What is in the word as well was freed twice: the slow way knows.

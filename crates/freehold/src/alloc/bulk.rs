@@ -21,15 +21,15 @@
 use crate::alloc::ladder::{Climb, IN_USE};
 use crate::alloc::pick::Want;
 use crate::block::{WORDS, bits};
+use crate::cpu::by::Cpu;
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::Purpose;
-use crate::cpu::state::CpuState;
 use crate::free::fast::InHand;
 use crate::free::word::Freeing;
 use crate::platform::OnPanic;
 use crate::platform::PlatformExt;
 use crate::primitive::{Count, Relaxed};
-use crate::{AllocError, BulkFreeError, Freehold, Order, Pfn, Platform, Request};
+use crate::{AllocError, BulkFreeError, Order, Pfn, Platform, Request};
 
 impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// Fills `out`; see [`On::alloc_bulk`](crate::On::alloc_bulk). Leaves the CPU.
@@ -48,15 +48,15 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         while done < out.len() {
             if any_frame {
                 let kind = request.migratetype as usize;
-                done += self.cpu.frames_in_hand(kind, &mut out[done..]);
-                done += self.cpu.frames_of_block(self.fh, kind, &mut out[done..]);
+                done += self.frames_in_hand(kind, &mut out[done..]);
+                done += self.frames_of_block(kind, &mut out[done..]);
                 let zone = self.cpu.home_zone.get() as usize;
                 if out.len() - done >= 64
                     && self.fh.zones[zone].may_lease(self.by(), kind, 0, request.flags)
                 {
                     // The next block, without a lease.
                     if self.refill(zone, Want::new(0, kind)).is_some() {
-                        done += self.cpu.frames_of_block(self.fh, kind, &mut out[done..]);
+                        done += self.frames_of_block(kind, &mut out[done..]);
                     }
                 }
                 if done == out.len() {
@@ -101,10 +101,10 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     }
 }
 
-impl<'m> CpuState<'m> {
+impl<'m, P: Platform> Cpu<'_, 'm, P> {
     /// What the current lease has, as far as `out` goes.
     #[inline]
-    fn frames_in_hand(&self, migratetype: usize, out: &mut [Pfn]) -> usize {
+    fn frames_in_hand(self, migratetype: usize, out: &mut [Pfn]) -> usize {
         let lease = self.leases.current(Purpose::Frames, migratetype);
         let mask = lease.mask();
         if mask == 0 || mask & lease.word() != 0 {
@@ -119,14 +119,9 @@ impl<'m> CpuState<'m> {
 
     /// Whole words of the block in use, past the leases: for as many frames as are still wanted.
     #[inline]
-    fn frames_of_block(
-        &self,
-        fh: &Freehold<'m, impl Platform>,
-        migratetype: usize,
-        out: &mut [Pfn],
-    ) -> usize {
+    fn frames_of_block(self, migratetype: usize, out: &mut [Pfn]) -> usize {
         let zone = self.home_zone.get() as usize;
-        let in_use = self.cursors(fh, zone).get(&fh.map.blocks, Purpose::Frames, migratetype);
+        let in_use = self.cursors(zone).get(&self.fh.map.blocks, Purpose::Frames, migratetype);
         let Some(block) = in_use.filter(|_| out.len() >= 64) else { return 0 };
         let (head, line) = (block.head, block.line);
         let tag = head.tag.get();
@@ -135,7 +130,7 @@ impl<'m> CpuState<'m> {
         }
         let (base, mut done) = (block.base(), 0);
         let take = |w: usize, word, count| {
-            line.take_bits(w, word) && block.still_open(fh.by(self), w, word, count)
+            line.take_bits(w, word) && block.still_open(self.by(), w, word, count)
         };
         for w in 0..WORDS {
             let word = line.word(w);
@@ -191,8 +186,7 @@ impl<'m, P: Platform> Freeing<'_, 'm, P> {
         while at < frames.len() {
             let (mask, run) = same_word(&frames[at..]);
             let key = frames[at].get() / 64;
-            let in_hand =
-                self.inside.map_or(InHand::No, |inside| inside.cpu.free_in_hand(key, mask));
+            let in_hand = self.inside.map_or(InHand::No, |inside| inside.free_in_hand(key, mask));
             if let Some(inside) = self.inside {
                 if in_hand == InHand::Yes {
                     inside.cpu.counters.local_frees.add(run as u64 - 1);
@@ -206,10 +200,8 @@ impl<'m, P: Platform> Freeing<'_, 'm, P> {
             }
             let all = self.inside.is_some_and(|inside| match run {
                 // Inlined: calls made this dearer than single frees (134 instructions, 124).
-                1 if in_hand == InHand::Elsewhere => {
-                    inside.cpu.to_word::<0>(self.fh, frames[at].get())
-                }
-                64 if mask == !0 => inside.cpu.words_to_block::<1>(self.fh, key * 64, 64),
+                1 if in_hand == InHand::Elsewhere => inside.to_word::<0>(frames[at].get()),
+                64 if mask == !0 => inside.words_to_block::<1>(key * 64, 64),
                 _ => false,
             });
             if all {

@@ -25,13 +25,13 @@
 
 use crate::block::{BLOCK_ORDER, Block, bits};
 use crate::calls::handle::{Door, Handle, Owner};
+use crate::cpu::by::Cpu;
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::{Lease, Purpose};
-use crate::cpu::state::CpuState;
 use crate::platform::PlatformExt;
 use crate::primitive::{Count, Relaxed};
 use crate::zone::Zone;
-use crate::{AllocError, AllocFlags, Freehold, Migratetype, Order, Pfn, Platform, Request};
+use crate::{AllocError, AllocFlags, Migratetype, Order, Pfn, Platform, Request};
 
 /// Blocks with no larger class than this one may lose a run to a hint that fits exactly: half of a
 /// word or less of each is in one piece.
@@ -52,44 +52,44 @@ impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
         if request.way == Request::SLOW {
             return self.alloc_slow(request);
         }
-        let state = self.door.state(self.fh, self.id)?;
-        self.door.get_in(self.fh, state);
+        let cpu = self.fh.cpu(self.door.state(self.fh, self.id)?);
+        self.door.get_in(self.fh, &cpu);
         let (kind, order) = (request.migratetype as usize, u32::from(request.order.get()));
-        let fast = request.way & Request::OR_CMA == 0 || !state.cma_matters(self.fh, request.flags);
+        let fast = request.way & Request::OR_CMA == 0 || !cpu.cma_matters(request.flags);
         // From the hand first, and out at once.
         if fast && order < 6 {
-            if let Some(pfn) = state.chunk_in_hand(request.order, kind) {
-                return Ok(self.left_with(state, pfn, request.order));
+            if let Some(pfn) = cpu.chunk_in_hand(request.order, kind) {
+                return Ok(self.left_with(cpu, pfn, request.order));
             }
         }
         let fails = || {
             let (order, migratetype) = (request.order, request.migratetype);
-            state.fails_again(self.fh, order, migratetype, request.flags)
+            cpu.fails_again(order, migratetype, request.flags)
         };
         // What was freed last is looked up in two places for runs: the look at a failure first.
         let is_run = fast && (1..6).contains(&order);
         let run_fails = is_run && fails();
         let found = match request.way & !Request::OR_CMA {
             _ if !fast || run_fails => None,
-            Request::FRAME => state.recent_frame_first(self.fh, kind),
+            Request::FRAME => cpu.recent_frame_first(kind),
             Request::RUN => match order {
-                6 => state.recent_words::<1>(self.fh, kind),
-                7 => state.recent_words::<2>(self.fh, kind),
-                8 => state.recent_words::<4>(self.fh, kind),
-                order => state.recent_run_of(self.fh, kind, order as u8),
+                6 => cpu.recent_words::<1>(kind),
+                7 => cpu.recent_words::<2>(kind),
+                8 => cpu.recent_words::<4>(kind),
+                order => cpu.recent_run_of(kind, order as u8),
             },
-            _ => state.kept_block(self.fh, kind),
+            _ => cpu.kept_block(kind),
         };
         match found {
             Some(pfn) => {
-                state.count_alloc(kind, request.order);
-                Ok(self.left_with(state, pfn, request.order))
+                cpu.count_alloc(kind, request.order);
+                Ok(self.left_with(cpu, pfn, request.order))
             }
             None if run_fails || !is_run && fails() => {
-                self.door.get_out(state);
+                self.door.get_out(&cpu);
                 Err(AllocError::NoMemory { order: request.order })
             }
-            None => Inside::already(self.fh, state, self.door.biased()).alloc_slow(
+            None => Inside::already(cpu, self.door.biased()).alloc_slow(
                 request.order,
                 request.migratetype,
                 request.flags,
@@ -99,8 +99,8 @@ impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
 
     /// Out of the CPU with what was found there.
     #[inline(always)]
-    fn left_with(&self, state: &CpuState<'m>, pfn: Pfn, order: Order) -> Pfn {
-        self.door.get_out(state);
+    fn left_with(&self, cpu: Cpu<'_, 'm, P>, pfn: Pfn, order: Order) -> Pfn {
+        self.door.get_out(&cpu);
         self.fh.platform.handed_out(pfn, order);
         pfn
     }
@@ -125,18 +125,18 @@ impl<'a, 'm, P: Platform> Handle<'a, 'm, P, Owner<'a, 'm, P>> {
     #[inline(always)]
     pub fn alloc_in_hand(&self, order: Order, migratetype: Migratetype) -> Option<Pfn> {
         debug_assert!(Migratetype::PCP.contains(&migratetype));
-        let (state, kind) = (self.door.state, migratetype as usize);
+        let (cpu, kind) = (self.fh.cpu(self.door.state), migratetype as usize);
         // Each way in knows its way out.
-        let found = if state.door.try_enter_owner() {
-            let found = state.chunk_in_hand(order, kind);
-            state.door.leave_owner();
+        let found = if cpu.door.try_enter_owner() {
+            let found = cpu.chunk_in_hand(order, kind);
+            cpu.door.leave_owner();
             found?
         } else {
-            if self.door.biased || !state.door.try_enter_unowned() {
+            if self.door.biased || !cpu.door.try_enter_unowned() {
                 return None;
             }
-            let found = state.chunk_in_hand(order, kind);
-            state.door.leave_intruder();
+            let found = cpu.chunk_in_hand(order, kind);
+            cpu.door.leave_intruder();
             found?
         };
         self.fh.platform.handed_out(found, order);
@@ -144,10 +144,10 @@ impl<'a, 'm, P: Platform> Handle<'a, 'm, P, Owner<'a, 'm, P>> {
     }
 }
 
-impl<'m> CpuState<'m> {
+impl<'m, P: Platform> Cpu<'_, 'm, P> {
     /// A single frame from the current lease. The hottest code there is: see the table above.
     #[inline(always)]
-    pub(crate) fn frame_in_hand(&self, migratetype: usize) -> Option<Pfn> {
+    pub(crate) fn frame_in_hand(self, migratetype: usize) -> Option<Pfn> {
         let lease = self.leases.current(Purpose::Frames, migratetype);
         let mask = lease.mask();
         // Nothing in hand, or frames that were freed twice: the slow way knows.
@@ -160,7 +160,7 @@ impl<'m> CpuState<'m> {
 
     /// A run of order 1 to 5 from that lease for runs.
     #[inline(always)]
-    fn run_of(&self, lease: &Lease<'_>, order: u32) -> Option<Pfn> {
+    fn run_of(self, lease: &Lease<'_>, order: u32) -> Option<Pfn> {
         let mask = lease.mask();
         let starts = bits::runs(mask & !lease.word(), order);
         let start = bits::best_start(starts, order, lease.breakable())?;
@@ -171,7 +171,7 @@ impl<'m> CpuState<'m> {
 
     /// Either, by the order, and counted.
     #[inline(always)]
-    pub(crate) fn chunk_in_hand(&self, order: Order, migratetype: usize) -> Option<Pfn> {
+    pub(crate) fn chunk_in_hand(self, order: Order, migratetype: usize) -> Option<Pfn> {
         // Counted in each arm, where the order's place is known.
         let count = |order: u32| self.counters.allocs[migratetype % 4][order as usize].add(1);
         let runs = || self.leases.current(Purpose::Runs, migratetype);
@@ -184,41 +184,33 @@ impl<'m> CpuState<'m> {
 
     /// Counts an allocation. By who is inside.
     #[inline(always)]
-    pub(crate) fn count_alloc(&self, migratetype: usize, order: Order) {
+    pub(crate) fn count_alloc(self, migratetype: usize, order: Order) {
         self.counters.allocs[migratetype % 4][order.index()].add(1);
     }
 
     /// Whether a request that may take CMA frames has any to look at in its home zone.
     #[inline(always)]
-    pub(crate) fn cma_matters(&self, fh: &Freehold<'m, impl Platform>, flags: AllocFlags) -> bool {
-        flags.contains(AllocFlags::CMA) && self.home(fh).cma_blocks.get() != 0
+    pub(crate) fn cma_matters(self, flags: AllocFlags) -> bool {
+        flags.contains(AllocFlags::CMA) && self.home().cma_blocks.get() != 0
     }
 
     /// A frame that this CPU has freed last, where no lease has any in hand.
     #[inline(never)]
-    pub(crate) fn recent_frame_first(
-        &self,
-        fh: &Freehold<'m, impl Platform>,
-        migratetype: usize,
-    ) -> Option<Pfn> {
+    pub(crate) fn recent_frame_first(self, migratetype: usize) -> Option<Pfn> {
         if self.leases.ready(Purpose::Frames, migratetype) != 0 {
             return None;
         }
-        self.recent_frame(fh, migratetype)
+        self.recent_frame(migratetype)
     }
 
     /// The newest hint that holds: its frame is in its word still, and nobody leases that.
     #[inline(always)]
-    pub(crate) fn recent_frame(
-        &self,
-        fh: &Freehold<'m, impl Platform>,
-        migratetype: usize,
-    ) -> Option<Pfn> {
-        self.hinted::<0>(fh, migratetype, |block, w, frame| {
+    pub(crate) fn recent_frame(self, migratetype: usize) -> Option<Pfn> {
+        self.hinted::<0>(migratetype, |block, w, frame| {
             let line = block.line;
             // Not out of a run of order 3 or more, unless nearly all memory is whole.
             let run = line.word(w) >> (frame.trailing_zeros() & !7) & 0xff;
-            let fits = run != 0xff || self.home(fh).is_roomy();
+            let fits = run != 0xff || self.home().is_roomy();
             fits && line.take_frame(w, frame)
         })
     }
@@ -226,7 +218,7 @@ impl<'m> CpuState<'m> {
     /// A run from the word in hand that one of its order was freed into since the last time: it
     /// fits exactly, mostly.
     #[inline(always)]
-    fn run_freed_in_hand(&self, migratetype: usize, order: u32) -> Option<Pfn> {
+    fn run_freed_in_hand(self, migratetype: usize, order: u32) -> Option<Pfn> {
         let slot = self.leases.take_freed(order)?;
         let lease = self.leases.slot(slot);
         if !lease.serves(Purpose::Runs, migratetype) {
@@ -239,46 +231,33 @@ impl<'m> CpuState<'m> {
 
     /// [`recent_run`](Self::recent_run) of that order; none of another than 1 to 5.
     #[inline(always)]
-    pub(crate) fn recent_run_of(
-        &self,
-        fh: &Freehold<'m, impl Platform>,
-        migratetype: usize,
-        order: u8,
-    ) -> Option<Pfn> {
+    pub(crate) fn recent_run_of(self, migratetype: usize, order: u8) -> Option<Pfn> {
         match order {
-            1 => self.recent_run::<1>(fh, migratetype),
-            2 => self.recent_run::<2>(fh, migratetype),
-            3 => self.recent_run::<3>(fh, migratetype),
-            4 => self.recent_run::<4>(fh, migratetype),
-            5 => self.recent_run::<5>(fh, migratetype),
+            1 => self.recent_run::<1>(migratetype),
+            2 => self.recent_run::<2>(migratetype),
+            3 => self.recent_run::<3>(migratetype),
+            4 => self.recent_run::<4>(migratetype),
+            5 => self.recent_run::<5>(migratetype),
             _ => None,
         }
     }
 
     /// A run of order 1 to 5 that this CPU has freed last: into a word in hand, or any other.
     #[inline(never)]
-    pub(crate) fn recent_run<const ORDER: u32>(
-        &self,
-        fh: &Freehold<'m, impl Platform>,
-        migratetype: usize,
-    ) -> Option<Pfn> {
+    pub(crate) fn recent_run<const ORDER: u32>(self, migratetype: usize) -> Option<Pfn> {
         if let Some(pfn) = self.run_freed_in_hand(migratetype, ORDER) {
             return Some(pfn);
         }
-        self.recent_run_in_word::<ORDER>(fh, migratetype)
+        self.recent_run_in_word::<ORDER>(migratetype)
     }
 
     /// A run of order 1 to 5 that this CPU has freed last, and that is no half of a larger one:
     /// it fits exactly. What is nearly free may become whole: a run of it is better left alone,
     /// unless most of the zone is whole.
     #[inline(never)]
-    fn recent_run_in_word<const ORDER: u32>(
-        &self,
-        fh: &Freehold<'m, impl Platform>,
-        migratetype: usize,
-    ) -> Option<Pfn> {
-        let most = self.most_class(fh, ORDER);
-        self.hinted::<ORDER>(fh, migratetype, |block, w, run| {
+    fn recent_run_in_word<const ORDER: u32>(self, migratetype: usize) -> Option<Pfn> {
+        let most = self.most_class(ORDER);
+        self.hinted::<ORDER>(migratetype, |block, w, run| {
             let line = block.line;
             let buddy = bits::mask(run.trailing_zeros() ^ (1 << ORDER), 1 << ORDER);
             let word = line.word(w);
@@ -290,21 +269,17 @@ impl<'m> CpuState<'m> {
     /// 1, 2 or 4 whole words by the newest hint, by the rule of [`hinted_run`](Self::hinted_run).
     /// `None` where that does not hold; the next one may.
     #[inline(never)]
-    pub(crate) fn recent_words<const LEN: usize>(
-        &self,
-        fh: &Freehold<'m, impl Platform>,
-        migratetype: usize,
-    ) -> Option<Pfn> {
+    pub(crate) fn recent_words<const LEN: usize>(self, migratetype: usize) -> Option<Pfn> {
         let order = 6 + LEN.ilog2();
-        let (block, offset) = self.recent.pop(&fh.map.blocks, order)?;
+        let (block, offset) = self.recent.pop(&self.fh.map.blocks, order)?;
         let (head, line) = (block.head, block.line);
-        let (first, most) = (offset as usize / 64, self.most_class(fh, order));
+        let (first, most) = (offset as usize / 64, self.most_class(order));
         let buddy = first ^ LEN;
         let lone = || (buddy..buddy + LEN).any(|w| line.word(w) != !0);
         let fits = most == u8::MAX || lone() && head.class() <= most;
         if !fits
             || !head.tag.get().is_ordinary_of(migratetype)
-            || !block.claim_words_at::<LEN>(fh.by(self), first)
+            || !block.claim_words_at::<LEN>(self.by(), first)
         {
             return None;
         }
@@ -312,13 +287,9 @@ impl<'m> CpuState<'m> {
     }
 
     /// [`recent_words`](Self::recent_words), hint after hint.
-    pub(crate) fn any_recent_words<const LEN: usize>(
-        &self,
-        fh: &Freehold<'m, impl Platform>,
-        migratetype: usize,
-    ) -> Option<Pfn> {
+    pub(crate) fn any_recent_words<const LEN: usize>(self, migratetype: usize) -> Option<Pfn> {
         while self.recent.has_run(6 + LEN.ilog2()) {
-            let found = self.recent_words::<LEN>(fh, migratetype);
+            let found = self.recent_words::<LEN>(migratetype);
             if found.is_some() {
                 return found;
             }
@@ -329,18 +300,17 @@ impl<'m> CpuState<'m> {
     /// The largest class of a block that may lose a run of that order to a hint: where it has a
     /// larger run it may become whole, and another block fits better.
     #[inline(always)]
-    fn most_class(&self, fh: &Freehold<'m, impl Platform>, order: u32) -> u8 {
-        if self.home(fh).is_roomy() { u8::MAX } else { HINT_CLASS.max(order as u8 + 1) }
+    fn most_class(self, order: u32) -> u8 {
+        if self.home().is_roomy() { u8::MAX } else { HINT_CLASS.max(order as u8 + 1) }
     }
 
     #[inline(always)]
     fn hinted<const ORDER: u32>(
-        &self,
-        fh: &Freehold<'m, impl Platform>,
+        self,
         migratetype: usize,
         take: impl Fn(Block<'m>, usize, u64) -> bool,
     ) -> Option<Pfn> {
-        while let Some((block, offset)) = self.recent.pop(&fh.map.blocks, ORDER) {
+        while let Some((block, offset)) = self.recent.pop(&self.fh.map.blocks, ORDER) {
             let w = offset as usize / 64;
             let head = block.head;
             let tag = head.tag.get();
@@ -353,7 +323,7 @@ impl<'m> CpuState<'m> {
                 let own = &self.allowance[migratetype];
                 let left = own.get().wrapping_sub(1 << ORDER);
                 if busy || now != tag || head.is_leased(w) || (left as i64) < 0 {
-                    return self.hinted_after_all::<ORDER>(fh, block, offset);
+                    return self.hinted_after_all::<ORDER>(block, offset);
                 }
                 own.set(left);
                 return Some(Pfn::new(u64::from(head.number) << BLOCK_ORDER | u64::from(offset)));
@@ -366,48 +336,35 @@ impl<'m> CpuState<'m> {
     /// the zone would not keep its mark, the next request looks further.
     #[cold]
     #[inline(never)]
-    fn hinted_after_all<const ORDER: u32>(
-        &self,
-        fh: &Freehold<'m, impl Platform>,
-        block: Block<'m>,
-        offset: u32,
-    ) -> Option<Pfn> {
+    fn hinted_after_all<const ORDER: u32>(self, block: Block<'m>, offset: u32) -> Option<Pfn> {
         let (w, frames) = (offset as usize / 64, bits::mask(offset % 64, 1 << ORDER));
-        if !block.still_open(fh.by(self), w, frames, 1 << ORDER) {
+        if !block.still_open(self.by(), w, frames, 1 << ORDER) {
             return None;
         }
         Some(Pfn::new(block.base() + u64::from(offset)))
     }
 
     /// 1, 2 or 4 whole words of the block in use.
-    pub(crate) fn words_in_use<const LEN: usize>(
-        &self,
-        fh: &Freehold<'m, impl Platform>,
-        migratetype: usize,
-    ) -> Option<Pfn> {
-        let zone = self.home(fh);
-        let cursors = self.cursors(fh, usize::from(zone.id));
-        let block = cursors.get(&fh.map.blocks, Purpose::Runs, migratetype)?;
+    pub(crate) fn words_in_use<const LEN: usize>(self, migratetype: usize) -> Option<Pfn> {
+        let zone = self.home();
+        let cursors = self.cursors(usize::from(zone.id));
+        let block = cursors.get(&self.fh.map.blocks, Purpose::Runs, migratetype)?;
         let tag = block.head.tag.get();
         let fits = zone.words_fit::<LEN>(migratetype, block.head.class());
         if !fits || !tag.is_ordinary_of_in(migratetype, self.home_split.get()) {
             return None;
         }
-        let offset = block.claim_words::<LEN>(fh.by(self))?;
+        let offset = block.claim_words::<LEN>(self.by())?;
         Some(Pfn::new(block.base() + offset as u64))
     }
 
     /// A whole block that this CPU keeps.
     #[inline(always)]
-    pub(crate) fn kept_block(
-        &self,
-        fh: &Freehold<'m, impl Platform>,
-        migratetype: usize,
-    ) -> Option<Pfn> {
+    pub(crate) fn kept_block(self, migratetype: usize) -> Option<Pfn> {
         let (kept, block) =
-            self.kept.iter().find_map(|kept| Some((kept, kept.block(&fh.map.blocks)?)))?;
+            self.kept.iter().find_map(|kept| Some((kept, kept.block(&self.fh.map.blocks)?)))?;
         kept.clear();
-        Some(Pfn::new(block.take_block(fh, migratetype)))
+        Some(Pfn::new(block.take_block(self.fh, migratetype)))
     }
 }
 

@@ -373,7 +373,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             block.split(self.by(), MOVABLE);
             if place.whole == 0 {
                 // While runs are cut of it, it stays split, as what other words come from does.
-                self.cpu.holds(fh);
+                self.holds();
                 if let Some(before) =
                     self.cursors(usize::from(zone.id)).cut_from(&fh.map.blocks, block)
                 {

@@ -124,7 +124,8 @@ impl<'c, 'm, P: Platform> Climb<'c, 'm, P> {
 
     /// Asks these steps, one after the other.
     fn climb(&self, steps: Range<usize>) -> Option<Pfn> {
-        let (home, node) = (self.by.cpu.map(|cpu| cpu.home_zone.get() as usize), self.request.node);
+        let (home, node) =
+            (self.by.cpu().map(|cpu| cpu.home_zone.get() as usize), self.request.node);
         let found = Self::LADDER[steps].iter().find_map(|&Step(at, take)| match at {
             At::Home if node.is_some() => None,
             At::Home => take(self, home?),
@@ -235,7 +236,7 @@ impl<'c, 'm, P: Platform> Climb<'c, 'm, P> {
     /// for many requests. What they have in hand stays there. The CPU may be offline afterwards.
     #[inline(always)]
     fn ask_for_allowances(&self, inside: &Inside<'_, 'm, P>) {
-        let home = inside.cpu.home(self.by.fh);
+        let home = inside.home();
         if home.is_tight() && !self.request.flags.contains(AllocFlags::NO_LOCK) {
             self.ask_for_allowances_of(inside, home);
         }
@@ -252,7 +253,7 @@ impl<'c, 'm, P: Platform> Climb<'c, 'm, P> {
         if leaves_mark() || !home.has_for(fh, request) {
             return;
         }
-        inside.cpu.tell_all(fh);
+        inside.tell_all();
         if !leaves_mark() {
             inside.outside(|| Recall::by(fh, self.id).of_allowances());
         }
@@ -285,7 +286,7 @@ impl<'c, 'm, P: Platform> Climb<'c, 'm, P> {
             0 => inside.next_frame(want.migratetype),
             1..6 => inside.next_run(want.migratetype, want.order),
             BLOCK_ORDER if want.migratetype != CMA => {
-                inside.cpu.kept_block(self.by.fh, want.migratetype).map(Pfn::get)
+                inside.kept_block(want.migratetype).map(Pfn::get)
             }
             _ => None,
         })
@@ -293,17 +294,17 @@ impl<'c, 'm, P: Platform> Climb<'c, 'm, P> {
 
     #[inline(always)]
     fn recent(&self, _: usize) -> Option<u64> {
-        let (cpu, fh, request) = (self.by.cpu?, self.by.fh, self.request);
-        if cpu.cma_matters(fh, request.flags) {
+        let (cpu, request) = (self.inside?, self.request);
+        if cpu.cma_matters(request.flags) {
             return None;
         }
         let kind = request.migratetype as usize;
         let found = match request.order.get() {
-            0 => cpu.recent_frame(fh, kind),
-            6 => cpu.any_recent_words::<1>(fh, kind),
-            7 => cpu.any_recent_words::<2>(fh, kind),
-            8 => cpu.any_recent_words::<4>(fh, kind),
-            order => cpu.recent_run_of(fh, kind, order),
+            0 => cpu.recent_frame(kind),
+            6 => cpu.any_recent_words::<1>(kind),
+            7 => cpu.any_recent_words::<2>(kind),
+            8 => cpu.any_recent_words::<4>(kind),
+            order => cpu.recent_run_of(kind, order),
         };
         found.map(Pfn::get)
     }
@@ -330,15 +331,15 @@ impl<'c, 'm, P: Platform> Climb<'c, 'm, P> {
 
     #[inline(always)]
     fn block_in_use(&self, z: usize) -> Option<u64> {
-        let (inside, fh, request) = (self.inside?, self.by.fh, self.request);
-        let (cpu, kind) = (inside.cpu, request.migratetype as usize);
+        let (cpu, request) = (self.inside?, self.request);
+        let kind = request.migratetype as usize;
         match request.order.get() {
-            order if order < 6 || cpu.cma_matters(fh, request.flags) => {
-                self.of_types(z, |want| inside.take_of_block_in_use(z, want))
+            order if order < 6 || cpu.cma_matters(request.flags) => {
+                self.of_types(z, |want| cpu.take_of_block_in_use(z, want))
             }
-            6 => cpu.words_in_use::<1>(fh, kind).map(Pfn::get),
-            7 => cpu.words_in_use::<2>(fh, kind).map(Pfn::get),
-            8 => cpu.words_in_use::<4>(fh, kind).map(Pfn::get),
+            6 => cpu.words_in_use::<1>(kind).map(Pfn::get),
+            7 => cpu.words_in_use::<2>(kind).map(Pfn::get),
+            8 => cpu.words_in_use::<4>(kind).map(Pfn::get),
             _ => None,
         }
     }
@@ -475,7 +476,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             .or_else(|| near.ask::<2>(&self))
             .or_else(|| near.ask::<IN_USE>(&self));
         if let Some(pfn) = found {
-            self.cpu.count_alloc(migratetype as usize, order);
+            self.count_alloc(migratetype as usize, order);
             let fh = self.fh;
             drop(self);
             fh.platform.handed_out(pfn, order);
@@ -500,7 +501,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     #[cold]
     #[inline(never)]
     pub(crate) fn alloc_any(self, request: &Request) -> Result<Pfn, AllocError> {
-        if self.cpu.fails_again_as(self.fh, request) {
+        if self.fails_again_as(request) {
             return Err(AllocError::NoMemory { order: request.order });
         }
         self.alloc_from(request, 0)
@@ -521,11 +522,11 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         result: Result<Pfn, AllocError>,
     ) -> Result<Pfn, AllocError> {
         match result {
-            Ok(_) => self.cpu.count_alloc(request.migratetype as usize, request.order),
+            Ok(_) => self.count_alloc(request.migratetype as usize, request.order),
             Err(_) => self.cpu.counters.failed.add(1),
         }
-        if self.cpu.home(self.fh).is_tight() {
-            self.cpu.tell_if_many(self.fh);
+        if self.home().is_tight() {
+            self.tell_if_many();
         }
         let fh = self.fh;
         let back =
@@ -549,7 +550,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// host about changed pressure.
     #[inline(always)]
     pub(crate) fn leave_and_wait(self) {
-        let (fh, home) = (self.fh, self.cpu.home(self.fh));
+        let (fh, home) = (self.fh, self.home());
         drop(self);
         Recall::of_all(fh).of_hands(home);
         fh.outside().tell_pressure();

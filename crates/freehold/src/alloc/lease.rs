@@ -56,7 +56,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         if lease != 0 && lease & EMPTY == 0 || !self.make_room(slot) {
             return None;
         }
-        self.cpu.holds(fh);
+        self.holds();
         if !head.change_lease(w, lease, me) {
             return None;
         }
@@ -125,7 +125,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// Whether the CPU may lease a word at all.
     #[inline(always)]
     pub(crate) fn may_lease(&self) -> bool {
-        !self.cpu.home(self.fh).is_lean()
+        !self.home().is_lean()
             && (self.cpu.leases.limit() != 0 || self.shares_a_word())
             && !self.fh.failing.any()
     }
@@ -134,7 +134,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     #[cold]
     fn shares_a_word(&self) -> bool {
         let has = &self.cpu.has_share;
-        has.set(has.get() || self.cpu.home(self.fh).words.take());
+        has.set(has.get() || self.home().words.take());
         has.get()
     }
 
@@ -142,7 +142,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     pub(crate) fn give_up_share(&self) {
         if self.cpu.has_share.get() {
             self.cpu.has_share.set(false);
-            self.cpu.home(self.fh).words.give_back();
+            self.home().words.give_back();
         }
     }
 
@@ -152,7 +152,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         if leases.limit() == 0 && !self.shares_a_word() {
             return false;
         }
-        let zone = self.cpu.home(self.fh);
+        let zone = self.home();
         if zone.is_scarce() {
             self.end_leases(0);
         } else if leases.slot(slot).is_in_use() {
@@ -213,7 +213,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             Some((size, slot as usize, run))
         };
         let (size, slot, run) = slots.filter_map(run).min()?;
-        let zone = self.cpu.home(self.fh);
+        let zone = self.home();
         let smaller = || zone.board.smallest(migratetype, order as u8 + 1);
         let is_loose = Want::new(order, migratetype).is_for_loose() && size >= bits::KEPT_ORDER;
         let loose = || is_loose && zone.board.has_any(LOOSE);

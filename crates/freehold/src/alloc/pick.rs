@@ -169,7 +169,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         if before == Some(block) {
             return;
         }
-        self.cpu.holds(self.fh);
+        self.holds();
         cursors.set(want.purpose(), want.migratetype, block);
         if let Some(before) = before {
             self.leave_block(before);

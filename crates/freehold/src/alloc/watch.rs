@@ -24,9 +24,9 @@
 use crate::alloc::ladder::Climb;
 use crate::block::BLOCK_ORDER;
 use crate::block::layout::Place;
+use crate::cpu::by::Cpu;
 use crate::cpu::inside::Inside;
 use crate::cpu::recall::Recall;
-use crate::cpu::state::CpuState;
 use crate::primitive::{AtomicU64, Count, Ordering, Relaxed, full_fence};
 use crate::zone::Zone;
 use crate::zone::moving::Movers;
@@ -114,40 +114,35 @@ fn key(order: Order, migratetype: Migratetype, flags: AllocFlags) -> u64 {
     u64::from(flags.bits()) << 16 | (migratetype as u64) << 8 | u64::from(order.get())
 }
 
-impl<'m> CpuState<'m> {
+impl<'m, P: Platform> Cpu<'_, 'm, P> {
     /// Whether such a request has come to nothing on a CPU, and nothing has come since; it has
     /// failed once more then. By who is inside.
     #[inline(always)]
     pub(crate) fn fails_again(
-        &self,
-        fh: &Freehold<'m, impl Platform>,
+        self,
         order: Order,
         migratetype: Migratetype,
         flags: AllocFlags,
     ) -> bool {
-        self.futile.get() != 0 && self.is_still_futile(fh, key(order, migratetype, flags))
+        self.futile.get() != 0 && self.is_still_futile(key(order, migratetype, flags))
     }
 
     /// [`fails_again`](Self::fails_again) of any request.
-    pub(crate) fn fails_again_as(
-        &self,
-        fh: &Freehold<'m, impl Platform>,
-        request: &Request,
-    ) -> bool {
-        key_of(request).is_some_and(|key| self.futile.get() != 0 && self.is_still_futile(fh, key))
+    pub(crate) fn fails_again_as(self, request: &Request) -> bool {
+        key_of(request).is_some_and(|key| self.futile.get() != 0 && self.is_still_futile(key))
     }
 
     #[inline(never)]
-    fn is_still_futile(&self, fh: &Freehold<'m, impl Platform>, key: u64) -> bool {
+    fn is_still_futile(self, key: u64) -> bool {
         let failed = self.futile_request.get();
         // The order is in the lowest byte: of that type and those flags, and no smaller one.
         let covered = key.wrapping_sub(failed) <= BLOCK_ORDER.into() && self.online.get();
         // SeqCst: a CPU that has given back what it had has told of that before, so the generation
         // is looked at afterwards.
-        if !covered || fh.holding.0.load(Ordering::SeqCst) != 0 && self.somebody_has(fh) {
+        if !covered || self.fh.holding.0.load(Ordering::SeqCst) != 0 && self.somebody_has() {
             return false;
         }
-        let futile = fh.watch.goes_on(self.futile.get());
+        let futile = self.fh.watch.goes_on(self.futile.get());
         if futile {
             self.counters.failed.add(1);
         }
@@ -158,37 +153,37 @@ impl<'m> CpuState<'m> {
     /// be on its way with it. By a glance.
     #[cold]
     #[inline(never)]
-    fn somebody_has(&self, fh: &Freehold<'m, impl Platform>) -> bool {
+    fn somebody_has(self) -> bool {
         let order = Order::new((self.futile_request.get() & 0xff) as u8);
         let wanted = order.filter(|_| !self.futile_for_mark.get());
-        self.has_for(fh, wanted) || Recall::by(fh, CpuId::new(self.number)).would_ask(wanted)
+        self.has_for(wanted) || Recall::by(self.fh, CpuId::new(self.number)).would_ask(wanted)
     }
 
     /// A CPU is about to have something in hand, or a block in use. By who is inside.
     #[inline]
-    pub(crate) fn holds(&self, fh: &Freehold<'m, impl Platform>) {
+    pub(crate) fn holds(self) {
         if !self.holds.get() {
             self.holds.set(true);
             // SeqCst: before it takes anything.
-            fh.holding.0.fetch_add(1, Ordering::SeqCst);
+            self.fh.holding.0.fetch_add(1, Ordering::SeqCst);
         }
     }
 
     /// Whether a CPU has nothing in hand, and no block that it takes its next words from.
-    pub(crate) fn is_empty(&self, fh: &Freehold<'m, impl Platform>) -> bool {
-        let mut places = (0..fh.zones.len()).flat_map(|z| self.cursors(fh, z).places());
+    pub(crate) fn is_empty(self) -> bool {
+        let mut places = (0..self.fh.zones.len()).flat_map(|z| self.cursors(z).places());
         self.leases.held() == 0
             && self.kept.iter().all(|kept| kept.is_none())
             && places.all(Place::is_none)
     }
 
     /// A CPU has nothing in hand any more, and says so.
-    pub(crate) fn holds_nothing(&self, fh: &Freehold<'m, impl Platform>) {
+    pub(crate) fn holds_nothing(self) {
         self.keeps.set(false);
         if self.holds.get() {
             self.holds.set(false);
             // SeqCst: what it had is told of by now.
-            fh.holding.0.fetch_sub(1, Ordering::SeqCst);
+            self.fh.holding.0.fetch_sub(1, Ordering::SeqCst);
         }
     }
 }
@@ -235,8 +230,8 @@ impl<'m, P: Platform> Climb<'_, 'm, P> {
     /// it: others may have been faster each time that this one had found some.
     pub(crate) fn remember(&self, inside: &Inside<'_, 'm, P>, watched: &Watched) {
         let (fh, cpu, request) = (self.by.fh, inside.cpu, self.request);
-        if cpu.is_empty(fh) {
-            cpu.holds_nothing(fh);
+        if inside.is_empty() {
+            inside.holds_nothing();
         }
         if Movers(fh).moves().at_it != 0 {
             // It has not been seen, and need not come to where it is told of.

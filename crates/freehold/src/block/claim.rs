@@ -232,7 +232,7 @@ impl<'m> Block<'m> {
     /// Whether another CPU leases a word of a block.
     pub(crate) fn is_shared(self, by: By<'_, 'm, impl Platform>) -> bool {
         let head = self.head;
-        let me = by.cpu.map_or(0, |cpu| cpu.number + 1);
+        let me = by.cpu().map_or(0, |cpu| cpu.number + 1);
         (0..WORDS).any(|w| head.is_leased(w) && head.lease(w) != me)
     }
 

@@ -97,8 +97,8 @@ impl<'m> Block<'m> {
     #[inline(always)]
     fn tell_watchers(self, by: By<'_, 'm, impl Platform>) {
         if by.fh.watch.is_for(ANY) {
-            if let Some(cpu) = by.cpu {
-                cpu.tell_all(by.fh);
+            if let Some(cpu) = by.cpu() {
+                cpu.tell_all();
             }
         }
     }
@@ -129,8 +129,8 @@ impl<'m> Block<'m> {
         self.tell_watchers(by);
         // It has no larger class, and stays split: see `is_in_use`.
         if known == CLASS_WHOLE - 1 && tag.migratetype() < HIGH_ATOMIC {
-            if let Some(cpu) = by.cpu {
-                let cursors = cpu.cursors(by.fh, tag.zone());
+            if let Some(cpu) = by.cpu() {
+                let cursors = cpu.cursors(tag.zone());
                 if cursors.get(&by.fh.map.blocks, Purpose::Runs, tag.migratetype()) == Some(self) {
                     by.fh.watch.came(ANY);
                     return;
@@ -227,7 +227,7 @@ impl<'m> Block<'m> {
     /// nobody. Before the tag is looked at: a thread that marks this after a block was isolated
     /// takes no words of it.
     pub(crate) fn moving_block(self, by: By<'_, 'm, impl Platform>) -> Option<Moving<'m>> {
-        if by.cpu.is_some() {
+        if by.cpu().is_some() {
             return None;
         }
         let zone = self.head.tag.get().zone_of(by.fh.zones);
@@ -237,7 +237,7 @@ impl<'m> Block<'m> {
     /// Whether a block is one that the CPU takes its next words from: it stays split, since it
     /// would be split again at once. It becomes whole when the CPU goes on to another one.
     fn is_in_use(self, by: By<'_, 'm, impl Platform>, tag: Tag) -> bool {
-        by.cpu.is_some_and(|cpu| cpu.cursors(by.fh, tag.zone()).names(self))
+        by.cpu().is_some_and(|cpu| cpu.cursors(tag.zone()).names(self))
     }
 
     /// A search has found less in a block than its class says, and no run of class `lacks`.

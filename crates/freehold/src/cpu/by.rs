@@ -1,16 +1,78 @@
 //! Who does something: a CPU, whose state is entered, or somebody outside of all of them.
 
-use super::state::CpuState;
+use core::ops::Deref;
+
+use super::state::{CpuState, Cursors};
 use crate::platform::{Pressure, PressureLevel};
 use crate::primitive::{Count, Ordering, Relaxed, SharedCount};
 use crate::zone::Zone;
-use crate::{Freehold, Platform};
+use crate::{AllocError, CpuId, Freehold, Platform};
 
 /// See the module's documentation. A CPU counts on its own lines, by plain stores; a thread that is
 /// outside of all has no counts that plain stores could change.
 pub(crate) struct By<'a, 'm, P> {
     pub(crate) fh: &'a Freehold<'m, P>,
-    pub(crate) cpu: Option<&'a CpuState<'m>>,
+    state: Option<&'m CpuState<'m>>,
+}
+
+/// A CPU's state, for a thread that is inside; and the allocator that it is of.
+pub(crate) struct Cpu<'a, 'm, P> {
+    pub(crate) fh: &'a Freehold<'m, P>,
+    pub(crate) cpu: &'m CpuState<'m>,
+}
+
+impl<P> Clone for Cpu<'_, '_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P> Copy for Cpu<'_, '_, P> {}
+
+impl<'m, P> Deref for Cpu<'_, 'm, P> {
+    type Target = CpuState<'m>;
+
+    #[inline(always)]
+    fn deref(&self) -> &CpuState<'m> {
+        self.cpu
+    }
+}
+
+impl<'a, 'm, P: Platform> Cpu<'a, 'm, P> {
+    /// It, as who does something.
+    #[inline(always)]
+    pub(crate) fn by(self) -> By<'a, 'm, P> {
+        By { fh: self.fh, state: Some(self.cpu) }
+    }
+
+    /// Which one it is.
+    #[inline(always)]
+    pub(crate) fn id(self) -> CpuId {
+        CpuId::new(self.cpu.number)
+    }
+
+    /// Whether it is online, if only by now.
+    pub(crate) fn is_online(self) -> Result<(), AllocError> {
+        if self.online.get() { Ok(()) } else { Err(AllocError::CpuOffline { cpu: self.id() }) }
+    }
+
+    /// The zone that its requests go to first.
+    #[inline(always)]
+    pub(crate) fn home(self) -> &'m Zone<'m> {
+        &self.fh.zones[self.home_zone.get() as usize]
+    }
+
+    /// Whether that is the one of this number.
+    #[inline(always)]
+    pub(crate) fn is_home(self, zone: usize) -> bool {
+        self.home_zone.get() as usize == zone
+    }
+
+    /// What it has of a zone: where it leases its next words.
+    #[inline(always)]
+    pub(crate) fn cursors(self, zone: usize) -> &'m Cursors {
+        &self.fh.cursors[usize::from(self.cpu.number) * self.fh.zones.len() + zone]
+    }
 }
 
 impl<P> Clone for By<'_, '_, P> {
@@ -24,7 +86,7 @@ impl<P> Copy for By<'_, '_, P> {}
 impl<P: Platform> By<'_, '_, P> {
     /// Counts writes to what all CPUs of a zone share.
     pub(crate) fn wrote(self, zone: &Zone<'_>, writes: u32) {
-        match self.cpu {
+        match self.state {
             Some(cpu) => cpu.counters.shared_writes.add(u64::from(writes)),
             None if writes != 0 => zone.counters.shared_writes.add_shared(u64::from(writes)),
             None => {}
@@ -32,7 +94,13 @@ impl<P: Platform> By<'_, '_, P> {
     }
 }
 
-impl<'m, P: Platform> By<'_, 'm, P> {
+impl<'a, 'm, P: Platform> By<'a, 'm, P> {
+    /// The CPU, if it is one.
+    #[inline(always)]
+    pub(crate) fn cpu(self) -> Option<Cpu<'a, 'm, P>> {
+        self.state.map(|cpu| Cpu { fh: self.fh, cpu })
+    }
+
     /// Tells the host about changed pressure. Called at the edge of the API.
     pub(crate) fn tell_pressure(self) {
         self.fh.zones.iter().for_each(|zone| zone.update_level(self.fh));
@@ -62,12 +130,12 @@ impl<'m, P: Platform> By<'_, 'm, P> {
 impl<'m, P: Platform> Freehold<'m, P> {
     /// A CPU whose state is the calling thread's.
     #[inline(always)]
-    pub(crate) fn by<'a>(&'a self, cpu: &'a CpuState<'m>) -> By<'a, 'm, P> {
-        By { fh: self, cpu: Some(cpu) }
+    pub(crate) fn cpu<'a>(&'a self, cpu: &'m CpuState<'m>) -> Cpu<'a, 'm, P> {
+        Cpu { fh: self, cpu }
     }
 
     /// Somebody outside of every CPU's state.
     pub(crate) fn outside(&self) -> By<'_, 'm, P> {
-        By { fh: self, cpu: None }
+        By { fh: self, state: None }
     }
 }

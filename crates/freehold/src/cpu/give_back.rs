@@ -27,8 +27,8 @@ impl<P: Platform> Inside<'_, '_, P> {
                 self.leave_block(block);
             }
         }
-        self.cpu.tell_all(self.fh);
-        self.cpu.holds_nothing(self.fh);
+        self.tell_all();
+        self.holds_nothing();
     }
 
     /// Puts leases and whole blocks back. Where the next frames come from stays.
@@ -45,22 +45,21 @@ impl<P: Platform> Inside<'_, '_, P> {
 
     /// The periodic work; see [`On::tick`](crate::On::tick).
     pub(crate) fn tick(&self) {
-        let cpu = self.cpu;
         let allocs =
-            cpu.counters.allocs.iter().flatten().fold(0, |sum: u64, n| sum.wrapping_add(n.get()));
-        let idle = allocs == cpu.allocs_at_tick.get();
-        cpu.allocs_at_tick.set(allocs);
+            self.counters.allocs.iter().flatten().fold(0, |sum: u64, n| sum.wrapping_add(n.get()));
+        let idle = allocs == self.allocs_at_tick.get();
+        self.allocs_at_tick.set(allocs);
         if idle {
             self.give_back_all();
         } else {
             // What single frames and runs come from now stays.
             let in_use =
                 |keep: u32, slot: u32| if slot < SLOTS as u32 { keep | 1 << slot } else { keep };
-            self.end_leases(cpu.leases.currents().fold(0, in_use));
-            if cpu.leases.held() == 0 {
+            self.end_leases(self.leases.currents().fold(0, in_use));
+            if self.leases.held() == 0 {
                 self.give_up_share();
             }
-            cpu.tell_all(self.fh);
+            self.tell_all();
         }
     }
 }

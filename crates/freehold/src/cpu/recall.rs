@@ -10,6 +10,7 @@
 //! Whether a CPU is inside its state at this moment, on its way with frames that are in no slot
 //! yet, is nowhere but in its door.
 
+use crate::cpu::by::Cpu;
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::SLOTS;
 use crate::cpu::state::CpuState;
@@ -45,11 +46,11 @@ impl<'a, 'm, P: Platform> Recall<'a, 'm, P> {
     /// The numbers of the CPUs that `wanted` picks.
     fn numbers<'s>(
         &'s self,
-        wanted: impl Fn(&CpuState<'m>) -> bool + 's,
+        wanted: impl Fn(Cpu<'_, 'm, P>) -> bool + 's,
     ) -> impl Iterator<Item = usize> + 's {
         let others = self.fh.cpus.iter().enumerate();
         let others = others.filter(move |&(number, cpu)| {
-            self.but.is_none_or(|but| but.index() != number) && wanted(cpu)
+            self.but.is_none_or(|but| but.index() != number) && wanted(self.fh.cpu(cpu))
         });
         others.map(|(number, _)| number)
     }
@@ -62,7 +63,7 @@ impl<'a, 'm, P: Platform> Recall<'a, 'm, P> {
     pub(crate) fn for_order(&self, order: Option<Order>) -> u32 {
         // Acquire: a thread that has taken what we did not find was inside its CPU's state then.
         acquire_fence();
-        self.of(|cpu| cpu.may_have_for(self.fh, order))
+        self.of(|cpu| cpu.may_have_for(order))
     }
 
     /// Whether [`for_order`](Self::for_order) would ask anybody now. A recall that asks nobody, and
@@ -71,11 +72,11 @@ impl<'a, 'm, P: Platform> Recall<'a, 'm, P> {
     pub(crate) fn would_ask(&self, order: Option<Order>) -> bool {
         // Acquire: as `for_order`.
         acquire_fence();
-        self.numbers(|cpu| cpu.may_have_for(self.fh, order)).next().is_some()
+        self.numbers(|cpu| cpu.may_have_for(order)).next().is_some()
     }
 
     /// [`for_order`](Self::for_order), of the CPUs that `wanted` picks.
-    pub(crate) fn of(&self, wanted: impl Fn(&CpuState<'m>) -> bool) -> u32 {
+    pub(crate) fn of(&self, wanted: impl Fn(Cpu<'_, 'm, P>) -> bool) -> u32 {
         self.visit(self.numbers(wanted), |inside| inside.give_back_all())
     }
 
@@ -85,7 +86,7 @@ impl<'a, 'm, P: Platform> Recall<'a, 'm, P> {
     #[cold]
     pub(crate) fn at_open_doors(&self, order: Order) -> bool {
         let mut any = false;
-        for number in self.numbers(|cpu| cpu.has_for(self.fh, Some(order))) {
+        for number in self.numbers(|cpu| cpu.has_for(Some(order))) {
             let inside = Inside::try_enter(self.fh, &self.fh.cpus[number], false);
             any |= inside.is_some();
             inside.iter().for_each(Inside::give_back_all);
@@ -101,8 +102,8 @@ impl<'a, 'm, P: Platform> Recall<'a, 'm, P> {
     /// CPUs tell the zones of all that they may still take of them. What is in hand stays there.
     #[cold]
     pub(crate) fn of_allowances(&self) {
-        let tell = |inside: &Inside<'_, 'm, P>| _ = inside.cpu.tell_all(self.fh);
-        self.visit(self.numbers(|cpu| cpu.may_take_any(self.fh)), tell);
+        let tell = |inside: &Inside<'_, 'm, P>| _ = inside.tell_all();
+        self.visit(self.numbers(|cpu| cpu.may_take_any()), tell);
     }
 
     /// Where a zone has become LEAN the CPUs whose home it is put back what they have in hand,
@@ -120,7 +121,7 @@ impl<'a, 'm, P: Platform> Recall<'a, 'm, P> {
     fn empty_hands(&self, zone: &Zone<'m>) {
         // Acquire: pairs with `update_mode`, and the CPUs that are entered see the mode.
         if zone.hands_to_empty.swap(false, Ordering::Acquire) {
-            let home = |cpu: &CpuState<'m>| cpu.home_zone.get() == u32::from(zone.id);
+            let home = |cpu: Cpu<'_, 'm, P>| cpu.is_home(zone.id.into());
             self.visit(self.numbers(home), |inside| inside.empty_hand());
         }
     }
@@ -171,23 +172,23 @@ impl<'a, 'm, P: Platform> Recall<'a, 'm, P> {
                 continue;
             }
             cpu.door.await_owner(|| self.fh.platform.relax());
-            visit(&Inside::already(self.fh, cpu, false));
+            visit(&Inside::already(self.fh.cpu(cpu), false));
             visited += 1;
         }
         (left, visited)
     }
 }
 
-impl<'m> CpuState<'m> {
+impl<'m, P: Platform> Cpu<'_, 'm, P> {
     /// Whether a CPU has something for a request of that order, or may be on its way with it.
     ///
     /// A thread that is inside may have taken frames that are in no slot yet, or not put back yet
     /// what it had. So the door is looked at before the hand, for one that is about to have them,
     /// and after it, for one that has just had them. Where all three looks show nothing, and frames
     /// were this CPU's before the first, they are on the board by the last, or in use.
-    fn may_have_for(&self, fh: &Freehold<'m, impl Platform>, order: Option<Order>) -> bool {
+    fn may_have_for(self, order: Option<Order>) -> bool {
         // Acquire, in each look: what was done inside before is seen by the look that follows.
-        self.door.is_occupied() || self.has_for(fh, order) || {
+        self.door.is_occupied() || self.has_for(order) || {
             // Acquire: a thread that has emptied the hand was inside then.
             acquire_fence();
             self.door.is_occupied()
@@ -195,25 +196,25 @@ impl<'m> CpuState<'m> {
     }
 
     /// Whether a CPU has something that a request of that order would ask it for, by a glance.
-    pub(crate) fn has_for(&self, fh: &Freehold<'m, impl Platform>, order: Option<Order>) -> bool {
+    pub(crate) fn has_for(self, order: Option<Order>) -> bool {
         self.kept.iter().any(|kept| !kept.is_none())
             || self.leases.held() != 0 && self.has_in_hand(order)
-            || order.is_none_or(|order| order >= Order::PAGEBLOCK) && self.uses_a_free_block(fh)
-            || order.is_none() && self.may_take_any(fh)
+            || order.is_none_or(|order| order >= Order::PAGEBLOCK) && self.uses_a_free_block()
+            || order.is_none() && self.may_take_any()
     }
 
     /// Whether a CPU takes its next words from a block that may be wholly free, and stays split
     /// until that CPU goes on to another one; by a glance.
-    fn uses_a_free_block(&self, fh: &Freehold<'m, impl Platform>) -> bool {
-        let places = (0..fh.zones.len()).flat_map(|z| self.cursors(fh, z).places());
-        places.filter_map(|place| place.seen(&fh.map.blocks)).any(|(block, _)| {
+    fn uses_a_free_block(self) -> bool {
+        let places = (0..self.fh.zones.len()).flat_map(|z| self.cursors(z).places());
+        places.filter_map(|place| place.seen(&self.fh.map.blocks)).any(|(block, _)| {
             let head = block.head;
             head.class() >= CLASSES && head.tag.get().is_open()
         })
     }
 
     /// Whether a CPU has a run of that order in hand, by a glance.
-    fn has_in_hand(&self, order: Option<Order>) -> bool {
+    fn has_in_hand(self, order: Option<Order>) -> bool {
         let Some(order) = order.filter(|&order| order < Order::PAGEBLOCK) else { return true };
         // Of a run of several words each is full.
         let order = u32::from(order.get()).min(6);

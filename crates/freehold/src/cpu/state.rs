@@ -14,9 +14,7 @@ use super::recent::Recent;
 use crate::block::Block;
 use crate::block::layout::{Blocks, Place};
 use crate::block::tag::{TYPES, Tag};
-use crate::primitive::{AtomicBool, AtomicU32, AtomicU64, Relaxed};
-use crate::zone::Zone;
-use crate::{Freehold, Platform};
+use crate::primitive::{AtomicBool, AtomicU32, AtomicU64};
 
 /// Whole blocks that a CPU keeps, so that an order-9 pair writes to nothing that others share.
 pub(crate) const KEPT: usize = 2;
@@ -68,12 +66,6 @@ pub(crate) struct CpuState<'m> {
 }
 
 impl<'m> CpuState<'m> {
-    /// The zone that its requests go to first.
-    #[inline(always)]
-    pub(crate) fn home<'a, P: Platform>(&self, fh: &'a Freehold<'m, P>) -> &'a Zone<'m> {
-        &fh.zones[self.home_zone.get() as usize]
-    }
-
     /// `no_word` is a word that is never anybody's.
     pub(crate) fn new(number: usize, no_word: &'m AtomicU64) -> Self {
         Self {
@@ -100,12 +92,6 @@ impl<'m> CpuState<'m> {
             allocs_at_tick: AtomicU64::new(0),
             next_asked: AtomicU32::new(0),
         }
-    }
-
-    /// What a CPU has of a zone.
-    #[inline(always)]
-    pub(crate) fn cursors(&self, fh: &Freehold<'m, impl Platform>, zone: usize) -> &'m Cursors {
-        &fh.cursors[usize::from(self.number) * fh.zones.len() + zone]
     }
 }
 

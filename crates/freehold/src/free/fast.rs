@@ -24,9 +24,9 @@ use crate::block::layout::Place;
 use crate::block::tag::{FRESH, IN_HAND, TAKEN, Tag, WHOLE};
 use crate::block::{Block, FRAMES, WORDS, bits};
 use crate::calls::handle::{Door, Handle, Owner};
+use crate::cpu::by::Cpu;
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::{Lease, Leases};
-use crate::cpu::state::CpuState;
 use crate::free::word::Freeing;
 use crate::primitive::{Count, Relaxed};
 use crate::{FreeError, Freehold, Order, Pfn, Platform};
@@ -52,38 +52,39 @@ impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
         let Ok(state) = self.door.state(self.fh, self.id) else {
             return Err(FreeError::CpuOffline { cpu: self.id });
         };
-        if !state.door.try_enter(self.door.biased()) {
+        let cpu = self.fh.cpu(state);
+        if !cpu.door.try_enter(self.door.biased()) {
             return free_outside(self.fh, pfn, order);
         }
         let frames = bits::of_chunk(pfn.get(), u32::from(order.get()));
         let in_hand =
-            if frames == 0 { InHand::No } else { state.free_in_hand(pfn.get() / 64, frames) };
+            if frames == 0 { InHand::No } else { cpu.free_in_hand(pfn.get() / 64, frames) };
         if in_hand == InHand::Yes {
             if let order @ 1..6 = order.get() {
-                state.leases.set_freed(order.into(), pfn.get());
+                cpu.leases.set_freed(order.into(), pfn.get());
             }
-            self.door.get_out(state);
+            self.door.get_out(&cpu);
             return Ok(());
         }
         let done = match order.get() {
             ..6 if in_hand == InHand::No => false,
-            0 => state.chunk_to_word::<0>(self.fh, pfn.get()),
-            1 => state.chunk_to_word::<1>(self.fh, pfn.get()),
-            2 => state.chunk_to_word::<2>(self.fh, pfn.get()),
-            3 => state.chunk_to_word::<3>(self.fh, pfn.get()),
-            4 => state.chunk_to_word::<4>(self.fh, pfn.get()),
-            5 => state.chunk_to_word::<5>(self.fh, pfn.get()),
-            6 => state.words_to_block::<1>(self.fh, pfn.get(), 1),
-            7 => state.words_to_block::<2>(self.fh, pfn.get(), 1),
-            8 => state.words_to_block::<4>(self.fh, pfn.get(), 1),
-            9 => state.block_to_hand(self.fh, pfn.get()),
+            0 => cpu.chunk_to_word::<0>(pfn.get()),
+            1 => cpu.chunk_to_word::<1>(pfn.get()),
+            2 => cpu.chunk_to_word::<2>(pfn.get()),
+            3 => cpu.chunk_to_word::<3>(pfn.get()),
+            4 => cpu.chunk_to_word::<4>(pfn.get()),
+            5 => cpu.chunk_to_word::<5>(pfn.get()),
+            6 => cpu.words_to_block::<1>(pfn.get(), 1),
+            7 => cpu.words_to_block::<2>(pfn.get(), 1),
+            8 => cpu.words_to_block::<4>(pfn.get(), 1),
+            9 => cpu.block_to_hand(pfn.get()),
             _ => false,
         };
         if done {
-            self.door.get_out(state);
+            self.door.get_out(&cpu);
             return Ok(());
         }
-        Inside::already(self.fh, state, self.door.biased()).free_slow(pfn, order)
+        Inside::already(cpu, self.door.biased()).free_slow(pfn, order)
     }
 }
 
@@ -93,21 +94,21 @@ impl<'a, 'm, P: Platform> Handle<'a, 'm, P, Owner<'a, 'm, P>> {
     #[doc(hidden)]
     #[inline(always)]
     pub fn free_in_hand(&self, pfn: Pfn, order: Order) -> bool {
-        let (state, key, frames) =
-            (self.door.state, pfn.get() / 64, bits::of_chunk(pfn.get(), u32::from(order.get())));
+        let (cpu, key) = (self.fh.cpu(self.door.state), pfn.get() / 64);
+        let frames = bits::of_chunk(pfn.get(), u32::from(order.get()));
         if frames == 0 {
             return false;
         }
-        if state.door.try_enter_owner() {
-            let done = state.free_in_hand(key, frames) == InHand::Yes;
-            state.door.leave_owner();
+        if cpu.door.try_enter_owner() {
+            let done = cpu.free_in_hand(key, frames) == InHand::Yes;
+            cpu.door.leave_owner();
             return done;
         }
-        if self.door.biased || !state.door.try_enter_unowned() {
+        if self.door.biased || !cpu.door.try_enter_unowned() {
             return false;
         }
-        let done = state.free_in_hand(key, frames) == InHand::Yes;
-        state.door.leave_intruder();
+        let done = cpu.free_in_hand(key, frames) == InHand::Yes;
+        cpu.door.leave_intruder();
         done
     }
 }
@@ -134,10 +135,10 @@ fn free_outside<P: Platform>(
     Freeing::of(fh, None).chunk(pfn, order)
 }
 
-impl<'m> CpuState<'m> {
+impl<'m, P: Platform> Cpu<'_, 'm, P> {
     /// Frees frames of a word that this CPU has leased; not where frames are poisoned first.
     #[inline(always)]
-    pub(crate) fn free_in_hand(&self, key: u64, frames: u64) -> InHand {
+    pub(crate) fn free_in_hand(self, key: u64, frames: u64) -> InHand {
         let lease = self.leases.slot(Leases::slot_of(key));
         if !lease.is_of(key) {
             return InHand::Elsewhere;
@@ -156,7 +157,7 @@ impl<'m> CpuState<'m> {
     /// Whether frames of a leased word that has nothing in hand may come into the hand. A whole
     /// word at once is not needed there.
     #[inline(always)]
-    fn may_keep(&self, lease: &Lease<'_>, frames: u64) -> bool {
+    fn may_keep(self, lease: &Lease<'_>, frames: u64) -> bool {
         // By the lease: a number of the slot that is at hand costs every other free a register.
         frames != !0 && self.leases.is_ready(Leases::slot_of(lease.first() / 64))
     }
@@ -164,35 +165,27 @@ impl<'m> CpuState<'m> {
     /// A place to keep a whole block of that tag, if it is one of the home zone, and no request is
     /// about to fail for want of it.
     #[inline(always)]
-    pub(crate) fn room_for_block(
-        &self,
-        fh: &Freehold<'m, impl Platform>,
-        tag: Tag,
-    ) -> Option<&Place> {
+    pub(crate) fn room_for_block(self, tag: Tag) -> Option<&'m Place> {
         let home = tag.zone() == self.home_zone.get() as usize;
-        if home && !fh.failing.any() { self.kept.iter().find(|kept| kept.is_none()) } else { None }
+        if home && !self.fh.failing.any() {
+            self.cpu.kept.iter().find(|kept| kept.is_none())
+        } else {
+            None
+        }
     }
 
     /// A chunk of order 0 to 5 straight into its word, for which this CPU has no slot.
     #[inline(never)]
-    pub(crate) fn chunk_to_word<const ORDER: u32>(
-        &self,
-        fh: &Freehold<'m, impl Platform>,
-        pfn: u64,
-    ) -> bool {
-        self.to_word::<ORDER>(fh, pfn)
+    pub(crate) fn chunk_to_word<const ORDER: u32>(self, pfn: u64) -> bool {
+        self.to_word::<ORDER>(pfn)
     }
 
     /// [`chunk_to_word`](Self::chunk_to_word), inlined. What is rarely done comes last, so that
     /// nothing has to be kept for after it.
     #[inline(always)]
-    pub(crate) fn to_word<const ORDER: u32>(
-        &self,
-        fh: &Freehold<'m, impl Platform>,
-        pfn: u64,
-    ) -> bool {
+    pub(crate) fn to_word<const ORDER: u32>(self, pfn: u64) -> bool {
         let frames = bits::mask((pfn % 64) as u32, 1 << ORDER);
-        let Some(block) = fh.map.locate(pfn) else { return false };
+        let Some(block) = self.fh.map.locate(pfn) else { return false };
         let key = pfn / 64;
         let w = key as usize % WORDS;
         let head = block.head;
@@ -203,7 +196,7 @@ impl<'m> CpuState<'m> {
             return false;
         }
         if !tag.is_ordinary_in(self.home_split.get()) || head.is_leased(w) {
-            return self.to_word_elsewhere(fh, block, key, frames);
+            return self.to_word_elsewhere(block, key, frames);
         }
         // All of it before the word, so that little has to be kept for after it: a hint to what is
         // refused is as good as any. Frames count before they can be seen: see `watch`.
@@ -218,8 +211,9 @@ impl<'m> CpuState<'m> {
             self.count_frees(1u64.wrapping_neg());
             return false;
         };
-        if block.is_news::<ORDER>(&fh.watch, now, frames) || self.is_to_tell(tag.migratetype()) {
-            return self.tell_of_free(fh, block, now, tag.migratetype());
+        if block.is_news::<ORDER>(&self.fh.watch, now, frames) || self.is_to_tell(tag.migratetype())
+        {
+            return self.tell_of_free(block, now, tag.migratetype());
         }
         true
     }
@@ -228,30 +222,18 @@ impl<'m> CpuState<'m> {
     /// of, or the CPU's count has grown large. Returns `true`.
     #[cold]
     #[inline(never)]
-    fn tell_of_free(
-        &self,
-        fh: &Freehold<'m, impl Platform>,
-        block: Block<'m>,
-        now: u64,
-        migratetype: usize,
-    ) -> bool {
-        block.raise_by(fh.by(self), now);
-        self.tell_after_free(fh, migratetype);
+    fn tell_of_free(self, block: Block<'m>, now: u64, migratetype: usize) -> bool {
+        block.raise_by(self.by(), now);
+        self.tell_after_free(migratetype);
         true
     }
 
     /// [`to_word`](Self::to_word) of a zone that is not this CPU's home, if that is all.
     #[cold]
     #[inline(never)]
-    fn to_word_elsewhere(
-        &self,
-        fh: &Freehold<'m, impl Platform>,
-        block: Block<'m>,
-        key: u64,
-        frames: u64,
-    ) -> bool {
+    fn to_word_elsewhere(self, block: Block<'m>, key: u64, frames: u64) -> bool {
         let done = block.head.tag.get().zone() != self.home_zone.get() as usize
-            && self.run_elsewhere(fh, block, key, (frames, frames.count_ones().into()));
+            && self.run_elsewhere(block, key, (frames, frames.count_ones().into()));
         if done {
             self.last_key.set(key);
         }
@@ -261,18 +243,13 @@ impl<'m> CpuState<'m> {
     /// Any frames of one word, so many, straight into it, for which this CPU has no slot: it stays
     /// one that nobody leases, so that runs can be cut of it.
     #[inline(always)]
-    pub(crate) fn run_to_word(
-        &self,
-        fh: &Freehold<'m, impl Platform>,
-        key: u64,
-        (frames, count): (u64, u64),
-    ) -> bool {
-        let Some(block) = fh.map.locate(key * 64) else { return false };
+    pub(crate) fn run_to_word(self, key: u64, (frames, count): (u64, u64)) -> bool {
+        let Some(block) = self.fh.map.locate(key * 64) else { return false };
         let (head, w) = (block.head, key as usize % WORDS);
         let tag = head.tag.get();
         let elsewhere = !tag.is_ordinary_in(self.home_split.get());
         if elsewhere || head.is_leased(w) || cfg!(feature = "debug-poison") {
-            return self.run_elsewhere(fh, block, key, (frames, count));
+            return self.run_elsewhere(block, key, (frames, count));
         }
         // Before they can be seen: see `watch`.
         let own = &self.allowance[tag.migratetype()];
@@ -283,8 +260,8 @@ impl<'m> CpuState<'m> {
         };
         self.count_frees(1);
         // As single frames: a run of any length may leave loose ones in its word.
-        if block.is_news::<0>(&fh.watch, now, frames) || self.is_to_tell(tag.migratetype()) {
-            return self.tell_of_free(fh, block, now, tag.migratetype());
+        if block.is_news::<0>(&self.fh.watch, now, frames) || self.is_to_tell(tag.migratetype()) {
+            return self.tell_of_free(block, now, tag.migratetype());
         }
         true
     }
@@ -292,14 +269,8 @@ impl<'m> CpuState<'m> {
     /// [`run_to_word`](Self::run_to_word) of any zone, where that needs no closer look.
     #[cold]
     #[inline(never)]
-    fn run_elsewhere(
-        &self,
-        fh: &Freehold<'m, impl Platform>,
-        block: Block<'m>,
-        key: u64,
-        (frames, count): (u64, u64),
-    ) -> bool {
-        let (by, w, tag) = (fh.by(self), key as usize % WORDS, block.head.tag.get());
+    fn run_elsewhere(self, block: Block<'m>, key: u64, (frames, count): (u64, u64)) -> bool {
+        let (by, w, tag) = (self.by(), key as usize % WORDS, block.head.tag.get());
         if !tag.is_ordinary() || block.head.is_leased(w) || cfg!(feature = "debug-poison") {
             return false;
         }
@@ -311,19 +282,14 @@ impl<'m> CpuState<'m> {
         };
         block.raise_by(by, now);
         self.count_frees(1);
-        self.tell_after_free(fh, tag.migratetype());
+        self.tell_after_free(tag.migratetype());
         true
     }
 
     /// Frees a run over several words of one block of the home zone, if nobody leases any of them.
     #[inline(never)]
-    pub(crate) fn run_to_open_words(
-        &self,
-        fh: &Freehold<'m, impl Platform>,
-        first: u64,
-        count: u64,
-    ) -> bool {
-        let Some(block) = fh.map.locate(first) else { return false };
+    pub(crate) fn run_to_open_words(self, first: u64, count: u64) -> bool {
+        let Some(block) = self.fh.map.locate(first) else { return false };
         let (head, line) = (block.head, block.line);
         let tag = head.tag.get();
         let spans = || bits::spans((first % FRAMES as u64) as usize, count as usize);
@@ -349,7 +315,7 @@ impl<'m> CpuState<'m> {
                 if strays != 0 {
                     // Somebody frees a part of it at this moment, wrongly: it is free once.
                     own.sub(u64::from(strays.count_ones()));
-                    block.report_late(fh, w, strays);
+                    block.report_late(self.fh, w, strays);
                 }
                 now
             };
@@ -358,26 +324,21 @@ impl<'m> CpuState<'m> {
         }
         head.set_no_gap(0);
         self.count_frees(1);
-        if larger || fh.watch.is_for(ANY) {
+        if larger || self.fh.watch.is_for(ANY) {
             // Whatever has come, all words are looked at.
-            block.raise_by(fh.by(self), !0);
+            block.raise_by(self.by(), !0);
         }
         if loose {
-            block.list_loose(fh.by(self));
+            block.list_loose(self.by());
         }
-        self.tell_after_free(fh, tag.migratetype());
+        self.tell_after_free(tag.migratetype());
         true
     }
 
     /// Frees an aligned chunk of 1, 2 or 4 whole words; counts as so many frees.
     #[inline(never)]
-    pub(crate) fn words_to_block<const LEN: usize>(
-        &self,
-        fh: &Freehold<'m, impl Platform>,
-        pfn: u64,
-        frees: u64,
-    ) -> bool {
-        let Some(block) = fh.map.locate(pfn) else { return false };
+    pub(crate) fn words_to_block<const LEN: usize>(self, pfn: u64, frees: u64) -> bool {
+        let Some(block) = self.fh.map.locate(pfn) else { return false };
         let (head, line) = (block.head, block.line);
         let tag = head.tag.get();
         let first = (pfn / 64) as usize % WORDS;
@@ -385,7 +346,7 @@ impl<'m> CpuState<'m> {
         if !tag.is_ordinary() || !aligned || cfg!(feature = "debug-poison") {
             return false;
         }
-        let by = fh.by(self);
+        let by = self.by();
         // Of several calls that free the same words, who frees the first one has them all.
         if (first + 1..first + LEN).any(|w| line.word(w) != 0)
             || (first..first + LEN).any(|w| head.lease(w) != 0)
@@ -411,19 +372,19 @@ impl<'m> CpuState<'m> {
                 let (_, strays) = line.put_back(w, !0);
                 let twice = u64::from(strays.count_ones());
                 block.count_free(by, tag, twice.wrapping_neg());
-                block.report_late(fh, w, strays);
+                block.report_late(self.fh, w, strays);
             }
         }
         self.count_frees(frees);
         block.raise_by_words(by, tag, first, LEN);
-        self.tell_after_free(fh, tag.migratetype());
+        self.tell_after_free(tag.migratetype());
         true
     }
 
     /// A whole block in use is free, and in this CPU's hand if there is room.
     #[inline(always)]
-    pub(crate) fn block_to_hand(&self, fh: &Freehold<'m, impl Platform>, pfn: u64) -> bool {
-        let Some(block) = fh.map.locate(pfn) else { return false };
+    pub(crate) fn block_to_hand(self, pfn: u64) -> bool {
+        let Some(block) = self.fh.map.locate(pfn) else { return false };
         let head = block.head;
         let tag = head.tag.get();
         let aligned = pfn % FRAMES as u64 == 0;
@@ -432,7 +393,7 @@ impl<'m> CpuState<'m> {
         if !ordinary || !aligned || cfg!(feature = "debug-poison") {
             return false;
         }
-        let Some(kept) = self.room_for_block(fh, tag) else { return false };
+        let Some(kept) = self.room_for_block(tag) else { return false };
         // Lost only to somebody who frees it, or a part of it, at this moment.
         if !head.tag.exchange(tag, tag.with_state(WHOLE).with_flag(IN_HAND, true)) {
             return false;

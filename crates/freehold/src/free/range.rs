@@ -56,10 +56,10 @@ impl<'m, P: Platform> Freeing<'_, 'm, P> {
         }
         if let Some((key, frames)) = word_of(range) {
             // A word's frames are freed all or none. Most ranges that are no chunk are of one.
-            match self.inside.map(|inside| (inside.cpu, inside.cpu.free_in_hand(key, frames))) {
+            match self.inside.map(|cpu| (cpu, cpu.free_in_hand(key, frames))) {
                 Some((_, InHand::Yes)) => Ok(()),
                 Some((cpu, InHand::Elsewhere)) if !range.len().is_power_of_two() => {
-                    if cpu.run_to_word(self.fh, key, (frames, range.len())) {
+                    if cpu.run_to_word(key, (frames, range.len())) {
                         return Ok(());
                     }
                     self.leases_no_word();
@@ -98,7 +98,7 @@ impl<'m, P: Platform> Freeing<'_, 'm, P> {
     /// Counts a range that was freed, whose first block is `index`.
     fn count(&self, block: Block<'m>, tag: Tag) {
         match self.inside {
-            Some(inside) => inside.cpu.count_frees(1),
+            Some(inside) => inside.count_frees(1),
             None => block.count_frees_outside(self.fh, tag, 1),
         }
     }
@@ -175,9 +175,9 @@ impl<'m, P: Platform> Freeing<'_, 'm, P> {
     pub(crate) fn whole(&self, block: Block<'m>, tag: Tag) -> Result<(), FreeError> {
         let head = block.head;
         let keeper = self.inside.filter(|_| !tag.zone_of(self.fh.zones).is_lean());
-        let kept = keeper.and_then(|inside| inside.cpu.room_for_block(self.fh, tag));
+        let kept = keeper.and_then(|inside| inside.room_for_block(tag));
         if let (Some(inside), Some(_)) = (keeper, kept) {
-            inside.cpu.holds(self.fh);
+            inside.holds();
             inside.cpu.keeps.set(true);
         }
         // Of no type in the bitmap, see `release_whole`.

@@ -14,10 +14,9 @@
 use crate::block::Block;
 use crate::block::tag::{ABSENT, FRESH, HIGH_ATOMIC, HOLES, SPLIT, TAKEN, Tag, WHOLE};
 use crate::block::{FRAMES, WORDS, bits};
-use crate::cpu::by::By;
+use crate::cpu::by::{By, Cpu};
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::{Leases, Purpose};
-use crate::cpu::state::CpuState;
 use crate::platform::PlatformExt;
 use crate::primitive::{Count, Relaxed, SharedCount};
 use crate::{FreeError, Freehold, Pfn, Platform};
@@ -106,7 +105,7 @@ impl<'i, 'm, P: Platform> Freeing<'i, 'm, P> {
     /// Who frees.
     #[inline(always)]
     pub(crate) fn by(&self) -> By<'i, 'm, P> {
-        By { fh: self.fh, cpu: self.inside.map(|inside| inside.cpu) }
+        self.inside.map_or(self.fh.outside(), |inside| inside.by())
     }
 
     /// Why a free of these frames of one word would be refused, as far as is seen; changes nothing.
@@ -163,7 +162,7 @@ impl<'i, 'm, P: Platform> Freeing<'i, 'm, P> {
             }
             let again = inside.cpu.last_key.get() == key;
             if again && tag.is_ordinary() && inside.free_and_lease(block, w, tag, frames) {
-                inside.cpu.count_frees(frees);
+                inside.count_frees(frees);
                 return Ok(());
             }
             inside.cpu.last_key.set(key);
@@ -194,9 +193,9 @@ impl<'i, 'm, P: Platform> Freeing<'i, 'm, P> {
                     let offset = (first.get() % FRAMES as u64) as u32;
                     inside.cpu.recent.push(0, block, offset);
                 }
-                inside.cpu.count_frees(frees);
+                inside.count_frees(frees);
                 if inside.is_home(tag.zone()) {
-                    inside.cpu.tell_after_free(self.fh, tag.migratetype());
+                    inside.tell_after_free(tag.migratetype());
                 }
             }
         }
@@ -204,10 +203,10 @@ impl<'i, 'm, P: Platform> Freeing<'i, 'm, P> {
     }
 }
 
-impl<'m> CpuState<'m> {
+impl<'m, P: Platform> Cpu<'_, 'm, P> {
     /// Counts frees into a word, or of whole blocks; those into the hand are local ones.
     #[inline(always)]
-    pub(crate) fn count_frees(&self, frees: u64) {
+    pub(crate) fn count_frees(self, frees: u64) {
         self.counters.remote_frees.add(frees);
     }
 }

@@ -14,9 +14,9 @@ use crate::block::Block;
 use crate::block::tag::{ABSENT, CMA, HIGH_ATOMIC, ISOLATED, SPLIT, Tag, WHOLE};
 use crate::block::words::{CLASS_NONE, CLASS_WHOLE, EMPTY, count_of};
 use crate::block::{FRAMES, WORDS, bits};
+use crate::cpu::by::Cpu;
 use crate::cpu::counters::CpuCounters;
 use crate::cpu::lease::SLOTS;
-use crate::cpu::state::CpuState;
 use crate::primitive::Relaxed;
 use crate::zone::Zone;
 use crate::{CpuId, FrameRange, Freehold, Migratetype, ORDERS, Order, Pfn, Platform};
@@ -155,8 +155,8 @@ impl<P: Platform> On<'_, '_, P> {
     /// Free frames that the CPU has in hand, and the most that it may lease. Takes no lock.
     #[must_use]
     pub fn holdings(&self) -> Option<(u64, u64)> {
-        let state = self.fh.cpus.get(self.id.index())?;
-        let leased: u64 = state.leased_frames(self.fh).map(|(_, frames)| frames).sum();
+        let state = self.fh.cpu(self.fh.cpus.get(self.id.index())?);
+        let leased: u64 = state.leased_frames().map(|(_, frames)| frames).sum();
         let kept = state.kept_blocks() * FRAMES as u64;
         Some((leased + kept, u64::from(state.leases.limit().max(1)) * 64))
     }
@@ -213,8 +213,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let free = z.free(self);
         (stats.free_in_zone, stats.free_cma, stats.free_high_atomic) =
             (free.all, free.cma, free.high_atomic);
-        for cpu in self.cpus.iter().filter(|cpu| cpu.home_zone.get() as usize == zone) {
-            for (migratetype, frames) in cpu.leased_frames(self) {
+        for cpu in self.cpus.iter().map(|cpu| self.cpu(cpu)).filter(|cpu| cpu.is_home(zone)) {
+            for (migratetype, frames) in cpu.leased_frames() {
                 stats.free_in_cpus += frames;
                 match migratetype {
                     CMA => stats.free_cma += frames,
@@ -261,26 +261,23 @@ impl<'m, P: Platform> Freehold<'m, P> {
     }
 }
 
-impl<'m> CpuState<'m> {
+impl<'m, P: Platform> Cpu<'_, 'm, P> {
     /// The migratetype of each word that it leases, and how many free frames of it are in hand. Of
     /// the home zone, as all that it has in hand.
-    fn leased_frames(
-        &self,
-        fh: &Freehold<'m, impl Platform>,
-    ) -> impl Iterator<Item = (usize, u64)> {
+    fn leased_frames(self) -> impl Iterator<Item = (usize, u64)> {
         let held = self.leases.held();
         let slots = (0..SLOTS).filter(move |slot| held >> slot & 1 == 1);
-        slots.map(|slot| {
+        slots.map(move |slot| {
             let lease = self.leases.slot(slot);
             let migratetype = lease
-                .seen_place(&fh.map.blocks)
+                .seen_place(&self.fh.map.blocks)
                 .map(|(block, _)| block.head.tag.get().migratetype());
             (migratetype.unwrap_or_default(), u64::from(lease.all().count_ones()))
         })
     }
 
     /// Whole blocks that it keeps.
-    fn kept_blocks(&self) -> u64 {
+    fn kept_blocks(self) -> u64 {
         self.kept.iter().filter(|kept| !kept.is_none()).count() as u64
     }
 }

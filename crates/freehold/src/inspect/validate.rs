@@ -104,7 +104,7 @@ fn walk<P: Platform>(fh: &Freehold<'_, P>) -> Result<(), Violation> {
     let holding = fh.cpus.iter().filter(|cpu| cpu.holds.get()).count() as u64;
     expect(0, "CPUs that say so hold something", holding, fh.holding.0.get())?;
     for cpu in fh.cpus.iter().filter(|cpu| !cpu.holds.get()) {
-        expect(0, "a CPU that says it holds nothing does", u64::from(cpu.is_empty(fh)), 1)?;
+        expect(0, "a CPU that says it holds nothing does", u64::from(fh.cpu(cpu).is_empty()), 1)?;
     }
     let moving = Movers(fh).moves().at_it;
     expect(0, "marks of frames on the way that nobody has", moving, 0)?;
@@ -291,7 +291,7 @@ impl<'m> Zone<'m> {
                 in_cma += if tag.migratetype() == CMA { free } else { 0 };
             }
         }
-        let overdrawn = fh.cpus.iter().filter(|cpu| cpu.is_overdrawn(fh)).count() as u64;
+        let overdrawn = fh.cpus.iter().filter(|cpu| fh.cpu(cpu).is_overdrawn()).count() as u64;
         expect(start, "CPUs that have taken more than they were allowed", overdrawn, 0)?;
         let free = self.free(fh);
         expect(start, "the zone's count of free frames", free.all, bits * 512 + in_words)?;

@@ -318,7 +318,7 @@ fn what_was_freed_is_passed_on_by_a_hint() {
         |fh, frame| free(fh, 0, frame, 0),
         |fh, frame| {
             let _inside = inside(fh, 1);
-            fh.cpus[1].recent_frame(fh, MOVABLE) == Some(frame)
+            fh.cpu(&fh.cpus[1]).recent_frame(MOVABLE) == Some(frame)
         },
     );
 }

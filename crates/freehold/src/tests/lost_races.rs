@@ -19,7 +19,7 @@ fn who_comes_out_with_frames_during_a_look_is_seen() {
         let block = fh.zones[0].take_whole(other.by(), Want::new(0, 1)).unwrap();
         let come_out = move || {
             block.head.tag.set(block.head.tag.get().with_flag(IN_HAND, true));
-            other.cpu.holds(fh);
+            other.holds();
             other.cpu.kept[0].set(block, 0);
             drop(other);
         };

@@ -34,8 +34,7 @@ use super::counters::Free;
 use crate::alloc::watch::ANY;
 use crate::block::tag::{HIGH_ATOMIC, TYPES, Tag};
 use crate::block::{Block, FRAMES};
-use crate::cpu::by::By;
-use crate::cpu::state::CpuState;
+use crate::cpu::by::{By, Cpu};
 use crate::primitive::{AtomicU64, Count, Ordering, Relaxed};
 use crate::{AllocFlags, Freehold, Platform};
 
@@ -218,7 +217,7 @@ impl<'m> Zone<'m> {
         if self.min.get() == 0 || kind == RESERVED {
             return Some(nothing);
         }
-        let own = by.cpu.map(|cpu| &cpu.counts_of(by.fh, usize::from(self.id))[migratetype]);
+        let own = by.cpu().map(|cpu| &cpu.counts_of(usize::from(self.id))[migratetype]);
         let has = own.map_or(0, |own| own.get());
         let missing = frames.saturating_sub(has);
         let ask = Ask { kind, frames: missing, mark, reserves: false };
@@ -257,9 +256,9 @@ impl<'m> Zone<'m> {
             mark: self.min_mark(flags),
             reserves: reserves && flags.may_use_reserve(),
         };
-        let may_count = by.cpu.is_none() || flags.contains(AllocFlags::NO_LOCK);
+        let may_count = by.cpu().is_none() || flags.contains(AllocFlags::NO_LOCK);
         let granted = self.grants(ask)
-            || by.cpu.is_some_and(|cpu| cpu.tell_all(by.fh)) && self.grants(ask)
+            || by.cpu().is_some_and(|cpu| cpu.tell_all()) && self.grants(ask)
             || may_count && self.grant_by_sum(by, ask, 0);
         if granted {
             by.wrote(self, 1);
@@ -283,8 +282,7 @@ impl<'m> Zone<'m> {
         flags: AllocFlags,
     ) -> bool {
         let (kind, mark) = (kind_of(migratetype), self.min_mark(flags));
-        let own =
-            by.cpu.map_or(0, |cpu| cpu.counts_of(by.fh, usize::from(self.id))[migratetype].get());
+        let own = by.cpu().map_or(0, |cpu| cpu.counts_of(usize::from(self.id))[migratetype].get());
         let missing = frames.saturating_sub(own);
         let rest = || self.rest(Ask { kind, frames: 0, mark, reserves: false });
         mark == 0 || missing == 0 || kind == RESERVED || rest() >= missing as i64
@@ -347,7 +345,7 @@ impl<'m> Block<'m> {
     /// Frames came into a word of a block, or, as a number that wraps, did not in the end.
     #[inline(always)]
     pub(crate) fn count_free(self, by: By<'_, 'm, impl Platform>, tag: Tag, frames: u64) {
-        match by.cpu {
+        match by.cpu() {
             Some(cpu) if tag.zone() == cpu.home_zone.get() as usize => {
                 cpu.allowance[tag.migratetype()].add(frames);
             }
@@ -359,9 +357,9 @@ impl<'m> Block<'m> {
     #[inline(never)]
     fn count_free_elsewhere(self, by: By<'_, 'm, impl Platform>, tag: Tag, frames: u64) {
         let (zone, migratetype) = (&by.fh.zones[tag.zone() % by.fh.zones.len()], tag.migratetype());
-        match by.cpu {
+        match by.cpu() {
             Some(cpu) => {
-                let counts = &cpu.cursors(by.fh, usize::from(zone.id)).allowance;
+                let counts = &cpu.cursors(usize::from(zone.id)).allowance;
                 counts[migratetype].add(frames);
                 let (most, now) = (zone.next_most(by.fh), counts[migratetype].get() as i64);
                 if now < 0 {
@@ -388,9 +386,9 @@ impl<'m> Block<'m> {
     /// [reserved](Zone::reserve) them before.
     #[inline(always)]
     pub(crate) fn pay(self, by: By<'_, 'm, impl Platform>, tag: Tag, frames: u64) -> bool {
-        match by.cpu {
+        match by.cpu() {
             Some(cpu) if tag.zone() == cpu.home_zone.get() as usize => {
-                cpu.pay(by.fh, tag.migratetype(), frames)
+                cpu.pay(tag.migratetype(), frames)
             }
             _ => self.pay_elsewhere(by, tag, frames),
         }
@@ -400,139 +398,126 @@ impl<'m> Block<'m> {
     #[inline(never)]
     fn pay_elsewhere(self, by: By<'_, 'm, impl Platform>, tag: Tag, frames: u64) -> bool {
         let (zone, migratetype) = (&by.fh.zones[tag.zone() % by.fh.zones.len()], tag.migratetype());
-        let Some(cpu) = by.cpu else {
+        let Some(cpu) = by.cpu() else {
             zone.sub_free(kind_of(migratetype), frames);
             zone.update_mode();
             return true;
         };
-        let counts = &cpu.cursors(by.fh, usize::from(zone.id)).allowance;
+        let counts = &cpu.cursors(usize::from(zone.id)).allowance;
         counts[migratetype].sub(frames);
         counts[migratetype].get() as i64 >= 0 || zone.top_up(by, counts, migratetype, frames).0
     }
 }
 
-impl<'m> CpuState<'m> {
+impl<'m, P: Platform> Cpu<'_, 'm, P> {
     /// [`Block::pay`] for frames of the home zone.
     #[inline(always)]
-    pub(crate) fn pay(
-        &self,
-        fh: &Freehold<'m, impl Platform>,
-        migratetype: usize,
-        frames: u64,
-    ) -> bool {
+    pub(crate) fn pay(self, migratetype: usize, frames: u64) -> bool {
         let own = &self.allowance[migratetype];
         let left = own.get().wrapping_sub(frames);
         own.set(left);
-        left as i64 >= 0 || self.pay_by_zone(fh, migratetype, frames)
+        left as i64 >= 0 || self.pay_by_zone(migratetype, frames)
     }
 
     #[cold]
     #[inline(never)]
-    fn pay_by_zone(
-        &self,
-        fh: &Freehold<'m, impl Platform>,
-        migratetype: usize,
-        frames: u64,
-    ) -> bool {
-        let zone = self.home(fh);
-        let (paid, most) = zone.top_up(fh.by(self), &self.allowance, migratetype, frames);
-        self.set_most(fh, most);
+    fn pay_by_zone(self, migratetype: usize, frames: u64) -> bool {
+        let zone = self.home();
+        let (paid, most) = zone.top_up(self.by(), &self.allowance, migratetype, frames);
+        self.set_most(most);
         paid
     }
 
     /// What it may take of a zone, by migratetype.
-    fn counts_of(&self, fh: &Freehold<'m, impl Platform>, zone: usize) -> &[AtomicU64; 8] {
+    fn counts_of(self, zone: usize) -> &'m [AtomicU64; 8] {
         if zone == self.home_zone.get() as usize {
-            &self.allowance
+            &self.cpu.allowance
         } else {
-            &self.cursors(fh, zone).allowance
+            &self.cursors(zone).allowance
         }
     }
 
     /// Two grants: so a CPU that frees and allocates in turn asks seldom.
-    fn set_most(&self, fh: &Freehold<'m, impl Platform>, most: u64) {
+    fn set_most(self, most: u64) {
         if self.most.get() == most {
             return;
         }
         // SeqCst, both: a request that is about to fail counts itself and then writes 0 here. One
         // of the two sees the other.
         self.most.store(most, Ordering::SeqCst);
-        if fh.failing.any() {
+        if self.fh.failing.any() {
             self.most.store(0, Ordering::SeqCst);
         }
     }
 
     /// Whether the zone is to be told of what this CPU has freed of a type.
     #[inline(always)]
-    pub(crate) fn is_to_tell(&self, migratetype: usize) -> bool {
+    pub(crate) fn is_to_tell(self, migratetype: usize) -> bool {
         self.allowance[migratetype].get() > self.most.get()
     }
 
     /// Tells the home zone of all but the next grant, after a free of that type, if it is time.
     #[inline(always)]
-    pub(crate) fn tell_after_free(&self, fh: &Freehold<'m, impl Platform>, migratetype: usize) {
+    pub(crate) fn tell_after_free(self, migratetype: usize) {
         if self.is_to_tell(migratetype) {
-            self.tell(fh);
+            self.tell();
         }
     }
 
     /// [`tell_after_free`](Self::tell_after_free) of whatever type, at the end of a request.
-    pub(crate) fn tell_if_many(&self, fh: &Freehold<'m, impl Platform>) {
+    pub(crate) fn tell_if_many(self) {
         if (0..TYPES).any(|migratetype| self.is_to_tell(migratetype)) {
-            self.tell(fh);
+            self.tell();
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn tell(&self, fh: &Freehold<'m, impl Platform>) {
-        let zone = self.home(fh);
-        let most = zone.next_most(fh);
+    fn tell(self) {
+        let zone = self.home();
+        let most = zone.next_most(self.fh);
         if zone.take_back(&self.allowance, most / 2) {
-            fh.watch.came(ANY);
-            fh.by(self).wrote(zone, 1);
+            self.fh.watch.came(ANY);
+            self.by().wrote(zone, 1);
             zone.update_mode();
         }
-        self.set_most(fh, most);
+        self.set_most(most);
     }
 
     /// Tells all zones of all that this CPU may take; whether there was anything.
     #[cold]
     #[inline(never)]
-    pub(crate) fn tell_all(&self, fh: &Freehold<'m, impl Platform>) -> bool {
+    pub(crate) fn tell_all(self) -> bool {
         let mut any = false;
-        for (z, zone) in fh.zones.iter().enumerate() {
-            let away = zone.take_back(&self.cursors(fh, z).allowance, 0);
+        for (z, zone) in self.fh.zones.iter().enumerate() {
+            let away = zone.take_back(&self.cursors(z).allowance, 0);
             let home = z == self.home_zone.get() as usize && zone.take_back(&self.allowance, 0);
             if away || home {
                 any = true;
-                fh.watch.came(ANY);
-                fh.by(self).wrote(zone, 1);
+                self.fh.watch.came(ANY);
+                self.by().wrote(zone, 1);
                 zone.update_mode();
             }
         }
-        let home = self.home(fh);
-        self.set_most(fh, home.next_most(fh));
+        let home = self.home();
+        self.set_most(home.next_most(self.fh));
         any
     }
 
     /// Whether it may take anything of any zone; by a glance.
-    pub(crate) fn may_take_any(&self, fh: &Freehold<'m, impl Platform>) -> bool {
-        self.all_counts(fh).any(|own| own.get() != 0)
+    pub(crate) fn may_take_any(self) -> bool {
+        self.all_counts().any(|own| own.get() != 0)
     }
 
     /// Whether it has taken more than it was allowed, which nobody has outside its state.
-    pub(crate) fn is_overdrawn(&self, fh: &Freehold<'m, impl Platform>) -> bool {
-        self.all_counts(fh).any(|own| (own.get() as i64) < 0)
+    pub(crate) fn is_overdrawn(self) -> bool {
+        self.all_counts().any(|own| (own.get() as i64) < 0)
     }
 
     /// All that it may take, by zone and type.
-    fn all_counts<'a>(
-        &'a self,
-        fh: &'a Freehold<'m, impl Platform>,
-    ) -> impl Iterator<Item = &'a AtomicU64> {
-        let zones = (0..fh.zones.len()).map(|z| &self.cursors(fh, z).allowance);
-        zones.chain([&self.allowance]).flatten()
+    fn all_counts(self) -> impl Iterator<Item = &'m AtomicU64> {
+        let zones = (0..self.fh.zones.len()).map(move |z| &self.cursors(z).allowance);
+        zones.chain([&self.cpu.allowance]).flatten()
     }
 }
 
@@ -622,7 +607,7 @@ mod tests {
                 fh.on(cpu).free(frame, Order::ZERO).unwrap();
             }
         }
-        let uses_a_block = |cpu: CpuId| !fh.cpus[cpu.index()].is_empty(&fh);
+        let uses_a_block = |cpu: CpuId| !fh.cpu(&fh.cpus[cpu.index()]).is_empty();
         assert!(others().all(uses_a_block));
         let kept =
             |cpu: &CpuId| fh.cpus[cpu.index()].allowance[Migratetype::Movable as usize].get() != 0;
@@ -695,7 +680,7 @@ mod tests {
             let (fh, frames) = nearly_full(64, left);
             let own = || fh.cpus[0].allowance[Migratetype::Movable as usize].get();
             // Down to the first grant that is none.
-            fh.cpus[0].tell_all(&fh);
+            fh.cpu(&fh.cpus[0]).tell_all();
             for &frame in frames.iter().step_by(97).take(kept) {
                 fh.here().free(frame, Order::ZERO).unwrap();
             }

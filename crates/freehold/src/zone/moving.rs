@@ -50,9 +50,9 @@ pub(crate) struct Moves {
 
 impl<'m> Zone<'m> {
     /// Marks that frames are on the way, `n` being any number; of a CPU its door says so.
-    pub(crate) fn moving<P>(&'m self, by: By<'_, 'm, P>, n: usize) -> Option<Moving<'m>> {
+    pub(crate) fn moving(&'m self, by: By<'_, 'm, impl Platform>, n: usize) -> Option<Moving<'m>> {
         let mark = &self.outside[n % self.outside.len()].moving;
-        by.cpu.is_none().then(|| {
+        by.cpu().is_none().then(|| {
             // Relaxed: the fence has a thread that sees by what the frames are taken see this, too.
             // A full one: the block's tag is read next, which hotplug writes before it looks here.
             mark.fetch_add(ONE, Ordering::Relaxed);

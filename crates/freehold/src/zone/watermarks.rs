@@ -134,7 +134,7 @@ impl<'m> Zone<'m> {
             }
         };
         for cpu in fh.cpus {
-            add(&cpu.cursors(fh, z).allowance);
+            add(&fh.cpu(cpu).cursors(z).allowance);
             if cpu.home_zone.get() as usize == z {
                 add(&cpu.allowance);
             }

@@ -84,7 +84,7 @@ fn a_request_that_may_not_wait_beside_a_cpu_that_tells() {
         let fh = near_mark(1, 1);
         let got =
             together::<u64>(roles![move || takes(fh, 0, 0, AllocFlags::NO_LOCK), move || {
-                fh.cpus[1].tell_all(fh);
+                fh.cpu(&fh.cpus[1]).tell_all();
                 0
             }]);
         left(fh, 1, got[0]);
@@ -139,7 +139,7 @@ fn who_begins_to_fail_has_others_tell_of_each_free() {
         together::<()>(roles![
             move || core::mem::forget(crate::alloc::failing::Failing::new(fh)),
             move || {
-                fh.cpus[1].tell_all(fh);
+                fh.cpu(&fh.cpus[1]).tell_all();
             }
         ]);
         assert_eq!(fh.cpus[1].most.get(), 0);
