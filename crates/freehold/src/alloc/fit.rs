@@ -27,6 +27,7 @@ use crate::block::Block;
 use crate::block::words::{class_of, free_head, free_tail, smallest_gap};
 use crate::block::{FRAMES, SECTION_BLOCKS, SECTION_BLOCKS_LOG, WORDS, bits};
 use crate::calls::handle::{Door, Handle};
+use crate::cpu::by::Cpu;
 use crate::cpu::inside::Inside;
 use crate::free::word::Freeing;
 use crate::platform::OnPanic;
@@ -34,7 +35,7 @@ use crate::platform::PlatformExt;
 use crate::primitive::{Count, Relaxed};
 use crate::zone::Zone;
 use crate::zone::board::{CLASSES, row_of};
-use crate::{AllocError, AllocFlags, FrameRange, Migratetype, Order, Pfn, Platform};
+use crate::{AllocError, AllocFlags, FrameRange, Freehold, Migratetype, Order, Pfn, Platform};
 
 /// Blocks of one class that have a gap of which the smallest is taken, and places of whole blocks
 /// for a run of up to a block.
@@ -119,62 +120,60 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
 
     /// Free frames from there on in a block of the home zone; of a thrifty one those in memory.
     fn rest_behind(&self, end: Pfn) -> u64 {
-        let (at, zone) = (end.get() as usize % FRAMES, self.cpu.home_zone.get() as usize);
-        let zone = &self.fh.zones[zone];
-        match self.split_neighbour(zone, end.get() / FRAMES as u64).filter(|_| at != 0) {
-            Some(block) => {
-                let words = self.words_of(block, zone.thrifty.get());
-                (bits::next(&words, at, false) - at) as u64
-            }
-            None => 0,
-        }
-    }
-
-    /// The words of a block that nobody leases; of frames that have memory, if so asked.
-    fn words_of(&self, block: Block<'m>, in_memory: bool) -> [u64; WORDS] {
-        let mut words = block.open_words();
-        if in_memory {
-            for (w, word) in words.iter_mut().enumerate().filter(|(_, word)| **word != 0) {
-                *word &= self.fh.platform.frames_in_memory(block.base(), w);
-            }
-        }
-        words
+        let (at, zone) = (end.get() as usize % FRAMES, self.home());
+        let block = zone.movable_block(self.fh, end.get() / FRAMES as u64);
+        block.filter(|_| at != 0).map_or(0, |block| {
+            let words = block.words_to_use(self.fh, zone.thrifty.get());
+            (bits::next(&words, at, false) - at) as u64
+        })
     }
 
     fn look_for_run(&self, count: u64) -> Option<u64> {
-        self.fh.zonelists.of(self.id().index(), None).find_map(|z| {
-            let zone = &self.fh.zones[z];
-            if !zone.leaves_mark(self.by(), MOVABLE, count, AllocFlags::empty()) {
-                return None;
-            }
-            // What was given back is avoided where other memory is found soon.
-            Some(MISSES)
-                .filter(|_| zone.thrifty.get())
-                .and_then(|most| self.gap_in_block(zone, count, (most, true)))
-                .or_else(|| self.gap_in_block(zone, count, (MISSES, false)))
-                .or_else(|| self.run_beside_whole_blocks(zone, count))
-                .or_else(|| self.gap_in_block(zone, count, (u32::MAX, false)))
-                .or_else(|| self.gap_over_two_blocks(zone, count))
-        })
+        let mut zones = self.fh.zonelists.of(self.id().index(), None).map(|z| &self.fh.zones[z]);
+        zones.find_map(|zone| Runs { cpu: **self, zone, count }.find())
+    }
+}
+
+/// A search for a run of so many frames in one zone, and its taking.
+struct Runs<'c, 'm, P: Platform> {
+    cpu: Cpu<'c, 'm, P>,
+    zone: &'m Zone<'m>,
+    count: u64,
+}
+
+impl<'m, P: Platform> Runs<'_, 'm, P> {
+    fn find(&self) -> Option<u64> {
+        let (zone, by) = (self.zone, self.cpu.by());
+        if !zone.leaves_mark(by, MOVABLE, self.count, AllocFlags::empty()) {
+            return None;
+        }
+        // What was given back is avoided where other memory is found soon.
+        Some(MISSES)
+            .filter(|_| zone.thrifty.get())
+            .and_then(|most| self.gap_in_block((most, true)))
+            .or_else(|| self.gap_in_block((MISSES, false)))
+            .or_else(|| self.run_beside_whole_blocks())
+            .or_else(|| self.gap_in_block((u32::MAX, false)))
+            .or_else(|| self.gap_over_two_blocks())
     }
 
     /// The smallest gap of that many frames in one block, in the smallest class that has one; of
     /// frames in memory, if so asked. Looks at `most` blocks of each class that have none.
-    fn gap_in_block(&self, zone: &'m Zone<'m>, count: u64, how: (u32, bool)) -> Option<u64> {
-        if count >= FRAMES as u64 {
+    fn gap_in_block(&self, how: (u32, bool)) -> Option<u64> {
+        if self.count >= FRAMES as u64 {
             return None;
         }
-        let len = count as usize;
+        let len = self.count as usize;
         // So many frames in a row contain an aligned run of half as many or more.
         for class in (len + 1).ilog2() as u8..=CLASSES {
             // Of a larger class every block has one: the lowest will do. Of a smaller one they may
             // be far, so that the search goes on from where the last one ended.
             let all_have = 1 << (class - 1) >= len;
             let from = if all_have { 0 } else { u64::from(self.cpu.next_gap.get()) };
-            let Some((block, start)) = self.gap_of_class(zone, (class, len), from, how) else {
+            let Some((block, start)) = self.gap_of_class((class, len), from, how) else {
                 continue;
             };
-            if block.claim_at(self.by(), start, len) {
+            if block.claim_at(self.cpu.by(), start, len) {
                 return Some(block.base() + start as u64);
             }
             // Somebody was faster; the next class will do.
@@ -186,7 +185,6 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// of the zone on, and from the first again.
     fn gap_of_class(
         &self,
-        zone: &'m Zone<'m>,
         (class, len): (u8, usize),
         from: u64,
         (most, in_memory): (u32, bool),
@@ -199,8 +197,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 skips -= 1;
                 return (skips == 0).then_some(block);
             }
-            let known = block.class_in_row(self.by(), zone, row)?;
-            let words = self.words_of(block, in_memory);
+            let known = block.class_in_row(self.cpu.by(), self.zone, row)?;
+            let words = block.words_to_use(self.cpu.fh, in_memory);
             match smallest_gap(&words, len) {
                 Ok((size, start)) => {
                     looks -= 1;
@@ -214,7 +212,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                     if !in_memory {
                         block.head.set_no_gap(longer as u16);
                         if class_of(known - 1, |w| words[w], |_| true) < known {
-                            block.lower(self.by(), known, known);
+                            block.lower(self.cpu.by(), known, known);
                         }
                     }
                     misses = misses.saturating_sub(1);
@@ -222,13 +220,13 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 }
             }
         };
-        let mut last = zone.each_in_row_from(self.by(), row, from, &mut see);
+        let mut last = self.zone.each_in_row_from(self.cpu.by(), row, from, &mut see);
         if last.is_none() && from != 0 {
-            last = zone.each_in_row_from(self.by(), row, 0, &mut see);
+            last = self.zone.each_in_row_from(self.cpu.by(), row, 0, &mut see);
         }
         if let Some(last) = last {
             let number = last.head.number;
-            let first = zone.board.section_of(number) << SECTION_BLOCKS_LOG;
+            let first = self.zone.board.section_of(number) << SECTION_BLOCKS_LOG;
             self.cpu.next_gap.set(first as u32 + number % SECTION_BLOCKS as u32 + 1);
         }
         best.map(|(_, block, start)| (block, start))
@@ -236,48 +234,48 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
 
     /// The smallest gap over the end of one block and the start of the next, neither of which is
     /// whole. Looks at all blocks.
-    fn gap_over_two_blocks(&self, zone: &'m Zone<'m>, count: u64) -> Option<u64> {
-        if count >= 2 * FRAMES as u64 {
+    fn gap_over_two_blocks(&self) -> Option<u64> {
+        if self.count >= 2 * FRAMES as u64 {
             return None;
         }
-        let (mut at, end) = (zone.span.start.get() >> 9, zone.span.end.get() >> 9);
+        let (mut at, end) = (self.zone.span.start.get() >> 9, self.zone.span.end.get() >> 9);
         let (mut best, mut tail) = (None, 0);
-        while let Some(number) = self.fh.map.next_set_up(at, end) {
+        while let Some(number) = self.cpu.fh.map.next_set_up(at, end) {
             if number != at {
                 tail = 0;
             }
             at = number + 1;
-            let block = self.split_neighbour(zone, number);
+            let block = self.movable_block(number);
             let words = block.map_or([0; WORDS], |block| block.open_words());
             let (head, size) = (free_head(&words), tail + free_head(&words));
-            let fits = tail > 0 && head > 0 && size as u64 >= count;
+            let fits = tail > 0 && head > 0 && size as u64 >= self.count;
             if fits && best.is_none_or(|(least, _, _)| size < least) {
                 best = Some((size, number, tail));
             }
             tail = free_tail(&words);
         }
         let (_, number, tail) = best?;
-        let tail = tail.min(count as usize - 1);
-        let head = count as usize - tail;
-        self.take_place(zone, Place { bit: number - zone.first_block, tail, whole: 0, head })
+        let tail = tail.min(self.count as usize - 1);
+        let head = self.count as usize - tail;
+        self.take_place(Place { bit: number - self.zone.first_block, tail, whole: 0, head })
     }
 
     /// The lowest place with whole blocks in it, or one whole block.
-    fn run_beside_whole_blocks(&self, zone: &'m Zone<'m>, count: u64) -> Option<u64> {
-        let (mut from, mut looks) = (0, if count <= FRAMES as u64 { LOOKS } else { u32::MAX });
-        while let Some(bit) = zone.bitmap.next(from).filter(|_| looks > 0) {
+    fn run_beside_whole_blocks(&self) -> Option<u64> {
+        let (mut from, mut looks) = (0, if self.count <= FRAMES as u64 { LOOKS } else { u32::MAX });
+        while let Some(bit) = self.zone.bitmap.next(from).filter(|_| looks > 0) {
             looks -= 1;
-            match self.place_at(zone, bit, count) {
+            match self.place_at(bit) {
                 Ok(place) => {
-                    if let Some(start) = self.take_place(zone, place) {
+                    if let Some(start) = self.take_place(place) {
                         return Some(start);
                     }
                     // The first block without metadata is one whose section somebody is setting up:
                     // no place that reaches into it can be had.
                     let is_set_up =
-                        |bit| self.fh.map.locate_block(zone.first_block + bit).is_some();
+                        |bit| self.cpu.fh.map.locate_block(self.zone.first_block + bit).is_some();
                     let stuck = (bit..=bit + place.whole).find(|&bit| !is_set_up(bit));
-                    from = stuck.map_or(bit + 1, |stuck| zone.bit_after(self.fh, stuck));
+                    from = stuck.map_or(bit + 1, |stuck| self.zone.bit_after(self.cpu.fh, stuck));
                 }
                 Err(next) => from = next,
             }
@@ -287,107 +285,126 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
 
     /// The place whose first whole block is that of `bit`; where the run does not fit, the next bit
     /// that may be one's.
-    fn place_at(&self, zone: &'m Zone<'m>, bit: u64, count: u64) -> Result<Place, u64> {
-        let number = zone.first_block + bit;
+    fn place_at(&self, bit: u64) -> Result<Place, u64> {
+        let number = self.zone.first_block + bit;
         let words = |number: u64| {
-            let block = self.split_neighbour(zone, number)?;
+            let block = self.movable_block(number)?;
             Some(block.open_words())
         };
         let before = number.checked_sub(1).and_then(words);
-        let tail = (before.map_or(0, |words| free_tail(&words)) as u64).min(count) as usize;
-        let rest = count - tail as u64;
+        let tail = (before.map_or(0, |words| free_tail(&words)) as u64).min(self.count) as usize;
+        let rest = self.count - tail as u64;
         let (needed, head) = (rest / FRAMES as u64, (rest % FRAMES as u64) as usize);
-        let missing = (0..needed).find(|n| !zone.bitmap.contains(bit + n));
+        let missing = (0..needed).find(|n| !self.zone.bitmap.contains(bit + n));
         if let Some(missing) = missing {
             return Err(bit + missing + 1);
         }
         let behind = bit + needed;
         let has_head = head == 0
-            || zone.bitmap.contains(behind)
-            || words(zone.first_block + behind).is_some_and(|words| free_head(&words) >= head);
+            || self.zone.bitmap.contains(behind)
+            || words(self.zone.first_block + behind).is_some_and(|words| free_head(&words) >= head);
         if has_head { Ok(Place { bit, tail, whole: needed, head }) } else { Err(behind + 1) }
     }
 
-    /// A block of that number that runs may be taken of: split, movable, of this zone.
-    #[inline]
-    fn split_neighbour(&self, zone: &Zone<'m>, number: u64) -> Option<Block<'m>> {
-        let block = self.fh.map.locate_block(number)?;
-        let tag = block.head.tag.get();
-        (tag.is_ordinary_of(MOVABLE) && tag.zone() == usize::from(zone.id)).then_some(block)
+    /// A block of that number that runs may be taken of.
+    fn movable_block(&self, number: u64) -> Option<Block<'m>> {
+        self.zone.movable_block(self.cpu.fh, number)
     }
 
     /// Takes a place; its first frame. Where some of it is gone by now nothing has changed.
-    fn take_place(&self, zone: &'m Zone<'m>, place: Place) -> Option<u64> {
-        let fh = self.fh;
-        let first = zone.first_block + place.bit;
+    fn take_place(&self, place: Place) -> Option<u64> {
+        let fh = self.cpu.fh;
+        let first = self.zone.first_block + place.bit;
         let tail = match place.tail {
             0 => None,
             len => {
-                let block = self.split_neighbour(zone, first - 1)?;
-                if !block.claim_at(self.by(), FRAMES - len, len) {
+                let block = self.movable_block(first - 1)?;
+                if !block.claim_at(self.cpu.by(), FRAMES - len, len) {
                     return None;
                 }
                 Some(block)
             }
         };
         let granted = place.whole == 0
-            || zone.grant_blocks(self.by(), place.whole, AllocFlags::empty(), false);
-        let claimed = granted && (place.whole == 0 || zone.claim_wholes(place.whole));
+            || self.zone.grant_blocks(self.cpu.by(), place.whole, AllocFlags::empty(), false);
+        let claimed = granted && (place.whole == 0 || self.zone.claim_wholes(place.whole));
         let wanted = if claimed { place.whole } else { 0 };
-        let take = |n: &u64| zone.take_whole_at(self.by(), place.bit + n, true).is_some();
+        let take = |n: &u64| self.zone.take_whole_at(self.cpu.by(), place.bit + n, true).is_some();
         let got = (0..wanted).take_while(take).count() as u64;
         if got != wanted {
-            zone.give_up_wholes(fh, wanted - got);
+            self.zone.give_up_wholes(fh, wanted - got);
         }
-        if claimed && got == place.whole && self.take_head(zone, place) {
+        if claimed && got == place.whole && self.take_head(place) {
             for number in first..first + place.whole {
                 if let Some(block) = fh.map.locate_block(number) {
                     block.take_block(fh, MOVABLE);
                 }
             }
-            zone.update_mode();
+            self.zone.update_mode();
             return Some(first * FRAMES as u64 - place.tail as u64);
         }
         for block in (first..first + got).filter_map(|number| fh.map.locate_block(number)) {
-            block.insert_whole(self.by());
+            block.insert_whole(self.cpu.by());
         }
         if granted && place.whole != 0 {
-            zone.give_back_blocks(fh, place.whole);
+            self.zone.give_back_blocks(fh, place.whole);
         }
         if let Some(block) = tail {
             let spans = bits::spans(FRAMES - place.tail, place.tail);
-            spans.for_each(|(w, m)| block.put_back(self.by(), w, m));
+            spans.for_each(|(w, m)| block.put_back(self.cpu.by(), w, m));
         }
         None
     }
 
     /// Takes the first frames of the block behind the whole ones, which is split if it is whole.
-    fn take_head(&self, zone: &'m Zone<'m>, place: Place) -> bool {
+    fn take_head(&self, place: Place) -> bool {
         if place.head == 0 {
             return true;
         }
-        let (fh, behind) = (self.fh, place.bit + place.whole);
-        let number = zone.first_block + behind;
-        if zone.bitmap.contains(behind) {
-            let Some(block) = zone.claim_whole_at(self.by(), behind) else { return false };
-            block.split(self.by(), MOVABLE);
+        let (fh, behind) = (self.cpu.fh, place.bit + place.whole);
+        let number = self.zone.first_block + behind;
+        if self.zone.bitmap.contains(behind) {
+            let Some(block) = self.zone.claim_whole_at(self.cpu.by(), behind) else { return false };
+            block.split(self.cpu.by(), MOVABLE);
             if place.whole == 0 {
                 // While runs are cut of it, it stays split, as what other words come from does.
-                self.holds();
+                self.cpu.holds();
                 if let Some(before) =
-                    self.cursors(usize::from(zone.id)).cut_from(&fh.map.blocks, block)
+                    self.cpu.cursors(usize::from(self.zone.id)).cut_from(&fh.map.blocks, block)
                 {
-                    self.leave_block(before);
+                    before.leave(self.cpu.by());
                 }
             }
         }
-        let Some(block) = self.split_neighbour(zone, number) else { return false };
-        let claimed = block.claim_at(self.by(), 0, place.head);
+        let Some(block) = self.movable_block(number) else { return false };
+        let claimed = block.claim_at(self.cpu.by(), 0, place.head);
         if !claimed {
             // It may be one that was split for this.
-            block.raise(self.by());
+            block.raise(self.cpu.by());
         }
         claimed
+    }
+}
+
+impl<'m> Zone<'m> {
+    /// Its split movable block of that number, of which no frame is missing.
+    fn movable_block<P>(&self, fh: &Freehold<'m, P>, number: u64) -> Option<Block<'m>> {
+        let block = fh.map.locate_block(number)?;
+        let tag = block.head.tag.get();
+        (tag.is_ordinary_of(MOVABLE) && tag.zone() == usize::from(self.id)).then_some(block)
+    }
+}
+
+impl<'m> Block<'m> {
+    /// The words of a block that nobody leases; of frames that have memory, if so asked.
+    fn words_to_use(self, fh: &Freehold<'m, impl Platform>, in_memory: bool) -> [u64; WORDS] {
+        let mut words = self.open_words();
+        if in_memory {
+            for (w, word) in words.iter_mut().enumerate().filter(|(_, word)| **word != 0) {
+                *word &= fh.platform.frames_in_memory(self.base(), w);
+            }
+        }
+        words
     }
 }
 

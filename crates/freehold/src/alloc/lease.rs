@@ -18,8 +18,9 @@ use crate::block::Block;
 use crate::block::tag::{HIGH_ATOMIC, Tag};
 use crate::block::words::EMPTY;
 use crate::block::{WORDS, bits};
+use crate::cpu::by::Cpu;
 use crate::cpu::inside::Inside;
-use crate::cpu::lease::{Leases, Purpose, SLOTS};
+use crate::cpu::lease::{Lease, Leases, Purpose, SLOTS};
 use crate::platform::PlatformExt;
 use crate::primitive::{Count, Relaxed};
 use crate::zone::board::LOOSE;
@@ -50,7 +51,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let (slot, me) = (Leases::slot_of(key), self.lease_name());
         if leases.slot(slot).is_of(key) {
             debug_assert_eq!(freed, 0);
-            return self.revive(slot, block, w);
+            return self.slot(slot).revive(block, w).then_some(slot);
         }
         let lease = head.lease(w);
         if lease != 0 && lease & EMPTY == 0 || !self.make_room(slot) {
@@ -75,130 +76,12 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             return None;
         }
         let (all, place) = (got | freed, (block, w, line.cell(w)));
-        let breakable = self.breakable(all, order, tag.zone());
+        let zone = &fh.zones[tag.zone()];
+        // What may be broken up, after the board was asked for such a run, or was not.
+        let run = || order.and_then(|order| bits::smallest_run(all, order));
+        let breakable = if zone.is_roomy() { !0 } else { run().map_or(0, |(run, _)| run) };
         leases.open(slot, key, place, (purpose, migratetype), all, breakable);
         Some(slot)
-    }
-
-    /// A word that this CPU has a slot for: what others freed into it comes into the hand as well.
-    pub(crate) fn revive(&self, slot: usize, block: Block<'m>, w: usize) -> Option<usize> {
-        if !self.claim_slot(slot, block, w) {
-            return None;
-        }
-        let lease = self.cpu.leases.slot(slot);
-        let got = block.line.take_word(w);
-        let tag = block.head.tag.get();
-        if !self.pay_leased(tag, block, got) {
-            // The zone would not keep its mark.
-            block.put_back_uncounted(self.fh, w, got);
-            self.end_lease(slot);
-            return None;
-        }
-        let strays = lease.all() & got;
-        block.report_late(self.fh, w, strays);
-        lease.add_all(got & !strays);
-        self.cpu.leases.set_ready(slot);
-        (lease.mask() != 0).then_some(slot)
-    }
-
-    /// These frames have left their word for the hand, if the zone keeps its mark.
-    #[inline(always)]
-    fn pay_leased(&self, tag: Tag, block: Block<'m>, frames: u64) -> bool {
-        let count = u64::from(frames.count_ones());
-        self.cpu.counters.refilled_frames.add(count);
-        block.pay(self.by(), tag, count)
-    }
-
-    /// Makes sure that the lease of a slot's word names this CPU; otherwise the slot is freed,
-    /// which had nothing in hand.
-    pub(crate) fn claim_slot(&self, slot: usize, block: Block<'m>, w: usize) -> bool {
-        let (head, me) = (block.head, self.lease_name());
-        let ours = head.lease(w) == me || head.change_lease(w, me | EMPTY, me);
-        if !ours {
-            // Taken over while it was empty, or the block has become whole meanwhile.
-            debug_assert_eq!(self.cpu.leases.slot(slot).all(), 0);
-            self.cpu.leases.close(slot);
-        }
-        ours
-    }
-
-    /// Whether the CPU may lease a word at all.
-    #[inline(always)]
-    pub(crate) fn may_lease(&self) -> bool {
-        !self.home().is_lean()
-            && (self.cpu.leases.limit() != 0 || self.shares_a_word())
-            && !self.fh.failing.any()
-    }
-
-    /// Whether the CPU has one of the words that CPUs share, or gets one now.
-    #[cold]
-    fn shares_a_word(&self) -> bool {
-        let has = &self.cpu.has_share;
-        has.set(has.get() || self.home().words.take());
-        has.get()
-    }
-
-    /// Gives up its part of the words that CPUs share.
-    pub(crate) fn give_up_share(&self) {
-        if self.cpu.has_share.get() {
-            self.cpu.has_share.set(false);
-            self.home().words.give_back();
-        }
-    }
-
-    /// Has `slot` free, and room for one more lease; `false` where none is allowed.
-    fn make_room(&self, slot: usize) -> bool {
-        let leases = &self.cpu.leases;
-        if leases.limit() == 0 && !self.shares_a_word() {
-            return false;
-        }
-        let zone = self.home();
-        if zone.is_scarce() {
-            self.end_leases(0);
-        } else if leases.slot(slot).is_in_use() {
-            self.end_lease(slot);
-        }
-        let half_free = zone.is_half_free();
-        while leases.is_full(half_free) {
-            // The next one behind it, going round.
-            let held = leases.held();
-            let behind = held & (!0 << slot);
-            let victim = if behind != 0 { behind } else { held };
-            self.end_lease(victim.trailing_zeros() as usize);
-        }
-        true
-    }
-
-    /// Puts what is in hand of a slot back and frees it.
-    pub(crate) fn end_lease(&self, slot: usize) {
-        let (leases, me) = (&self.cpu.leases, self.lease_name());
-        let lease = leases.slot(slot);
-        let Some((block, w)) = lease.place(&self.fh.map.blocks) else { return };
-        let (head, line, mask) = (block.head, block.line, lease.all());
-        if mask != 0 {
-            block.put_in_word(self.by(), w, mask);
-        }
-        leases.close(slot);
-        match head.lease(w) {
-            now if now == me => head.set_lease(w, 0),
-            // A thread that takes it over meanwhile has it.
-            _ => {
-                head.change_lease(w, me | EMPTY, 0);
-            }
-        }
-        // Not only what was in hand: nothing of a leased word counts for the board.
-        let now = line.word_after_class(w);
-        if now | mask != 0 {
-            block.raise_by(self.by(), now);
-        }
-    }
-
-    /// What of these frames may be broken up, after the board was asked for such a run, or was not.
-    fn breakable(&self, frames: u64, order: Option<u32>, zone: usize) -> u64 {
-        if self.fh.zones[zone].is_roomy() {
-            return !0;
-        }
-        order.and_then(|order| bits::smallest_run(frames, order)).map_or(0, |(run, _)| run)
     }
 
     /// A run of that order (0 to 5) out of a larger one in hand, the smallest that there is: if the
@@ -220,45 +103,13 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let has_better = || smaller().is_some_and(|class| u32::from(class) <= size) || loose();
         if ask && !zone.is_roomy() && has_better() {
             // Nor is it of use in hand, where it keeps its block from becoming whole.
-            self.end_lease(slot);
+            self.slot(slot).end();
             return None;
         }
         leases.slot(slot).break_up(run);
-        let pfn = self.take(slot, order)?;
+        let pfn = self.slot(slot).take(order)?;
         leases.set_current(purpose, migratetype, slot);
         Some(pfn)
-    }
-
-    /// Ends all leases but those in `keep`.
-    pub(crate) fn end_leases(&self, keep: u32) {
-        for slot in bits::each(u64::from(self.cpu.leases.held() & !keep)) {
-            self.end_lease(slot as usize);
-        }
-    }
-
-    /// A slot has nothing in hand: takes what others have freed into the word, or lets anybody take
-    /// the word over. Whether there is something in hand now.
-    pub(crate) fn replenish(&self, slot: usize) -> bool {
-        let lease = self.cpu.leases.slot(slot);
-        let Some((block, w)) = lease.place(&self.fh.map.blocks) else { return false };
-        let (head, line) = (block.head, block.line);
-        if line.word(w) != 0 {
-            return self.revive(slot, block, w).is_some();
-        }
-        if lease.spare() != 0 {
-            // Kept: for a thread that has asked.
-            return false;
-        }
-        self.cpu.leases.set_empty(slot);
-        if head.lease(w) == self.lease_name() {
-            head.set_lease(w, self.lease_name() | EMPTY);
-            // A free that came in between has not counted for the board.
-            let now = line.word_after_class(w);
-            if now != 0 {
-                block.raise_by(self.by(), now);
-            }
-        }
-        false
     }
 
     /// A run out of a split block of that type: by leasing a word that has it, or past the leases.
@@ -283,7 +134,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             let Some(slot) = self.lease(block, w, tag, kind, (0, Some(want.order))) else {
                 continue;
             };
-            let Some(pfn) = self.take(slot, want.order) else { continue };
+            let Some(pfn) = self.slot(slot).take(want.order) else { continue };
             // Where it had the word for something else the next request finds its own.
             if self.cpu.leases.slot(slot).serves(want.purpose(), want.migratetype) {
                 self.cpu.leases.set_current(want.purpose(), want.migratetype, slot);
@@ -340,10 +191,10 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let leases = &self.cpu.leases;
         for slot in bits::each(u64::from(leases.ready(Purpose::Frames, migratetype))) {
             let slot = slot as usize;
-            if leases.slot(slot).mask() == 0 && !self.replenish(slot) {
+            if leases.slot(slot).mask() == 0 && !self.slot(slot).replenish() {
                 continue;
             }
-            if let Some(pfn) = self.take(slot, 0) {
+            if let Some(pfn) = self.slot(slot).take(0) {
                 leases.set_current(Purpose::Frames, migratetype, slot);
                 return Some(pfn);
             }
@@ -362,29 +213,209 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 .map(|slot| slot as usize)
         };
         let take = |slot| {
-            let pfn = self.take(slot, order)?;
+            let pfn = self.slot(slot).take(order)?;
             leases.set_current(Purpose::Runs, migratetype, slot);
             Some(pfn)
         };
         let has_run = |slot: &usize| bits::has_run(leases.slot(*slot).mask(), order);
         ready().filter(has_run).find_map(take).or_else(|| {
             ready()
-                .filter(|&slot| leases.slot(slot).mask() == 0 && self.replenish(slot))
+                .filter(|&slot| leases.slot(slot).mask() == 0 && self.slot(slot).replenish())
                 .find_map(take)
         })
+    }
+}
+
+impl<'a, 'm, P: Platform> Cpu<'a, 'm, P> {
+    /// A slot of its leases.
+    #[inline(always)]
+    pub(crate) fn slot(self, number: usize) -> Slot<'a, 'm, P> {
+        Slot { cpu: self, number }
+    }
+
+    /// What a lease of this CPU says.
+    #[inline(always)]
+    pub(crate) fn lease_name(self) -> u16 {
+        self.cpu.number + 1
+    }
+
+    /// Whether the CPU may lease a word at all.
+    #[inline(always)]
+    pub(crate) fn may_lease(self) -> bool {
+        !self.home().is_lean()
+            && (self.leases.limit() != 0 || self.shares_a_word())
+            && !self.fh.failing.any()
+    }
+
+    /// Whether the CPU has one of the words that CPUs share, or gets one now.
+    #[cold]
+    fn shares_a_word(self) -> bool {
+        let has = &self.has_share;
+        has.set(has.get() || self.home().words.take());
+        has.get()
+    }
+
+    /// Gives up its part of the words that CPUs share.
+    pub(crate) fn give_up_share(self) {
+        if self.has_share.get() {
+            self.has_share.set(false);
+            self.home().words.give_back();
+        }
+    }
+
+    /// Has `slot` free, and room for one more lease; `false` where none is allowed.
+    fn make_room(self, slot: usize) -> bool {
+        let leases = &self.leases;
+        if leases.limit() == 0 && !self.shares_a_word() {
+            return false;
+        }
+        let zone = self.home();
+        if zone.is_scarce() {
+            self.end_leases(0);
+        } else if leases.slot(slot).is_in_use() {
+            self.slot(slot).end();
+        }
+        let half_free = zone.is_half_free();
+        while leases.is_full(half_free) {
+            // The next one behind it, going round.
+            let held = leases.held();
+            let behind = held & (!0 << slot);
+            let victim = if behind != 0 { behind } else { held };
+            self.slot(victim.trailing_zeros() as usize).end();
+        }
+        true
+    }
+
+    /// Ends all leases but those in `keep`.
+    pub(crate) fn end_leases(self, keep: u32) {
+        for slot in bits::each(u64::from(self.leases.held() & !keep)) {
+            self.slot(slot as usize).end();
+        }
+    }
+
+    /// These frames have left their word for the hand, if the zone keeps its mark.
+    #[inline(always)]
+    fn pay_leased(self, tag: Tag, block: Block<'m>, frames: u64) -> bool {
+        let count = u64::from(frames.count_ones());
+        self.cpu.counters.refilled_frames.add(count);
+        block.pay(self.by(), tag, count)
+    }
+}
+
+/// A slot of a CPU's leases, for who is inside.
+pub(crate) struct Slot<'a, 'm, P> {
+    cpu: Cpu<'a, 'm, P>,
+    number: usize,
+}
+
+impl<P> Clone for Slot<'_, '_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P> Copy for Slot<'_, '_, P> {}
+
+impl<'m, P: Platform> Slot<'_, 'm, P> {
+    #[inline(always)]
+    fn lease(self) -> &'m Lease<'m> {
+        self.cpu.cpu.leases.slot(self.number)
+    }
+
+    /// A word that this CPU has a slot for: what others freed into it comes into the hand as well.
+    fn revive(self, block: Block<'m>, w: usize) -> bool {
+        if !self.claim(block, w) {
+            return false;
+        }
+        let (cpu, lease) = (self.cpu, self.lease());
+        let got = block.line.take_word(w);
+        let tag = block.head.tag.get();
+        if !cpu.pay_leased(tag, block, got) {
+            // The zone would not keep its mark.
+            block.put_back_uncounted(cpu.fh, w, got);
+            self.end();
+            return false;
+        }
+        let strays = lease.all() & got;
+        block.report_late(cpu.fh, w, strays);
+        lease.add_all(got & !strays);
+        cpu.leases.set_ready(self.number);
+        lease.mask() != 0
+    }
+
+    /// Makes sure that the lease of a slot's word names this CPU; otherwise the slot is freed,
+    /// which had nothing in hand.
+    pub(crate) fn claim(self, block: Block<'m>, w: usize) -> bool {
+        let (head, me) = (block.head, self.cpu.lease_name());
+        let ours = head.lease(w) == me || head.change_lease(w, me | EMPTY, me);
+        if !ours {
+            // Taken over while it was empty, or the block has become whole meanwhile.
+            debug_assert_eq!(self.lease().all(), 0);
+            self.cpu.leases.close(self.number);
+        }
+        ours
+    }
+
+    /// Puts what is in hand of a slot back and frees it.
+    pub(crate) fn end(self) {
+        let (lease, me) = (self.lease(), self.cpu.lease_name());
+        let Some((block, w)) = lease.place(&self.cpu.fh.map.blocks) else { return };
+        let (head, line, mask) = (block.head, block.line, lease.all());
+        if mask != 0 {
+            block.put_in_word(self.cpu.by(), w, mask);
+        }
+        self.cpu.leases.close(self.number);
+        match head.lease(w) {
+            now if now == me => head.set_lease(w, 0),
+            // A thread that takes it over meanwhile has it.
+            _ => {
+                head.change_lease(w, me | EMPTY, 0);
+            }
+        }
+        // Not only what was in hand: nothing of a leased word counts for the board.
+        let now = line.word_after_class(w);
+        if now | mask != 0 {
+            block.raise_by(self.cpu.by(), now);
+        }
+    }
+
+    /// A slot has nothing in hand: takes what others have freed into the word, or lets anybody take
+    /// the word over. Whether there is something in hand now.
+    pub(crate) fn replenish(self) -> bool {
+        let lease = self.lease();
+        let Some((block, w)) = lease.place(&self.cpu.fh.map.blocks) else { return false };
+        let (head, line) = (block.head, block.line);
+        if line.word(w) != 0 {
+            return self.revive(block, w);
+        }
+        if lease.spare() != 0 {
+            // Kept: for a thread that has asked.
+            return false;
+        }
+        self.cpu.leases.set_empty(self.number);
+        let me = self.cpu.lease_name();
+        if head.lease(w) == me {
+            head.set_lease(w, me | EMPTY);
+            // A free that came in between has not counted for the board.
+            let now = line.word_after_class(w);
+            if now != 0 {
+                block.raise_by(self.cpu.by(), now);
+            }
+        }
+        false
     }
 
     /// Takes a run of that order (0 to 5) out of a slot's hand.
     #[inline(always)]
-    pub(crate) fn take(&self, slot: usize, order: u32) -> Option<u64> {
-        let lease = self.cpu.leases.slot(slot);
+    pub(crate) fn take(self, order: u32) -> Option<u64> {
+        let lease = self.lease();
         let mut mask = lease.mask();
         let strays = mask & lease.word();
         if strays != 0 {
             // Freed twice: they stay where they are, in the word.
             mask &= !strays;
             lease.set_mask(mask);
-            self.report_strays_of(slot, strays);
+            self.report_strays(strays);
         }
         let breakable = if order == 0 { !0 } else { lease.breakable() };
         let start = bits::best_start(bits::runs(mask, order), order, breakable)?;
@@ -393,9 +424,9 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     }
 
     #[cold]
-    fn report_strays_of(&self, slot: usize, strays: u64) {
-        if let Some((block, w)) = self.cpu.leases.slot(slot).place(&self.fh.map.blocks) {
-            block.report_late(self.fh, w, strays);
+    fn report_strays(self, strays: u64) {
+        if let Some((block, w)) = self.lease().place(&self.cpu.fh.map.blocks) {
+            block.report_late(self.cpu.fh, w, strays);
         }
     }
 }

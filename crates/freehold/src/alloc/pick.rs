@@ -172,15 +172,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         self.holds();
         cursors.set(want.purpose(), want.migratetype, block);
         if let Some(before) = before {
-            self.leave_block(before);
-        }
-    }
-
-    /// A block is not in use any more: what is wholly free becomes whole.
-    pub(crate) fn leave_block(&self, block: Block<'m>) {
-        let head = block.head;
-        if head.class() >= CLASSES && head.tag.get().is_open() {
-            block.raise(self.by());
+            before.leave(self.by());
         }
     }
 
@@ -192,6 +184,15 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let block = zone.take_whole(self.by(), want)?;
         block.split(self.by(), want.migratetype);
         Some(block)
+    }
+}
+
+impl<'m> Block<'m> {
+    /// A block is not in use any more: what is wholly free becomes whole.
+    pub(crate) fn leave(self, by: By<'_, 'm, impl Platform>) {
+        if self.head.class() >= CLASSES && self.head.tag.get().is_open() {
+            self.raise(by);
+        }
     }
 }
 

@@ -24,7 +24,7 @@ impl<P: Platform> Inside<'_, '_, P> {
             for place in self.cursors(z).places() {
                 let Some(block) = place.block(&self.fh.map.blocks) else { continue };
                 place.clear();
-                self.leave_block(block);
+                block.leave(self.by());
             }
         }
         self.tell_all();

@@ -48,12 +48,6 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
         self.inside.set(true);
         result
     }
-
-    /// What a lease of this CPU says.
-    #[inline(always)]
-    pub(crate) fn lease_name(&self) -> u16 {
-        self.cpu.number + 1
-    }
 }
 
 impl<'a, 'm, P: Platform> Deref for Inside<'a, 'm, P> {

@@ -50,10 +50,10 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         }
         if frames == !0 || self.fh.zones[tag.zone()].is_tight() {
             // Not needed in hand; and near its mark the zone counts what is free.
-            self.end_lease(slot);
+            self.slot(slot).end();
             return None;
         }
-        if !self.claim_slot(slot, block, w) {
+        if !self.slot(slot).claim(block, w) {
             return None;
         }
         self.fh.platform.poisoned_word(key, frames);

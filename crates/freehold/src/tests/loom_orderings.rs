@@ -296,7 +296,7 @@ fn what_was_freed_into_a_leased_word_is_passed_on() {
     fn taken(fh: Small, frame: Pfn) -> bool {
         let slot = Leases::slot_of(frame.get() / 64);
         let inside = inside(fh, 0);
-        inside.replenish(slot) && inside.take(slot, 0).is_some()
+        inside.slot(slot).replenish() && inside.slot(slot).take(0).is_some()
     }
     passed_on(prepare, |fh, frame| free(fh, 1, frame, 0), taken);
     passed_on(prepare, |fh, frame| free(fh, 1, frame, 1), taken);
@@ -504,7 +504,7 @@ fn all_is_walked_over_while_an_owner_frees() {
             owner
                 .enter_to_free()
                 .unwrap()
-                .is_some_and(|inside| !inside.replenish(Leases::slot_of(key)))
+                .is_some_and(|inside| !inside.slot(Leases::slot_of(key)).replenish())
         );
         let freed = together::<u64>(roles![
             move || {
