@@ -126,19 +126,7 @@ impl<'a, 'm, P: Platform> Handle<'a, 'm, P, Owner<'a, 'm, P>> {
     pub fn alloc_in_hand(&self, order: Order, migratetype: Migratetype) -> Option<Pfn> {
         debug_assert!(Migratetype::PCP.contains(&migratetype));
         let (cpu, kind) = (self.fh.cpu(self.door.state), migratetype as usize);
-        // Each way in knows its way out.
-        let found = if cpu.door.try_enter_owner() {
-            let found = cpu.chunk_in_hand(order, kind);
-            cpu.door.leave_owner();
-            found?
-        } else {
-            if self.door.biased || !cpu.door.try_enter_unowned() {
-                return None;
-            }
-            let found = cpu.chunk_in_hand(order, kind);
-            cpu.door.leave_intruder();
-            found?
-        };
+        let found = cpu.door.at_once(self.door.biased, || cpu.chunk_in_hand(order, kind))??;
         self.fh.platform.handed_out(found, order);
         Some(found)
     }
@@ -266,8 +254,9 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
         })
     }
 
-    /// 1, 2 or 4 whole words by the newest hint, by the rule of [`hinted_run`](Self::hinted_run).
-    /// `None` where that does not hold; the next one may.
+    /// 1, 2 or 4 whole words by the newest hint, by the rule of
+    /// [`recent_run_in_word`](Self::recent_run_in_word). `None` where that does not hold; the next
+    /// one may.
     #[inline(never)]
     pub(crate) fn recent_words<const LEN: usize>(self, migratetype: usize) -> Option<Pfn> {
         let order = 6 + LEN.ilog2();
@@ -286,7 +275,8 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
         Some(Pfn::new(u64::from(head.number) << BLOCK_ORDER | u64::from(offset)))
     }
 
-    /// [`recent_words`](Self::recent_words), hint after hint.
+    /// [`recent_words`](Self::recent_words), hint after hint: a loop in there is five instructions
+    /// of a pair of order 6.
     pub(crate) fn any_recent_words<const LEN: usize>(self, migratetype: usize) -> Option<Pfn> {
         while self.recent.has_run(6 + LEN.ilog2()) {
             let found = self.recent_words::<LEN>(migratetype);

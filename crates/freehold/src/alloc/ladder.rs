@@ -41,6 +41,15 @@
 //! | many single frames at once | whole words of the block in use, in [`bulk`](super::bulk), and the ladder for the rest |
 //! | a request that may not wait, while its CPU's state is in use | the steps from *mark* on, past every hand |
 //!
+//! | who and what | |
+//! |---|---|
+//! | [`Climb`] | a request on the ladder: who makes it, and what is asked for |
+//! | [`Inside`], [`Cpu`](crate::cpu::by::Cpu) | a CPU's state for as long as somebody is inside; what is done with it there |
+//! | [`By`] | who does something: a CPU, or a thread that is in no CPU's state |
+//! | [`Want`] | what a step looks for: a run of some order in a block of some type |
+//! | [`Block`], [`Zone`] | 512 frames by their metadata; whole blocks, the board of the others, marks |
+//! | [`Slot`](super::lease::Slot) | a word that a CPU leases, of which it has frames in hand |
+//!
 //! A request that may not wait asks nobody, but takes what other CPUs have in hand where their
 //! doors have no owner and nobody is inside: one compare-exchange each. Of an owner it cannot know
 //! whether it is inside without interrupting it: near a zone's mark hands are empty for that.

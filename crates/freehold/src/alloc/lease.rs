@@ -68,7 +68,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         if changed || nothing || !self.pay_leased(tag, block, got) {
             // Becoming whole, whole, of another type or isolated by now; or nothing there; or what
             // is freed was free; or the zone would not keep its mark. The frames before the lease,
-            // as in `end_lease`: nobody takes any of them until all are back.
+            // as in `Slot::end`: nobody takes any of them until all are back.
             block.put_back_uncounted(fh, w, got);
             head.set_lease(w, 0);
             let now = line.word_after_class(w);
@@ -229,7 +229,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
 impl<'a, 'm, P: Platform> Cpu<'a, 'm, P> {
     /// A slot of its leases.
     #[inline(always)]
-    pub(crate) fn slot(self, number: usize) -> Slot<'a, 'm, P> {
+    pub(crate) fn slot(&self, number: usize) -> Slot<'_, 'a, 'm, P> {
         Slot { cpu: self, number }
     }
 
@@ -264,7 +264,7 @@ impl<'a, 'm, P: Platform> Cpu<'a, 'm, P> {
     }
 
     /// Has `slot` free, and room for one more lease; `false` where none is allowed.
-    fn make_room(self, slot: usize) -> bool {
+    fn make_room(&self, slot: usize) -> bool {
         let leases = &self.leases;
         if leases.limit() == 0 && !self.shares_a_word() {
             return false;
@@ -287,7 +287,7 @@ impl<'a, 'm, P: Platform> Cpu<'a, 'm, P> {
     }
 
     /// Ends all leases but those in `keep`.
-    pub(crate) fn end_leases(self, keep: u32) {
+    pub(crate) fn end_leases(&self, keep: u32) {
         for slot in bits::each(u64::from(self.leases.held() & !keep)) {
             self.slot(slot as usize).end();
         }
@@ -302,21 +302,22 @@ impl<'a, 'm, P: Platform> Cpu<'a, 'm, P> {
     }
 }
 
-/// A slot of a CPU's leases, for who is inside.
-pub(crate) struct Slot<'a, 'm, P> {
-    cpu: Cpu<'a, 'm, P>,
+/// A slot of a CPU's leases, for a thread that is inside.
+/// By reference: two words go in registers.
+pub(crate) struct Slot<'i, 'a, 'm, P> {
+    cpu: &'i Cpu<'a, 'm, P>,
     number: usize,
 }
 
-impl<P> Clone for Slot<'_, '_, P> {
+impl<P> Clone for Slot<'_, '_, '_, P> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<P> Copy for Slot<'_, '_, P> {}
+impl<P> Copy for Slot<'_, '_, '_, P> {}
 
-impl<'m, P: Platform> Slot<'_, 'm, P> {
+impl<'m, P: Platform> Slot<'_, '_, 'm, P> {
     #[inline(always)]
     fn lease(self) -> &'m Lease<'m> {
         self.cpu.cpu.leases.slot(self.number)

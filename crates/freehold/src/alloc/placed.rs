@@ -14,56 +14,14 @@
 //! | nothing: what CPUs have in hand comes back, and all once more | a request fails only where that brought nothing |
 
 use crate::alloc::ladder::Climb;
-use crate::block::tag::{CMA, HIGH_ATOMIC, SPLIT, Tag};
+use crate::block::tag::{CMA, HIGH_ATOMIC};
 use crate::block::words::CLASS_WHOLE;
 use crate::block::{BLOCK_ORDER, Block, FRAMES, WORDS};
 use crate::cpu::by::By;
 use crate::cpu::inside::Inside;
 use crate::zone::Zone;
+use crate::zone::allowance::Granted;
 use crate::{AllocError, AllocFlags, Order, Pfn, Platform, Request};
-
-/// Which blocks to try, best first.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    /// Split, of the request's type.
-    Same,
-    /// Split CMA blocks, for requests that they will do for.
-    Cma,
-    /// Wholly free.
-    Whole,
-    /// Split, of any other ordinary type.
-    Other,
-    /// HIGHATOMIC, for requests that may not wait or are a way out of memory shortage.
-    Reserve,
-}
-
-impl Kind {
-    const ALL: [Self; 5] = [Self::Same, Self::Cma, Self::Whole, Self::Other, Self::Reserve];
-
-    /// Whether such blocks will do for a request at all.
-    fn is_for(self, request: &Request) -> bool {
-        match self {
-            Self::Whole => true,
-            Self::Cma => request.cma(),
-            _ if request.order > Order::PAGEBLOCK => false,
-            Self::Same | Self::Other => true,
-            Self::Reserve => request.flags.may_use_reserve(),
-        }
-    }
-
-    /// Whether a block is one of those. Whole ones are in the bitmap.
-    fn is(self, tag: Tag, request: &Request) -> bool {
-        let (state, migratetype) = (tag.state(), tag.migratetype());
-        match self {
-            Self::Whole => false,
-            _ if state != SPLIT => false,
-            Self::Same => migratetype == request.migratetype as usize,
-            Self::Other => migratetype < HIGH_ATOMIC && migratetype != request.migratetype as usize,
-            Self::Cma => migratetype == CMA,
-            Self::Reserve => migratetype == HIGH_ATOMIC,
-        }
-    }
-}
 
 /// Where a run may lie: the limits, how many frames it has, and of what it starts at a multiple.
 #[derive(Clone, Copy)]
@@ -124,15 +82,11 @@ impl<'m, P: Platform> Climb<'_, 'm, P> {
         let mut touched = zones.filter(|zone| {
             window.from < zone.span.end.get() && zone.span.start.get() < window.below
         });
-        touched.find_map(|zone| {
-            let places = Places { by: self.by, zone, request, window };
-            let mut kinds = Kind::ALL.into_iter().filter(|kind| kind.is_for(request));
-            kinds.find_map(|kind| places.search(kind))
-        })
+        touched.find_map(|zone| Places { by: self.by, zone, request, window }.find())
     }
 }
 
-/// The places of one zone that a request may have, for who looks for one.
+/// The places of one zone that a request may have.
 struct Places<'c, 'm, P> {
     by: By<'c, 'm, P>,
     zone: &'m Zone<'m>,
@@ -141,25 +95,36 @@ struct Places<'c, 'm, P> {
 }
 
 impl<'m, P: Platform> Places<'_, 'm, P> {
-    /// Looks through the blocks of that kind, lowest first.
-    fn search(&self, kind: Kind) -> Option<Pfn> {
-        let Self { by, zone, request, window } = *self;
-        // The reserve is there to be used.
-        let migratetype = match kind {
-            Kind::Reserve => HIGH_ATOMIC,
-            Kind::Cma => CMA,
-            _ => request.migratetype as usize,
+    /// In the kinds of block that will do, best first.
+    fn find(&self) -> Option<Pfn> {
+        let (request, own) = (self.request, self.request.migratetype as usize);
+        let split = |kind, is_one: &dyn Fn(usize) -> bool| {
+            let in_one = request.order <= Order::PAGEBLOCK;
+            if in_one { self.split(kind, is_one) } else { None }
         };
-        if kind == Kind::Whole && request.order >= Order::PAGEBLOCK {
-            return self.whole();
-        }
-        let _granted = zone.reserve(by, migratetype, window.frames, request.flags)?;
-        if kind == Kind::Whole {
-            return self.whole();
-        }
-        if request.order > Order::PAGEBLOCK {
-            return self.of_cma();
-        }
+        let of_cma = || match request.order > Order::PAGEBLOCK {
+            _ if !request.cma() => None,
+            true => self.of_cma(),
+            false => split(CMA, &|kind| kind == CMA),
+        };
+        let reserve = || split(HIGH_ATOMIC, &|kind| kind == HIGH_ATOMIC);
+        split(own, &|kind| kind == own)
+            .or_else(of_cma)
+            .or_else(|| self.whole())
+            .or_else(|| split(own, &|kind| kind < HIGH_ATOMIC && kind != own))
+            // The reserve is there to be used.
+            .or_else(|| if request.flags.may_use_reserve() { reserve() } else { None })
+    }
+
+    /// Makes sure that the zone keeps its mark, of a request for frames of that kind.
+    fn granted(&self, kind: usize) -> Option<Granted<'_, 'm>> {
+        self.zone.reserve(self.by, kind, self.window.frames, self.request.flags)
+    }
+
+    /// Looks through the split blocks of some types, lowest first; frames of that kind are asked for.
+    fn split(&self, kind: usize, is_one: &dyn Fn(usize) -> bool) -> Option<Pfn> {
+        let Self { by, zone, window, .. } = *self;
+        let _granted = self.granted(kind)?;
         let map = &by.fh.map;
         let first = zone.span.start.get().max(window.from) >> 9;
         let end = zone.span.end.get().min(window.below).div_ceil(FRAMES as u64);
@@ -168,7 +133,7 @@ impl<'m, P: Platform> Places<'_, 'm, P> {
             at = window.next_start(number + 1);
             let Some(block) = map.locate_block(number) else { continue };
             let tag = block.head.tag.get();
-            let there = tag.zone() == usize::from(zone.id) && kind.is(tag, request);
+            let there = tag.zone() == usize::from(zone.id) && is_one(tag.migratetype());
             if !there || !tag.is_open() {
                 continue;
             }
@@ -192,6 +157,7 @@ impl<'m, P: Platform> Places<'_, 'm, P> {
     fn of_cma(&self) -> Option<Pfn> {
         let Self { by, zone, window, .. } = *self;
         let len = window.frames / FRAMES as u64;
+        let _granted = self.granted(CMA)?;
         zone.each_run_of_cma(by, len, |first| {
             let base = first.base();
             let fits = window.from <= base && base + window.frames <= window.below;
@@ -221,6 +187,8 @@ impl<'m, P: Platform> Places<'_, 'm, P> {
         let runs = order.saturating_sub(BLOCK_ORDER);
         let len = 1u64 << runs;
         let in_use = order >= BLOCK_ORDER;
+        let _granted =
+            if in_use { None } else { Some(self.granted(request.migratetype as usize)?) };
         let give_back = || {
             if in_use {
                 zone.give_back_blocks(by.fh, len);

@@ -488,8 +488,8 @@ impl<'m> Block<'m> {
         }
     }
 
-    /// What is in the words of a block in use as a whole, for a thread that splits it.
-    pub(crate) fn strays(self) -> [u64; WORDS] {
+    /// Its words, one after another, by a glance.
+    pub(crate) fn words(self) -> [u64; WORDS] {
         core::array::from_fn(|w| self.line.word(w))
     }
 
@@ -522,7 +522,7 @@ impl<'m> Block<'m> {
             let zone = &by.fh.zones[tag.zone()];
             let (from, to) = (kind_of(tag.migratetype()), kind_of(migratetype));
             if from != to {
-                let frames = crate::block::words::count_of(&self.strays());
+                let frames = crate::block::words::count_of(&self.words());
                 zone.change_kind(frames.into(), from, to);
             }
             self.publish(by);

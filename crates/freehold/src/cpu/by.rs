@@ -8,6 +8,19 @@ use crate::primitive::{Count, Ordering, Relaxed, SharedCount};
 use crate::zone::Zone;
 use crate::{AllocError, CpuId, Freehold, Platform};
 
+/// Copies a type whatever host it is for, which a derive would want to be copied, too.
+macro_rules! copied {
+    ($name:ident) => {
+        impl<P> Clone for $name<'_, '_, P> {
+            fn clone(&self) -> Self {
+                *self
+            }
+        }
+
+        impl<P> Copy for $name<'_, '_, P> {}
+    };
+}
+
 /// See the module's documentation. A CPU counts on its own lines, by plain stores; a thread that is
 /// outside of all has no counts that plain stores could change.
 pub(crate) struct By<'a, 'm, P> {
@@ -21,13 +34,7 @@ pub(crate) struct Cpu<'a, 'm, P> {
     pub(crate) cpu: &'m CpuState<'m>,
 }
 
-impl<P> Clone for Cpu<'_, '_, P> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<P> Copy for Cpu<'_, '_, P> {}
+copied!(Cpu);
 
 impl<'m, P> Deref for Cpu<'_, 'm, P> {
     type Target = CpuState<'m>;
@@ -75,13 +82,7 @@ impl<'a, 'm, P: Platform> Cpu<'a, 'm, P> {
     }
 }
 
-impl<P> Clone for By<'_, '_, P> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<P> Copy for By<'_, '_, P> {}
+copied!(By);
 
 impl<P: Platform> By<'_, '_, P> {
     /// Counts writes to what all CPUs of a zone share.

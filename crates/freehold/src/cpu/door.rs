@@ -144,6 +144,23 @@ impl Door {
         if owner { self.try_enter_owner() } else { self.try_enter_unowned() }
     }
 
+    /// What `work` comes to inside, by the owner's way or that of anybody; `None` where the owner
+    /// would have to wait. Each way in knows its way out.
+    #[inline(always)]
+    pub(crate) fn at_once<T>(&self, biased: bool, work: impl FnOnce() -> T) -> Option<T> {
+        if self.try_enter_owner() {
+            let result = work();
+            self.leave_owner();
+            return Some(result);
+        }
+        if biased || !self.try_enter_unowned() {
+            return None;
+        }
+        let result = work();
+        self.leave_intruder();
+        Some(result)
+    }
+
     /// The way out.
     #[inline(always)]
     pub(crate) fn leave(&self, owner: bool) {

@@ -99,17 +99,8 @@ impl<'a, 'm, P: Platform> Handle<'a, 'm, P, Owner<'a, 'm, P>> {
         if frames == 0 {
             return false;
         }
-        if cpu.door.try_enter_owner() {
-            let done = cpu.free_in_hand(key, frames) == InHand::Yes;
-            cpu.door.leave_owner();
-            return done;
-        }
-        if self.door.biased || !cpu.door.try_enter_unowned() {
-            return false;
-        }
-        let done = cpu.free_in_hand(key, frames) == InHand::Yes;
-        cpu.door.leave_intruder();
-        done
+        let done = cpu.door.at_once(self.door.biased, || cpu.free_in_hand(key, frames));
+        done == Some(InHand::Yes)
     }
 }
 

@@ -259,7 +259,7 @@ impl<'m> Block<'m> {
             // A part of it is freed: from now on its words tell, and what others free there may
             // count for no row yet.
             let _moving = self.moving_block(by);
-            let strays = self.strays();
+            let strays = self.words();
             if head.tag.exchange(tag, tag.with_state(SPLIT)) {
                 self.report_these_strays(by.fh, strays);
                 // Its class may say too much still, from before it was whole.

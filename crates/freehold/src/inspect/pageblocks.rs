@@ -2,7 +2,8 @@
 //!
 //! [`Freehold::zone_blocks`] sums these up; a picture of memory needs them apart.
 
-use crate::block::tag::{ABSENT, HOLES, ISOLATED, Tag, WHOLE};
+use crate::block::Block;
+use crate::block::tag::{HOLES, ISOLATED};
 use crate::block::words::count_of;
 use crate::block::{FRAMES, WORDS};
 use crate::zone::Zone;
@@ -55,26 +56,15 @@ impl<'m> Zone<'m> {
         fh: &Freehold<'m, impl Platform>,
         number: u64,
     ) -> Option<PageblockState> {
-        let found = fh.map.locate_block(number).map(|block| (block, block.head.tag.get()));
-        let (tag, free_frames, frames) = match found.filter(|(_, tag)| tag.state() != ABSENT) {
-            Some((block, tag)) => {
-                let frames =
-                    if tag.has(HOLES) { count_of(&fh.map.present(block)) } else { FRAMES as u32 };
-                (tag, block.free_words(fh, tag), frames)
-            }
-            None if self.bitmap.contains(number - self.first_block) => {
-                let tag = Tag::new(WHOLE, Migratetype::Movable as usize, self.id);
-                (tag, [!0; WORDS], FRAMES as u32)
-            }
-            None => return None,
+        let (block, tag, free_frames) = self.look_at(fh, number)?;
+        let frames = match block {
+            Some(block) if tag.has(HOLES) => count_of(&fh.map.present(block)),
+            _ => FRAMES as u32,
         };
-        if tag.zone() != usize::from(self.id) {
-            return None;
-        }
         let migratetype = Migratetype::from_index(tag.migratetype()).filter(|_| !tag.has(ISOLATED));
         Some(PageblockState {
             start: Pfn::new(number << 9),
-            holder: found.and_then(|(block, _)| block.lessee()),
+            holder: block.and_then(Block::lessee),
             migratetype: migratetype.unwrap_or(Migratetype::Isolate),
             frames: frames as u16,
             free: count_of(&free_frames) as u16,

@@ -308,18 +308,28 @@ impl<'m> Zone<'m> {
         mut see: impl FnMut(Pfn, Tag, &[u64; WORDS]),
     ) {
         for number in self.block_numbers(fh) {
-            let found = fh.map.locate_block(number).map(|block| (block, block.head.tag.get()));
-            let (tag, words) = match found {
-                Some((block, tag)) if tag.state() != ABSENT => (tag, block.free_words(fh, tag)),
-                _ if self.bitmap.contains(number - self.first_block) => {
-                    (Tag::new(WHOLE, Migratetype::Movable as usize, self.id), [!0; WORDS])
-                }
-                _ => continue,
-            };
-            if tag.zone() == usize::from(self.id) {
+            if let Some((_, tag, words)) = self.look_at(fh, number) {
                 see(Pfn::new(number << 9), tag, &words);
             }
         }
+    }
+
+    /// The block of that number, if it is one of the zone that has memory: its metadata where it was
+    /// ever used, its tag, its free frames wherever they are.
+    pub(crate) fn look_at(
+        &self,
+        fh: &Freehold<'m, impl Platform>,
+        number: u64,
+    ) -> Option<(Option<Block<'m>>, Tag, [u64; WORDS])> {
+        let found = fh.map.locate_block(number).map(|block| (block, block.head.tag.get()));
+        let (block, tag, words) = match found.filter(|(_, tag)| tag.state() != ABSENT) {
+            Some((block, tag)) => (Some(block), tag, block.free_words(fh, tag)),
+            None if self.bitmap.contains(number - self.first_block) => {
+                (None, Tag::new(WHOLE, Migratetype::Movable as usize, self.id), [!0; WORDS])
+            }
+            None => return None,
+        };
+        (tag.zone() == usize::from(self.id)).then_some((block, tag, words))
     }
 
     /// The numbers of the blocks of a zone that are set up or in its bitmap, rising: where neither

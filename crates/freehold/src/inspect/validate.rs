@@ -286,7 +286,7 @@ impl<'m> Zone<'m> {
         for block in fh.map.all() {
             let tag = block.head.tag.get();
             if tag.state() == SPLIT && tag.zone() == usize::from(self.id) {
-                let free = u64::from(count_of(&block.strays()));
+                let free = u64::from(count_of(&block.words()));
                 in_words += free;
                 in_cma += if tag.migratetype() == CMA { free } else { 0 };
             }

@@ -20,7 +20,7 @@
 
 use crate::block::tag::{HOLES, ISOLATED, SPLIT};
 use crate::block::words::count_of;
-use crate::block::{Block, FRAMES, WORDS, bits};
+use crate::block::{Block, FRAMES, bits};
 use crate::memory::isolate::{Isolated, zone_of_range};
 use crate::zone::Zone;
 use crate::zone::board::{CLASSES, row_of};
@@ -240,11 +240,6 @@ impl Block<'_> {
         let some = 1..FRAMES as u32;
         (self.can_be_emptied() && some.contains(&used))
             .then(|| SparseBlock { used: used as u16, start: Pfn::new(self.base()) })
-    }
-
-    /// Its words, one after another.
-    fn words(self) -> [u64; WORDS] {
-        core::array::from_fn(|w| self.line.word(w))
     }
 }
 

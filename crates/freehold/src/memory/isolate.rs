@@ -106,7 +106,7 @@ impl<'a, 'm, P: Platform> Isolated<'a, 'm, P> {
                 WHOLE => {}
                 // A block in use becomes a split one, since it may be freed at this moment.
                 state => {
-                    let strays = (state == TAKEN).then(|| block.strays());
+                    let strays = (state == TAKEN).then(|| block.words());
                     let to = tag.with_state(SPLIT).with_flag(ISOLATED, true);
                     if head.tag.exchange(tag, to) {
                         if let Some(strays) = strays {
