@@ -177,10 +177,11 @@ impl Builder {
     }
 
     /// The least run of free frames, a power of two, that a [pass](Arena::pass) or a
-    /// [trim](Arena::trim) gives back out of a block in use.
+    /// [trim](Arena::trim) gives back out of a block in use: aligned ones, and of a free run four
+    /// times as long all, wherever it starts.
     ///
     /// Default: 4 (16 KiB), the shortest run that the allocator keeps together: single frames are
-    /// taken from what is shorter, which is so in memory. With 1 nothing that is free stays; a
+    /// taken from what is shorter, which is so in memory where not much is free. With 1 nothing that is free stays; a
     /// program that goes idle and comes back has fewer page faults with more: with 512 only wholly
     /// free blocks go.
     pub fn least_run(mut self, frames: u64) -> Self {

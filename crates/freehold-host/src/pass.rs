@@ -4,7 +4,7 @@
 //! ```text
 //! for each block that the OS backs, the highest first:
 //!     take it out of the allocator, if it is wholly free   (a request limited to that very block)
-//!     or else what is free in it, in chunks of 4 frames or more (a knob)
+//!     or else what is free in it, in chunks of 4 frames or more (a knob); of 16 in a row all
 //! 32 blocks' worth taken:
 //!     one madvise for each run of neighbours, or one process_madvise for all of them
 //!     note the blocks and chunks as released, free them again
@@ -243,12 +243,13 @@ impl Pass<'_> {
         let least = self.inner.release.least;
         let Some(chunk) = self.take(least, block) else { return };
         self.taken.push(chunk);
-        for order in (least.get()..Order::PAGEBLOCK.get()).rev() {
+        for order in (0..Order::PAGEBLOCK.get()).rev() {
             let Some(size) = Order::new(order) else { continue };
             while let Some(chunk) = self.take(size, block) {
                 self.taken.push(chunk);
             }
         }
+        self.leave_loose(first, least.frames());
         // Of what is left of a huge page the kernel makes one again by and by (khugepaged,
         // MADV_COLLAPSE), and tells nobody: so what the notes say is absent it is asked about.
         let mut backed = None;
@@ -262,6 +263,20 @@ impl Pass<'_> {
             } else {
                 self.frames += range.len();
                 at += 1;
+            }
+        }
+    }
+
+    /// The chunks from there on are all that is free in a block: those that are too short go home,
+    /// but for those of runs four times as long as need be. So the allocator finds single frames in
+    /// memory beside what is in use, where that lies close together.
+    fn leave_loose(&mut self, first: usize, least: u64) {
+        let mut chunks = self.taken.split_off(first);
+        chunks.sort_unstable_by_key(|chunk| chunk.start);
+        for run in chunks.chunk_by(|before, next| before.end == next.start) {
+            let long = run.iter().map(FrameRange::len).sum::<u64>() >= 4 * least;
+            for &chunk in run {
+                if long || chunk.len() >= least { self.taken.push(chunk) } else { self.free(chunk) }
             }
         }
     }

@@ -29,8 +29,7 @@ fn what_the_kernel_has_made_huge_again_is_given_back_again() {
     for backing in [Backing::Private, Backing::HugePages] {
         let (arena, kept) = sparse(backing, 8);
         for round in 0..3 {
-            // Of a block at most 3 frames stay beside the one in use: no chunk holds these.
-            assert!(in_memory(&arena) <= 8 * 4, "{backing:?}, round {round}");
+            assert_eq!(in_memory(&arena), 8, "{backing:?}, round {round}");
             for range in &kept {
                 let block = range.start.get() << 12 & !((2 << 20) - 1);
                 let at = std::ptr::without_provenance_mut::<libc::c_void>(block as usize);
@@ -44,7 +43,7 @@ fn what_the_kernel_has_made_huge_again_is_given_back_again() {
             // Twice: a pass first watches a block in use.
             let passes = [arena.pass().unwrap(), arena.pass().unwrap()];
             let frames = passes.iter().map(|pass| pass.frames).sum::<u64>();
-            assert!(frames >= 8 * 504, "{backing:?}, round {round}: {frames} frames");
+            assert!(frames >= 8 * 511, "{backing:?}, round {round}: {frames} frames");
             arena.trim().unwrap();
         }
         for range in kept {
@@ -197,16 +196,12 @@ fn the_least_run_that_is_given_back_is_a_knob() {
 /// Single frames are taken from beside those in use, where the rest of their blocks was given back.
 #[test]
 fn frames_in_memory_are_taken_before_those_that_were_given_back() {
-    for every in [1000, 100, 20, 10] {
+    for every in [5, 3, 2] {
         for size in [64 << 20, 1 << 30] {
             let arena = Arena::with_size(size).unwrap();
             let mut frames: Vec<_> = (0..12_000).map(|_| arena.frames(1).unwrap()).collect();
             frames.iter_mut().for_each(|frame| frame[0] = 1);
-            let mut n = 0;
-            frames.retain(|_| {
-                n += 1;
-                n % every == 0
-            });
+            frames.retain(|_| fastrand::u32(..every) == 0);
             arena.trim().unwrap();
             let free = in_memory(&arena) - frames.len() as u64;
             assert!(free >= 30, "1 in {every} of {size}: {free} free frames in memory");
@@ -222,7 +217,7 @@ fn frames_in_memory_are_taken_before_those_that_were_given_back() {
             }
             // Not by page faults: where another test forks, writing to what is there is one, too.
             let more = in_memory(&arena) - before;
-            assert!(more <= wanted / 10, "1 in {every} of {size}: {more} of {wanted} of {free}");
+            assert!(more <= wanted / 5, "1 in {every} of {size}: {more} of {wanted} of {free}");
         }
     }
 }
