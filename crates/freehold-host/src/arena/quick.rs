@@ -133,6 +133,14 @@ fn take_far<const ORDER: u8>(arena: &Arena) -> Option<Pfn> {
 #[cold]
 #[inline(never)]
 fn noted<const ORDER: u8>(arena: &Arena, pfn: Pfn) -> Option<Pfn> {
+    let range = chunk(pfn, const { order(ORDER) });
+    if const { ORDER > 0 } && arena.core.is_thrifty() && !arena.inner.notes.are_in_memory(range) {
+        // What the CPU has in hand was given back: what waits in memory comes first.
+        if let Some(waiting) = arena.waiting_or_cut(1 << ORDER) {
+            give_to_hand::<ORDER>(arena, range);
+            return Some(waiting);
+        }
+    }
     arena.note(pfn, const { order(ORDER) }).ok()?;
     Some(pfn)
 }

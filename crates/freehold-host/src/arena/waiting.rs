@@ -66,7 +66,13 @@ impl Arena {
             // memory is used that was given back.
             own.runs.door.inside(&self.core.stops, |places| {
                 let oldest = std::iter::from_fn(|| places.let_go());
-                oldest.take(LET_GO).for_each(|run| self.let_go(own, run));
+                oldest.take(LET_GO).for_each(|run| {
+                    self.let_go(own, run);
+                    let around = self.run_of(own.free_around(self.range_of(run)));
+                    if run.1 < around.1 && around.1 <= LONGEST {
+                        places.push(around);
+                    }
+                });
             });
         }
         // What may not be cut waits on for its own length.

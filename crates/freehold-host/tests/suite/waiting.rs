@@ -34,8 +34,9 @@ fn of_each_length_the_run_freed_last_comes_first() {
 }
 
 /// A cache of runs of these lengths shrinks to one in twenty, what is free is given back, and so
-/// many runs are exchanged: frames that are in memory then, and how many more that is than before.
-fn exchanged(arena: &Arena, lengths: Range<u64>, runs: u64, exchanges: u32) -> (u64, u64) {
+/// many runs are exchanged: frames of the cache, frames that are in memory before that, and how many
+/// more are then.
+fn exchanged(arena: &Arena, lengths: Range<u64>, runs: u64, exchanges: u32) -> [u64; 3] {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = Rng::with_seed(seed);
@@ -47,23 +48,28 @@ fn exchanged(arena: &Arena, lengths: Range<u64>, runs: u64, exchanges: u32) -> (
     let mut cache: Vec<_> = (0..runs).map(|_| next(&mut random, 1)).collect();
     cache.retain(|_| random.u64(..20) == 0);
     arena.trim().unwrap();
-    let before = in_memory(arena);
+    let (live, before) = (cache.iter().map(Frames::frame_count).sum(), in_memory(arena));
     for _ in 0..exchanges {
         drop(cache.swap_remove(random.usize(..cache.len())));
         cache.push(next(&mut random, 2));
     }
-    (before, in_memory(arena) - before)
+    [live, before, in_memory(arena) - before]
 }
 
-/// At its small size each run that the cache takes is one that it has just freed.
+/// At its small size each run that the cache takes is one that it has just freed, also where the
+/// block of that has become whole. And of runs in which nothing is aligned, little that is
+/// free stays in memory.
 #[test]
 fn a_cache_that_has_shrunk_goes_on_without_more_memory() {
-    for count in [1, 3, 5] {
+    for count in [1, 3, 5, 16] {
         let arena = Arena::with_size(256 * MIB).unwrap();
         let runs = 128 * MIB / 4096 / count;
-        let (before, more) = exchanged(&arena, count..count + 1, runs, length(2_000, 20_000));
+        let exchanges = length(2_000, 20_000);
+        let [live, before, more] = exchanged(&arena, count..count + 1, runs, exchanges);
+        let little = before * 4 < live * 5;
+        assert!(little || count < 5, "{count} frames: {before} in memory for {live}");
         // A word that was leased before the trim may be used up first.
-        assert!(more <= before / 20, "{count} frames: {more} more than {before} in memory");
+        assert!(more <= before / 10, "{count} frames: {more} more than {before} in memory");
         all_free(&arena);
         arena.trim().unwrap();
         assert_eq!(in_memory(&arena), 0);
@@ -74,9 +80,9 @@ fn a_cache_that_has_shrunk_goes_on_without_more_memory() {
 /// memory.
 #[test]
 fn runs_are_cut_from_longer_ones_that_are_in_memory() {
-    let arena = Arena::builder(256 * MIB).least_run(8).build().unwrap();
-    let (before, more) = exchanged(&arena, 2..9, 6_000, 4_000);
-    assert!(more * 5 < before * 2, "{more} more than {before} in memory");
+    let arena = Arena::with_size(256 * MIB).unwrap();
+    let [_, before, more] = exchanged(&arena, 2..9, 6_000, 20_000);
+    assert!(more * 5 < before * 4, "{more} more than {before} in memory");
     all_free(&arena);
 }
 

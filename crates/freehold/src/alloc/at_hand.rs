@@ -9,6 +9,7 @@
 //! What is remembered is a hint: nothing is held back for it, frees are checked as any.
 
 use crate::alloc::fast::HINT_CLASS;
+use crate::block::tag::WHOLE;
 use crate::block::{Block, FRAMES, WORDS, bits};
 use crate::calls::handle::{Handle, Owner};
 use crate::cpu::by::Cpu;
@@ -16,7 +17,7 @@ use crate::cpu::lease::Leases;
 use crate::free::fast::InHand;
 use crate::platform::PlatformExt;
 use crate::primitive::{Count, Relaxed};
-use crate::{Freehold, Migratetype, Pfn, Platform};
+use crate::{FrameRange, Freehold, Migratetype, Pfn, Platform};
 
 const MOVABLE: usize = Migratetype::Movable as usize;
 
@@ -80,6 +81,21 @@ impl<'a, 'm, P: Platform> Handle<'a, 'm, P, Owner<'a, 'm, P>> {
         cpu.door.leave(self.door.biased);
         freed
     }
+
+    /// A run of free frames of one block, with the free ones on both sides that are in memory and
+    /// in nobody's hand: where a longer run may be had, by a glance. One over two blocks by itself.
+    #[doc(hidden)]
+    pub fn free_around(&self, run: FrameRange) -> FrameRange {
+        let (first, end) = (run.start.get(), run.end.get());
+        let block = self.fh.map.locate(first).filter(|block| end - block.base() <= FRAMES as u64);
+        let Some(block) = block else { return run };
+        let (words, base) = (block.words_to_use(self.fh, true), block.base());
+        let behind = |words, at| bits::next(words, at as usize, false) as u64 - at;
+        let end = end + behind(&words, end - base);
+        let back: [u64; WORDS] = core::array::from_fn(|w| words[WORDS - 1 - w].reverse_bits());
+        let start = first - behind(&back, base + FRAMES as u64 - first);
+        FrameRange { start: Pfn::new(start), end: Pfn::new(end) }
+    }
 }
 
 /// What a run is of what is remembered.
@@ -112,7 +128,7 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
         let zone = self.home();
         // Where there are marks, how much is left has to be told.
         if !tag.is_ordinary_of_in(MOVABLE, self.home_split.get()) || zone.high.get() != 0 {
-            return false;
+            return zone.thrifty.get() && self.take_of_whole(block, run);
         }
         if !(zone.is_roomy() || block.may_take(self.fh, run, fit)) {
             return false;
@@ -137,6 +153,27 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
         }
         own.set(left);
         true
+    }
+
+    /// Takes a run of a block that has become whole since, and is no use so: memory was taken away
+    /// from it.
+    #[cold]
+    #[inline(never)]
+    fn take_of_whole(self, block: Block<'m>, run: Run) -> bool {
+        let (zone, by, tag) = (self.home(), self.by(), block.head.tag.get());
+        let is_here = |w| self.fh.platform.frames_in_memory(block.base(), w) == !0;
+        let usable = tag.state() == WHOLE && tag.zone() == usize::from(zone.id);
+        if !usable || zone.high.get() != 0 || (0..WORDS).all(is_here) {
+            return false;
+        }
+        let bit = u64::from(block.head.number) - zone.first_block;
+        let Some(block) = zone.claim_whole_at(by, bit) else { return false };
+        block.split(by, MOVABLE);
+        let taken = block.claim_at(by, run.start, run.count as usize);
+        if !taken {
+            block.raise(by);
+        }
+        taken
     }
 
     /// Frames of one word were taken, and may be to be put back.

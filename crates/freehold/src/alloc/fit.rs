@@ -397,7 +397,11 @@ impl<'m> Zone<'m> {
 
 impl<'m> Block<'m> {
     /// The words of a block that nobody leases; of frames that have memory, if so asked.
-    fn words_to_use(self, fh: &Freehold<'m, impl Platform>, in_memory: bool) -> [u64; WORDS] {
+    pub(crate) fn words_to_use(
+        self,
+        fh: &Freehold<'m, impl Platform>,
+        in_memory: bool,
+    ) -> [u64; WORDS] {
         let mut words = self.open_words();
         if in_memory {
             for (w, word) in words.iter_mut().enumerate().filter(|(_, word)| **word != 0) {
