@@ -131,6 +131,15 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         // Others may take a word meanwhile, but each time that is one chance less.
         for _ in 0..WORDS {
             let w = self.best_word(block, want)?;
+            // A lease for a single run would end another one, and bring nothing but that run. With a
+            // run of half a word it pays: what is freed beside it comes into the hand.
+            if let (1..5, Some(at)) = (want.order, bits::only_run(block.line.word(w), want.order)) {
+                let offset = w * 64 + at as usize;
+                if block.claim_at(self.by(), offset, 1 << want.order) {
+                    return Some(block.base() + offset as u64);
+                }
+                continue;
+            }
             let Some(slot) = self.lease(block, w, tag, kind, (0, Some(want.order))) else {
                 continue;
             };
@@ -580,6 +589,52 @@ mod tests {
             in_hands(&fh);
             assert_eq!(fh.cpus[0].leases.held().count_ones(), words, "{of_8} eighths in use");
         }
+    }
+
+    /// A CPU that leases nothing, and of whose first block so many frames from each of these on are
+    /// free again.
+    fn with_free_runs(firsts: &[u64], order: u8) -> Machine {
+        let fh = machine(1, 1 << 14);
+        let base = fh.here().alloc(movable(9)).unwrap().get();
+        firsts.iter().for_each(|first| {
+            fh.here().free(Pfn::new(base + first), Order::new(order).unwrap()).unwrap();
+        });
+        fh
+    }
+
+    fn leased(fh: &Machine) -> u32 {
+        fh.cpus[0].leases.held().count_ones()
+    }
+
+    #[test]
+    fn a_word_with_a_single_run_is_not_leased_for_it() {
+        for (firsts, words) in [(&[8][..], 0), (&[8, 32], 1)] {
+            let fh = with_free_runs(firsts, 3);
+            fh.here().flush().unwrap();
+            let pfn = fh.here().alloc(movable(3)).unwrap();
+            assert_eq!((pfn.get() % 512, leased(&fh)), (8, words), "{firsts:?}");
+            fh.validate().unwrap();
+        }
+    }
+
+    /// A word leased for single frames would keep its runs from requests for runs.
+    #[test]
+    fn a_second_free_in_a_row_leases_its_word_up_to_runs_of_four() {
+        for (order, words) in [(0, 1), (2, 1), (3, 0), (5, 0)] {
+            assert_eq!(leased(&with_free_runs(&[0, 32], order)), words, "order {order}");
+        }
+    }
+
+    /// Its word had nothing left in hand, and the next one has not either.
+    #[test]
+    fn a_run_freed_into_an_empty_hand_is_the_next_one_taken() {
+        let fh = machine(1, 1 << 16);
+        let cpu = fh.here();
+        let runs: Vec<Pfn> = (0..16).map(|_| cpu.alloc(movable(3)).unwrap()).collect();
+        cpu.free(runs[3], Order::new(3).unwrap()).unwrap();
+        let slot = Leases::slot_of(runs[3].get() / 64);
+        assert_eq!(fh.cpus[0].leases.take_freed(3), Some(slot));
+        assert_eq!(cpu.alloc(movable(3)), Ok(runs[3]));
     }
 
     /// The first frame is in use, the second one is free.

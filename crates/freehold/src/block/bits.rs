@@ -30,6 +30,13 @@ pub(crate) const fn has_run(word: u64, order: u32) -> bool {
     LANES[order as usize].has_full(word)
 }
 
+/// Where the only aligned run of `2^order` set bits in `word` starts, if there is one and no more.
+#[inline]
+pub(crate) const fn only_run(word: u64, order: u32) -> Option<u32> {
+    let starts = runs(word, order);
+    if starts.is_power_of_two() { Some(starts.trailing_zeros()) } else { None }
+}
+
 /// A word as lanes of `2^order` bits: the first and the last bit of each.
 #[derive(Clone, Copy)]
 pub(crate) struct Lanes {
@@ -237,6 +244,8 @@ mod tests {
                         .fold(0u64, |m, s| m | 1 << s);
                     assert_eq!(runs(w, order), expected, "{w:#x} order {order}");
                     assert_eq!(has_run(w, order), expected != 0, "{w:#x} order {order}");
+                    let only = (expected.count_ones() == 1).then(|| expected.trailing_zeros());
+                    assert_eq!(only_run(w, order), only, "{w:#x} order {order}");
                 }
                 let largest = (0..=6u32).rev().find(|&o| runs(w, o) != 0);
                 assert_eq!(largest_run(w), largest);

@@ -59,17 +59,22 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         self.fh.platform.poisoned_word(key, frames);
         lease.add_to(lease.mask(), frames);
         self.cpu.leases.set_ready(slot);
+        // The next request for such a run need not search for it.
+        if let Some(order @ 1..6) = frames.count_ones().checked_ilog2() {
+            self.cpu.leases.set_freed(order, key * 64 + u64::from(frames.trailing_zeros()));
+        }
         Some(Ok(()))
     }
 
-    /// A second free in a row into a word leases it, so that runs cost one exchange for 64 frames.
+    /// A second free in a row into a word leases it, so that single frames and short runs cost one
+    /// exchange for 64 frames. A run of eight or more would be kept from requests for runs there.
     fn free_and_lease(&self, block: Block<'m>, w: usize, tag: Tag, frames: u64) -> bool {
         // Near its mark the zone counts what is free.
         let ordinary = tag.migratetype() != HIGH_ATOMIC
             && self.is_home(tag.zone())
             && !self.fh.zones[tag.zone()].is_tight();
         if !ordinary
-            || frames == !0
+            || frames.count_ones() >= 8
             || block.line.word(w) & frames != 0
             || block.head.is_leased(w)
             || !self.may_lease()
