@@ -95,6 +95,12 @@ impl Classic {
         if request.flags.intersects(AllocFlags::NON_BLOCK | AllocFlags::NO_LOCK) {
             return last_if(defrag);
         }
+        // A request that may wait reclaims beside kswapd, which ends the boost once it has run.
+        if self.zone.boost.swap(0, Relaxed) > 0 {
+            if let Some(pfn) = above(request, Mark::Min) {
+                return Some(pfn);
+            }
+        }
         let peers = self.on.has(Switch::PeerBlocks).then(|| self.alloc_from_peer(cpu, request));
         if let Some(pfn) = peers.flatten() {
             return Some(pfn);

@@ -23,8 +23,8 @@ impl Classic {
     }
 
     /// The periodic work of one CPU, about once a second: its high mark sinks when idle, and a
-    /// boost of the watermarks ends (in the kernel when kswapd has made room; there is no reclaim
-    /// here).
+    /// boost of the watermarks ends. In the kernel kswapd ends it, some milliseconds after it was
+    /// woken for it; who knows of kswapd says [`set_reclaim`](Self::set_reclaim).
     pub fn tick(&self, cpu: CpuId) {
         self.zone.boost.store(0, Relaxed);
         if cpu.index() < self.zone.pcps.len() {

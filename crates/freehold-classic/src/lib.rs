@@ -68,7 +68,7 @@ pub use tune::{Pressure, SCALE_MAX, Tuning, batch_size, high_range};
 pub use watermark::Watermarks;
 
 use crate::pcp::Layout;
-use crate::primitive::{AtomicU64, Ordering::SeqCst};
+use crate::primitive::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use crate::zone::Zone;
 
 /// Counters of what happens under no lock.
@@ -161,9 +161,12 @@ impl Classic {
     }
 
     /// Says that memory is being reclaimed, or no longer (`ZONE_RECLAIM_ACTIVE`): CPUs keep less
-    /// then.
+    /// while it is, and a boost of the watermarks ends with it (`balance_pgdat`).
     pub fn set_reclaim(&self, active: bool) {
         self.zone.reclaim.store(active, SeqCst);
+        if !active {
+            self.zone.boost.store(0, Relaxed);
+        }
     }
 
     /// Bytes of metadata for pageblocks: what the first patch of the pcp-buddy proposal adds to.
