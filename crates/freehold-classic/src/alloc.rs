@@ -96,7 +96,8 @@ impl Classic {
             return last_if(defrag);
         }
         // A request that may wait reclaims beside kswapd, which ends the boost once it has run.
-        if self.zone.boost.swap(0, Relaxed) > 0 {
+        let elsewhere = self.zone.kswapd_elsewhere.load(Relaxed);
+        if elsewhere && self.zone.boost.swap(0, Relaxed) > 0 {
             if let Some(pfn) = above(request, Mark::Min) {
                 return Some(pfn);
             }

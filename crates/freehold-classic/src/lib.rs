@@ -169,6 +169,12 @@ impl Classic {
         }
     }
 
+    /// Says that what kswapd frees comes as calls of its own, as in a recording: no request that may
+    /// wait fails for a boost of the watermarks, which only asks kswapd for more.
+    pub fn set_kswapd_elsewhere(&self) {
+        self.zone.kswapd_elsewhere.store(true, Relaxed);
+    }
+
     /// Bytes of metadata for pageblocks: what the first patch of the pcp-buddy proposal adds to.
     #[must_use]
     pub fn pageblock_bytes(&self) -> usize {

@@ -72,6 +72,8 @@ pub(crate) struct Zone {
     pub(crate) marks: Watermarks,
     /// Raised for a while by a fallback (`watermark_boost`).
     pub(crate) boost: AtomicU64,
+    /// Whether kswapd ends a boost that it is waited for; else only the caller's own reclaim does.
+    pub(crate) kswapd_elsewhere: AtomicBool,
     free: AtomicU64,
     free_cma: AtomicU64,
     free_high_atomic: AtomicU64,
@@ -108,6 +110,7 @@ impl Zone {
             has_cma: !config.cma.is_empty(),
             marks,
             boost: AtomicU64::new(0),
+            kswapd_elsewhere: AtomicBool::new(false),
             free: AtomicU64::new(0),
             free_cma: AtomicU64::new(0),
             free_high_atomic: AtomicU64::new(0),

@@ -53,6 +53,9 @@ pub trait Engine: Send + Sync {
     /// whose CPUs keep less then.
     fn set_reclaim(&self, _active: bool) {}
 
+    /// The calls to come are recorded ones, those of the kernel's own reclaim among them.
+    fn set_recorded(&self) {}
+
     /// Gives everything that CPUs hold back to the zones.
     fn drain_all(&self);
 

@@ -186,6 +186,10 @@ impl Engine for ClassicEngine {
         self.classic.set_reclaim(active);
     }
 
+    fn set_recorded(&self) {
+        self.classic.set_kswapd_elsewhere();
+    }
+
     fn drain_all(&self) {
         self.classic.drain_all();
     }

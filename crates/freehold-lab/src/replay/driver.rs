@@ -102,6 +102,7 @@ impl<'a> Driver<'a> {
                 }
                 Op::Start => {
                     self.applier.engine.start();
+                    self.applier.engine.set_recorded();
                     self.fill_lists();
                     self.started = true;
                     self.applier.cma.iter_mut().for_each(CmaBook::begin);

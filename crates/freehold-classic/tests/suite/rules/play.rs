@@ -14,7 +14,7 @@
 //!   contig 0+512 [into=a] [moving|freeing] [stays=a] | isolate 0+512 | unisolate 0+512
 //!   pin N                                takes the first frame of each of the first N blocks
 //!   forget                               the end of a set-up
-//!   drain | tick CPU | far CPU | faraway CPU | off | reclaim | normal
+//!   drain | tick CPU | far CPU | faraway CPU | off | reclaim | normal | elsewhere
 //!   count                                counts begin here
 //!   is WHAT=VALUE ... | note NAME WHAT   see `ask.rs`; a value for later checks
 //!   refuse ERROR CALL                    the call must fail so: Busy@512
@@ -391,6 +391,7 @@ impl Player {
             "off" => off(classic),
             "reclaim" => classic.set_reclaim(true),
             "normal" => classic.set_reclaim(false),
+            "elsewhere" => classic.set_kswapd_elsewhere(),
             _ => panic!("no call is {verb}"),
         }
         Ok(())
