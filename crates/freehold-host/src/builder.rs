@@ -181,9 +181,9 @@ impl Builder {
     /// times as long all, wherever it starts.
     ///
     /// Default: 4 (16 KiB), the shortest run that the allocator keeps together: single frames are
-    /// taken from what is shorter, which is so in memory where not much is free. With 1 nothing that is free stays; a
-    /// program that goes idle and comes back has fewer page faults with more: with 512 only wholly
-    /// free blocks go.
+    /// taken from what is shorter, which is so in memory where not much is free. With 1 nothing
+    /// that is free stays; a program that goes idle and comes back has fewer page faults with more:
+    /// with 512 only wholly free blocks go.
     pub fn least_run(mut self, frames: u64) -> Self {
         self.least_run = frames;
         self

@@ -139,13 +139,18 @@ impl Arena {
             crate::meanwhile::happens();
             return self.give_out(start.get() - self.first(), count);
         }
-        let fit = if run.1 == count { Fit::All } else { Fit::Part };
-        if !Self::take_at_hand(own, start.get(), count, fit) {
+        let (end, fit) = (start.get() + count, if run.1 == count { Fit::All } else { Fit::Part });
+        let range = FrameRange { start, end: Pfn::new(end) };
+        // What was given back since is no use, and neither is what is left of it: there may be
+        // others that the OS backs.
+        if !self.inner.notes.are_in_memory(range)
+            || !Self::take_at_hand(own, start.get(), count, fit)
+        {
             return None;
         }
         rests.for_each(|rest| self.name(own, rest));
         if self.inner.notes.is_noted(start) {
-            return self.noted_run(start, count);
+            self.hand_out(range, |_| {}).ok()?;
         }
         Some(self.may_be_kept(start, count))
     }
@@ -201,21 +206,6 @@ impl Arena {
     #[inline(never)]
     fn name(&self, own: &Own, run: Run) {
         own.runs.door.inside(&self.core.stops, |places| places.push(run));
-    }
-
-    /// Frames of a block with a note have been taken: they go home where the OS would have to back
-    /// some of them anew, since there may be others that it backs.
-    #[cold]
-    #[inline(never)]
-    fn noted_run(&self, start: Pfn, count: u64) -> Option<Pfn> {
-        let range = FrameRange { start, end: Pfn::new(start.get() + count) };
-        if self.inner.notes.are_in_memory(range) {
-            self.hand_out(range, |_| {}).ok()?;
-            return Some(self.may_be_kept(start, count));
-        }
-        // They are the caller's own: it cannot fail.
-        let _ = thread::enter_to_free(&self.core, |cpu| cpu.free_range(range));
-        None
     }
 
     /// So many frames, no power of two, from the gap that a search has found last for such runs.
