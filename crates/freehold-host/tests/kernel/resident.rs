@@ -193,10 +193,11 @@ fn the_least_run_that_is_given_back_is_a_knob() {
     assert!(one < eight && eight < sixteen && sixteen < block, "{left:?}");
 }
 
-/// Single frames are taken from beside those in use, where the rest of their blocks was given back.
+/// Single frames are taken from beside those in use, where the rest of their blocks was given back:
+/// so many percent are not at most (43, 23 and 7; 86, 68 and 37 where leases do not look).
 #[test]
 fn frames_in_memory_are_taken_before_those_that_were_given_back() {
-    for every in [5, 3, 2] {
+    for (every, most) in [(20, 65), (10, 40), (5, 20)] {
         for size in [64 << 20, 1 << 30] {
             let arena = Arena::with_size(size).unwrap();
             let mut frames: Vec<_> = (0..12_000).map(|_| arena.frames(1).unwrap()).collect();
@@ -217,7 +218,10 @@ fn frames_in_memory_are_taken_before_those_that_were_given_back() {
             }
             // Not by page faults: where another test forks, writing to what is there is one, too.
             let more = in_memory(&arena) - before;
-            assert!(more <= wanted / 5, "1 in {every} of {size}: {more} of {wanted} of {free}");
+            assert!(
+                more <= wanted * most / 100,
+                "1 in {every} of {size}: {more} of {wanted} of {free}"
+            );
         }
     }
 }
