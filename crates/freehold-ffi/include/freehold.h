@@ -584,6 +584,10 @@ typedef struct freehold_pageblock {
     uint32_t migratetype;
 } freehold_pageblock;
 
+/** Whether a pageblock is one to be emptied, by its first frame. Called without any lock held. Must
+ * not throw or longjmp. */
+typedef bool (*freehold_wanted)(void *user, uint64_t start);
+
 /** Sees a pageblock that could be emptied, by its first frame, and how many of its frames are in
  * use; says whether to go on. Called without any lock held. Must not throw or longjmp. */
 typedef bool (*freehold_visit)(void *user, uint64_t start, uint32_t used);
@@ -953,10 +957,11 @@ enum freehold_status freehold_restore(const struct freehold_allocator *allocator
     uint64_t end, struct freehold_error *error);
 
 /** Calls `visit` with the movable pageblocks of a zone that have free and used frames, the one with
- * least in use first; not with isolated ones, nor those with holes. At most `looks` are looked at:
- * returns how many are left of these, where 0 may mean that there are others. Takes no lock. */
+ * least in use first; not with isolated ones, nor those with holes, nor where `wanted` is false;
+ * null wants all. At most `looks` are looked at: returns how many are left of these, where 0 may
+ * mean that there are others. Takes no lock. */
 uint32_t freehold_emptiest(const struct freehold_allocator *allocator, size_t zone, uint32_t looks,
-    freehold_visit visit, void *user);
+    freehold_wanted wanted, freehold_visit visit, void *user);
 
 /** Begins to empty the pageblock that a frame lies in, a movable one with free and used frames:
  * `freehold_isolate` of that block. `freehold_restore` ends it: the block is whole then, or in

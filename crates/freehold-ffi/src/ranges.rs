@@ -50,6 +50,10 @@ pub struct Reserve {
 /// use; says whether to go on. Called without any lock held. Must not throw or longjmp.
 pub type Visit = Option<unsafe extern "C" fn(user: *mut c_void, start: u64, used: u32) -> bool>;
 
+/// Whether a pageblock is one to be emptied, by its first frame. Called without any lock held. Must
+/// not throw or longjmp.
+pub type Wanted = Option<unsafe extern "C" fn(user: *mut c_void, start: u64) -> bool>;
+
 /// Moves the contents of the frames from `start` to `end` (not included) elsewhere and frees the
 /// frames; says whether trying was of use. Called without any lock held, so it may call the
 /// allocator. Must not throw or longjmp.
@@ -186,20 +190,25 @@ pub unsafe extern "C" fn freehold_restore(
 }
 
 /// Calls `visit` with the movable pageblocks of a zone that have free and used frames, the one with
-/// least in use first; not with isolated ones, nor those with holes. At most `looks` are looked at:
-/// returns how many are left of these, where 0 may mean that there are others. Takes no lock.
+/// least in use first; not with isolated ones, nor those with holes, nor where `wanted` is false;
+/// null wants all. At most `looks` are looked at: returns how many are left of these, where 0 may
+/// mean that there are others. Takes no lock.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_emptiest(
     allocator: *const Allocator,
     zone: usize,
     looks: u32,
+    wanted: Wanted,
     visit: Visit,
     user: *mut c_void,
 ) -> u32 {
     // SAFETY: the caller's promise.
     let this = unsafe { allocator.as_ref() };
     let Some((this, visit)) = this.zip(visit) else { return looks };
-    let mut emptiest = this.engine.emptiest(zone, looks, |_| true);
+    let mut emptiest = this.engine.emptiest(zone, looks, |start| {
+        // SAFETY: the caller's promise.
+        wanted.is_none_or(|wanted| unsafe { wanted(user, start.get()) })
+    });
     // SAFETY: the caller's promise.
     let more = |block: SparseBlock| unsafe { visit(user, block.start.get(), block.used.into()) };
     emptiest.by_ref().map(more).take_while(|&more| more).for_each(drop);

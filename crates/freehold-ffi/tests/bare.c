@@ -419,6 +419,7 @@ struct seen {
     uint64_t starts[2];
     uint32_t used;
     int count;
+    uint64_t unwanted;
 };
 
 static bool see(void *user, uint64_t start, uint32_t used)
@@ -428,6 +429,11 @@ static bool see(void *user, uint64_t start, uint32_t used)
     seen->used = used;
     seen->starts[seen->count++] = start;
     return seen->count < 2;
+}
+
+static bool is_other(void *user, uint64_t start)
+{
+    return start != ((struct seen *)user)->unwanted;
 }
 
 /* The block with less in use comes first, and becomes whole when its frame is freed. */
@@ -446,10 +452,13 @@ static void emptied(freehold_allocator *allocator)
         OK(freehold_alloc(here, &request, &pfns[i], &error));
     }
     OK(freehold_drain_all(allocator, &error));
-    CHECK(freehold_emptiest(allocator, 1, 1000, see, &seen) < 1000);
+    CHECK(freehold_emptiest(allocator, 1, 1000, NULL, see, &seen) < 1000);
     CHECK(seen.count == 2 && seen.starts[0] == start && seen.starts[1] == end);
-    CHECK(freehold_emptiest(allocator, 1, 1000, NULL, NULL) == 1000
-          && freehold_emptiest(NULL, 1, 7, see, &seen) == 7);
+    CHECK(freehold_emptiest(allocator, 1, 1000, NULL, NULL, NULL) == 1000
+          && freehold_emptiest(NULL, 1, 7, NULL, see, &seen) == 7);
+    seen = (struct seen){.unwanted = start};
+    CHECK(freehold_emptiest(allocator, 1, 1000, is_other, see, &seen) < 1000);
+    CHECK(seen.count == 1 && seen.starts[0] == end);
 
     OK(freehold_evacuate(allocator, pfns[0], &error));
     FAILS(freehold_evacuate(allocator, pfns[0], &error), FREEHOLD_STATUS_BUSY);

@@ -57,6 +57,13 @@ static enum compact_result fh_compact(struct compact_control *cc, struct capture
 	unsigned long block = 0;
 	enum compact_result ret;
 
+	/*
+	 * A block that others share is not emptied for a small chunk of another type in passing.
+	 * What looks at nothing is no reason to clear notes.
+	 */
+	if (cc->mode == MIGRATE_ASYNC && cc->direct_compaction && !fh_needs_all(cc->order) &&
+	    cc->migratetype != MIGRATE_MOVABLE)
+		return COMPACT_COMPLETE;
 	if (!heeds_notes) {
 		cc->zone->compact_blockskip_flush = true;
 		__reset_isolation_suitable(cc->zone);
@@ -72,6 +79,10 @@ static enum compact_result fh_compact(struct compact_control *cc, struct capture
 		release_free_list(cc->freepages);
 		cc->nr_freepages = 0;
 		block = fh_next_source(cc, block);
+		if (!block && fatal_signal_pending(current)) {
+			ret = COMPACT_CONTENDED;
+			break;
+		}
 		if (!block) {
 			cc->free_pfn = 0;
 			continue;

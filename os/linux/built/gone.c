@@ -125,8 +125,11 @@ bool fh_take_page_off(struct page *page)
 {
 	unsigned long pfn = page_to_pfn(page);
 
-	if (FH_ALONE(freehold_alloc_contig_range(fh_of(pfn), pfn, pfn + 1, NULL, NULL, NULL)))
-		return false;
+	for (int tries = 0;
+	     FH_ALONE(freehold_alloc_contig_range(fh_of(pfn), pfn, pfn + 1, NULL, NULL, NULL));
+	     tries++)
+		if (!fh_free_run(pfn) || !fh_wait_for_emptying(tries))
+			return false;
 	fh_account(pfn, -1);
 	SetPageHWPoisonTakenOff(page);
 	return true;

@@ -31,6 +31,13 @@ extern atomic64_t fh_owed_chunks;
  * What compaction had of the board: blocks looked at, those emptied, those that it could not empty.
  */
 extern atomic64_t fh_looks, fh_emptied, fh_not_emptied;
+/* Blocks that are being emptied now. */
+extern atomic_t fh_emptying;
+/*
+ * After a call that found a block isolated, and so many tries before it: whether to try again, as
+ * compaction may have been emptying it. Sleeps; a second in all at most.
+ */
+bool fh_wait_for_emptying(int tries);
 /* How often page_alloc.c had taken the lock of a zone Normal when Freehold got it. */
 extern long fh_locks_before;
 

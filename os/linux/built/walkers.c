@@ -138,8 +138,7 @@ bool fh_block_serves(unsigned long start, int order)
 }
 
 atomic64_t fh_looks, fh_emptied, fh_not_emptied;
-/* Blocks that are being emptied. */
-static atomic_t emptying;
+atomic_t fh_emptying;
 
 /* Of each zone those found by whoever came last, with least in use first. */
 #define FOUND 16
@@ -150,21 +149,28 @@ static struct found {
 } found_in[MAX_NUMNODES];
 static DEFINE_SPINLOCK(found_lock);
 
+static bool is_not_noted(void *unused, u64 start)
+{
+	cond_resched();
+	return !get_pageblock_skip(pfn_to_page(start));
+}
+
 static bool keep(void *user, u64 start, u32 used)
 {
 	struct found *found = user;
 
-	if (!get_pageblock_skip(pfn_to_page(start))) {
-		found->used[found->count] = used;
-		found->blocks[found->count++] = start;
-	}
+	found->used[found->count] = used;
+	found->blocks[found->count++] = start;
 	return found->count < FOUND;
 }
 
-/* So many blocks are looked at for the next ones; twice as many where these are all noted. */
+/*
+ * So many blocks are looked at for the next ones; twice as many where these are all noted, to four
+ * times the zone's for one call.
+ */
 #define LOOKS 1024u
 
-/* The next one that is not noted; 0 where there is none. */
+/* The next one that is not noted; 0 where there is none, or the task is to die. */
 static unsigned long next_found(struct zone *zone)
 {
 	struct found *last = &found_in[zone_to_nid(zone)], found = {};
@@ -182,7 +188,9 @@ static unsigned long next_found(struct zone *zone)
 	if (block)
 		return block;
 	for (u32 looks = LOOKS, left = 0; !found.count && !left && looks; looks *= 2) {
-		left = freehold_emptiest(fh_of_zone(zone), 0, looks, keep, &found);
+		if (fatal_signal_pending(current))
+			return 0;
+		left = freehold_emptiest(fh_of_zone(zone), 0, looks, is_not_noted, keep, &found);
 		atomic64_add(looks - left, &fh_looks);
 	}
 	if (!found.count)
@@ -196,26 +204,28 @@ static unsigned long next_found(struct zone *zone)
 
 static bool begin_to_empty(unsigned long block)
 {
-	if (!fh_has_page(block) || FH_ALONE(freehold_evacuate(fh_of(block), block, NULL)))
+	if (!fh_has_page(block))
 		return false;
-	atomic_inc(&emptying);
-	return true;
+	/* Ahead of it: who cannot isolate the block shall see why. */
+	atomic_inc(&fh_emptying);
+	if (!FH_ALONE(freehold_evacuate(fh_of(block), block, NULL)))
+		return true;
+	atomic_dec(&fh_emptying);
+	return false;
 }
 
 unsigned long fh_next_source(struct compact_control *cc, unsigned long last)
 {
 	unsigned long block = last ^ FH_BLOCK_FRAMES;
 
-	/* One that others share is not emptied for a small chunk of another type in passing. */
-	if (cc->mode == MIGRATE_ASYNC && cc->direct_compaction && !fh_needs_all(cc->order) &&
-	    cc->migratetype != MIGRATE_MOVABLE)
-		return 0;
 	/* The other half of a chunk that is larger than a block. */
-	if (last && cc->order > FH_BLOCK_ORDER && begin_to_empty(block))
+	if (last && cc->order > FH_BLOCK_ORDER && fh_has_page(block) &&
+	    !get_pageblock_skip(pfn_to_page(block)) && begin_to_empty(block))
 		return block;
 	while ((block = next_found(cc->zone)) && !begin_to_empty(block))
-		/* Somebody else is, or was stopped on the way with it. */
-		set_pageblock_skip(pfn_to_page(block));
+		/* Where it is not whole: somebody else is, or was stopped on the way with it. */
+		if (fh_free_run(block) < FH_BLOCK_FRAMES)
+			set_pageblock_skip(pfn_to_page(block));
 	return block;
 }
 
@@ -224,7 +234,7 @@ void fh_end_source(unsigned long block, bool noted)
 	struct page *page = pfn_to_page(block);
 
 	freehold_restore(fh_of(block), block, block + FH_BLOCK_FRAMES, NULL);
-	atomic_dec(&emptying);
+	atomic_dec(&fh_emptying);
 	atomic64_inc(noted ? &fh_not_emptied : &fh_emptied);
 	if (noted)
 		set_pageblock_skip(page);
@@ -307,17 +317,22 @@ struct page *fh_capture(struct compact_control *cc, unsigned long block)
 	return page;
 }
 
-/* Compaction may be emptying it, which ends soon: for a second at most that is waited for. */
+/* It may have ended between the first try and this look. */
+bool fh_wait_for_emptying(int tries)
+{
+	if (tries == HZ || (tries && !atomic_read(&fh_emptying)))
+		return false;
+	schedule_timeout_uninterruptible(1);
+	return true;
+}
+
 static bool isolate(freehold_allocator *fh, struct page *page, unsigned long pfn)
 {
-	for (int tries = 0; tries < HZ; tries++) {
-		if (!FH_ALONE(freehold_isolate(fh, pfn, pfn + FH_BLOCK_FRAMES, NULL)))
-			return true;
-		if (!atomic_read(&emptying) || is_migrate_isolate_page(page))
-			break;
-		schedule_timeout_uninterruptible(1);
-	}
-	return false;
+	for (int tries = 0; FH_ALONE(freehold_isolate(fh, pfn, pfn + FH_BLOCK_FRAMES, NULL));
+	     tries++)
+		if (is_migrate_isolate_page(page) || !fh_wait_for_emptying(tries))
+			return false;
+	return true;
 }
 
 /* A block may be of two nodes: each has an allocator for its part. */
