@@ -181,6 +181,7 @@ static int statistics_show(struct seq_file *file, void *unused)
 		   atomic64_read(&fh_refused) + atomic64_read(&fh_late_double_frees));
 	seq_printf(file, "owed_chunks %lld\n", atomic64_read(&fh_owed_chunks));
 	seq_printf(file, "looks %lld\n", atomic64_read(&fh_looks));
+	seq_printf(file, "emptying %d\n", atomic_read(&fh_emptying));
 	seq_printf(file, "emptied %lld\n", atomic64_read(&fh_emptied));
 	seq_printf(file, "not_emptied %lld\n", atomic64_read(&fh_not_emptied));
 	seq_printf(file, "swept %lu\n", READ_ONCE(fh_swept));
