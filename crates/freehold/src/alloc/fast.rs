@@ -250,7 +250,11 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
             let buddy = bits::mask(run.trailing_zeros() ^ (1 << ORDER), 1 << ORDER);
             let word = line.word(w);
             let fits = word & buddy != buddy && block.head.class() <= most;
-            fits && line.take_bits_of(w, word, run)
+            let taken = fits && line.take_bits_of(w, word, run);
+            if taken && ORDER < 3 {
+                self.ends_row();
+            }
+            taken
         })
     }
 

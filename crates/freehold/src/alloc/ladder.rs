@@ -402,6 +402,10 @@ impl<'c, 'm, P: Platform> Climb<'c, 'm, P> {
 
     fn other_type(&self, z: usize, want: Want) -> Option<u64> {
         let (by, zone) = (self.by, self.zone(z));
+        // Whole blocks are of no type.
+        if want.order == BLOCK_ORDER {
+            return None;
+        }
         let pfn = if let Some(inside) = self.inside {
             if !zone.may_lease(by, want.migratetype, want.order, want.flags) {
                 return None;

@@ -136,6 +136,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             if let (1..5, Some(at)) = (want.order, bits::only_run(block.line.word(w), want.order)) {
                 let offset = w * 64 + at as usize;
                 if block.claim_at(self.by(), offset, 1 << want.order) {
+                    self.ends_row();
                     return Some(block.base() + offset as u64);
                 }
                 continue;
@@ -622,6 +623,22 @@ mod tests {
     fn a_second_free_in_a_row_leases_its_word_up_to_runs_of_four() {
         for (order, words) in [(0, 1), (2, 1), (3, 0), (5, 0)] {
             assert_eq!(leased(&with_free_runs(&[0, 32], order)), words, "order {order}");
+        }
+    }
+
+    /// Each pair takes the run by the hint of the free before it: neither frees its word for single
+    /// frames nor looks elsewhere.
+    #[test]
+    fn a_single_run_goes_and_comes_by_its_hint() {
+        for order in 1..5 {
+            let fh = with_free_runs(&[32], order);
+            fh.here().flush().unwrap();
+            for pair in 0..4 {
+                let pfn = fh.here().alloc(movable(order)).unwrap();
+                assert_eq!((pfn.get() % 512, leased(&fh)), (32, 0), "order {order}, pair {pair}");
+                fh.here().free(pfn, Order::new(order).unwrap()).unwrap();
+                assert!(fh.cpus[0].recent.has_run(u32::from(order)), "order {order}, pair {pair}");
+            }
         }
     }
 

@@ -14,7 +14,7 @@ use super::recent::Recent;
 use crate::block::Block;
 use crate::block::layout::{Blocks, Place};
 use crate::block::tag::{TYPES, Tag};
-use crate::primitive::{AtomicBool, AtomicU32, AtomicU64};
+use crate::primitive::{AtomicBool, AtomicU32, AtomicU64, Relaxed};
 
 /// Whole blocks that a CPU keeps, so that an order-9 pair writes to nothing that others share.
 pub(crate) const KEPT: usize = 2;
@@ -32,7 +32,8 @@ pub(crate) struct CpuState<'m> {
     pub(crate) home_zone: AtomicU32,
     /// [`Tag::ordinary_in`] of it.
     pub(crate) home_split: AtomicU32,
-    /// The word of the last free that went into a word that is not leased: a second one leases it.
+    /// The word of the last free that went into a word that is not leased: a second one leases it,
+    /// unless a run was taken in between or it is of eight frames or more.
     pub(crate) last_key: AtomicU64,
     /// What it may take of the home zone, by migratetype: see
     /// [`allowance`](crate::zone::allowance).
@@ -66,6 +67,12 @@ pub(crate) struct CpuState<'m> {
 }
 
 impl<'m> CpuState<'m> {
+    /// What is freed next is the first of a row: it leases no word.
+    #[inline(always)]
+    pub(crate) fn ends_row(&self) {
+        self.last_key.set(super::lease::NO_WORD);
+    }
+
     /// `no_word` is a word that is never anybody's.
     pub(crate) fn new(number: usize, no_word: &'m AtomicU64) -> Self {
         Self {

@@ -181,8 +181,8 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
         let w = key as usize % WORDS;
         let head = block.head;
         let tag = head.tag.get();
-        // A second free in a row into the word leases it.
-        let second = self.last_key.get() == key;
+        // A second free in a row into the word leases it, up to runs of four.
+        let second = ORDER < 3 && self.last_key.get() == key;
         if second || cfg!(feature = "debug-poison") {
             return false;
         }

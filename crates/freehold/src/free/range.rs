@@ -21,7 +21,6 @@
 use crate::block::Block;
 use crate::block::tag::{IN_HAND, SPLIT, TAKEN, Tag, WHOLE};
 use crate::block::{FRAMES, WORDS, bits, pieces};
-use crate::cpu::lease::NO_WORD;
 use crate::free::fast::InHand;
 use crate::free::word::Freeing;
 use crate::platform::PlatformExt;
@@ -166,7 +165,7 @@ impl<'m, P: Platform> Freeing<'_, 'm, P> {
     #[inline]
     fn leases_no_word(&self) {
         if let Some(inside) = self.inside {
-            inside.cpu.last_key.set(NO_WORD);
+            inside.cpu.ends_row();
         }
     }
 

@@ -225,11 +225,13 @@ fn what_two_free_is_in_the_hand_or_in_the_whole_block() {
         let block = take(fh, 0, 9);
         let frames = move |from: u64, len| frames_at(block.get() + from, len);
         fh.on(cpu(1)).free_range(frames(64, 448)).unwrap();
+        fh.on(cpu(1)).free_range(frames(0, 61)).unwrap();
         // The second free in a row into this word leases it.
-        free(fh, 0, block, 0);
+        free(fh, 0, Pfn::new(block.get() + 61), 0);
+        let pair = Pfn::new(block.get() + 62);
         let freed = together::<bool>(roles![
-            move || fh.on(cpu(0)).free_range(frames(1, 63)).is_ok(),
-            move || Freeing::of(fh, None).word(block.get() / 64, !1, 1).is_ok()
+            move || fh.on(cpu(0)).free(pair, of_order(1)).is_ok(),
+            move || Freeing::of(fh, None).word(block.get() / 64, 3 << 62, 1).is_ok()
         ]);
         assert!(freed.contains(&true));
         let whole = fh.on(cpu(1)).alloc(request(9).flags(AllocFlags::NO_LOCK)).is_ok();
