@@ -15,7 +15,7 @@
 //! | step | holds |
 //! |---|---|
 //! | `same_word` | no frame is in the mask twice: a second one begins the next mask, and is refused there |
-//! | the hand; straight into the word; `free_word` | each frees all of the mask or none of it |
+//! | the hand; straight into the word; `Freeing::word` | each frees all of the mask or none of it |
 //! | refused: frame by frame up to the first refused | all before that one is free, nothing behind it; `freed` says how many |
 
 use crate::alloc::ladder::{Climb, IN_USE};

@@ -79,7 +79,7 @@ impl<'a, 'm, P> Failing<'a, 'm, P> {
         // is among those that the recall ends.
         fh.failing.0.fetch_add(1, Ordering::SeqCst);
         for cpu in fh.cpus.iter().filter(|cpu| cpu.most.get() != 0) {
-            // SeqCst: as in `CpuState::set_most`.
+            // SeqCst: as in `Cpu::set_most`.
             cpu.most.store(0, Ordering::SeqCst);
         }
         Self(fh)

@@ -13,7 +13,7 @@
 //! Its next request fails at once while all of these hold: the request asks for no less than the
 //! one before, that generation has not ended, and no CPU has anything in hand that would be asked
 //! for. What comes into a hand tells nobody, so a CPU says so before its hand gets anything
-//! ([`CpuState::holds`]); where all hands are empty, which is one number, nobody's is looked at.
+//! ([`Cpu::holds`]); where all hands are empty, which is one number, nobody's is looked at.
 //!
 //! A run of a smaller class ends no generation. Where a zone has frames and a watermark keeps them
 //! back, every frame counts: [`ANY`] is watched for then, and each free looks.

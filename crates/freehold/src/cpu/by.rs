@@ -28,7 +28,8 @@ pub(crate) struct By<'a, 'm, P> {
     state: Option<&'m CpuState<'m>>,
 }
 
-/// A CPU's state, for a thread that is inside; and the allocator that it is of.
+/// A CPU's state and the allocator that it is of: for a thread that is inside, or for a look at it
+/// from outside, which changes nothing.
 pub(crate) struct Cpu<'a, 'm, P> {
     pub(crate) fh: &'a Freehold<'m, P>,
     pub(crate) cpu: &'m CpuState<'m>,

@@ -3,13 +3,13 @@
 //!
 //! | a range | step | holds |
 //! |---|---|---|
-//! | one block in use as a whole | `free_block` | nothing was to be checked: see below |
-//! | less than a word | the hand, or `free_word` | all of it is free, or none |
-//! | any other | `check_range` | each frame is some zone's memory and not seen to be free; nothing has changed |
-//! | | `commit_range`, a block or word at a time | each is freed all or none, the first counts as the one free that this is |
+//! | one block in use as a whole | `whole` | nothing was to be checked: see below |
+//! | less than a word | the hand, or `word` | all of it is free, or none |
+//! | any other | `check` | each frame is some zone's memory and not seen to be free; nothing has changed |
+//! | | `commit`, a block or word at a time | each is freed all or none, the first counts as the one free that this is |
 //! | | a word is refused | another call frees it at this moment: that one goes on, this one stops; what it freed stays free |
 //!
-//! **`free_block`**:
+//! **`whole`**:
 //!
 //! | step | holds |
 //! |---|---|
