@@ -191,8 +191,8 @@ impl<'c, 'm, P: Platform> Climb<'c, 'm, P> {
         }
     }
 
-    /// A thread that is in no CPU's state, and may not wait for one, climbs from *mark* on; for a whole
-    /// block from *board*, which gives those without a lease.
+    /// A thread that is in no CPU's state, and may not wait for one, climbs from *mark* on; for a
+    /// whole block from *board*, which gives those without a lease.
     #[cold]
     fn find_past_hands(&self) -> Result<Pfn, AllocError> {
         // Of a block that it splits all but what it hands out is on the way.
