@@ -169,8 +169,8 @@ impl Classic {
         }
     }
 
-    /// Says that what kswapd frees comes as calls of its own, as in a recording: no request that may
-    /// wait fails for a boost of the watermarks, which only asks kswapd for more.
+    /// Says that what kswapd frees comes as calls of its own, as in a recording: no request that
+    /// may wait fails for a boost of the watermarks, which only asks kswapd for more.
     pub fn set_kswapd_elsewhere(&self) {
         self.zone.kswapd_elsewhere.store(true, Relaxed);
     }

@@ -86,8 +86,8 @@ fn runs_are_cut_from_longer_ones_that_are_in_memory() {
     all_free(&arena);
 }
 
-/// Runs that were given back since they were freed are passed over, each at once: of blocks that are
-/// wholly free, and of those in use.
+/// Runs that were given back since they were freed are passed over, each at once: of blocks that
+/// are wholly free, and of those in use.
 #[test]
 fn what_was_given_back_is_not_cut_piece_by_piece() {
     for used in [0, 1] {
