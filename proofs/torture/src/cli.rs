@@ -34,7 +34,7 @@ enum Case {
         #[arg(long, default_value_t = 1)]
         first: u64,
         /// Machines.
-        #[arg(long, default_value_t = 40)]
+        #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u64).range(1..))]
         seeds: u64,
     },
     /// Every call at once on random machines, each frame's owner in a ledger.

@@ -14,7 +14,7 @@ use crate::exact::random::Random;
 
 #[derive(Args)]
 pub(crate) struct Arguments {
-    #[arg(long, default_value_t = 20)]
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
     rounds: u64,
     #[arg(long, default_value_t = 8)]
     threads: u16,

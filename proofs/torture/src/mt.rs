@@ -26,7 +26,7 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 1)]
     first: u64,
     /// Machines.
-    #[arg(long, default_value_t = 10)]
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
     /// How long there are calls on each.
     #[arg(long, default_value_t = 300)]

@@ -30,7 +30,8 @@ pub struct About {
 
 /// The command line, as a shell would take it: of this process, or of a command that it calls.
 pub fn command_line() -> String {
-    let mut words = output::words().unwrap_or_else(|| std::env::args().collect());
+    let own = || std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    let mut words = output::words().unwrap_or_else(own);
     if let Some(first) = words.first_mut() {
         "freehold".clone_into(first);
     }

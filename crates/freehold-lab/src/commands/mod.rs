@@ -185,6 +185,8 @@ fn with_replay(mut arguments: Vec<OsString>) -> Vec<OsString> {
 
 #[cfg(test)]
 mod tests {
+    use clap::error::ErrorKind;
+
     use super::*;
 
     #[test]
@@ -215,5 +217,64 @@ mod tests {
             assert_eq!(replayed(&[other]), [other]);
         }
         assert!(replayed(&[]).is_empty());
+    }
+
+    /// The command lines of a text of shell, word by word; what is quoted is one word.
+    fn commands_in(text: &str) -> Vec<Vec<OsString>> {
+        let (mut all, mut words, mut word, mut quote) =
+            (Vec::new(), Vec::new(), String::new(), None);
+        for letter in text.replace("\\\n", " ").chars().chain(['\n']) {
+            match (quote, letter) {
+                (Some(open), _) if open == letter => quote = None,
+                (Some(_), _) => word.push(letter),
+                (None, '\'' | '"') => quote = Some(letter),
+                (None, ' ' | '\n' | '|' | '#' | ';' | '&' | '>' | '<') => {
+                    words.extend(Some(std::mem::take(&mut word)).filter(|word| !word.is_empty()));
+                    if letter != ' ' {
+                        all.push(std::mem::take(&mut words));
+                    }
+                }
+                (None, _) => word.push(letter),
+            }
+        }
+        let own = |words: Vec<String>| {
+            let ours = |word: &String| word == "freehold" || word.ends_with("/freehold");
+            let at = words.iter().position(ours)?;
+            let is_called = words[..at].iter().all(|word| word == "sudo" || word.contains('='));
+            is_called.then(|| words[at..].iter().map(OsString::from).collect())
+        };
+        all.into_iter().filter_map(own).collect()
+    }
+
+    /// What documents tell people to type is taken.
+    #[test]
+    fn every_command_line_of_the_documents_is_taken() {
+        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+        let (mut count, mut refused) = (0, Vec::new());
+        for folder in ["", "docs", "docs/threads", "docs/decisions", "os", "proofs"] {
+            for entry in std::fs::read_dir(format!("{root}/{folder}")).expect(folder) {
+                let path = entry.unwrap().path();
+                if path.extension().is_none_or(|ending| ending != "md") {
+                    continue;
+                }
+                let text = std::fs::read_to_string(&path).unwrap();
+                for code in text.split('`').skip(1).step_by(2) {
+                    let block = code.strip_prefix("sh\n");
+                    let line = code.replace('\n', " ");
+                    for words in commands_in(block.unwrap_or(&line)) {
+                        count += 1;
+                        let taken = Cli::try_parse_from(with_replay(words.clone()));
+                        let wrong = taken.err().filter(clap::Error::use_stderr);
+                        // In a sentence a command may be named without all that it needs.
+                        let counts = |wrong: &clap::Error| {
+                            block.is_some() || wrong.kind() == ErrorKind::UnknownArgument
+                        };
+                        let wrong = wrong.filter(counts);
+                        refused.extend(wrong.map(|wrong| format!("{path:?}: {words:?}: {wrong}")));
+                    }
+                }
+            }
+        }
+        assert!(count > 50 && refused.is_empty(), "{count} command lines; {}", refused.join("\n"));
     }
 }

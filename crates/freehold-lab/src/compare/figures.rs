@@ -133,6 +133,7 @@ fn text(object: &Value, name: &str) -> String {
 /// The trace and the machine that it was replayed on.
 fn of_trace(data: &Value) -> String {
     let machine = &data["machine"];
+    let page_size = machine["page_size"].as_u64().unwrap_or(4096);
     let mut what = text(&data["trace"], "name");
     if let (Some(cpus), Some(frames)) =
         (machine["cpus"].as_u64(), machine["memory_frames"].as_u64())
@@ -142,14 +143,14 @@ fn of_trace(data: &Value) -> String {
             "{what}, {}, on {} with {}",
             counted(events, "event"),
             counted(cpus, "CPU"),
-            memory_of(frames, 4096)
+            memory_of(frames, page_size)
         );
     }
     if let Some(origin) = machine["origin"].as_str() {
         what = format!("{what}, {origin} machine");
     }
     if let Some(cma) = machine["cma_frames"].as_u64().filter(|&frames| frames > 0) {
-        what = format!("{what}, {} of it CMA", memory_of(cma, 4096));
+        what = format!("{what}, {} of it CMA", memory_of(cma, page_size));
     }
     what
 }

@@ -13,10 +13,10 @@ use freehold_trace::StateError;
 use freehold_trace::machine::{Files, Look, Machine, Pages, Parts};
 
 use crate::cli::error::CliError;
-use crate::cli::given::Printed;
+use crate::cli::given::{Form, Printed};
 use crate::cli::size::{parse_page_size, whole};
 use crate::cli::target::{Target, is_dash};
-use crate::cli::{Outcome, output, stop};
+use crate::cli::{Outcome, output, rows, stop};
 use crate::look::pressure::{self, Counters};
 use crate::look::threshold::Threshold;
 use crate::look::{Document, Named, page, pages, prometheus};
@@ -92,17 +92,18 @@ pub(crate) fn run(args: &LookArgs) -> Result<Outcome, CliError> {
         [] => vec![Path::new("/proc")],
         named => named.iter().map(PathBuf::as_path).collect(),
     };
-    if args.prometheus.is_some() && machines.len() > 1 {
-        return Err(CliError::new("--prometheus writes one machine's figures, and two are named")
-            .hint("name one of them"));
-    }
-    if args.html.is_some() && machines.len() > 1 {
-        return Err(CliError::new("--html writes one machine's page, and two are named")
-            .hint("name one of them"));
+    for (path, what) in [
+        (&args.prometheus, "--prometheus writes one machine's figures"),
+        (&args.html, "--html writes one machine's page"),
+    ] {
+        if path.is_some() && machines.len() > 1 {
+            let message = format!("{what}, and two are named");
+            return Err(CliError::new(message).hint("name one of them"));
+        }
     }
     Target::METRICS.check(args.prometheus.as_ref())?;
     Target::HTML.check(args.html.as_ref())?;
-    let mut before = None;
+    let mut before = Before::default();
     let Some(seconds) = args.watch else {
         let failed = show(args, &machines, &mut before)?;
         return Ok(if failed { Outcome::Worse } else { Outcome::Fine });
@@ -132,12 +133,16 @@ pub(crate) fn run(args: &LookArgs) -> Result<Outcome, CliError> {
     Ok(Outcome::Interrupted)
 }
 
-/// Shows the machines once; whether a threshold holds. `before` has the counters of the last time.
-fn show(
-    args: &LookArgs,
-    machines: &[&Path],
-    before: &mut Option<Counters>,
-) -> Result<bool, CliError> {
+/// What the last look of a watch leaves to the next.
+#[derive(Default)]
+struct Before {
+    counters: Option<Counters>,
+    /// The columns of its csv, which are printed again only where others follow.
+    heading: String,
+}
+
+/// Shows the machines once; whether a threshold holds.
+fn show(args: &LookArgs, machines: &[&Path], before: &mut Before) -> Result<bool, CliError> {
     let looks = machines.iter().map(|path| look(path, args.page_size));
     let mut looks = looks.collect::<Result<Vec<Named>, CliError>>()?;
     let now = Path::new("/proc");
@@ -145,8 +150,8 @@ fn show(
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         named.unix_time = since.ok().map(|time| time.as_secs_f64());
         let counters = Counters::read(now);
-        named.pressure = Some(pressure::of(now, counters.as_ref(), before.as_ref()));
-        *before = counters;
+        named.pressure = Some(pressure::of(now, counters.as_ref(), before.counters.as_ref()));
+        before.counters = counters;
     }
     for named in looks.iter_mut().filter(|_| !args.fail_if.is_empty()) {
         let mut all = Vec::new();
@@ -164,11 +169,16 @@ fn show(
         all.iter().for_each(|failed| output::complain(&format!("FAILED {failed}")));
         named.failed = Some(all);
     }
-    print(args, machines, &looks)?;
+    print(args, machines, &looks, &mut before.heading)?;
     Ok(looks.iter().any(|named| named.failed.as_ref().is_some_and(|all| !all.is_empty())))
 }
 
-fn print(args: &LookArgs, machines: &[&Path], looks: &[Named]) -> Result<(), CliError> {
+fn print(
+    args: &LookArgs,
+    machines: &[&Path],
+    looks: &[Named],
+    heading: &mut String,
+) -> Result<(), CliError> {
     let mut drawn = Vec::new();
     for (path, named) in machines.iter().zip(looks).filter(|_| args.pages) {
         drawn.push((named, pages_of(path)?));
@@ -199,6 +209,15 @@ fn print(args: &LookArgs, machines: &[&Path], looks: &[Named]) -> Result<(), Cli
     match args.watch {
         Some(_) if args.printed.json => {
             output::print(&format!("{}\n", serde_json::to_string(&document)?))
+        }
+        Some(_) if args.printed.format == Some(Form::Csv) => {
+            let csv = rows::of_document(&serde_json::to_value(document)?, Form::Csv)?;
+            let (names, lines) = csv.split_once('\n').unwrap_or_default();
+            if names == heading {
+                return output::print(lines);
+            }
+            names.clone_into(heading);
+            output::print(&csv)
         }
         _ => output::result(&args.printed, &document, text),
     }

@@ -13,6 +13,7 @@ use super::table::{Table, cells, plain};
 use crate::cli::error::CliError;
 use crate::cli::provenance::command_line;
 use crate::results::rows;
+use crate::tables::answer::listed;
 use crate::tables::better::Better;
 use crate::tables::number::{counted, read};
 use crate::tables::{are_equal, thousands, unique};
@@ -92,11 +93,13 @@ impl Page<'_> {
         {
             let counts = fleet.engines.iter().map(|engine| {
                 let is_best = |of: &&Recording| is_best(fleet, of, engine, measure);
-                (fleet.recordings.iter().filter(is_best).count(), engine)
+                (fleet.recordings.iter().filter(is_best).count(), engine.as_str())
             });
-            if let Some((count, engine)) = counts.max_by_key(|(count, _)| *count) {
-                let _ = write!(said, " {what}: {engine}, on {} of them.", thousands(count as u64));
-            }
+            let counts: Vec<(usize, &str)> = counts.collect();
+            let Some(most) = counts.iter().map(|(count, _)| *count).max() else { continue };
+            let best = counts.iter().filter(|(count, _)| *count == most);
+            let best = listed(&best.map(|(_, engine)| *engine).collect::<Vec<_>>());
+            let _ = write!(said, " {what}: {best}, on {} of them.", thousands(most as u64));
         }
         let mut html = format!("<p class=\"verdict\">{}</p>\n", embed::text(&said));
         for (column, value, said) in [

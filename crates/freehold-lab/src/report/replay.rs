@@ -1,5 +1,6 @@
 //! A replay's section: the verdict, one picture, then tables; fragmentation over time below.
 
+use freehold::PAGEBLOCK_FRAMES;
 use serde_json::Value;
 
 use super::embed::{self, text};
@@ -22,11 +23,21 @@ pub(super) fn section(data: &Value) -> String {
     let engines = data["engines"].as_array().unwrap_or(&none);
     html.push_str(&verdict(data));
     html.push_str(&about(data));
-    html.push_str(&picture(engines));
+    html.push_str(&picture(engines, &block(data)));
     html.push_str(&figures(engines));
     html.push_str(&sentences(data));
-    html.push_str(&over_time(engines));
+    html.push_str(&over_time(engines, &block(data)));
     html
+}
+
+/// Bytes of a page of the machine.
+fn page_size(data: &Value) -> u64 {
+    data["machine"]["page_size"].as_u64().unwrap_or(4096)
+}
+
+/// What a pageblock of the engines is called on this machine: `2 MiB blocks`.
+fn block(data: &Value) -> String {
+    format!("{} MiB blocks", (page_size(data) * PAGEBLOCK_FRAMES) >> 20)
 }
 
 fn named(engine: &Value) -> String {
@@ -56,14 +67,15 @@ fn verdict(data: &Value) -> String {
 }
 
 /// Locks and contiguity, engine by engine.
-fn picture(engines: &[Value]) -> String {
+fn picture(engines: &[Value], block: &str) -> String {
     let of = |field: &str| -> Option<Vec<f64>> {
         engines.iter().map(|engine| engine[field].as_f64()).collect()
     };
+    let free = format!("{block} free at the end");
     let panel = |title, field| Some(Panel { title, values: of(field)? });
     let panels = [
         panel("zone locks / 1,000 events", "zone_locks_per_1000"),
-        panel("2 MiB blocks free at the end", "free_blocks_end"),
+        panel(&free, "free_blocks_end"),
     ];
     let panels: Vec<Panel> = panels.into_iter().flatten().collect();
     if panels.is_empty() || engines.is_empty() {
@@ -77,7 +89,8 @@ fn picture(engines: &[Value]) -> String {
 /// Where the figures come from, so that a stranger can get them again.
 fn about(data: &Value) -> String {
     let (trace, machine, about) = (&data["trace"], &data["machine"], &data["about"]);
-    let memory = machine["memory_frames"].as_u64().unwrap_or(0) as f64 / f64::from(1 << 18);
+    let bytes = machine["memory_frames"].as_u64().unwrap_or(0).saturating_mul(page_size(data));
+    let memory = bytes as f64 / f64::from(1 << 30);
     let named = [
         ("command", "command"),
         ("program", "program"),
@@ -130,22 +143,22 @@ fn sentences(data: &Value) -> String {
 }
 
 /// A chart of the timeline: its title, the column of the JSON, and how its numbers read.
-type OverTime = (&'static str, &'static str, fn(f64) -> String);
-
-const OVER_TIME: [OverTime; 2] = [
-    ("unusable index of order 9", "unusable_index_order9", |value| format!("{value:.2}")),
-    ("2 MiB blocks free", "free_blocks", decimal),
-];
+type OverTime<'t> = (&'t str, &'static str, fn(f64) -> String);
 
 /// Fragmentation over the trace: one chart beside the other.
-fn over_time(engines: &[Value]) -> String {
+fn over_time(engines: &[Value], block: &str) -> String {
+    let free = format!("{block} free");
+    let charts: [OverTime<'_>; 2] = [
+        ("unusable index of order 9", "unusable_index_order9", |value| format!("{value:.2}")),
+        (&free, "free_blocks", decimal),
+    ];
     let names: Vec<String> = engines.iter().map(named).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let places = series::places(&names);
     let mut svg = Svg::new("Fragmentation over the trace", (960.0, 300.0));
     svg.legend(&names, (12.0, 22.0));
     let mut is_empty = true;
-    for ((title, column, label), left) in OVER_TIME.into_iter().zip([70.0, 560.0]) {
+    for ((title, column, label), left) in charts.into_iter().zip([70.0, 560.0]) {
         let all = engines.iter().zip(&places).zip(&names);
         let curves: Vec<Curve> = all
             .filter_map(|((engine, &place), &name)| {

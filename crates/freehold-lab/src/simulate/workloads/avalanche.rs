@@ -125,7 +125,7 @@ impl Program for Bystander {
     }
 }
 
-/// The last CPU of each eight, or of what is left, stands by.
+/// The last CPU of each eight, or of fewer than eight, stands by.
 pub(super) fn program(setting: &Setting, cpu: u16) -> Box<dyn Program> {
     if (cpu + 1).is_multiple_of(EVERY) || (setting.cpus < EVERY && cpu + 1 == setting.cpus) {
         Box::new(Bystander { frames: Vec::with_capacity(FEW), freeing: false })

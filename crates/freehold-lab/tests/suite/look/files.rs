@@ -31,10 +31,10 @@ fn look(arguments: &[&str]) -> (Option<i32>, String, String) {
     (output.status.code(), text(output.stdout), text(output.stderr))
 }
 
-/// `look --watch 1 --json`, its standard output and its errors line by line.
+/// `look --watch 1`, its standard output and its errors line by line.
 fn watch(arguments: &[&str]) -> (Child, Lines<ChildStdout>, Lines<ChildStderr>) {
     let mut watch = Command::new(env!("CARGO_BIN_EXE_freehold"));
-    watch.args(["look", "--watch", "1", "--json"]).args(arguments);
+    watch.args(["look", "--watch", "1"]).args(arguments);
     let mut watch = watch.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let lines = BufReader::new(watch.stdout.take().unwrap()).lines();
     let errors = BufReader::new(watch.stderr.take().unwrap()).lines();
@@ -248,13 +248,24 @@ fn a_threshold_that_holds_ends_with_one() {
     assert!(code == Some(2) && errors.contains("unusable[ORDER]"), "{errors}");
 }
 
+#[test]
+fn a_watch_as_csv_has_its_columns_once() {
+    let folder = machine(3, ["zoneinfo", "buddyinfo"]);
+    let (watch, lines, _) = watch(&["--format", "csv", shown(folder.path())]);
+    let lines: Vec<String> = lines.take(3).map(Result::unwrap).collect();
+    end(watch);
+    assert!(lines[0].contains("managed") && !lines[2].contains("managed"), "{lines:?}");
+    assert_eq!(lines[1], lines[2]);
+}
+
 /// What cannot be written for a while is said, and the watch goes on and says when it is.
 #[test]
 fn a_watch_outlives_a_failed_write() {
     let folder = machine(2, ["zoneinfo", "buddyinfo"]);
     let out = tempfile::tempdir().unwrap();
     let file = out.path().join("look.prom");
-    let (watch, lines, mut errors) = watch(&["--prometheus", shown(&file), shown(folder.path())]);
+    let (watch, lines, mut errors) =
+        watch(&["--json", "--prometheus", shown(&file), shown(folder.path())]);
     let mut free = lines.map(|line| {
         serde_json::from_str::<Value>(&line.unwrap()).unwrap()["total"]["free"].as_u64()
     });
@@ -301,7 +312,7 @@ fn the_machine_in_a_packed_recording() {
 fn a_watch_writes_rates_from_the_second_look_on() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("look.prom");
-    let (watch, lines, _) = watch(&["--prometheus", shown(&file)]);
+    let (watch, lines, _) = watch(&["--json", "--prometheus", shown(&file)]);
     let last = lines.take(2).last().unwrap().unwrap();
     end(watch);
     let look: Value = serde_json::from_str(&last).unwrap();

@@ -109,6 +109,16 @@ fn cells_and_simulations_are_matched_by_machine_and_seed() {
 }
 
 #[test]
+fn machines_of_other_page_sizes_are_other_machines() {
+    let (before, mut after) = (replayed(&["x"], 8), replayed(&["x"], 8));
+    after["machine"]["page_size"] = json!(65536);
+    let folder = Folder::new();
+    let files =
+        [folder.file("a.json", before.to_string()), folder.file("b.json", after.to_string())];
+    assert_refused(freehold().arg("compare").args(files), &["with 1.00 GiB", "with 16.00 GiB"]);
+}
+
+#[test]
 fn the_table_says_it_in_words() {
     let folder = Folder::new();
     let before = folder.file("before.json", replayed(&["x"], 8).to_string());

@@ -2,6 +2,8 @@
 //! its section, and ten thousand rows have room.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use fastrand::Rng;
@@ -124,7 +126,7 @@ fn gains_and_losses_against_the_baseline_are_counted() {
     let mut rng = Rng::with_seed(1);
     let mut rows = Vec::new();
     for (recording, base, other) in [(0, 100, 50), (2, 100, 100), (4, 0, 3), (6, 100, 400)] {
-        for (engine, steps) in [("vanilla", base), ("freehold", other)] {
+        for (engine, steps) in [("vanilla", base), ("7.2", base), ("freehold", other)] {
             let mut row = row(&mut rng, recording, engine);
             row.insert("zone_lock_work".into(), json!(steps));
             rows.push(row);
@@ -138,7 +140,7 @@ fn gains_and_losses_against_the_baseline_are_counted() {
     rows.push(broken);
     let html = page(&[], &lines(&rows));
     assert!(html.contains("4 recordings of 4 machines; 1 could not be read."), "{html}");
-    assert!(html.contains("Fewest steps under the zone lock: vanilla, on 3 of them."));
+    assert!(html.contains("Fewest steps under the zone lock: vanilla and 7.2, on 3 of them."));
     assert!(html.contains("1 row of an assumed machine"));
     assert!(html.contains("<li>a &lt;b&gt;/8.parquet: it is &lt;cut&gt; short</li>"));
     let caption = "steps under the zone lock: figures, and their ratio to vanilla's";
@@ -146,6 +148,17 @@ fn gains_and_losses_against_the_baseline_are_counted() {
     let table = html.split(caption).nth(1).unwrap().split("</table>").next().unwrap();
     let figures = table.rsplit("value=\"").take(2).map(|cell| cell.split('"').next().unwrap());
     assert_eq!(figures.collect::<Vec<_>>(), ["2", "1"], "worse on two, better on one");
+}
+
+/// A path may be bytes of any kind, and is part of the page.
+#[test]
+fn a_file_whose_name_is_no_text_is_replayed() {
+    let folder = Folder::new();
+    let trace = folder.path().join(OsStr::from_bytes(b"a\xff.trace"));
+    std::fs::rename(folder.write(&plain()), &trace).unwrap();
+    let mut command = freehold();
+    let json = command.args(["replay", "--json", "-e", "freehold"]).arg(&trace).assert().success();
+    assert!(text(&json).contains("a\u{fffd}.trace"));
 }
 
 #[test]

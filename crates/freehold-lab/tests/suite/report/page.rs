@@ -3,6 +3,7 @@
 use std::fs;
 use std::sync::OnceLock;
 
+use freehold_lab::tables::decimal;
 use serde_json::{Value, json};
 
 use super::valid::problems;
@@ -61,6 +62,17 @@ fn every_figure_of_a_replay_is_in_its_page_exactly() {
     let data = html.split("type=\"application/json\">").nth(1).unwrap();
     let data: Value = serde_json::from_str(data.split("</script>").next().unwrap()).unwrap();
     assert_eq!(data[0]["data"], *replay());
+}
+
+#[test]
+fn memory_and_blocks_are_of_the_machines_pages() {
+    let mut of_large = replay().clone();
+    of_large["machine"]["page_size"] = json!(65536);
+    let frames = of_large["machine"]["memory_frames"].as_u64().unwrap();
+    let html = report(&[of_large]);
+    at(&html, &format!(" {} GiB, ", decimal(frames as f64 / f64::from(1 << 14))));
+    at(&html, "32 MiB blocks free at the end");
+    assert!(!html.contains(">2 MiB blocks"));
 }
 
 #[test]
