@@ -36,6 +36,11 @@ impl Lines {
         before.checked_sub(1).filter(|&other| other != cpu)
     }
 
+    /// Whether `cpu` was the last to write a line.
+    pub fn is_last(&self, line: u64, cpu: u16) -> bool {
+        self.last.get(line as usize) == Some(&(cpu + 1))
+    }
+
     /// A line goes from one CPU to another, which asks at `at`; it is on its way for `takes`. When
     /// it can set out: later than `at` where it is still on its way to somebody else. Nobody will
     /// ask for a time before `now`.

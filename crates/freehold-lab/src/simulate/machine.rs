@@ -22,6 +22,8 @@ use crate::trials::simulated::{Marks, Simulated};
 /// frame.
 const RECORD: u64 = 12;
 const LINE: u64 = 64;
+/// Words of a block of freehold's.
+const WORDS: u64 = 8;
 /// How fast the estimate of foreign lines forgets: 1/64 a frame.
 const FORGET: u32 = 6;
 /// The estimate's 1.
@@ -54,6 +56,8 @@ enum Which {
     Records,
     /// For each word of 64 frames who changed it last: a CPU leases words (freehold).
     Words,
+    /// Of each block the line that its eight words share (freehold).
+    Blocks,
     /// For each CPU the head of its list of remote frees.
     Inboxes,
 }
@@ -70,7 +74,7 @@ pub struct Machine<'a> {
     /// Nobody will begin anything before this.
     now: Time,
     /// By [`Which`].
-    lines: [Lines; 3],
+    lines: [Lines; 4],
     /// For each CPU the share of frames whose record was last written elsewhere, by its last
     /// allocations.
     foreign: Vec<u32>,
@@ -118,7 +122,7 @@ impl<'a> Machine<'a> {
             zone: Lock::default(),
             pcps: vec![Lock::default(); cpus],
             now: Time::ZERO,
-            lines: [records, blocks * 8, config.cpus.into()].map(Lines::new),
+            lines: [records, blocks * WORDS, blocks, config.cpus.into()].map(Lines::new),
             foreign: vec![0; cpus],
             tally: Tally::default(),
         }
@@ -298,7 +302,7 @@ impl<'a> Machine<'a> {
         if self.family == Family::Freehold {
             // Written by whoever has leased the word, or freed into it, since. To lease it is a
             // locked read-modify-write, and the next step waits for its line.
-            return self.fetch(Which::Words, frame / 64, cpu, at, self.costs.transfer);
+            return self.take_word(frame, cpu, at).1;
         }
         let line = frame * RECORD / LINE;
         let from = self.lines[Which::Records as usize].touch(line, cpu);
@@ -325,9 +329,8 @@ impl<'a> Machine<'a> {
                 // Into the frame's word, whoever leases it: its own, or by a locked
                 // read-modify-write of a line that is elsewhere. Those wait for their lines, one
                 // after the other; plain stores would not.
-                let from = self.lines[Which::Words as usize].touch(frame / 64, cpu);
-                at += if from.is_some() { self.costs.remote_free } else { local };
-                at = self.brought(Which::Words, frame / 64, from, cpu, at, self.costs.transfer);
+                let (from, there) = self.take_word(frame, cpu, at);
+                at = there + if from.is_some() { self.costs.remote_free } else { local };
                 continue;
             }
             let home = self.engine.home(pfn).map_or(cpu, CpuId::get);
@@ -338,6 +341,20 @@ impl<'a> Machine<'a> {
             }
         }
         at
+    }
+
+    /// A frame's word becomes the CPU's: who changed it last, where that is another one, and when
+    /// the line is there that it shares with the block's other words. A word that is in hand
+    /// already needs no line.
+    fn take_word(&mut self, frame: u64, cpu: u16, at: Time) -> (Option<u16>, Time) {
+        let words = &mut self.lines[Which::Words as usize];
+        let word = frame / (PAGEBLOCK_FRAMES / WORDS);
+        if words.is_last(word, cpu) {
+            return (None, at);
+        }
+        let from = words.touch(word, cpu);
+        let block = frame / PAGEBLOCK_FRAMES;
+        (from, self.fetch(Which::Blocks, block, cpu, at, self.costs.transfer))
     }
 
     fn lock_line(&self, cpu: u16, place: usize) -> Time {

@@ -198,6 +198,7 @@ fn freehold_waits_for_words_that_others_wrote() {
         assert_eq!(free(0, &single()), 30 + 200, "and is fetched back");
         let batch: Vec<_> = word(1).map(|pfn| (pfn, Order::ZERO)).take(3).collect();
         assert_eq!(free(1, &batch), 30 + 200 + 2 * 15, "one wait for a word of a batch");
+        assert_eq!(free(1, &single()), 30, "a block's words share a line, which has come already");
     });
 }
 
