@@ -135,7 +135,7 @@ impl<'m> Zone<'m> {
 
     /// How many blocks have a bit in a row.
     fn listed(&'m self, fh: &Freehold<'m, impl Platform>, row: usize) -> u64 {
-        let rows = |first: u64| Some(((), fh.map.rows(fh.map.locate_block(first)?)));
+        let rows = |first: u64| Some(((), fh.map.blocks.rows(fh.map.locate_block(first)?)));
         let (mut from, mut sum) = (0, 0);
         while let Some((section, (), word)) = self.board.next(row, from, rows, &mut 0) {
             sum += u64::from(word.count_ones());

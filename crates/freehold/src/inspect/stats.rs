@@ -21,21 +21,22 @@ use crate::primitive::Relaxed;
 use crate::zone::Zone;
 use crate::{CpuId, FrameRange, Freehold, Migratetype, ORDERS, Order, Pfn, Platform};
 
-impl CpuCounters {
-    /// As they are now.
-    pub(crate) fn read(&self) -> CpuStats {
-        CpuStats {
-            allocs: core::array::from_fn(|t| core::array::from_fn(|o| self.allocs[t][o].get())),
-            local_frees: self.local_frees.get(),
-            remote_frees: self.remote_frees.get(),
-            failed: self.failed.get(),
-            slow: self.slow.get(),
-            refills: self.refills.get(),
-            refills_by_phase: core::array::from_fn(|p| self.by_phase[p].get()),
-            refilled_frames: self.refilled_frames.get(),
-            recalls: self.recalls.get(),
-            shared_writes: self.shared_writes.get(),
-        }
+impl CpuStats {
+    /// Adds what a CPU has counted.
+    fn add(&mut self, cpu: &CpuCounters) {
+        let allocs = self.allocs.iter_mut().flatten().zip(cpu.allocs.iter().flatten());
+        let by_phase = self.refills_by_phase.iter_mut().zip(&cpu.by_phase);
+        let others = [
+            (&mut self.local_frees, &cpu.local_frees),
+            (&mut self.remote_frees, &cpu.remote_frees),
+            (&mut self.failed, &cpu.failed),
+            (&mut self.slow, &cpu.slow),
+            (&mut self.refills, &cpu.refills),
+            (&mut self.refilled_frames, &cpu.refilled_frames),
+            (&mut self.recalls, &cpu.recalls),
+            (&mut self.shared_writes, &cpu.shared_writes),
+        ];
+        allocs.chain(by_phase).chain(others).for_each(|(sum, count)| *sum += count.get());
     }
 }
 
@@ -149,7 +150,9 @@ impl<P: Platform> On<'_, '_, P> {
     /// What the CPU has done; `None` where there is no such CPU. Takes no lock.
     #[must_use]
     pub fn stats(&self) -> Option<CpuStats> {
-        Some(self.fh.cpus.get(self.id.index())?.counters.read())
+        let mut stats = CpuStats::default();
+        stats.add(&self.fh.cpus.get(self.id.index())?.counters);
+        Some(stats)
     }
 
     /// Free frames that the CPU has in hand, and the most that it may lease. Takes no lock.
@@ -168,23 +171,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     pub fn totals(&self) -> Totals {
         let mut totals =
             Totals { late_double_frees: self.late_double_frees.get(), ..Totals::default() };
-        let sum = &mut totals.cpus;
-        for cpu in self.cpus.iter().map(|cpu| cpu.counters.read()) {
-            for (into, from) in sum.allocs.iter_mut().flatten().zip(cpu.allocs.iter().flatten()) {
-                *into += from;
-            }
-            for (into, from) in sum.refills_by_phase.iter_mut().zip(cpu.refills_by_phase) {
-                *into += from;
-            }
-            sum.local_frees += cpu.local_frees;
-            sum.remote_frees += cpu.remote_frees;
-            sum.failed += cpu.failed;
-            sum.slow += cpu.slow;
-            sum.refills += cpu.refills;
-            sum.refilled_frames += cpu.refilled_frames;
-            sum.recalls += cpu.recalls;
-            sum.shared_writes += cpu.shared_writes;
-        }
+        self.cpus.iter().for_each(|cpu| totals.cpus.add(&cpu.counters));
         totals.shared_writes = totals.cpus.shared_writes;
         for zone in self.zones {
             totals.shared_writes += zone.counters.shared_writes.get();

@@ -25,7 +25,6 @@ use crate::block::tag::{ABSENT, CMA, HIGH_ATOMIC, IN_HAND, ISOLATED, SPLIT, WHOL
 use crate::block::words::{CLASS_BUSY, CLASS_NONE, CLASS_WHOLE, EMPTY, class_of, count_of};
 use crate::cpu::lease::{Leases, NO_WORD, SLOTS};
 use crate::cpu::state::CpuState;
-use crate::platform::Barrier;
 use crate::platform::PlatformExt;
 use crate::primitive::Relaxed;
 use crate::zone::Zone;
@@ -59,11 +58,15 @@ impl fmt::Display for Violation {
 impl core::error::Error for Violation {}
 
 fn expect(pfn: u64, what: &'static str, found: u64, expected: u64) -> Result<(), Violation> {
-    if found == expected {
-        Ok(())
-    } else {
-        Err(Violation { pfn: Pfn::new(pfn), what, found, expected })
+    match found == expected {
+        true => Ok(()),
+        false => Err(Violation { pfn: Pfn::new(pfn), what, found, expected }),
     }
+}
+
+/// Something that is so (1) or not (0).
+fn ensure(pfn: u64, what: &'static str, is_so: bool) -> Result<(), Violation> {
+    expect(pfn, what, is_so.into(), 1)
 }
 
 impl<'m, P: Platform> Freehold<'m, P> {
@@ -77,12 +80,12 @@ impl<'m, P: Platform> Freehold<'m, P> {
         // By rising number, as everywhere: so two of us cannot wait for each other.
         let mut owned = false;
         for cpu in self.cpus {
-            owned |= cpu.door.knock_in_turn(|| self.platform.relax());
+            owned |= cpu.door.knock(&self.platform);
         }
         if owned {
-            self.platform.barrier().heavy_barrier();
+            self.platform.barrier();
         }
-        self.cpus.iter().for_each(|cpu| cpu.door.await_owner(|| self.platform.relax()));
+        self.cpus.iter().for_each(|cpu| cpu.door.await_owner(&self.platform));
         let result = walk(self);
         self.cpus.iter().for_each(|cpu| cpu.door.leave_intruder());
         result
@@ -104,23 +107,22 @@ fn walk<P: Platform>(fh: &Freehold<'_, P>) -> Result<(), Violation> {
     let holding = fh.cpus.iter().filter(|cpu| cpu.holds.get()).count() as u64;
     expect(0, "CPUs that say so hold something", holding, fh.holding.0.get())?;
     for cpu in fh.cpus.iter().filter(|cpu| !cpu.holds.get()) {
-        expect(0, "a CPU that says it holds nothing does", u64::from(fh.cpu(cpu).is_empty()), 1)?;
+        ensure(0, "a CPU that says it holds nothing does", fh.cpu(cpu).is_empty())?;
     }
     let moving = Movers(fh).moves().at_it;
     expect(0, "marks of frames on the way that nobody has", moving, 0)?;
-    expect(0, "requests that are about to fail", fh.failing.0.get(), 0)?;
+    expect(0, "requests that are about to fail", fh.failing.0.0.get(), 0)?;
     fh.zones.iter().try_for_each(|zone| zone.check_zone(fh))
 }
 
 impl<'m> CpuState<'m> {
     /// Point 2 for one CPU, and what an offline one may have.
     fn check_leases(&self, map: &FrameMap<'m>) -> Result<(), Violation> {
-        let number = self.number;
-        let mut held = 0;
+        let (number, mut held) = (u64::from(self.number), 0);
         for slot in 0..SLOTS {
             let lease = self.leases.slot(slot);
             if !lease.is_in_use() {
-                expect(u64::from(number), "a slot not in use has frames", lease.all(), 0)?;
+                expect(number, "a slot not in use has frames", lease.all(), 0)?;
                 continue;
             }
             held |= 1 << slot;
@@ -131,31 +133,21 @@ impl<'m> CpuState<'m> {
             let ready = self.leases.is_ready(slot);
             if let Some((block, w)) = place.filter(|_| ready) {
                 let named = u64::from(block.head.lease(w));
-                expect(
-                    pfn,
-                    "a slot is ready whose word is not leased",
-                    named,
-                    u64::from(number) + 1,
-                )?;
+                expect(pfn, "a slot is ready whose word is not leased", named, number + 1)?;
             }
             expect(pfn, "frames in hand twice", lease.mask() & lease.spare(), 0)?;
             if lease.all() != 0 {
-                expect(pfn, "frames in a hand that nobody would look for", u64::from(ready), 1)?;
+                ensure(pfn, "frames in a hand that nobody would look for", ready)?;
             }
         }
-        expect(u64::from(number), "the note of slots in use", u64::from(self.leases.held()), held)?;
+        expect(number, "the note of slots in use", u64::from(self.leases.held()), held)?;
         if !self.online.get() {
-            expect(u64::from(number), "an offline CPU leases words", held, 0)?;
+            expect(number, "an offline CPU leases words", held, 0)?;
         }
         for (block, _) in self.kept.iter().filter_map(|kept| kept.seen(&map.blocks)) {
             let tag = block.head.tag.get();
             let whole = tag.state() == WHOLE && tag.has(IN_HAND);
-            expect(
-                u64::from(number),
-                "a block that a CPU keeps",
-                u64::from(whole && self.online.get()),
-                1,
-            )?;
+            ensure(number, "a block that a CPU keeps", whole && self.online.get())?;
         }
         Ok(())
     }
@@ -183,16 +175,10 @@ impl<'m> Block<'m> {
                 expect(pfn, "a word of an isolated block is in a hand", hand, 0)?;
             }
             if lease != 0 {
-                let slot = fh
-                    .cpus
-                    .get(usize::from(lease & !EMPTY).wrapping_sub(1))
-                    .map(|cpu| cpu.leases.slot(Leases::slot_of(pfn / 64)));
-                expect(
-                    pfn,
-                    "a lease that its CPU does not know",
-                    slot.map_or(NO_WORD, |slot| slot.first()),
-                    pfn,
-                )?;
+                let cpu = fh.cpus.get(usize::from(lease & !EMPTY).wrapping_sub(1));
+                let slot = cpu.map(|cpu| cpu.leases.slot(Leases::slot_of(pfn / 64)));
+                let first = slot.map_or(NO_WORD, |slot| slot.first());
+                expect(pfn, "a lease that its CPU does not know", first, pfn)?;
             }
         }
         Ok(())
@@ -202,12 +188,8 @@ impl<'m> Block<'m> {
     fn check_place(self, fh: &Freehold<'m, impl Platform>) -> Result<(), Violation> {
         let (head, line, base) = (self.head, self.line, self.base());
         let (tag, class) = (head.tag.get(), head.class());
-        expect(
-            base,
-            "a block that is nobody's to change",
-            class.into(),
-            class.min(CLASS_WHOLE).into(),
-        )?;
+        let most = class.min(CLASS_WHOLE);
+        expect(base, "a block that is nobody's to change", class.into(), most.into())?;
         if tag.state() == ABSENT {
             return Ok(());
         }
@@ -222,17 +204,21 @@ impl<'m> Block<'m> {
         // One that some CPU takes its next words from stays split.
         let whole = exact == CLASS_WHOLE && tag.migratetype() < HIGH_ATOMIC;
         let in_use = || fh.cursors.iter().any(|cursors| cursors.names(self));
-        expect(base, "a wholly free block that is not whole", (whole && !in_use()).into(), 0)?;
+        ensure(base, "a wholly free block that is not whole", !whole || in_use())?;
         let least = if whole { CLASS_WHOLE - 1 } else { exact };
         expect(base, "the class of a block is too low", class.max(least).into(), class.into())?;
         let listed = class == CLASS_NONE
             || class == CLASS_BUSY
-            || zone.board.shows(fh.map.rows(self), row_of(tag.migratetype(), class), head.number);
-        expect(base, "a block that its row does not show", listed.into(), 1)?;
-        let hidden = head.loose.get()
-            && tag.migratetype() == Migratetype::Movable as usize
-            && !zone.board.shows(fh.map.rows(self), LOOSE, head.number);
-        expect(base, "a block whose loose frames no row shows", hidden.into(), 0)
+            || zone.board.shows(
+                fh.map.blocks.rows(self),
+                row_of(tag.migratetype(), class),
+                head.number,
+            );
+        ensure(base, "a block that its row does not show", listed)?;
+        let shown = !head.loose.get()
+            || tag.migratetype() != Migratetype::Movable as usize
+            || zone.board.shows(fh.map.blocks.rows(self), LOOSE, head.number);
+        ensure(base, "a block whose loose frames no row shows", shown)
     }
 }
 
@@ -249,12 +235,8 @@ impl<'m> Zone<'m> {
             managed += end - start;
             let within = pieces().filter(|&(at, last)| at < end && start < last).count();
             expect(start, "pieces of memory overlap", within as u64, 1)?;
-            expect(
-                start,
-                "a piece of memory ends in its zone",
-                end.max(self.span.end.get()),
-                self.span.end.get(),
-            )?;
+            let last = self.span.end.get();
+            expect(start, "a piece of memory ends in its zone", end.max(last), last)?;
         }
         let start = self.span.start.get();
         expect(start, "the zone's count of its frames", self.managed.get(), managed)
@@ -272,16 +254,11 @@ impl<'m> Zone<'m> {
             let right = tag.is_none_or(|tag| {
                 tag.state() == ABSENT || tag.state() == WHOLE && !tag.has(IN_HAND)
             });
-            expect(
-                (self.first_block + bit) << 9,
-                "a bit for a block that the zone does not have",
-                u64::from(right),
-                1,
-            )?;
+            let pfn = (self.first_block + bit) << 9;
+            ensure(pfn, "a bit for a block that the zone does not have", right)?;
         }
         expect(start, "the zone's count of whole blocks", self.wholes(), bits)?;
-        let summed_up = self.bitmap.is_summed_up();
-        expect(start, "the bitmap's summary shows all bits", summed_up.into(), 1)?;
+        ensure(start, "the bitmap's summary shows all bits", self.bitmap.is_summed_up())?;
         let (mut in_words, mut in_cma) = (0, 0);
         for block in fh.map.all() {
             let tag = block.head.tag.get();
@@ -298,17 +275,12 @@ impl<'m> Zone<'m> {
         expect(start, "the zone's count of free CMA frames", free.cma, in_cma)?;
         let of = |migratetype: usize| {
             let tags = fh.map.all().map(|block| block.head.tag.get());
-            tags.filter(|tag| tag.state() != ABSENT && tag.zone() == usize::from(self.id))
-                .filter(|tag| tag.migratetype() == migratetype)
-                .count() as u64
+            let here = tags.filter(|tag| tag.state() != ABSENT && tag.zone() == self.id.into());
+            here.filter(|tag| tag.migratetype() == migratetype).count() as u64
         };
-        expect(
-            start,
-            "the zone's count of HIGHATOMIC blocks",
-            self.high_atomic_blocks.get(),
-            of(HIGH_ATOMIC),
-        )?;
-        expect(start, "the zone's count of CMA blocks", self.cma_blocks.get(), of(CMA))
+        let (reserved, cma) = (self.high_atomic_blocks.get(), self.cma_blocks.get());
+        expect(start, "the zone's count of HIGHATOMIC blocks", reserved, of(HIGH_ATOMIC))?;
+        expect(start, "the zone's count of CMA blocks", cma, of(CMA))
     }
 }
 
@@ -385,10 +357,10 @@ mod tests {
         }),
         ("its row does not show", |fh, block, _| {
             let row = row_of(Migratetype::Movable as usize, block.head.class());
-            fh.zones[0].board.clear(fh.map.rows(block), row, block.head.number, || false);
+            fh.zones[0].board.clear(fh.map.blocks.rows(block), row, block.head.number, || false);
         }),
         ("whose loose frames no row shows", |fh, block, _| {
-            fh.zones[0].board.clear(fh.map.rows(block), LOOSE, block.head.number, || false);
+            fh.zones[0].board.clear(fh.map.blocks.rows(block), LOOSE, block.head.number, || false);
         }),
         ("count of free frames", |_, block, _| {
             let w = (0..WORDS).find(|&w| block.line.word(w).count_ones() == 32).unwrap();
@@ -398,7 +370,7 @@ mod tests {
         ("marks of frames on the way", |fh, _, _| {
             core::mem::forget(fh.zones[0].moving(fh.outside(), 3));
         }),
-        ("about to fail", |fh, _, _| fh.failing.0.set(1)),
+        ("about to fail", |fh, _, _| fh.failing.0.0.set(1)),
         ("count of its frames", |fh, _, _| fh.zones[0].managed.set(1 << 12)),
     ];
 
