@@ -10,15 +10,14 @@ use crate::block::map::{FrameMap, MemoryRange};
 use crate::block::tag::{ABSENT, HOLES};
 use crate::cpu::state::{CpuState, Cursors};
 use crate::memory::hotplug::Hotplug;
-use crate::memory::hotplug::Lock;
 use crate::platform::Platform;
-use crate::primitive::{AtomicU8, AtomicU32, AtomicU64, Relaxed, full_fence};
+use crate::primitive::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Relaxed, full_fence};
 use crate::types::config::{Config, ConfigError, Watermarks};
 use crate::zone::bitmap::WholeBitmap;
 use crate::zone::board::Board;
 use crate::zone::summary::Summary;
 use crate::zone::zonelists::Zonelists;
-use crate::zone::{Apart, Zone, ZoneParts, bitmap_blocks, first_block};
+use crate::zone::{Apart, Zone, bitmap_blocks, first_block};
 
 /// A page-frame allocator over the caller's metadata memory. See the
 /// [crate's documentation](crate).
@@ -34,8 +33,8 @@ pub struct Freehold<'m, P> {
     /// One for each (CPU, zone).
     pub(crate) cursors: &'m [Cursors],
     pub(crate) zonelists: Zonelists<'m>,
-    /// Serialises changes to which CPUs and what memory there are.
-    pub(crate) hotplug: Lock,
+    /// Somebody changes which CPUs and what memory there are: an ordinary spin lock, see [`Hotplug`].
+    pub(crate) hotplug: AtomicBool,
     /// The platform has a heavy barrier.
     pub(crate) asymmetric: bool,
     /// What failed requests wait for.
@@ -116,8 +115,7 @@ fn lay_out_zones<'m>(config: &Config<'_>, layout: &mut LayoutBuilder<'m>) -> &'m
         let frames: u64 = zone.memory.iter().map(|piece| piece.len()).sum();
         let end = end.filter(|_| frames >> 9 >= 2 * REGION);
         let first_end = end.map_or(0, |end| end - first_block(zone.span));
-        let parts = ZoneParts { bitmap, board, first_end };
-        Zone::new(z as u8, zone.node, zone.span, parts)
+        Zone::new((z as u8, zone.node, zone.span), (bitmap, board), first_end)
     })
 }
 
@@ -172,11 +170,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
             cpus: parts.cpus,
             cursors: parts.cursors,
             zonelists: parts.zonelists,
-            hotplug: Lock::new(),
+            hotplug: AtomicBool::new(false),
             asymmetric,
             watch: Watch::new(),
             holding: Apart(AtomicU64::new(0)),
-            failing: Failures(AtomicU64::new(0)),
+            failing: Failures(Apart(AtomicU64::new(0))),
             late_double_frees: AtomicU64::new(0),
         };
         this.zonelists.fill(this.zones);

@@ -114,34 +114,14 @@ impl<F: FnMut()> Drop for OnPanic<F> {
     }
 }
 
-/// What the door of a CPU needs of the host.
-pub(crate) trait Barrier {
-    /// Makes every CPU pass a full memory barrier.
-    fn heavy_barrier(&self);
-    /// Called in every turn of a wait.
-    fn relax(&self);
-}
-
-/// A platform as the door's barrier.
-pub(crate) struct HostBarrier<'a, P>(pub(crate) &'a P);
-
-impl<P: Platform> Barrier for HostBarrier<'_, P> {
-    fn heavy_barrier(&self) {
-        // The platform's makes other CPUs pass a barrier. That this CPU's own writes come before
-        // it, and its reads after it, on a machine that would do otherwise, is seen to here.
-        full_fence();
-        self.0.heavy_barrier();
-        full_fence();
-    }
-    fn relax(&self) {
-        self.0.relax();
-    }
-}
-
 /// What this crate asks of a host, in its own terms.
 pub(crate) trait PlatformExt: Platform + Sized {
-    fn barrier(&self) -> HostBarrier<'_, Self> {
-        HostBarrier(self)
+    /// Makes every CPU pass a full memory barrier, this one too: what this one has written comes
+    /// before it, and what it reads after it, which the platform's need not see to.
+    fn barrier(&self) {
+        full_fence();
+        self.heavy_barrier();
+        full_fence();
     }
 
     /// One turn of a wait.

@@ -15,7 +15,8 @@
 use crate::alloc::ladder::Climb;
 use crate::cpu::inside::Inside;
 use crate::cpu::recall::Recall;
-use crate::primitive::{AtomicU64, Count, Ordering, Relaxed};
+use crate::primitive::{Count, Ordering, Relaxed};
+use crate::zone::Apart;
 use crate::zone::moving::Movers;
 use crate::{AllocError, Freehold, Pfn, Platform};
 
@@ -65,9 +66,8 @@ impl<'m, P: Platform> Climb<'_, 'm, P> {
     }
 }
 
-/// Requests that are about to fail, on a line of its own.
-#[repr(align(128))]
-pub(crate) struct Failures(pub(crate) AtomicU64);
+/// Requests that are about to fail.
+pub(crate) struct Failures(pub(crate) Apart);
 
 /// Counts a request as failing for as long as it lives.
 pub(crate) struct Failing<'a, 'm, P>(&'a Freehold<'m, P>);
@@ -77,7 +77,7 @@ impl<'a, 'm, P> Failing<'a, 'm, P> {
     pub(crate) fn new(fh: &'a Freehold<'m, P>) -> Self {
         // SeqCst: a CPU that is asked later has seen it when it takes its next word, or its lease
         // is among those that the recall ends.
-        fh.failing.0.fetch_add(1, Ordering::SeqCst);
+        fh.failing.0.0.fetch_add(1, Ordering::SeqCst);
         for cpu in fh.cpus.iter().filter(|cpu| cpu.most.get() != 0) {
             // SeqCst: as in `Cpu::set_most`.
             cpu.most.store(0, Ordering::SeqCst);
@@ -89,7 +89,7 @@ impl<'a, 'm, P> Failing<'a, 'm, P> {
 impl<P> Drop for Failing<'_, '_, P> {
     fn drop(&mut self) {
         // SeqCst: as it came.
-        self.0.failing.0.fetch_sub(1, Ordering::SeqCst);
+        self.0.failing.0.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -98,6 +98,6 @@ impl Failures {
     #[inline(always)]
     pub(crate) fn any(&self) -> bool {
         // SeqCst: see `Failing::new`. On x86-64 it is a plain load.
-        self.0.load(Ordering::SeqCst) != 0
+        self.0.0.load(Ordering::SeqCst) != 0
     }
 }

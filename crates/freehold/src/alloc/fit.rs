@@ -104,9 +104,9 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             return Err(AllocError::ZeroLength);
         }
         self.is_online()?;
-        let Some(run) =
-            self.look_for_run(count).and_then(|start| FrameRange::new(Pfn::new(start), count))
-        else {
+        let mut zones = self.fh.zonelists.of(self.id().index(), None).map(|z| &self.fh.zones[z]);
+        let start = zones.find_map(|zone| Runs { cpu: **self, zone, count }.find());
+        let Some(run) = start.and_then(|start| FrameRange::new(Pfn::new(start), count)) else {
             self.cpu.counters.failed.add(1);
             return Err(AllocError::NoMemory {
                 order: Order::fitting(count).unwrap_or(Order::MAX),
@@ -126,11 +126,6 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             let words = block.words_to_use(self.fh, zone.thrifty.get());
             (bits::next(&words, at, false) - at) as u64
         })
-    }
-
-    fn look_for_run(&self, count: u64) -> Option<u64> {
-        let mut zones = self.fh.zonelists.of(self.id().index(), None).map(|z| &self.fh.zones[z]);
-        zones.find_map(|zone| Runs { cpu: **self, zone, count }.find())
     }
 }
 
@@ -245,7 +240,7 @@ impl<'m, P: Platform> Runs<'_, 'm, P> {
                 tail = 0;
             }
             at = number + 1;
-            let block = self.movable_block(number);
+            let block = self.zone.movable_block(self.cpu.fh, number);
             let words = block.map_or([0; WORDS], |block| block.open_words());
             let (head, size) = (free_head(&words), tail + free_head(&words));
             let fits = tail > 0 && head > 0 && size as u64 >= self.count;
@@ -287,10 +282,8 @@ impl<'m, P: Platform> Runs<'_, 'm, P> {
     /// that may be one's.
     fn place_at(&self, bit: u64) -> Result<Place, u64> {
         let number = self.zone.first_block + bit;
-        let words = |number: u64| {
-            let block = self.movable_block(number)?;
-            Some(block.open_words())
-        };
+        let words =
+            |number| self.zone.movable_block(self.cpu.fh, number).map(|block| block.open_words());
         let before = number.checked_sub(1).and_then(words);
         let tail = (before.map_or(0, |words| free_tail(&words)) as u64).min(self.count) as usize;
         let rest = self.count - tail as u64;
@@ -306,11 +299,6 @@ impl<'m, P: Platform> Runs<'_, 'm, P> {
         if has_head { Ok(Place { bit, tail, whole: needed, head }) } else { Err(behind + 1) }
     }
 
-    /// A block of that number that runs may be taken of.
-    fn movable_block(&self, number: u64) -> Option<Block<'m>> {
-        self.zone.movable_block(self.cpu.fh, number)
-    }
-
     /// Takes a place; its first frame. Where some of it is gone by now nothing has changed.
     fn take_place(&self, place: Place) -> Option<u64> {
         let fh = self.cpu.fh;
@@ -318,7 +306,7 @@ impl<'m, P: Platform> Runs<'_, 'm, P> {
         let tail = match place.tail {
             0 => None,
             len => {
-                let block = self.movable_block(first - 1)?;
+                let block = self.zone.movable_block(self.cpu.fh, first - 1)?;
                 if !block.claim_at(self.cpu.by(), FRAMES - len, len) {
                     return None;
                 }
@@ -376,7 +364,7 @@ impl<'m, P: Platform> Runs<'_, 'm, P> {
                 }
             }
         }
-        let Some(block) = self.movable_block(number) else { return false };
+        let Some(block) = self.zone.movable_block(self.cpu.fh, number) else { return false };
         let claimed = block.claim_at(self.cpu.by(), 0, place.head);
         if !claimed {
             // It may be one that was split for this.

@@ -57,7 +57,8 @@
 use core::ops::Range;
 
 use crate::alloc::pick::{RefillPhase, Want};
-use crate::block::tag::CMA;
+use crate::alloc::watch::key_of;
+use crate::block::tag::{CMA, HIGH_ATOMIC};
 use crate::block::{BLOCK_ORDER, Block, WORDS};
 use crate::cpu::by::By;
 use crate::cpu::inside::Inside;
@@ -452,8 +453,12 @@ impl<'c, 'm, P: Platform> Climb<'c, 'm, P> {
     }
 
     fn reserve(&self, z: usize) -> Option<u64> {
-        let want = self.want();
-        self.by.keep_block_of(want, want.take_high_atomic(self.by, self.zone(z))?)
+        let (zone, want) = (self.zone(z), self.want());
+        if zone.high_atomic_blocks.get() == 0 || !want.flags.may_use_reserve() {
+            return None;
+        }
+        let reserve = Want { migratetype: HIGH_ATOMIC, ..want };
+        self.by.keep_block_of(want, reserve.take_listed(self.by, zone)?)
     }
 }
 
@@ -515,7 +520,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     #[cold]
     #[inline(never)]
     pub(crate) fn alloc_any(self, request: &Request) -> Result<Pfn, AllocError> {
-        if self.fails_again_as(request) {
+        let is_futile = |key| self.futile.get() != 0 && self.is_still_futile(key);
+        if key_of(request).is_some_and(is_futile) {
             return Err(AllocError::NoMemory { order: request.order });
         }
         self.alloc_from(request, 0)

@@ -138,7 +138,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         class <= CLASSES
             && board.are_empty(row_of(want.migratetype, want.class())..row)
             && !(want.is_for_loose() && board.has_any(LOOSE))
-            && board.is_first(fh.map.rows(block), row, head.number)
+            && board.is_first(fh.map.blocks.rows(block), row, head.number)
             && !(zone.spread.get() && block.is_shared(self.by()))
     }
 
@@ -152,7 +152,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let pick = |most| want.pick(self.by(), zone, spread, most);
         let (block, phase) = pick(most)
             .map(|block| (block, RefillPhase::Recover))
-            .or_else(|| Some((self.split_whole(zone, want)?, RefillPhase::Claim)))
+            .or_else(|| Some((want.split_whole(self.by(), zone)?, RefillPhase::Claim)))
             .or_else(|| {
                 let rest = if most == u32::MAX { None } else { pick(u32::MAX) };
                 Some((rest?, RefillPhase::Recover))
@@ -174,16 +174,6 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         if let Some(before) = before {
             before.leave(self.by());
         }
-    }
-
-    /// A whole block becomes a split one of the wanted type.
-    fn split_whole(&self, zone: &'m Zone<'m>, want: Want) -> Option<Block<'m>> {
-        if want.migratetype >= HIGH_ATOMIC {
-            return None;
-        }
-        let block = zone.take_whole(self.by(), want)?;
-        block.split(self.by(), want.migratetype);
-        Some(block)
     }
 }
 
@@ -232,7 +222,7 @@ impl Want {
             if asks_loose && listed.is_none_or(|class| class > SMALL_CLASS) {
                 // Rather than that a run of four is broken up.
                 asks_loose = false;
-                if let Some(block) = self.pick_loose(by, zone, self.migratetype) {
+                if let Some(block) = self.pick_loose(by, zone) {
                     return Some(block);
                 }
             }
@@ -280,26 +270,25 @@ impl Want {
         self,
         by: By<'_, 'm, impl Platform>,
         zone: &'m Zone<'m>,
-        migratetype: usize,
     ) -> Option<Block<'m>> {
         if !zone.board.has_any(LOOSE) {
             return None;
         }
         zone.each_section_in_row(by, LOOSE, 0, |first, word| {
-            let rows = by.fh.map.rows(first);
+            let rows = by.fh.map.blocks.rows(first);
             let mut left = word;
             let classes = SMALL_CLASS + 1..=CLASSES;
-            let by_class = classes.map(|class| word & rows.row(row_of(migratetype, class)));
+            let by_class = classes.map(|class| word & rows.row(row_of(self.migratetype, class)));
             let mut blocks = by_class.flat_map(|blocks| {
                 left &= !blocks;
                 bits::each(blocks)
             });
-            let block = |bit: u32| by.fh.map.beside(first, bit);
+            let block = |bit: u32| by.fh.map.blocks.beside(first, bit);
             let found = blocks.by_ref().map(block).find(|&block| {
                 let tag = block.head.tag.get();
                 let words = block.open_words();
                 let right = tag.is_open()
-                    && tag.migratetype() == migratetype
+                    && tag.migratetype() == self.migratetype
                     && words.iter().any(|&word| bits::loose(word) != 0)
                     && (count_of(&words) <= MOST_FREE || block.only_loose_in_memory(by.fh, &words));
                 if !right {
@@ -402,13 +391,23 @@ impl Want {
         if let Some(pfn) = self.take_listed(by, zone) {
             return Some(pfn);
         }
+        let block = self.split_whole(by, zone)?;
+        let offset = block.claim(by, self.order)?;
+        Some(block.base() + offset as u64)
+    }
+
+    /// A whole block becomes a split one of the wanted type.
+    fn split_whole<'m>(
+        self,
+        by: By<'_, 'm, impl Platform>,
+        zone: &'m Zone<'m>,
+    ) -> Option<Block<'m>> {
         if self.migratetype >= HIGH_ATOMIC {
             return None;
         }
         let block = zone.take_whole(by, self)?;
         block.split(by, self.migratetype);
-        let offset = block.claim(by, self.order)?;
-        Some(block.base() + offset as u64)
+        Some(block)
     }
 
     /// Frames inside a block of another type, which keeps its type: the smallest sufficient run.
@@ -439,7 +438,7 @@ impl<'m> Zone<'m> {
             let is_first = self.board.section_of(first.head.number) == section;
             let before = if is_first { from % SECTION_BLOCKS } else { 0 };
             let word = word >> before << before;
-            bits::each(word).find_map(|bit| see(by.fh.map.beside(first, bit)))
+            bits::each(word).find_map(|bit| see(by.fh.map.blocks.beside(first, bit)))
         })
     }
 
@@ -455,7 +454,7 @@ impl<'m> Zone<'m> {
         let mut writes = 0;
         let rows = |first: u64| {
             let block = by.fh.map.locate_block(first)?;
-            Some((block, by.fh.map.rows(block)))
+            Some((block, by.fh.map.blocks.rows(block)))
         };
         let found = loop {
             let Some((section, first, word)) = self.board.next(row, from, rows, &mut writes) else {

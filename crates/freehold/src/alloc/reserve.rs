@@ -94,20 +94,6 @@ impl<'m, P: Platform> By<'_, 'm, P> {
     }
 }
 
-impl Want {
-    /// HIGHATOMIC frames for requests that may not wait or are a way out of memory shortage.
-    pub(crate) fn take_high_atomic<'m>(
-        self,
-        by: By<'_, 'm, impl Platform>,
-        zone: &'m Zone<'m>,
-    ) -> Option<u64> {
-        if zone.high_atomic_blocks.get() == 0 || !self.flags.may_use_reserve() {
-            return None;
-        }
-        Want { migratetype: HIGH_ATOMIC, ..self }.take_listed(by, zone)
-    }
-}
-
 impl<'m> Block<'m> {
     /// A HIGHATOMIC block becomes an ordinary one of that type.
     fn give_up_block(

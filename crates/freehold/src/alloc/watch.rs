@@ -101,7 +101,7 @@ impl Watch {
 
 /// What a request asked for that came to nothing, as one number: the type and the flags, and the
 /// order in the lowest byte. None of a request with limits of its own, or that may not wait.
-fn key_of(request: &Request) -> Option<u64> {
+pub(crate) fn key_of(request: &Request) -> Option<u64> {
     let ordinary = !request.is_by_place()
         && request.node.is_none()
         && Migratetype::PCP.contains(&request.migratetype)
@@ -127,13 +127,9 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
         self.futile.get() != 0 && self.is_still_futile(key(order, migratetype, flags))
     }
 
-    /// [`fails_again`](Self::fails_again) of any request.
-    pub(crate) fn fails_again_as(self, request: &Request) -> bool {
-        key_of(request).is_some_and(|key| self.futile.get() != 0 && self.is_still_futile(key))
-    }
-
+    /// Whether a request of that [`key`](key_of) would come to nothing, too.
     #[inline(never)]
-    fn is_still_futile(self, key: u64) -> bool {
+    pub(crate) fn is_still_futile(self, key: u64) -> bool {
         let failed = self.futile_request.get();
         // The order is in the lowest byte: of that type and those flags, and no smaller one.
         let covered = key.wrapping_sub(failed) <= BLOCK_ORDER.into() && self.online.get();

@@ -157,21 +157,10 @@ impl<'m> Block<'m> {
         if (low, high, align) == (0, FRAMES, len) {
             return self.claim(by, order);
         }
-        self.runs_within(len, align, low, high).find(|&start| self.claim_at(by, start, len))
-    }
-
-    fn runs_within(
-        self,
-        len: usize,
-        align: usize,
-        low: usize,
-        high: usize,
-    ) -> impl Iterator<Item = usize> + use<> {
         let words = self.open_words();
-        let is_free = move |start: usize| bits::spans(start, len).all(|(w, m)| words[w] & m == m);
-        (low.next_multiple_of(align)..high)
-            .step_by(align)
-            .filter(move |&start| start + len <= high && is_free(start))
+        let is_free = |start: usize| bits::spans(start, len).all(|(w, m)| words[w] & m == m);
+        let mut starts = (low.next_multiple_of(align)..high).step_by(align);
+        starts.find(|&at| at + len <= high && is_free(at) && self.claim_at(by, at, len))
     }
 
     /// Takes exactly these frames; all or none.

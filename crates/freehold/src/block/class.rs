@@ -231,7 +231,7 @@ impl<'m> Block<'m> {
             return None;
         }
         let zone = self.head.tag.get().zone_of(by.fh.zones);
-        zone.moving(by, self.index().get() as usize)
+        zone.moving(by, self.head.number as usize)
     }
 
     /// Whether a block is one that the CPU takes its next words from: it stays split, since it
@@ -283,7 +283,7 @@ impl<'m> Block<'m> {
         let tag = head.tag.get();
         let zone = tag.zone_of(by.fh.zones);
         let row = row_of(tag.migratetype(), class);
-        let listed = zone.board.set(by.fh.map.rows(self), row, head.number);
+        let listed = zone.board.set(by.fh.map.blocks.rows(self), row, head.number);
         by.fh.watch.came(class);
         by.wrote(zone, writes + listed);
     }
@@ -298,7 +298,7 @@ impl<'m> Block<'m> {
         let tag = head.tag.get();
         if tag.migratetype() == Migratetype::Movable as usize {
             let zone = tag.zone_of(by.fh.zones);
-            let writes = zone.board.set(by.fh.map.rows(self), LOOSE, head.number);
+            let writes = zone.board.set(by.fh.map.blocks.rows(self), LOOSE, head.number);
             by.wrote(zone, writes);
         }
     }
@@ -315,7 +315,7 @@ impl<'m> Block<'m> {
             head.loose.store(false, Ordering::SeqCst);
         }
         let belongs = || head.loose.load(Ordering::SeqCst) && is_right();
-        let writes = zone.board.clear(by.fh.map.rows(self), LOOSE, head.number, belongs);
+        let writes = zone.board.clear(by.fh.map.blocks.rows(self), LOOSE, head.number, belongs);
         by.wrote(zone, writes);
     }
 
@@ -338,7 +338,7 @@ impl<'m> Block<'m> {
             let has_class = class != CLASS_NONE && class != CLASS_BUSY;
             tag.is_open() && has_class && row_of(tag.migratetype(), class) == row
         };
-        let writes = zone.board.clear(by.fh.map.rows(self), row, head.number, belongs);
+        let writes = zone.board.clear(by.fh.map.blocks.rows(self), row, head.number, belongs);
         by.wrote(zone, writes);
     }
 

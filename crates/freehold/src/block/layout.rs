@@ -14,7 +14,7 @@ use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
 use super::words::{Head, Line};
-use super::{Block, FRAMES, Index};
+use super::{Block, FRAMES};
 use crate::block::{SECTION_BLOCKS, SECTION_BLOCKS_LOG};
 use crate::primitive::{AtomicPtr, AtomicU32, AtomicU64, Ordering, Relaxed};
 use crate::zone::board::Rows;
@@ -218,16 +218,19 @@ impl Place {
     pub(crate) fn set(&self, block: Block<'_>, offset: u32) {
         debug_assert!(offset < FRAMES as u32);
         // Release: see `seen`.
-        self.0.store(Self::packed(block.index()) + u64::from(offset), Ordering::Release);
+        self.0.store(Self::first(block) + u64::from(offset), Ordering::Release);
     }
 
-    const fn packed(index: Index) -> u64 {
-        index.0 as u64 * FRAMES as u64
+    /// A block's first frame.
+    #[inline(always)]
+    fn first(block: Block<'_>) -> u64 {
+        u64::from(block.head.index) * FRAMES as u64
     }
 
-    fn of(place: u64) -> Option<(Index, u32)> {
-        // Only `set` stores others, each made of an `Index`.
-        let of = || (Index((place / FRAMES as u64) as u32), (place % FRAMES as u64) as u32);
+    #[inline(always)]
+    fn of<'m>(place: u64, blocks: &Blocks<'m>) -> Option<(Block<'m>, u32)> {
+        // Only `set` stores others, each made of a block.
+        let of = || (blocks.block((place / FRAMES as u64) as u32), (place % FRAMES as u64) as u32);
         (place != Self::NONE).then(of)
     }
 
@@ -240,7 +243,7 @@ impl Place {
     /// wrote it, and so sees set up what that one has seen set up.
     #[inline(always)]
     pub(crate) fn get<'m>(&self, blocks: &Blocks<'m>) -> Option<(Block<'m>, u32)> {
-        Self::of(self.0.get()).map(|(index, offset)| (blocks.block(index), offset))
+        Self::of(self.0.get(), blocks)
     }
 
     /// The block, under the CPU's door.
@@ -252,8 +255,7 @@ impl Place {
     /// The block and the offset, outside the CPU's door.
     pub(crate) fn seen<'m>(&self, blocks: &Blocks<'m>) -> Option<(Block<'m>, u32)> {
         // Acquire: a thread that named the block has seen it set up.
-        let place = Self::of(self.0.load(Ordering::Acquire));
-        place.map(|(index, offset)| (blocks.block(index), offset))
+        Self::of(self.0.load(Ordering::Acquire), blocks)
     }
 
     /// Whether it names no block, by a glance.
@@ -265,7 +267,7 @@ impl Place {
     /// Whether it is a place in that block, by a glance.
     #[inline(always)]
     pub(crate) fn names(&self, block: Block<'_>) -> bool {
-        self.0.get() / FRAMES as u64 * FRAMES as u64 == Self::packed(block.index())
+        self.0.get() / FRAMES as u64 * FRAMES as u64 == Self::first(block)
     }
 }
 
@@ -277,20 +279,20 @@ impl<'m> Blocks<'m> {
 
     /// A block by its section, counted from the first of the span, and its place there.
     #[inline(always)]
-    pub(crate) fn locate(&self, section: u64, in_section: u32) -> Option<Index> {
+    pub(crate) fn locate(&self, section: u64, in_section: u32) -> Option<Block<'m>> {
         // Compared as 64 bits: a 32-bit index would take a frame for another one.
         if section >= self.slots.len() as u64 {
             return None;
         }
         // Acquire: pairs with `set_up`. A plain load on x86.
         let slot = self.slots[section as usize].load(Ordering::Acquire);
-        (slot < self.sections)
-            .then_some(Index((slot << SECTION_BLOCKS_LOG) | (in_section % SECTION_BLOCKS as u32)))
+        let index = || (slot << SECTION_BLOCKS_LOG) | (in_section % SECTION_BLOCKS as u32);
+        (slot < self.sections).then(|| self.block(index()))
     }
 
     /// The first block of each section that is set up, from the lowest on. Looks at every section
     /// of the span below the last one.
-    pub(crate) fn sections(&self) -> impl Iterator<Item = Index> + '_ {
+    pub(crate) fn sections(&self) -> impl Iterator<Item = Block<'m>> + '_ {
         // Relaxed: a thread that claims one later is not waited for.
         let most = self.claimed.get().min(self.sections) as usize;
         (0..self.slots.len() as u64).filter_map(|section| self.locate(section, 0)).take(most)
@@ -335,9 +337,7 @@ impl<'m> Blocks<'m> {
             // slot is claimed twice.
             unsafe {
                 self.lines.add(first + i).write(Line::new());
-                self.heads
-                    .add(first + i)
-                    .write(Head::new(number + i as u32, Index((first + i) as u32)));
+                self.heads.add(first + i).write(Head::new(number + i as u32, (first + i) as u32));
             }
         }
         // SAFETY: as above, one for each section.
@@ -347,30 +347,29 @@ impl<'m> Blocks<'m> {
         SetUp::Done
     }
 
-    /// The block with that metadata.
+    /// The block of that index, which is one of a block.
     #[inline(always)]
-    pub(crate) fn block(&self, index: Index) -> Block<'m> {
-        Block { head: self.head(index), line: self.line(index) }
+    fn block(&self, index: u32) -> Block<'m> {
+        // SAFETY: it comes from a slot that was written, or from the head of a block in one, and is
+        // never written as a whole again; the memory is borrowed for 'm.
+        unsafe {
+            let head = self.heads.add(index as usize).as_ref();
+            Block { head, line: self.lines.add(index as usize).as_ref() }
+        }
     }
 
+    /// The block at that place of another one's section, all of which is set up at once.
     #[inline(always)]
-    fn line(&self, index: Index) -> &'m Line {
-        // SAFETY: an `Index` is in a slot that was written and is never written as a whole again;
-        // the memory is borrowed for 'm.
-        unsafe { self.lines.add(index.0 as usize).as_ref() }
-    }
-
-    #[inline(always)]
-    fn head(&self, index: Index) -> &'m Head {
-        // SAFETY: as in `line`.
-        unsafe { self.heads.add(index.0 as usize).as_ref() }
+    pub(crate) fn beside(&self, block: Block<'m>, in_section: u32) -> Block<'m> {
+        let mask = SECTION_BLOCKS as u32 - 1;
+        self.block(block.head.index & !mask | in_section & mask)
     }
 
     /// The board's rows of a block's section.
     #[inline(always)]
-    pub(crate) fn rows(&self, index: Index) -> &'m Rows {
-        // SAFETY: as in `line`.
-        unsafe { self.rows.add((index.0 >> SECTION_BLOCKS_LOG) as usize).as_ref() }
+    pub(crate) fn rows(&self, block: Block<'m>) -> &'m Rows {
+        // SAFETY: as in `block`.
+        unsafe { self.rows.add((block.head.index >> SECTION_BLOCKS_LOG) as usize).as_ref() }
     }
 
     /// Leaves a section marked as being set up, as one does who is stopped there.

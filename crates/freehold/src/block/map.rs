@@ -13,10 +13,9 @@
 use super::bits;
 use super::layout::{Blocks, SetUp};
 use super::tag::{ABSENT, HOLES};
-use super::{Block, FRAMES, Index, WORDS};
+use super::{Block, FRAMES, WORDS};
 use crate::block::{SECTION_BLOCKS, SECTION_BLOCKS_LOG, SECTION_SHIFT};
 use crate::primitive::{AtomicU32, AtomicU64, Ordering, Relaxed, acquire_fence, release_fence};
-use crate::zone::board::Rows;
 
 /// A piece of memory, at frame granularity; spent entries are there to be used.
 ///
@@ -68,30 +67,12 @@ impl<'m> FrameMap<'m> {
     #[inline(always)]
     pub(crate) fn locate(&self, pfn: u64) -> Option<Block<'m>> {
         let section = (pfn >> SECTION_SHIFT).wrapping_sub(self.first_section);
-        self.blocks.locate(section, (pfn >> 9) as u32).map(|index| self.block(index))
-    }
-
-    /// The block with that metadata.
-    #[inline(always)]
-    pub(crate) fn block(&self, index: Index) -> Block<'m> {
-        self.blocks.block(index)
+        self.blocks.locate(section, (pfn >> 9) as u32)
     }
 
     /// A block by its number: its PFN divided by 512.
     pub(crate) fn locate_block(&self, number: u64) -> Option<Block<'m>> {
         self.locate(number << 9)
-    }
-
-    /// The block at that place of another one's section, all of which is set up at once.
-    #[inline(always)]
-    pub(crate) fn beside(&self, block: Block<'m>, in_section: u32) -> Block<'m> {
-        self.block(block.index().beside(in_section))
-    }
-
-    /// The board's rows of a block's section.
-    #[inline(always)]
-    pub(crate) fn rows(&self, block: Block<'m>) -> &'m Rows {
-        self.blocks.rows(block.index())
     }
 
     /// Sets up the section of that frame if it is not; `false` where there is no room for another
@@ -113,7 +94,9 @@ impl<'m> FrameMap<'m> {
 
     /// All blocks that are set up, lowest first. Looks at every section of the span below the last.
     pub(crate) fn all(&self) -> impl Iterator<Item = Block<'m>> + '_ {
-        self.blocks.sections().flat_map(Index::of_section).map(|index| self.block(index))
+        let section = 0..SECTION_BLOCKS as u32;
+        let of_section = move |first| section.clone().map(move |n| self.blocks.beside(first, n));
+        self.blocks.sections().flat_map(of_section)
     }
 
     /// The first block from number `number` on, before `end`, whose section is set up.

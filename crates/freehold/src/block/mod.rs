@@ -1,7 +1,7 @@
 //! A pageblock's metadata: which of its 512 frames are free, its state, who leases its words.
 //!
 //! ```text
-//! PFN ──map──> index ──> Line   words[8]                    1 bit a frame, 1 = free and in nobody's hand   64 bytes
+//! PFN ──map──> Block ──> Line   words[8]                    1 bit a frame, 1 = free and in nobody's hand   64 bytes
 //!                        Head   tag, class, leases[8]       read by every free                             32 bytes
 //! ```
 //!
@@ -47,37 +47,22 @@ pub(crate) const fn section(pfn: Pfn) -> u64 {
     pfn.get() >> SECTION_SHIFT
 }
 
-/// A block whose metadata is set up. Made by [`Blocks`](layout::Blocks), which never takes a slot
-/// back, or of another one of its section, or kept by a [`Place`](layout::Place).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Index(u32);
-
-impl Index {
-    #[inline(always)]
-    pub(crate) const fn get(self) -> u32 {
-        self.0
+/// The sections of so many pieces of memory, none of which overlap, each counted once. Takes steps
+/// that grow with the square of the pieces.
+pub(crate) fn sections_of(pieces: impl Iterator<Item = crate::FrameRange> + Clone) -> u64 {
+    let ends = pieces.map(|piece| (section(piece.start), section(Pfn::new(piece.end.get() - 1))));
+    let mut sum = 0;
+    for (i, (first, last)) in ends.clone().enumerate() {
+        sum += last - first + 1;
+        // Only those at its ends can be counted already.
+        let counted = |s| ends.clone().take(i).any(|(first, last)| first <= s && s <= last);
+        sum -= u64::from(counted(first)) + u64::from(last != first && counted(last));
     }
-
-    /// The blocks of a section, of which this is the first.
-    pub(crate) fn of_section(self) -> impl Iterator<Item = Self> {
-        (self.0..self.0 + SECTION_BLOCKS as u32).map(Self)
-    }
-
-    /// One of which nobody looks at what it stands for.
-    #[cfg(test)]
-    pub(crate) const fn unused(raw: u32) -> Self {
-        Self(raw)
-    }
-
-    /// The block at that place of its section, all of which is set up at once.
-    #[inline(always)]
-    pub(crate) const fn beside(self, in_section: u32) -> Self {
-        let mask = SECTION_BLOCKS as u32 - 1;
-        Self(self.0 & !mask | in_section & mask)
-    }
+    sum
 }
 
-/// One pageblock, by its metadata: what all who work on a block ask for what it has.
+/// One pageblock, by its metadata, which is set up: what all who work on a block ask for what it
+/// has. Made by [`Blocks`](layout::Blocks), which never takes a slot back.
 #[derive(Clone, Copy)]
 pub(crate) struct Block<'m> {
     pub(crate) head: &'m words::Head,
@@ -85,12 +70,6 @@ pub(crate) struct Block<'m> {
 }
 
 impl Block<'_> {
-    /// Where its metadata is.
-    #[inline(always)]
-    pub(crate) fn index(self) -> Index {
-        self.head.index()
-    }
-
     /// The PFN of its first frame.
     #[inline(always)]
     pub(crate) fn base(self) -> u64 {
@@ -103,7 +82,7 @@ impl Block<'static> {
     /// One of no allocator.
     pub(crate) fn unused() -> Self {
         use std::boxed::Box;
-        let head = Box::leak(Box::new(words::Head::new(0, Index::unused(0))));
+        let head = Box::leak(Box::new(words::Head::new(0, 0)));
         Self { head, line: Box::leak(Box::new(words::Line::new())) }
     }
 }

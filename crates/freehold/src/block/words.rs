@@ -20,7 +20,7 @@
 //! not too low: see [`class`](crate::block::class).
 
 use super::tag::TagCell;
-use super::{BLOCK_ORDER, FRAMES, Index, WORDS, bits};
+use super::{BLOCK_ORDER, FRAMES, WORDS, bits};
 use crate::primitive::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering, Relaxed};
 use crate::types::ids::MAX_CPUS;
 
@@ -51,12 +51,12 @@ pub(crate) struct Head {
     pub(crate) loose: AtomicBool,
     /// See [`has_no_gap`](Self::has_no_gap). None of `primitive`'s: no protocol rests on it.
     no_gap: core::sync::atomic::AtomicU16,
-    /// Where in the metadata it is.
-    index: Index,
+    /// Which one it is of all whose metadata is set up.
+    pub(super) index: u32,
 }
 
 impl Head {
-    pub(crate) fn new(number: u32, index: Index) -> Self {
+    pub(crate) fn new(number: u32, index: u32) -> Self {
         Self {
             index,
             tag: TagCell::new(),
@@ -66,12 +66,6 @@ impl Head {
             loose: AtomicBool::new(false),
             no_gap: core::sync::atomic::AtomicU16::new(0),
         }
-    }
-
-    /// Where in the metadata it is.
-    #[inline(always)]
-    pub(crate) fn index(&self) -> Index {
-        self.index
     }
 
     /// Who leases a word: 0 for nobody, a CPU's number plus 1, with [`EMPTY`] if its hand is empty.

@@ -32,7 +32,6 @@ use core::marker::PhantomData;
 use crate::cpu::inside::Inside;
 use crate::cpu::state::CpuState;
 use crate::free::word::Freeing;
-use crate::platform::PlatformExt;
 use crate::primitive::Relaxed;
 use crate::{
     AllocError, AllocFlags, BulkFreeError, CpuId, FrameRange, FreeError, Freehold, Order, Pfn,
@@ -240,7 +239,7 @@ pub(crate) trait Way<'m> {
 #[cold]
 #[inline(never)]
 fn wait_to_get_in<'m, P: Platform>(fh: &Freehold<'m, P>, state: &CpuState<'m>, biased: bool) {
-    state.door.enter(biased, &fh.platform.barrier());
+    state.door.enter(biased, &fh.platform);
 }
 
 /// The door that everybody may take at any time. Nobody is inside for longer than a bounded number

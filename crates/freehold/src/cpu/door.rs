@@ -13,7 +13,8 @@
 //! nobody owns the CPU for good, the intruders' word alone is an ordinary spin lock and everyone
 //! takes that.
 
-use crate::platform::Barrier;
+use crate::Platform;
+use crate::platform::PlatformExt;
 use crate::primitive::{AtomicU32, Ordering, Relaxed, light_barrier, rarely};
 
 /// In the intruders' word: one of them is inside.
@@ -51,42 +52,32 @@ impl Door {
         false
     }
 
-    /// The owner's entry, waiting for intruders. Not where it may have been interrupted inside.
-    #[inline(always)]
-    pub(crate) fn enter_owner(&self, barrier: &impl Barrier) {
-        if !self.try_enter_owner() {
-            self.enter_owner_slow(barrier);
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn enter_owner_slow(&self, barrier: &impl Barrier) {
-        while !self.try_enter_owner() {
-            barrier.relax();
-        }
-    }
-
     #[inline(always)]
     pub(crate) fn leave_owner(&self) {
         // Release: an intruder that sees 0 must see all the owner did.
         self.busy.store(0, Ordering::Release);
     }
 
-    /// An intruder's first step, without waiting: keeps the owner and other intruders out from now
-    /// on. `None` where another intruder is there; otherwise whether the owner may still be inside,
-    /// for which a heavy barrier and [`await_owner`](Self::await_owner) must follow.
-    pub(crate) fn knock(&self) -> Option<bool> {
-        // Relaxed: a guess, which the exchange checks.
-        let free = self.intruder.get() & !LOCKED;
-        // Acquire: pairs with the last intruder's release. Relaxed on failure: nothing was learnt.
-        let taken = self.intruder.compare_exchange(
-            free,
-            free | LOCKED,
-            Ordering::Acquire,
-            Ordering::Relaxed,
-        );
-        taken.is_ok().then_some(free & OWNERLESS == 0)
+    /// An intruder's first step: waits for other intruders, and keeps them and the owner out from
+    /// then on. Whether the owner may still be inside, for which a heavy barrier and
+    /// [`await_owner`](Self::await_owner) must follow.
+    pub(crate) fn knock(&self, host: &impl Platform) -> bool {
+        loop {
+            // Relaxed: a guess, which the exchange checks.
+            let free = self.intruder.get() & !LOCKED;
+            // Acquire: pairs with the last intruder's release. Relaxed on failure: nothing was
+            // learnt.
+            let taken = self.intruder.compare_exchange(
+                free,
+                free | LOCKED,
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            );
+            if taken.is_ok() {
+                return free & OWNERLESS == 0;
+            }
+            host.relax();
+        }
     }
 
     /// Whether somebody is inside, as far as can be seen without a barrier. What they have
@@ -105,37 +96,24 @@ impl Door {
     }
 
     /// Waits until the owner has left; after the heavy barrier.
-    pub(crate) fn await_owner(&self, relax: impl Fn()) {
+    pub(crate) fn await_owner(&self, host: &impl Platform) {
         while self.has_owner_inside() {
-            relax();
+            host.relax();
         }
     }
 
-    /// [`knock`](Self::knock), waiting for other intruders.
-    pub(crate) fn knock_in_turn(&self, relax: impl Fn()) -> bool {
-        loop {
-            if let Some(has_owner) = self.knock() {
-                return has_owner;
-            }
-            relax();
-        }
-    }
-
-    /// An intruder's entry, waiting for others and for the owner, each of which leaves within a
-    /// bounded number of steps.
+    /// The entry of its owner or of anybody, waiting for whoever is inside, each of whom leaves
+    /// within a bounded number of steps. Not where the owner may have been interrupted inside.
     #[inline]
-    pub(crate) fn enter_intruder(&self, barrier: &impl Barrier) {
-        if self.knock_in_turn(|| barrier.relax()) {
-            barrier.heavy_barrier();
-            self.await_owner(|| barrier.relax());
+    pub(crate) fn enter(&self, owner: bool, host: &impl Platform) {
+        if owner {
+            while !self.try_enter_owner() {
+                host.relax();
+            }
+        } else if self.knock(host) {
+            host.barrier();
+            self.await_owner(host);
         }
-    }
-
-    /// The entry of its owner or of anybody, waiting. Not where the owner may have been interrupted
-    /// inside.
-    #[inline(always)]
-    pub(crate) fn enter(&self, owner: bool, barrier: &impl Barrier) {
-        if owner { self.enter_owner(barrier) } else { self.enter_intruder(barrier) }
     }
 
     /// The entry of its owner or of anybody, if that takes neither waiting nor a heavy barrier.

@@ -5,7 +5,6 @@ use core::ops::Deref;
 
 use super::by::Cpu;
 use super::state::CpuState;
-use crate::platform::PlatformExt;
 use crate::{Freehold, Platform};
 
 /// A CPU's state, entered. Left when dropped; in between too, to reach into other CPUs.
@@ -19,7 +18,7 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
     /// Enters, waiting. Must not be called where the caller may have interrupted the CPU's owner.
     #[inline]
     pub(crate) fn enter(fh: &'a Freehold<'m, P>, cpu: &'m CpuState<'m>, owner: bool) -> Self {
-        cpu.door.enter(owner, &fh.platform.barrier());
+        cpu.door.enter(owner, &fh.platform);
         Self::already(fh.cpu(cpu), owner)
     }
 
@@ -44,7 +43,7 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
         self.inside.set(false);
         self.cpu.door.leave(self.owner);
         let result = f();
-        self.cpu.door.enter(self.owner, &self.fh.platform.barrier());
+        self.cpu.door.enter(self.owner, &self.fh.platform);
         self.inside.set(true);
         result
     }

@@ -14,7 +14,6 @@ use crate::cpu::by::Cpu;
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::SLOTS;
 use crate::cpu::state::CpuState;
-use crate::platform::Barrier;
 use crate::platform::PlatformExt;
 use crate::primitive::{Ordering, Relaxed, acquire_fence};
 use crate::zone::Zone;
@@ -135,7 +134,7 @@ impl<'a, 'm, P: Platform> Recall<'a, 'm, P> {
         let (mut first, mut last, mut owned) = (NOBODY, None::<&CpuState<'m>>, false);
         for number in numbers {
             let cpu = &self.fh.cpus[number];
-            owned |= cpu.door.knock_in_turn(|| self.fh.platform.relax());
+            owned |= cpu.door.knock(&self.fh.platform);
             // A thread that has knocked has the links, until it lets the CPU in again.
             cpu.next_asked.set(NOBODY);
             match last.replace(cpu) {
@@ -144,7 +143,7 @@ impl<'a, 'm, P: Platform> Recall<'a, 'm, P> {
             }
         }
         if owned {
-            self.fh.platform.barrier().heavy_barrier();
+            self.fh.platform.barrier();
         }
         // Those that are out come first: none of them is kept out by the owner of another.
         let (later, out) = self.visit_in_line(first, false, &visit);
@@ -171,7 +170,7 @@ impl<'a, 'm, P: Platform> Recall<'a, 'm, P> {
                 }
                 continue;
             }
-            cpu.door.await_owner(|| self.fh.platform.relax());
+            cpu.door.await_owner(&self.fh.platform);
             visit(&Inside::already(self.fh.cpu(cpu), false));
             visited += 1;
         }

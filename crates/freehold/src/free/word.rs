@@ -225,7 +225,7 @@ impl<'m> Block<'m> {
         frees: u64,
     ) {
         let outside = &fh.zones[tag.zone()].outside;
-        outside[self.index().get() as usize % outside.len()].frees.add_shared(frees);
+        outside[self.head.number as usize % outside.len()].frees.add_shared(frees);
     }
 
     /// Why a free of these frames of one word would be refused, by the block's tag alone.

@@ -1,7 +1,6 @@
 //! Allocation of a given range (`alloc_contig_range`), no matter who has it; the search for one.
 
 use crate::alloc::failing::Failing;
-use crate::block::Block;
 use crate::block::map::FrameMap;
 use crate::block::tag::{ABSENT, CMA, HOLES, ISOLATED, WHOLE};
 use crate::block::{FRAMES, WORDS, bits};
@@ -203,28 +202,6 @@ impl<'m> FrameMap<'m> {
             }
             None
         })
-    }
-}
-
-impl<'m> Block<'m> {
-    /// Takes exactly these frames of an isolated block; all or none.
-    pub(crate) fn take_isolated(
-        self,
-        fh: &Freehold<'m, impl Platform>,
-        offset: usize,
-        len: usize,
-    ) -> bool {
-        let (line, tag) = (self.line, self.head.tag.get());
-        for (done, (w, m)) in bits::spans(offset, len).enumerate() {
-            if !line.take_bits(w, m) {
-                for (w, m) in bits::spans(offset, len).take(done) {
-                    self.put_back(fh.outside(), w, m);
-                }
-                return false;
-            }
-            self.count_free(fh.outside(), tag, u64::from(m.count_ones()).wrapping_neg());
-        }
-        true
     }
 }
 

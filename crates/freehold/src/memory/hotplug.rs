@@ -9,7 +9,7 @@ use crate::block::{Block, FRAMES};
 use crate::cpu::inside::Inside;
 use crate::cpu::recall::Recall;
 use crate::memory::isolate::{Isolated, blocks_of};
-use crate::primitive::{AtomicBool, Count, Ordering, Relaxed};
+use crate::primitive::{Count, Ordering, Relaxed};
 use crate::zone::Zone;
 use crate::zone::moving::Movers;
 use crate::{AllocError, FrameRange, Freehold, On, Pfn, Platform};
@@ -74,30 +74,6 @@ impl fmt::Display for HotplugError {
 
 impl core::error::Error for HotplugError {}
 
-/// An ordinary spin lock, for changes to which CPUs and what memory there are.
-pub(crate) struct Lock(AtomicBool);
-
-impl Lock {
-    pub(crate) fn new() -> Self {
-        Self(AtomicBool::new(false))
-    }
-
-    /// Takes it, waiting.
-    pub(crate) fn lock(&self, relax: impl Fn()) {
-        // Acquire: pairs with `unlock`.
-        while self.0.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            while self.0.get() {
-                relax();
-            }
-        }
-    }
-
-    pub(crate) fn unlock(&self) {
-        // Release: pairs with `lock`.
-        self.0.store(false, Ordering::Release);
-    }
-}
-
 /// What only one thread does at a time: it has the lock, until it is dropped, be it by a panic.
 pub(crate) struct Hotplug<'a, 'm, P: Platform> {
     pub(crate) fh: &'a Freehold<'m, P>,
@@ -105,7 +81,8 @@ pub(crate) struct Hotplug<'a, 'm, P: Platform> {
 
 impl<P: Platform> Drop for Hotplug<'_, '_, P> {
     fn drop(&mut self) {
-        self.fh.hotplug.unlock();
+        // Release: pairs with `lock`.
+        self.fh.hotplug.store(false, Ordering::Release);
     }
 }
 
@@ -230,7 +207,13 @@ impl<'m, P: Platform> Freehold<'m, P> {
 impl<'a, 'm, P: Platform> Hotplug<'a, 'm, P> {
     /// Nobody else changes which CPUs and what memory there are while what it returns lives.
     pub(crate) fn lock(fh: &'a Freehold<'m, P>) -> Self {
-        fh.hotplug.lock(|| fh.platform.relax());
+        let lock = &fh.hotplug;
+        // Acquire: pairs with the release at its end.
+        while lock.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            while lock.get() {
+                fh.platform.relax();
+            }
+        }
         Hotplug { fh }
     }
 

@@ -184,23 +184,27 @@ impl<'a, 'm, P: Platform> Isolated<'a, 'm, P> {
 
     /// Takes every frame of a range of isolated blocks; all or none.
     pub(crate) fn take(&self, range: FrameRange) -> Result<(), AllocError> {
-        let mut taken = FrameRange { start: range.start, end: range.start };
-        for (base, offset, len) in pieces(range) {
-            let had = self
-                .fh
-                .map
-                .locate(base)
-                .is_some_and(|block| block.take_isolated(self.fh, offset, len));
-            if !had {
+        let fh = self.fh;
+        let words = || {
+            pieces(range).flat_map(|(base, offset, len)| {
+                let block = fh.map.locate(base);
+                bits::spans(offset, len).map(move |(w, mask)| (base, block, w, mask))
+            })
+        };
+        let put_back = |block: Option<Block<'m>>, w, mask| {
+            block.into_iter().for_each(|block| block.put_back(fh.outside(), w, mask));
+        };
+        for (done, (base, block, w, mask)) in words().enumerate() {
+            let taken = block.map_or(0, |block| block.take_isolated(fh, w, mask));
+            if taken != mask {
                 // Freed twice meanwhile, or not at all.
-                for (base, offset, len) in pieces(taken) {
-                    let Some(block) = self.fh.map.locate(base) else { continue };
-                    bits::spans(offset, len)
-                        .for_each(|(w, m)| block.put_back(self.fh.outside(), w, m));
-                }
-                return Err(AllocError::Busy { pfn: Pfn::new(base + offset as u64) });
+                put_back(block, w, taken);
+                words().take(done).for_each(|(_, block, w, mask)| put_back(block, w, mask));
+                let bit = (mask & !taken).trailing_zeros();
+                return Err(AllocError::Busy {
+                    pfn: Pfn::new(base + w as u64 * 64 + u64::from(bit)),
+                });
             }
-            taken.end = Pfn::new(base + (offset + len) as u64);
         }
         Ok(())
     }
@@ -343,7 +347,7 @@ impl<P: Platform> Freehold<'_, P> {
         if tag.state() == SPLIT {
             for (w, mask) in bits::spans(offset, len) {
                 taken[w] = if tag.has(ISOLATED) {
-                    block.take_isolated_word(self, w, mask)
+                    block.take_isolated(self, w, mask)
                 } else {
                     block.take_open_word(self, w, mask)
                 };
@@ -357,7 +361,7 @@ impl<P: Platform> Freehold<'_, P> {
 
 impl<'m> Block<'m> {
     /// Those frames of a word of an isolated block that are free.
-    fn take_isolated_word(self, fh: &Freehold<'m, impl Platform>, w: usize, mask: u64) -> u64 {
+    fn take_isolated(self, fh: &Freehold<'m, impl Platform>, w: usize, mask: u64) -> u64 {
         let (line, tag) = (self.line, self.head.tag.get());
         loop {
             let there = line.word(w) & mask;

@@ -7,8 +7,7 @@ use crate::block::map::FrameMap;
 use crate::block::map::MemoryRange;
 use crate::block::tag::{ABSENT, CMA, HOLES, SPLIT, TAKEN, Tag};
 use crate::block::words::CLASS_WHOLE;
-use crate::block::{FRAMES, WORDS, bits};
-use crate::block::{SECTION_BLOCKS, SECTION_SHIFT};
+use crate::block::{FRAMES, SECTION_BLOCKS, SECTION_SHIFT, WORDS, bits, sections_of};
 use crate::memory::hotplug::Hotplug;
 use crate::platform::PlatformExt;
 use crate::primitive::{Count, Ordering, Relaxed};
@@ -131,24 +130,14 @@ impl<'m> FrameMap<'m> {
 
     /// Sections that have memory, set up or not.
     fn planned_sections(&self) -> u64 {
-        let ranges = || self.ranges.iter().filter(|r| !r.is_spent());
-        let sections =
-            |r: &MemoryRange| (r.start.get() >> SECTION_SHIFT, (r.end.get() - 1) >> SECTION_SHIFT);
-        let mut planned = 0;
-        for (i, range) in ranges().enumerate() {
-            let (first, last) = sections(range);
-            planned += last - first + 1;
-            // Ranges do not overlap, so only their ends can be counted already.
-            let counted =
-                |s: u64| ranges().take(i).any(|r| (sections(r).0..=sections(r).1).contains(&s));
-            planned -= u64::from(counted(first));
-            planned -= u64::from(last != first && counted(last));
-        }
+        let pieces = self.ranges.iter().filter(|range| !range.is_spent());
+        let planned = sections_of(pieces.map(|range| FrameRange {
+            start: Pfn::new(range.start.get()),
+            end: Pfn::new(range.end.get()),
+        }));
         // A section keeps its metadata when its memory goes.
-        let orphans = self
-            .blocks
-            .sections()
-            .filter(|&first| !self.has_memory(self.block(first).base() >> SECTION_SHIFT));
+        let orphans =
+            self.blocks.sections().filter(|first| !self.has_memory(first.base() >> SECTION_SHIFT));
         planned + orphans.count() as u64
     }
 

@@ -112,7 +112,7 @@ fn a_block_comes_back_to_a_row_while_its_bit_is_cleared() {
         let block = fh.map.locate(words[3].get()).unwrap();
         let (head, zone, row) = (block.head, &fh.zones[0], row_of(MOVABLE, 7));
         assert!(head.change_class(head.class(), CLASS_NONE));
-        zone.board.set(fh.map.rows(block), row, head.number);
+        zone.board.set(fh.map.blocks.rows(block), row, head.number);
         together::<()>(roles![move || free(fh, 1, words[3], 6), move || block.unlist(
             fh.outside(),
             zone,
@@ -128,7 +128,7 @@ fn a_row_with_something_in_it_is_found() {
     both(2, || {
         let fh = machine(false, 512);
         let block = fh.map.locate(take(fh, 0, 9).get()).unwrap();
-        let (rows, number) = (fh.map.rows(block), block.head.number);
+        let (rows, number) = (fh.map.blocks.rows(block), block.head.number);
         let (board, row) = (&fh.zones[0].board, row_of(MOVABLE, 3));
         board.set(rows, row, number);
         board.clear(rows, row, number, || false);

@@ -3,7 +3,7 @@
 use core::fmt;
 
 use super::ids::MAX_CPUS;
-use crate::block::{SECTION_BLOCKS, section};
+use crate::block::{SECTION_BLOCKS, section, sections_of};
 use crate::{FrameRange, NodeId, Order, PAGEBLOCK_FRAMES, Pfn};
 
 /// The machine to manage. Slices are read by [`Freehold::new`](crate::Freehold::new) only.
@@ -244,25 +244,8 @@ impl<'c> Config<'c> {
 
     /// Sections with memory at first, and spare ones.
     pub(crate) fn slots(&self) -> u64 {
-        let mut slots = 0;
-        for (z, zone) in self.zones.iter().enumerate() {
-            slots += u64::from(zone.spare_sections);
-            for (i, range) in zone.memory.iter().enumerate() {
-                let (first, last) = (section(range.start), section(Pfn::new(range.end.get() - 1)));
-                slots += last - first + 1;
-                // Pieces do not overlap: only their first and last sections can be counted already.
-                let counted = |s: u64| {
-                    let earlier =
-                        self.zones[..z].iter().flat_map(|z| z.memory).chain(&zone.memory[..i]);
-                    earlier
-                        .clone()
-                        .any(|r| section(r.start) <= s && s <= section(Pfn::new(r.end.get() - 1)))
-                };
-                slots -= u64::from(counted(first));
-                slots -= u64::from(last != first && counted(last));
-            }
-        }
-        slots
+        let spare = self.zones.iter().map(|zone| u64::from(zone.spare_sections)).sum::<u64>();
+        spare + sections_of(self.zones.iter().flat_map(|zone| zone.memory).copied())
     }
 
     /// The first section of the whole span, and how many there are.

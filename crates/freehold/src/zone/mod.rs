@@ -104,24 +104,20 @@ pub(crate) struct Zone<'m> {
 #[repr(C, align(128))]
 pub(crate) struct Apart(pub(crate) AtomicU64);
 
-/// The slices that a zone is made of.
-pub(crate) struct ZoneParts<'m> {
-    pub(crate) bitmap: WholeBitmap<'m>,
-    pub(crate) board: Board<'m>,
-    /// See [`Zone::first_end`].
-    pub(crate) first_end: u64,
-}
-
 impl<'m> Zone<'m> {
-    pub(crate) fn new(id: u8, node: NodeId, span: FrameRange, parts: ZoneParts<'m>) -> Self {
+    pub(crate) fn new(
+        (id, node, span): (u8, NodeId, FrameRange),
+        (bitmap, board): (WholeBitmap<'m>, Board<'m>),
+        first_end: u64,
+    ) -> Self {
         let zero = || AtomicU64::new(0);
         Self {
             id,
             node,
             span,
             first_block: first_block(span),
-            bitmap: parts.bitmap,
-            board: parts.board,
+            bitmap,
+            board,
             mode: AtomicU8::new(mode::ORDINARY),
             hands_to_empty: AtomicBool::new(false),
             thrifty: AtomicBool::new(false),
@@ -142,7 +138,7 @@ impl<'m> Zone<'m> {
             free: core::array::from_fn(|_| zero()),
             high_atomic_blocks: zero(),
             level: AtomicU32::new(0),
-            first_end: parts.first_end,
+            first_end,
             level_changed: AtomicBool::new(false),
             counters: ZoneCounters::default(),
             outside: Default::default(),

@@ -36,7 +36,7 @@ fn full() -> (Machine, Block<'static>) {
 
 /// The classes whose rows show a block.
 fn rows_of(fh: &Machine, block: Block<'static>) -> Vec<u8> {
-    let (rows, head) = (fh.map.rows(block), block.head);
+    let (rows, head) = (fh.map.blocks.rows(block), block.head);
     let row = |class: u8| row_of(Migratetype::Movable as usize, class);
     (1..CLASS_WHOLE)
         .filter(|&class| fh.zones[0].board.shows(rows, row(class), head.number))
