@@ -50,38 +50,25 @@ macro_rules! plain {
 
 plain!(AtomicBool: bool, AtomicU8: u8, AtomicU16: u16, AtomicU32: u32, AtomicU64: u64);
 
-/// Counters with one writer at a time: a plain load, add and store, never a read-modify-write.
-pub(crate) trait Count<T> {
-    /// Adds, wrapping.
-    fn add(&self, n: T);
-    /// Subtracts, wrapping.
-    fn sub(&self, n: T);
-}
-
-macro_rules! count {
-    ($($atomic:ty: $value:ty),*) => {$(
-        impl Count<$value> for $atomic {
-            #[inline(always)]
-            fn add(&self, n: $value) {
-                self.set(self.get().wrapping_add(n));
-            }
-            #[inline(always)]
-            fn sub(&self, n: $value) {
-                self.set(self.get().wrapping_sub(n));
-            }
-        }
-    )*};
-}
-
-count!(AtomicU8: u8, AtomicU32: u32, AtomicU64: u64);
-
-/// Counters that several parties may write at once.
-pub(crate) trait SharedCount {
-    /// Adds, wrapping.
+/// Counters, all of which wrap.
+pub(crate) trait Count {
+    /// Adds, with one writer at a time: a plain load, add and store, never a read-modify-write.
+    fn add(&self, n: u64);
+    /// Subtracts, with one writer at a time.
+    fn sub(&self, n: u64);
+    /// Adds beside other writers.
     fn add_shared(&self, n: u64);
 }
 
-impl SharedCount for AtomicU64 {
+impl Count for AtomicU64 {
+    #[inline(always)]
+    fn add(&self, n: u64) {
+        self.set(self.get().wrapping_add(n));
+    }
+    #[inline(always)]
+    fn sub(&self, n: u64) {
+        self.set(self.get().wrapping_sub(n));
+    }
     fn add_shared(&self, n: u64) {
         // Relaxed: a statistic.
         self.fetch_add(n, Ordering::Relaxed);

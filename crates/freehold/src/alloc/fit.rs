@@ -24,7 +24,7 @@
 //! [`alloc_contig_free`](crate::Freehold::alloc_contig_free) does both.
 
 use crate::block::Block;
-use crate::block::words::{class_of, free_head, free_tail, smallest_gap};
+use crate::block::words::{class_of, free_tail, smallest_gap};
 use crate::block::{FRAMES, SECTION_BLOCKS, SECTION_BLOCKS_LOG, WORDS, bits};
 use crate::calls::handle::{Door, Handle};
 use crate::cpu::by::Cpu;
@@ -242,7 +242,8 @@ impl<'m, P: Platform> Runs<'_, 'm, P> {
             at = number + 1;
             let block = self.zone.movable_block(self.cpu.fh, number);
             let words = block.map_or([0; WORDS], |block| block.open_words());
-            let (head, size) = (free_head(&words), tail + free_head(&words));
+            let head = bits::next(&words, 0, false);
+            let size = tail + head;
             let fits = tail > 0 && head > 0 && size as u64 >= self.count;
             if fits && best.is_none_or(|(least, _, _)| size < least) {
                 best = Some((size, number, tail));
@@ -295,7 +296,8 @@ impl<'m, P: Platform> Runs<'_, 'm, P> {
         let behind = bit + needed;
         let has_head = head == 0
             || self.zone.bitmap.contains(behind)
-            || words(self.zone.first_block + behind).is_some_and(|words| free_head(&words) >= head);
+            || words(self.zone.first_block + behind)
+                .is_some_and(|words| bits::next(&words, 0, false) >= head);
         if has_head { Ok(Place { bit, tail, whole: needed, head }) } else { Err(behind + 1) }
     }
 

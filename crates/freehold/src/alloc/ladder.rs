@@ -66,7 +66,7 @@ use crate::cpu::recall::Recall;
 use crate::free::word::Freeing;
 use crate::platform::OnPanic;
 use crate::platform::PlatformExt;
-use crate::primitive::{Count, Relaxed, SharedCount};
+use crate::primitive::{Count, Relaxed};
 use crate::zone::Zone;
 use crate::{
     AllocError, AllocFlags, CpuId, FrameRange, Migratetype, Order, Pfn, Platform, Request,

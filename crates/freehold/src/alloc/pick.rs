@@ -16,7 +16,7 @@ use crate::block::{FRAMES, SECTION_BLOCKS, SECTION_BLOCKS_LOG, bits};
 use crate::cpu::by::By;
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::Purpose;
-use crate::primitive::{Count, Relaxed, SharedCount};
+use crate::primitive::{Count, Relaxed};
 use crate::zone::Zone;
 use crate::zone::board::{CLASSES, LOOSE, row_of};
 use crate::{AllocFlags, Migratetype, Platform, Request};
@@ -444,7 +444,7 @@ impl<'m> Zone<'m> {
 
     /// Calls `see` with the first block of each section, from one on, that has blocks in a row, and
     /// the section's word of that row, lowest first, until it returns something.
-    fn each_section_in_row<T>(
+    pub(crate) fn each_section_in_row<T>(
         &'m self,
         by: By<'_, 'm, impl Platform>,
         row: usize,

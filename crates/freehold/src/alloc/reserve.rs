@@ -21,7 +21,7 @@ use crate::block::Block;
 use crate::block::tag::HIGH_ATOMIC;
 use crate::block::{BLOCK_ORDER, FRAMES};
 use crate::cpu::by::By;
-use crate::primitive::{Ordering, Relaxed, SharedCount};
+use crate::primitive::{Count, Ordering, Relaxed};
 use crate::zone::Zone;
 use crate::{AllocFlags, Freehold, Migratetype, Platform};
 

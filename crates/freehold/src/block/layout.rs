@@ -60,26 +60,15 @@ impl<'m> LayoutBuilder<'m> {
     /// Places a slice of `n` values, each made by `init`. An empty slice where only counting, or
     /// where the region is too small; [`LayoutBuilder::used`] tells then.
     pub(crate) fn take<T>(&mut self, n: usize, mut init: impl FnMut(usize) -> T) -> &'m [T] {
-        const { assert!(align_of::<T>() <= ALIGN) };
-        let Some(start) = self.used.checked_next_multiple_of(align_of::<T>()) else {
-            return self.overflow();
-        };
-        let Some(end) = n.checked_mul(size_of::<T>()).and_then(|bytes| start.checked_add(bytes))
-        else {
-            return self.overflow();
-        };
-        self.used = end;
-        let Some(base) = self.base else { return &[] };
-        if end > self.len {
+        let first = self.reserve::<T>(n).as_ptr();
+        if self.base.is_none() || self.used > self.len {
             return &[];
         }
-        // SAFETY: `start..end` lies within the region, which `base` and `len` describe and whose
-        // borrow 'm this builder holds exclusively; no other slice covers these bytes, since `used`
-        // only grows. `base` is aligned to ALIGN, which `T`'s alignment divides, and so is `start`.
-        // Every element is written before the slice is formed. The elements are never dropped,
-        // which is safe.
+        // SAFETY: `n` elements from `first` on lie within the region, which `base` and `len` describe
+        // and whose borrow 'm this builder holds exclusively; no other slice covers these bytes,
+        // since `used` only grows. `first` is aligned: see `reserve`. Every element is written
+        // before the slice is formed. The elements are never dropped, which is safe.
         unsafe {
-            let first = base.as_ptr().add(start).cast::<T>();
             for i in 0..n {
                 first.add(i).write(init(i));
             }
@@ -118,15 +107,11 @@ impl<'m> LayoutBuilder<'m> {
         };
         self.used = end;
         match self.base {
-            // SAFETY: `start..end` lies within the region of `len` bytes from `base` on.
+            // SAFETY: `start..end` lies within the region of `len` bytes from `base` on. `base` is
+            // aligned to ALIGN, which `T`'s alignment divides, and so is `start`.
             Some(base) if end <= self.len => unsafe { base.add(start).cast() },
             _ => NonNull::dangling(),
         }
-    }
-
-    fn overflow<T>(&mut self) -> &'m [T] {
-        self.used = usize::MAX / 2;
-        &[]
     }
 }
 

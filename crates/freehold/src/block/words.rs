@@ -409,11 +409,6 @@ pub(crate) fn smallest_gap(words: &[u64; WORDS], len: usize) -> Result<(usize, u
     if best.0 == usize::MAX { Err(len.min(longest + 1)) } else { Ok(best) }
 }
 
-/// How many frames are free from the first one on.
-pub(crate) fn free_head(words: &[u64; WORDS]) -> usize {
-    bits::next(words, 0, false)
-}
-
 /// How many frames are free up to the last one.
 pub(crate) fn free_tail(words: &[u64; WORDS]) -> usize {
     let used = words.iter().enumerate().rev().find(|&(_, &word)| word != !0);

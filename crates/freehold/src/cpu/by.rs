@@ -4,7 +4,7 @@ use core::ops::Deref;
 
 use super::state::{CpuState, Cursors};
 use crate::platform::{Pressure, PressureLevel};
-use crate::primitive::{Count, Ordering, Relaxed, SharedCount};
+use crate::primitive::{Count, Ordering, Relaxed};
 use crate::zone::Zone;
 use crate::{AllocError, CpuId, Freehold, Platform};
 

@@ -27,11 +27,6 @@ use crate::platform::PlatformExt;
 use crate::primitive::Relaxed;
 use crate::{FrameRange, FreeError, Migratetype, Order, Pfn, Platform};
 
-/// The number of the word of frame `pfn`, among all words.
-fn key_of(pfn: u64) -> u64 {
-    pfn / 64
-}
-
 impl<'m, P: Platform> Freeing<'_, 'm, P> {
     /// An aligned chunk.
     pub(crate) fn chunk(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
@@ -40,7 +35,7 @@ impl<'m, P: Platform> Freeing<'_, 'm, P> {
         }
         if order.get() <= 6 {
             let frames = bits::mask((pfn.get() % 64) as u32, 1 << order.get());
-            return self.word(key_of(pfn.get()), frames, 1);
+            return self.word(pfn.get() / 64, frames, 1);
         }
         match FrameRange::new(pfn, order.frames()) {
             Some(range) => self.range(range),
@@ -146,7 +141,7 @@ impl<'m, P: Platform> Freeing<'_, 'm, P> {
             } else {
                 for (w, m) in bits::spans(offset, len) {
                     self.leases_no_word();
-                    freed = self.word(key_of(base) + w as u64, m, 0);
+                    freed = self.word(base / 64 + w as u64, m, 0);
                     if freed.is_err() {
                         break;
                     }
@@ -164,9 +159,7 @@ impl<'m, P: Platform> Freeing<'_, 'm, P> {
     /// A CPU leases no word for runs of any length: they are cut from words that nobody leases.
     #[inline]
     fn leases_no_word(&self) {
-        if let Some(inside) = self.inside {
-            inside.cpu.ends_row();
-        }
+        self.inside.into_iter().for_each(|inside| inside.ends_row());
     }
 
     /// A block in use as a whole: whole again, in the CPU's hand if there is room, or anybody's.
@@ -204,5 +197,5 @@ impl<'m, P: Platform> Freeing<'_, 'm, P> {
 fn word_of(range: FrameRange) -> Option<(u64, u64)> {
     let len = range.end.get().checked_sub(range.start.get()).filter(|len| (1..64).contains(len))?;
     let offset = range.start.get() % 64;
-    (offset + len <= 64).then(|| (key_of(range.start.get()), bits::mask(offset as u32, len as u32)))
+    (offset + len <= 64).then(|| (range.start.get() / 64, bits::mask(offset as u32, len as u32)))
 }

@@ -18,7 +18,7 @@ use crate::cpu::by::{By, Cpu};
 use crate::cpu::inside::Inside;
 use crate::cpu::lease::{Leases, Purpose};
 use crate::platform::PlatformExt;
-use crate::primitive::{Count, Relaxed, SharedCount};
+use crate::primitive::{Count, Relaxed};
 use crate::{FreeError, Freehold, Pfn, Platform};
 
 /// A free: by a CPU, or by somebody who is in no CPU's state.

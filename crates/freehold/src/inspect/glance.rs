@@ -63,7 +63,15 @@ impl<P: Platform> Freehold<'_, P> {
         let mut listed = [0; BLOCK_ORDER as usize + 1];
         for migratetype in 0..HIGH_ATOMIC {
             for class in 1..=CLASSES {
-                listed[usize::from(class) - 1] += zone.listed(self, row_of(migratetype, class));
+                zone.each_section_in_row(
+                    self.outside(),
+                    row_of(migratetype, class),
+                    0,
+                    |_, word| {
+                        listed[usize::from(class) - 1] += u64::from(word.count_ones());
+                        None::<()>
+                    },
+                );
             }
         }
         for migratetype in [HIGH_ATOMIC, CMA] {
@@ -131,17 +139,6 @@ impl<'m> Zone<'m> {
             run = Some((first, n + 1));
             if n + 1 == len { see(first) } else { None }
         })
-    }
-
-    /// How many blocks have a bit in a row.
-    fn listed(&'m self, fh: &Freehold<'m, impl Platform>, row: usize) -> u64 {
-        let rows = |first: u64| Some(((), fh.map.blocks.rows(fh.map.locate_block(first)?)));
-        let (mut from, mut sum) = (0, 0);
-        while let Some((section, (), word)) = self.board.next(row, from, rows, &mut 0) {
-            sum += u64::from(word.count_ones());
-            from = section + 1;
-        }
-        sum
     }
 }
 

@@ -6,7 +6,7 @@ use crate::block::tag::{ABSENT, CMA, HOLES, ISOLATED, WHOLE};
 use crate::block::{FRAMES, WORDS, bits};
 use crate::cpu::recall::Recall;
 use crate::free::word::Freeing;
-use crate::memory::isolate::{Isolated, blocks_of, zone_of_range};
+use crate::memory::isolate::{Isolated, blocks_of, check_range};
 use crate::platform::OnPanic;
 use crate::primitive::Relaxed;
 use crate::zone::moving::Movers;
@@ -33,7 +33,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         range: FrameRange,
         mut migrate: impl FnMut(FrameRange) -> bool,
     ) -> Result<(), AllocError> {
-        zone_of_range(self, range)?;
+        check_range(self, range)?;
         let isolated = Isolated::new(self, range)?;
         // What is on the way comes to where it is found; what a stopped thread has is in use.
         let _ = Movers(self).wait();

@@ -21,7 +21,7 @@
 use crate::block::tag::{HOLES, ISOLATED, SPLIT};
 use crate::block::words::count_of;
 use crate::block::{Block, FRAMES, bits};
-use crate::memory::isolate::{Isolated, zone_of_range};
+use crate::memory::isolate::{Isolated, check_range};
 use crate::zone::Zone;
 use crate::zone::board::{CLASSES, row_of};
 use crate::zone::moving::Movers;
@@ -126,7 +126,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     pub fn evacuate(&self, pfn: Pfn) -> Result<Evacuation<'_, 'm, P>, AllocError> {
         let start = pfn.pageblock();
         let range = FrameRange { start, end: Pfn::new(start.get() + FRAMES as u64) };
-        zone_of_range(self, range)?;
+        check_range(self, range)?;
         let busy = AllocError::Busy { pfn: start };
         let block = self.map.locate(start.get()).ok_or(busy)?;
         if !block.can_be_emptied() {

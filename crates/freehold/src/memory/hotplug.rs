@@ -8,7 +8,7 @@ use crate::block::tag::{ABSENT, HIGH_ATOMIC, Tag};
 use crate::block::{Block, FRAMES};
 use crate::cpu::inside::Inside;
 use crate::cpu::recall::Recall;
-use crate::memory::isolate::{Isolated, blocks_of};
+use crate::memory::isolate::{Isolated, blocks_of, zone_spanning};
 use crate::primitive::{Count, Ordering, Relaxed};
 use crate::zone::Zone;
 use crate::zone::moving::Movers;
@@ -149,10 +149,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     ///
     /// See [`HotplugError`].
     pub fn add_memory(&self, range: FrameRange) -> Result<(), HotplugError> {
-        if range.is_empty() {
-            return Err(HotplugError::ZeroLength);
-        }
-        let zone = zone_spanning(self.zones, range)?;
+        let zone = zone_of(self.zones, range)?;
         let hotplug = Hotplug::lock(self);
         self.map.all_absent(range)?;
         let isolated = hotplug.isolate_ends(range)?;
@@ -173,14 +170,11 @@ impl<'m, P: Platform> Freehold<'m, P> {
     ///
     /// See [`HotplugError`].
     pub fn add_memory_in_use(&self, range: FrameRange) -> Result<(), HotplugError> {
-        if range.is_empty() {
-            return Err(HotplugError::ZeroLength);
-        }
+        let zone = zone_of(self.zones, range)?;
         let ends = [range.start, range.end];
         if let Some(&pfn) = ends.iter().find(|pfn| pfn.get() % FRAMES as u64 != 0) {
             return Err(HotplugError::Misaligned { pfn });
         }
-        let zone = zone_spanning(self.zones, range)?;
         let hotplug = Hotplug::lock(self);
         self.map.all_absent(range)?;
         hotplug.populate_in_use(zone, range)?;
@@ -194,10 +188,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     ///
     /// See [`HotplugError`].
     pub fn remove_memory(&self, range: FrameRange) -> Result<(), HotplugError> {
-        if range.is_empty() {
-            return Err(HotplugError::ZeroLength);
-        }
-        let zone = zone_spanning(self.zones, range)?;
+        let zone = zone_of(self.zones, range)?;
         Hotplug::lock(self).remove(zone, range)?;
         self.outside().tell_pressure();
         Ok(())
@@ -295,17 +286,11 @@ impl<'m> Block<'m> {
 }
 
 /// The zone whose span covers a range.
-fn zone_spanning<'m>(
-    zones: &'m [Zone<'m>],
-    range: FrameRange,
-) -> Result<&'m Zone<'m>, HotplugError> {
-    match zones.iter().find(|zone| zone.span.contains(range.start)) {
-        None => Err(HotplugError::OutOfZone { pfn: range.start }),
-        Some(zone) if range.end > zone.span.end => {
-            Err(HotplugError::OutOfZone { pfn: zone.span.end })
-        }
-        Some(zone) => Ok(zone),
+fn zone_of<'m>(zones: &'m [Zone<'m>], range: FrameRange) -> Result<&'m Zone<'m>, HotplugError> {
+    if range.is_empty() {
+        return Err(HotplugError::ZeroLength);
     }
+    zone_spanning(zones, range).map_err(|pfn| HotplugError::OutOfZone { pfn })
 }
 
 impl<'m> FrameMap<'m> {

@@ -259,25 +259,29 @@ impl<P: Platform> Drop for Isolated<'_, '_, P> {
     }
 }
 
-/// The zone that a range lies in, all of it existing memory.
-pub(crate) fn zone_of_range<P>(
-    fh: &Freehold<'_, P>,
-    range: FrameRange,
-) -> Result<usize, AllocError> {
+/// Makes sure that a range lies in one zone, all of it existing memory.
+pub(crate) fn check_range<P>(fh: &Freehold<'_, P>, range: FrameRange) -> Result<(), AllocError> {
     if range.is_empty() {
         return Err(AllocError::ZeroLength);
     }
-    let Some(z) = fh.zones.iter().position(|z| z.span.contains(range.start)) else {
-        return Err(AllocError::BadRange { pfn: range.start });
-    };
-    let span = fh.zones[z].span;
-    if range.end > span.end {
-        return Err(AllocError::BadRange { pfn: span.end });
-    }
-    match fh.map.first_absent(range) {
-        None => Ok(z),
+    let outside = zone_spanning(fh.zones, range).err();
+    match outside.or_else(|| fh.map.first_absent(range)) {
+        None => Ok(()),
         Some(pfn) => Err(AllocError::BadRange { pfn }),
     }
+}
+
+/// The zone whose span covers a range.
+///
+/// # Errors
+///
+/// The first frame outside.
+pub(crate) fn zone_spanning<'m>(
+    zones: &'m [Zone<'m>],
+    range: FrameRange,
+) -> Result<&'m Zone<'m>, Pfn> {
+    let zone = zones.iter().find(|zone| zone.span.contains(range.start)).ok_or(range.start)?;
+    if range.end > zone.span.end { Err(zone.span.end) } else { Ok(zone) }
 }
 
 /// The numbers of the blocks that a range touches.
@@ -299,7 +303,7 @@ impl<P: Platform> Freehold<'_, P> {
     /// [`AllocError::Busy`] with the first frame whose block is isolated already. Nothing has
     /// changed then.
     pub fn isolate(&self, range: FrameRange) -> Result<(), AllocError> {
-        zone_of_range(self, range)?;
+        check_range(self, range)?;
         // Restored by a call instead of by its end.
         core::mem::forget(Isolated::new(self, range)?);
         Ok(())

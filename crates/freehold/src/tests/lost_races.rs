@@ -5,7 +5,7 @@ use crate::alloc::ladder::Climb;
 use crate::alloc::pick::Want;
 use crate::block::tag::{HIGH_ATOMIC, IN_HAND};
 use crate::cpu::recall::Recall;
-use crate::primitive::SharedCount;
+use crate::primitive::Count;
 use crate::tests::testing::*;
 use std::sync::atomic::{AtomicU32, Ordering};
 

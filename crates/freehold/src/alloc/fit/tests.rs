@@ -1,6 +1,7 @@
 //! Runs of any length: that memory can be filled with them, and what each costs.
 
-use crate::block::words::{free_head, free_tail, smallest_gap};
+use crate::block::bits;
+use crate::block::words::{free_tail, smallest_gap};
 use crate::tests::testing::*;
 
 /// Runs of that length until there is none.
@@ -160,7 +161,7 @@ fn gaps_are_those_that_looking_at_every_frame_finds() {
             let longest = gaps.iter().map(|gap| gap.0).max().unwrap_or(0);
             assert!((longest + 1..=len).contains(&no_gap), "{words:x?} has none of {no_gap}");
         }
-        let ends = (free_head(&words), free_tail(&words));
+        let ends = (bits::next(&words, 0, false), free_tail(&words));
         let count = |free: &mut dyn Iterator<Item = &bool>| free.take_while(|&&free| free).count();
         assert_eq!(ends, (count(&mut free.iter()), count(&mut free.iter().rev())));
     }
