@@ -23,8 +23,6 @@ mod nested_stops;
 #[cfg(not(loom))]
 pub(crate) mod steps;
 #[cfg(not(loom))]
-mod stopped_tests;
-#[cfg(not(loom))]
 pub(crate) mod testing;
 
 impl<P: crate::Platform> crate::Freehold<'_, P> {
