@@ -5,7 +5,6 @@ use crate::FrameRange;
 use crate::Order;
 #[cfg(feature = "debug-poison")]
 use crate::block::bits;
-use crate::block::{BLOCK_ORDER, WORDS};
 use crate::primitive::full_fence;
 use crate::{CpuId, Pfn};
 
@@ -128,11 +127,6 @@ pub(crate) trait PlatformExt: Platform + Sized {
     fn waited(&self) -> bool {
         self.relax();
         true
-    }
-
-    /// Whether some of a block has memory behind it, as far as the host knows.
-    fn is_in_memory(&self, number: u64) -> bool {
-        (0..WORDS).any(|w| self.frames_in_memory(number << BLOCK_ORDER, w) != 0)
     }
 
     /// Which frames of a word of the block at `base` have memory, as far as the host knows.

@@ -431,9 +431,11 @@ impl<'c, 'm, P: Platform> Climb<'c, 'm, P> {
         let _granted = zone.reserve(by, want.migratetype, 1 << want.order, want.flags)?;
         let leasing =
             self.inside.filter(|_| zone.may_lease(by, want.migratetype, want.order, want.flags));
+        let others = Migratetype::PCP[want.migratetype].fallbacks().iter();
+        let wants = others.map(|&other| Want { migratetype: other as usize, ..want });
         // Others may be faster, but not for ever.
         for _ in 0..WORDS {
-            let block = want.mix(by, zone)?;
+            let block = wants.clone().find_map(|want| want.pick(by, zone, false, u32::MAX))?;
             let taken = match leasing {
                 Some(inside) => inside.take_of(block, want),
                 None => self.claim(block, want),

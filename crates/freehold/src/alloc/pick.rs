@@ -409,18 +409,6 @@ impl Want {
         block.split(by, self.migratetype);
         Some(block)
     }
-
-    /// Frames inside a block of another type, which keeps its type: the smallest sufficient run.
-    pub(crate) fn mix<'m>(
-        self,
-        by: By<'_, 'm, impl Platform>,
-        zone: &'m Zone<'m>,
-    ) -> Option<Block<'m>> {
-        Migratetype::PCP[self.migratetype].fallbacks().iter().find_map(|&fallback| {
-            let other = Want { migratetype: fallback as usize, ..self };
-            other.pick(by, zone, false, u32::MAX)
-        })
-    }
 }
 
 impl<'m> Zone<'m> {

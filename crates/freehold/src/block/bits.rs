@@ -184,11 +184,6 @@ pub(crate) fn each(mut word: u64) -> impl Iterator<Item = u32> {
     })
 }
 
-/// The position of the highest set bit.
-pub(crate) const fn last(word: u64) -> Option<u32> {
-    word.checked_ilog2()
-}
-
 /// The first bit from `at` on that is `set`; where there is none, the number of bits.
 pub(crate) fn next(words: &[u64], at: usize, set: bool) -> usize {
     let mut behind = !0 << (at % 64);

@@ -29,7 +29,7 @@
 use crate::alloc::watch::{ANY, Watch};
 use crate::block::Block;
 use crate::block::tag::{FRESH, HIGH_ATOMIC, SPLIT, Tag, WHOLE};
-use crate::block::words::{CLASS_BUSY, CLASS_NONE, CLASS_WHOLE, EMPTY, class_of};
+use crate::block::words::{CLASS_BUSY, CLASS_NONE, CLASS_WHOLE, EMPTY, class_of, count_of};
 use crate::block::{FRAMES, WORDS, bits};
 use crate::cpu::by::By;
 use crate::cpu::lease::Purpose;
@@ -522,8 +522,9 @@ impl<'m> Block<'m> {
             let zone = &by.fh.zones[tag.zone()];
             let (from, to) = (kind_of(tag.migratetype()), kind_of(migratetype));
             if from != to {
-                let frames = crate::block::words::count_of(&self.words());
-                zone.change_kind(frames.into(), from, to);
+                let frames = u64::from(count_of(&self.words()));
+                zone.sub_free(from, frames);
+                zone.add_free(to, frames);
             }
             self.publish(by);
             by.fh.watch.came(ANY);

@@ -62,15 +62,9 @@ impl<'m, P: Platform> Freeing<'_, 'm, P> {
                 _ => self.word(key, frames, 1),
             }
         } else {
-            self.pieces(range)
+            self.check(range)?;
+            self.commit(range)
         }
-    }
-
-    /// A range of several words.
-    #[inline(never)]
-    fn pieces(&self, range: FrameRange) -> Result<(), FreeError> {
-        self.check(range)?;
-        self.commit(range)
     }
 
     /// A range that is a block in use as a whole: one exchange frees all of it, so nothing has to
@@ -89,7 +83,7 @@ impl<'m, P: Platform> Freeing<'_, 'm, P> {
         Some(self.whole(block, tag).map(|()| self.count(block, tag)))
     }
 
-    /// Counts a range that was freed, whose first block is `index`.
+    /// Counts a range that was freed, of which that is the first block.
     fn count(&self, block: Block<'m>, tag: Tag) {
         match self.inside {
             Some(inside) => inside.count_frees(1),
@@ -98,7 +92,8 @@ impl<'m, P: Platform> Freeing<'_, 'm, P> {
     }
 
     /// Why a free of these frames would be refused, as far as can be seen; changes nothing.
-    pub(crate) fn check(&self, range: FrameRange) -> Result<(), FreeError> {
+    #[inline(never)]
+    fn check(&self, range: FrameRange) -> Result<(), FreeError> {
         if range.is_empty() {
             return Err(FreeError::ZeroLength);
         }

@@ -180,7 +180,7 @@ impl<'m, P: Platform> Search<'_, 'm, P> {
         };
         let here = bits::spans((start - base) as usize, (end - start) as usize);
         let last = here
-            .filter_map(|(w, m)| bits::last(bad(w) & m).map(|bit| w * 64 + bit as usize))
+            .filter_map(|(w, m)| (bad(w) & m).checked_ilog2().map(|bit| w * 64 + bit as usize))
             .last()?;
         Some(base + next_start(&core::array::from_fn(bad), last, self.count) as u64)
     }
@@ -213,7 +213,7 @@ fn next_start(bad: &[u64; WORDS], last: usize, count: u64) -> usize {
         // None lies between obstacles of one block.
         let words = bad.iter().enumerate().rev();
         let mut lasts =
-            words.filter_map(|(w, &word)| bits::last(word).map(|bit| w * 64 + bit as usize));
+            words.filter_map(|(w, &word)| word.checked_ilog2().map(|bit| w * 64 + bit as usize));
         obstacle = lasts.next().map_or(last, |of_block| of_block.max(last));
     }
     loop {

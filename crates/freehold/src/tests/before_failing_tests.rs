@@ -1,8 +1,8 @@
 //! What a request does before it fails: whom it asks, which blocks it takes over, and what becomes
 //! of what it has where the host panics.
 
-use crate::primitive::{AtomicBool, AtomicU64, Ordering, Relaxed};
 use crate::tests::testing::*;
+use core::sync::atomic::{AtomicBool, Ordering};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 const NO_WATERMARKS: AllocFlags = AllocFlags::NO_WATERMARKS;
@@ -87,22 +87,10 @@ fn who_may_not_wait_takes_what_is_in_hands_at_open_doors() {
     }
 }
 
-/// A host with heavy barriers, which it counts.
-struct Barriers(AtomicU64);
-
-impl Platform for Barriers {
-    fn has_heavy_barrier(&self) -> bool {
-        true
-    }
-    fn heavy_barrier(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
 /// CPUs with owners, with 16 MiB each, each of which has a word for frames, one for runs and a
 /// block in hand. What the test is given last fails where there were more heavy barriers.
 fn owned_cpus(number: u16, test: impl FnOnce(&Machine, &[Owned<'_, 'static, Host>], &dyn Fn(u64))) {
-    let host: &Barriers = Box::leak(Box::new(Barriers(AtomicU64::new(0))));
+    let host = Turns::new(true);
     let fh = machine_on(host, number, u64::from(number) << 12);
     let cpus: Vec<_> = (0..number).map(|cpu| fh.own(CpuId::new(cpu)).unwrap()).collect();
     for cpu in &cpus {
@@ -110,7 +98,7 @@ fn owned_cpus(number: u16, test: impl FnOnce(&Machine, &[Owned<'_, 'static, Host
         let block = cpu.alloc(movable(9)).unwrap();
         cpu.free(block, Order::PAGEBLOCK).unwrap();
     }
-    let barriers = || host.0.load(Ordering::Relaxed);
+    let barriers = || host.barriers.load(Ordering::Relaxed);
     let before = barriers();
     test(&fh, &cpus, &|most| {
         let taken = barriers() - before;

@@ -114,6 +114,19 @@ fn a_search_with_an_alignment_looks_at_words_and_not_at_blocks() {
     }
 }
 
+/// However much memory there is, a block's metadata is written when its section is first used. That
+/// of 64 TiB is more than 32 bits, or some machines, can address.
+#[test]
+fn what_is_not_used_is_not_set_up() {
+    let sizes: &[u64] = if cfg!(miri) { &[1] } else { &[1, 1 << 10, 1 << 16] };
+    for fh in sizes.iter().filter_map(|&gib| machine(gib)) {
+        assert_eq!(fh.map.all().count(), 0);
+        let pfn = fh.here().alloc(movable(0)).unwrap();
+        assert_eq!(fh.map.all().count() as u64, crate::block::SECTION_BLOCKS);
+        fh.here().free(pfn, Order::ZERO).unwrap();
+    }
+}
+
 /// One bit for each block is written when memory comes, and no more where all of it is new.
 #[test]
 fn memory_comes_and_goes_by_words() {

@@ -7,7 +7,7 @@ use crate::block::tag::{HIGH_ATOMIC, IN_HAND};
 use crate::cpu::recall::Recall;
 use crate::primitive::Count;
 use crate::tests::testing::*;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 
 /// CPU 1 is inside with a whole block that is in no bitmap and not in its hand yet, and comes out
 /// with it, at each step of the look that CPU 0 takes at it.
@@ -63,37 +63,21 @@ fn who_goes_in_with_frames_during_a_look_is_seen_or_tells() {
     }
 }
 
-/// A host that does something in the turn of a wait that has that number.
-#[derive(Default)]
-struct Turns {
-    turns: AtomicU32,
-    then: Mutex<Option<Box<dyn FnOnce() + Send>>>,
-}
-
-impl Platform for Turns {
-    fn relax(&self) {
-        self.turns.fetch_add(1, Ordering::Relaxed);
-        if let Some(then) = self.then.lock().unwrap().take() {
-            then();
-        }
-    }
-}
-
 /// Somebody outside every CPU's state has taken the words of a block, to see whether all of it is
 /// free, and puts them back.
 #[test]
 fn a_range_is_had_beside_frames_on_the_way() {
-    let host: &Turns = Box::leak(Box::default());
+    let host = Turns::new(false);
     let fh = leaked(machine_on(host, 1, 1024));
     let pfn = fh.here().alloc(movable(0)).unwrap();
     fh.drain_all();
     let block = fh.map.locate(pfn.get()).unwrap();
     let mark = fh.zones[0].moving(fh.outside(), 0);
     let words = [5, 6].map(|w| (w, block.line.take_word(w)));
-    *host.then.lock().unwrap() = Some(Box::new(move || {
+    host.set_then(1, move || {
         words.into_iter().for_each(|(w, word)| block.put_back_uncounted(fh, w, word));
         drop(mark);
-    }));
+    });
     let range = frames_at(block.base() + 256, 256);
     fh.alloc_contig_range(range, |used| panic!("{used:?} is free, and was to be moved")).unwrap();
     fh.validate().unwrap();
@@ -105,7 +89,7 @@ fn a_range_is_had_beside_frames_on_the_way() {
 fn no_request_fails_beside_a_reserve_that_is_being_given_up() {
     let mut waited = 0;
     for n in 1.. {
-        let host: &Turns = Box::leak(Box::default());
+        let host = Turns::new(false);
         let fh = leaked(machine_on(host, 2, 512));
         let pfn = fh.here().alloc(movable(0)).unwrap();
         fh.drain_all();
@@ -118,9 +102,9 @@ fn no_request_fails_beside_a_reserve_that_is_being_given_up() {
         let request = move || {
             let ordinary = block.head.tag.get().migratetype() != HIGH_ATOMIC;
             let found = fh.here().alloc(movable(0));
-            let turns = host.turns.load(Ordering::Relaxed);
+            let turns = host.taken();
             assert!(found.is_ok() || !ordinary || turns != 0, "step {n}: {found:?}");
-            host.turns.store(u32::from(found.is_err() && ordinary), Ordering::Relaxed);
+            host.turns.store(u64::from(found.is_err() && ordinary), Ordering::Relaxed);
         };
         let (given_up, reached) =
             interrupted(n, request, || fh.give_up_reserve(0, Migratetype::Movable));
@@ -129,7 +113,7 @@ fn no_request_fails_beside_a_reserve_that_is_being_given_up() {
         if !reached {
             break;
         }
-        waited += host.turns.load(Ordering::Relaxed);
+        waited += host.taken();
     }
     assert!(waited > 0, "at no step are the frames out of sight");
 }
@@ -286,7 +270,7 @@ fn whole_words_of_a_lease_that_ends_are_had_when_it_has_ended() {
 /// A CPU has taken a word to lease it and not opened the slot yet: isolation waits for it.
 #[test]
 fn isolation_waits_for_a_lease_that_is_just_opening() {
-    let host: &Turns = Box::leak(Box::default());
+    let host = Turns::new(false);
     let fh = leaked(machine_on(host, 2, 1024));
     let pfn = fh.here().alloc(movable(0)).unwrap();
     fh.drain_all();
@@ -294,12 +278,12 @@ fn isolation_waits_for_a_lease_that_is_just_opening() {
     let other = inside(fh, 1);
     assert!(block.head.change_lease(5, 0, other.lease_name()));
     let word = block.line.take_word(5);
-    *host.then.lock().unwrap() = Some(Box::new(move || {
+    host.set_then(1, move || {
         // It finds another tag than it chose the block for.
         block.put_back_uncounted(fh, 5, word);
         block.head.set_lease(5, 0);
         drop(other);
-    }));
+    });
     let all = frames_at(block.base(), 512);
     fh.isolate(all).unwrap();
     let free: u32 = fh.take_free(all).unwrap().iter().map(|word| word.count_ones()).sum();

@@ -1,6 +1,7 @@
 //! An allocator for tests within the crate, which the suite's own helpers do not reach.
 
 use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use std::vec;
 
@@ -23,6 +24,47 @@ pub(crate) type Host = &'static dyn Platform;
 
 /// The allocator of all tests within the crate.
 pub(crate) type Machine = Freehold<'static, Host>;
+
+/// A host with heavy barriers, if so asked, that counts them and the turns of waits, and does
+/// something in the turn of that number.
+#[derive(Default)]
+pub(crate) struct Turns {
+    pub(crate) has_barrier: bool,
+    pub(crate) barriers: AtomicU64,
+    pub(crate) turns: AtomicU64,
+    pub(crate) then: Mutex<Option<(u64, Box<dyn FnOnce() + Send>)>>,
+}
+
+impl Platform for Turns {
+    fn has_heavy_barrier(&self) -> bool {
+        self.has_barrier
+    }
+    fn heavy_barrier(&self) {
+        self.barriers.fetch_add(1, Ordering::Relaxed);
+    }
+    fn relax(&self) {
+        let turn = self.turns.fetch_add(1, Ordering::Relaxed) + 1;
+        let then = self.then.lock().unwrap().take_if(|(at, _)| *at == turn);
+        if let Some((_, then)) = then {
+            then();
+        }
+    }
+}
+
+impl Turns {
+    /// For as long as the test.
+    pub(crate) fn new(has_barrier: bool) -> &'static Self {
+        Box::leak(Box::new(Self { has_barrier, ..Self::default() }))
+    }
+    /// Turns of waits so far.
+    pub(crate) fn taken(&self) -> u64 {
+        self.turns.load(Ordering::Relaxed)
+    }
+    /// What is done in the turn of that number.
+    pub(crate) fn set_then(&self, at: u64, then: impl FnOnce() + Send + 'static) {
+        *self.then.lock().unwrap() = Some((at, Box::new(then)));
+    }
+}
 
 /// So many frames from that one on.
 pub(crate) fn frames_at(start: u64, count: u64) -> FrameRange {

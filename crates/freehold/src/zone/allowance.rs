@@ -84,15 +84,9 @@ impl<'m> Zone<'m> {
     }
 
     /// Frames of a kind are gone, or have been granted, whatever the mark.
-    fn sub_free(&self, kind: usize, frames: u64) {
+    pub(crate) fn sub_free(&self, kind: usize, frames: u64) {
         // SeqCst: a thread that counts on the sum of several counts reads the others next.
         self.free[kind].fetch_sub(frames, Ordering::SeqCst);
-    }
-
-    /// A block with so many free frames has got another kind.
-    pub(crate) fn change_kind(&self, frames: u64, from: usize, to: usize) {
-        self.sub_free(from, frames);
-        self.add_free(to, frames);
     }
 
     fn count(&self, kind: usize) -> i64 {
@@ -346,7 +340,7 @@ impl<'m> Block<'m> {
     #[inline(always)]
     pub(crate) fn count_free(self, by: By<'_, 'm, impl Platform>, tag: Tag, frames: u64) {
         match by.cpu() {
-            Some(cpu) if tag.zone() == cpu.home_zone.get() as usize => {
+            Some(cpu) if cpu.is_home(tag.zone()) => {
                 cpu.allowance[tag.migratetype()].add(frames);
             }
             _ => self.count_free_elsewhere(by, tag, frames),
@@ -359,7 +353,7 @@ impl<'m> Block<'m> {
         let (zone, migratetype) = (&by.fh.zones[tag.zone() % by.fh.zones.len()], tag.migratetype());
         match by.cpu() {
             Some(cpu) => {
-                let counts = &cpu.cursors(usize::from(zone.id)).allowance;
+                let counts = cpu.counts_of(usize::from(zone.id));
                 counts[migratetype].add(frames);
                 let (most, now) = (zone.next_most(by.fh), counts[migratetype].get() as i64);
                 if now < 0 {
@@ -387,9 +381,7 @@ impl<'m> Block<'m> {
     #[inline(always)]
     pub(crate) fn pay(self, by: By<'_, 'm, impl Platform>, tag: Tag, frames: u64) -> bool {
         match by.cpu() {
-            Some(cpu) if tag.zone() == cpu.home_zone.get() as usize => {
-                cpu.pay(tag.migratetype(), frames)
-            }
+            Some(cpu) if cpu.is_home(tag.zone()) => cpu.pay(tag.migratetype(), frames),
             _ => self.pay_elsewhere(by, tag, frames),
         }
     }
@@ -403,7 +395,7 @@ impl<'m> Block<'m> {
             zone.update_mode();
             return true;
         };
-        let counts = &cpu.cursors(usize::from(zone.id)).allowance;
+        let counts = cpu.counts_of(usize::from(zone.id));
         counts[migratetype].sub(frames);
         counts[migratetype].get() as i64 >= 0 || zone.top_up(by, counts, migratetype, frames).0
     }
@@ -430,11 +422,7 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
 
     /// What it may take of a zone, by migratetype.
     fn counts_of(self, zone: usize) -> &'m [AtomicU64; 8] {
-        if zone == self.home_zone.get() as usize {
-            &self.cpu.allowance
-        } else {
-            &self.cursors(zone).allowance
-        }
+        if self.is_home(zone) { &self.cpu.allowance } else { &self.cursors(zone).allowance }
     }
 
     /// Two grants: so a CPU that frees and allocates in turn asks seldom.
@@ -491,7 +479,7 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
         let mut any = false;
         for (z, zone) in self.fh.zones.iter().enumerate() {
             let away = zone.take_back(&self.cursors(z).allowance, 0);
-            let home = z == self.home_zone.get() as usize && zone.take_back(&self.allowance, 0);
+            let home = self.is_home(z) && zone.take_back(&self.allowance, 0);
             if away || home {
                 any = true;
                 self.fh.watch.came(ANY);

@@ -135,36 +135,16 @@ mod tests {
     use crate::block::bits;
     use crate::block::words::{CLASS_NONE, CLASS_WHOLE};
     use crate::tests::testing::*;
-    use core::sync::atomic::{AtomicU32, Ordering};
-
-    type Then = Box<dyn FnOnce() + Send>;
-
-    /// Does something in the turn of a wait that has that number.
-    #[derive(Default)]
-    struct Turns {
-        turns: AtomicU32,
-        then: Mutex<Option<(u32, Then)>>,
-    }
-
-    impl Platform for Turns {
-        fn relax(&self) {
-            let turn = self.turns.fetch_add(1, Ordering::Relaxed) + 1;
-            let then = self.then.lock().unwrap().take_if(|(at, _)| *at == turn);
-            if let Some((_, then)) = then {
-                then();
-            }
-        }
-    }
 
     /// A machine of that many frames, and its host.
     fn machine(frames: u64) -> (&'static Machine, &'static Turns) {
-        let host: &Turns = Box::leak(Box::default());
+        let host = Turns::new(false);
         (Box::leak(Box::new(machine_on(host, 1, frames))), host)
     }
 
     /// What a request on CPU 0 comes to while somebody outside every CPU's state has all memory,
     /// three blocks, on the way, until turn `at`; and how many turns it waited.
-    fn beside_a_mover(request: Request, at: u32) -> (Result<Pfn, AllocError>, u32) {
+    fn beside_a_mover(request: Request, at: u64) -> (Result<Pfn, AllocError>, u64) {
         let (fh, host) = machine(1536);
         let zone = &fh.zones[0];
         let take = || zone.take_whole(fh.outside(), Want::new(0, 1)).unwrap();
@@ -174,9 +154,9 @@ mod tests {
             blocks.into_iter().for_each(|block| block.insert_whole(fh.outside()));
             drop(mark);
         };
-        *host.then.lock().unwrap() = Some((at, Box::new(arrive)));
+        host.set_then(at, arrive);
         let result = fh.here().alloc(request);
-        (result, host.turns.load(Ordering::Relaxed))
+        (result, host.taken())
     }
 
     /// One of each way in which a request may fail.
@@ -212,9 +192,9 @@ mod tests {
     #[test]
     fn nobody_waits_for_frames_on_the_way_for_ever() {
         for request in requests() {
-            let (result, turns) = beside_a_mover(request, u32::MAX);
+            let (result, turns) = beside_a_mover(request, u64::MAX);
             assert_eq!(result, Err(AllocError::NoMemory { order: request.order }));
-            assert!((1..=2 * LOOKS).contains(&turns), "{turns} turns");
+            assert!((1..=2 * u64::from(LOOKS)).contains(&turns), "{turns} turns");
             let (result, turns) = beside_a_mover(request.flags(AllocFlags::NO_LOCK), 1);
             assert_eq!((result, turns), (Err(AllocError::WouldBlock), 0));
         }
@@ -229,7 +209,7 @@ mod tests {
         let all = frames_at(0, 512);
         let request = movable(0);
         let fails = move || assert!(fh.here().alloc(request).is_err());
-        *host.then.lock().unwrap() = Some((1, Box::new(fails)));
+        host.set_then(1, fails);
         fh.map.blocks.leave_marked(0, true);
         fh.remove_memory(all).unwrap_err();
         fh.map.blocks.leave_marked(0, false);
@@ -259,7 +239,7 @@ mod tests {
 
     /// A request in mid-free: what it comes to, and how many turns it waited. `None` where the free
     /// has fewer than `n` steps.
-    fn in_mid_free(case: &Case, n: u64) -> Option<(Result<Pfn, AllocError>, u32)> {
+    fn in_mid_free(case: &Case, n: u64) -> Option<(Result<Pfn, AllocError>, u64)> {
         let (fh, host) = machine(512);
         fh.set_watermarks(0, 0, 0, 0).unwrap();
         let request = |order| movable(order);
@@ -275,7 +255,7 @@ mod tests {
         let others = move || {
             free_outside(fh, &meanwhile);
             let result = fh.here().alloc(request(0));
-            note.set(Some((result, host.turns.load(Ordering::Relaxed))));
+            note.set(Some((result, host.taken())));
         };
         interrupted(n, others, || free_outside(fh, &case.stopped));
         found.take()

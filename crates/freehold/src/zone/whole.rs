@@ -13,7 +13,7 @@
 use crate::alloc::pick::Want;
 use crate::block::tag::{ABSENT, FRESH, Tag, WHOLE};
 use crate::block::words::CLASS_WHOLE;
-use crate::block::{BLOCK_ORDER, Block, SECTION_BLOCKS, SECTION_BLOCKS_LOG};
+use crate::block::{BLOCK_ORDER, Block, SECTION_BLOCKS, SECTION_BLOCKS_LOG, WORDS};
 use crate::cpu::by::By;
 use crate::freehold::REGION;
 use crate::platform::PlatformExt;
@@ -84,7 +84,9 @@ impl<'m> Zone<'m> {
             for _ in 0..most {
                 let bit = if down { self.bitmap.previous(at)? } else { self.bitmap.next(at)? };
                 // Those without memory are left for later, as far as is looked.
-                if most == u32::MAX || by.fh.platform.is_in_memory(self.first_block + bit) {
+                let base = (self.first_block + bit) << BLOCK_ORDER;
+                let in_memory = |w| by.fh.platform.frames_in_memory(base, w) != 0;
+                if most == u32::MAX || (0..WORDS).any(in_memory) {
                     let block = self.take_whole_at(by, bit, may_wait);
                     if block.is_some() {
                         return block;
@@ -174,22 +176,12 @@ impl<'m> Zone<'m> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use crate::tests::testing::*;
-    use core::sync::atomic::{AtomicU32, Ordering};
-
-    /// Counts turns of waits.
-    struct Waits(AtomicU32);
-
-    impl Platform for Waits {
-        fn relax(&self) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
 
     /// A request with NO_LOCK may have interrupted a thread that sets a section up: it comes back,
     /// and takes nothing.
     #[test]
     fn who_may_not_wait_does_not_wait_for_a_section() {
-        let host: &Waits = Box::leak(Box::new(Waits(AtomicU32::new(0))));
+        let host = Turns::new(false);
         let fh = machine_on(host, 1, 1 << 15);
         let cpu = fh.here();
         fh.map.blocks.leave_marked(0, true);
@@ -197,7 +189,7 @@ mod tests {
             let request = movable(order).flags(AllocFlags::NO_LOCK);
             cpu.alloc(request).unwrap_err();
         }
-        assert_eq!(host.0.load(Ordering::Relaxed), 0);
+        assert_eq!(host.taken(), 0);
         fh.map.blocks.leave_marked(0, false);
         fh.validate().unwrap();
         let pfn = cpu.alloc(movable(0).flags(AllocFlags::NO_LOCK)).unwrap();
