@@ -21,8 +21,7 @@
 use crate::alloc::ladder::{Climb, IN_USE};
 use crate::alloc::pick::Want;
 use crate::block::{WORDS, bits};
-use crate::cpu::by::Cpu;
-use crate::cpu::inside::Inside;
+use crate::cpu::by::{Cpu, Inside};
 use crate::cpu::lease::Purpose;
 use crate::free::fast::InHand;
 use crate::free::word::Freeing;

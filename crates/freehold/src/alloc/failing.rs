@@ -13,7 +13,7 @@
 //! A thread that is stopped while it is counted holds up nobody: the others go on, frame by frame.
 
 use crate::alloc::ladder::Climb;
-use crate::cpu::inside::Inside;
+use crate::cpu::by::Inside;
 use crate::cpu::recall::Recall;
 use crate::primitive::{Count, Ordering, Relaxed};
 use crate::zone::Apart;

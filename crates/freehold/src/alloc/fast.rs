@@ -25,8 +25,7 @@
 
 use crate::block::{BLOCK_ORDER, Block, bits};
 use crate::calls::handle::{Door, Handle, Owner};
-use crate::cpu::by::Cpu;
-use crate::cpu::inside::Inside;
+use crate::cpu::by::{Cpu, Inside};
 use crate::cpu::lease::{Lease, Purpose};
 use crate::platform::PlatformExt;
 use crate::primitive::{Count, Relaxed};

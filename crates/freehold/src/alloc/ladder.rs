@@ -60,8 +60,7 @@ use crate::alloc::pick::{RefillPhase, Want};
 use crate::alloc::watch::key_of;
 use crate::block::tag::{CMA, HIGH_ATOMIC};
 use crate::block::{BLOCK_ORDER, Block, WORDS};
-use crate::cpu::by::By;
-use crate::cpu::inside::Inside;
+use crate::cpu::by::{By, Inside};
 use crate::cpu::recall::Recall;
 use crate::free::word::Freeing;
 use crate::platform::OnPanic;
@@ -392,7 +391,7 @@ impl<'c, 'm, P: Platform> Climb<'c, 'm, P> {
     fn mark(&self, z: usize) -> Option<u64> {
         let (zone, want) = (self.zone(z), self.want());
         let listed = |&migratetype: &usize| want.order < BLOCK_ORDER || migratetype == CMA;
-        let take = |migratetype| (Want { migratetype, ..want }).take_reserved(self.by, zone);
+        let take = |migratetype| (Want { migratetype, ..want }).pick(self.by, zone).run_to_mark();
         let types = zone.types_for(self.request).into_iter().flatten();
         self.by.keep_block_of(want, types.filter(listed).find_map(take)?)
     }
@@ -412,12 +411,12 @@ impl<'c, 'm, P: Platform> Climb<'c, 'm, P> {
             if !zone.may_lease(by, want.migratetype, want.order, want.flags) {
                 return None;
             }
-            let block = want.claim_fallback(by, zone)?;
+            let block = want.pick(by, zone).fallback()?;
             inside.came_by(z, want, block, RefillPhase::Fallback);
             inside.take_of(block, want).or_else(|| self.next_blocks(z, want, true))
         } else {
             let _granted = zone.reserve(by, want.migratetype, 1 << want.order, want.flags)?;
-            self.claim(want.claim_fallback(by, zone)?, want)
+            self.claim(want.pick(by, zone).fallback()?, want)
         };
         by.keep_block_of(want, pfn?)
     }
@@ -435,7 +434,8 @@ impl<'c, 'm, P: Platform> Climb<'c, 'm, P> {
         let wants = others.map(|&other| Want { migratetype: other as usize, ..want });
         // Others may be faster, but not for ever.
         for _ in 0..WORDS {
-            let block = wants.clone().find_map(|want| want.pick(by, zone, false, u32::MAX))?;
+            let block =
+                wants.clone().find_map(|want| want.pick(by, zone).block(false, u32::MAX))?;
             let taken = match leasing {
                 Some(inside) => inside.take_of(block, want),
                 None => self.claim(block, want),
@@ -460,7 +460,7 @@ impl<'c, 'm, P: Platform> Climb<'c, 'm, P> {
             return None;
         }
         let reserve = Want { migratetype: HIGH_ATOMIC, ..want };
-        self.by.keep_block_of(want, reserve.take_listed(self.by, zone)?)
+        self.by.keep_block_of(want, reserve.pick(self.by, zone).run()?)
     }
 }
 

@@ -13,8 +13,7 @@ use crate::block::Block;
 use crate::block::tag::{CMA, HIGH_ATOMIC};
 use crate::block::words::{count_of, find_run};
 use crate::block::{FRAMES, SECTION_BLOCKS, SECTION_BLOCKS_LOG, bits};
-use crate::cpu::by::By;
-use crate::cpu::inside::Inside;
+use crate::cpu::by::{By, Inside};
 use crate::cpu::lease::Purpose;
 use crate::primitive::{Count, Relaxed};
 use crate::zone::Zone;
@@ -95,6 +94,12 @@ impl Want {
     fn class(self) -> u8 {
         self.order as u8 + 1
     }
+
+    /// A look for it in a zone, for somebody.
+    #[inline(always)]
+    pub(crate) fn pick<'c, 'm, P>(self, by: By<'c, 'm, P>, zone: &'m Zone<'m>) -> Pick<'c, 'm, P> {
+        Pick { by, zone, want: self }
+    }
 }
 
 impl<'m, P: Platform> Inside<'_, 'm, P> {
@@ -130,7 +135,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     }
 
     /// Whether the block in use, whose class is larger than what is wanted, is the one that
-    /// [`pick`](Want::pick) would find, as far as a few glances tell.
+    /// [`block`](Pick::block) would find, as far as a few glances tell.
     #[inline(never)]
     fn is_next(&self, block: Block<'m>, zone: &Zone<'m>, want: Want, class: u8) -> bool {
         let (fh, head) = (self.fh, block.head);
@@ -149,12 +154,13 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         self.cpu.counters.refills.add(1);
         let spread = zone.spread.get() && want.order < 6;
         let most = if want.order < 6 { u32::MAX } else { LOOKS_FOR_WORDS };
-        let pick = |most| want.pick(self.by(), zone, spread, most);
-        let (block, phase) = pick(most)
+        let pick = want.pick(self.by(), zone);
+        let (block, phase) = pick
+            .block(spread, most)
             .map(|block| (block, RefillPhase::Recover))
-            .or_else(|| Some((want.split_whole(self.by(), zone)?, RefillPhase::Claim)))
+            .or_else(|| Some((pick.split_whole()?, RefillPhase::Claim)))
             .or_else(|| {
-                let rest = if most == u32::MAX { None } else { pick(u32::MAX) };
+                let rest = if most == u32::MAX { None } else { pick.block(spread, u32::MAX) };
                 Some((rest?, RefillPhase::Recover))
             })?;
         self.came_by(z, want, block, phase);
@@ -201,50 +207,52 @@ impl Zone<'_> {
     }
 }
 
-impl Want {
+/// A look for what is wanted in a zone, for somebody.
+pub(crate) struct Pick<'c, 'm, P> {
+    by: By<'c, 'm, P>,
+    zone: &'m Zone<'m>,
+    want: Want,
+}
+
+impl<'m, P: Platform> Pick<'_, 'm, P> {
     /// The block of the smallest class of that type that has the run that is wanted, and of those
     /// the lowest. Looks at `most` blocks. If `spread`, blocks in which others lease words are
     /// passed over, a few of them.
-    pub(crate) fn pick<'m>(
-        self,
-        by: By<'_, 'm, impl Platform>,
-        zone: &'m Zone<'m>,
-        spread: bool,
-        mut most: u32,
-    ) -> Option<Block<'m>> {
-        let classes = if self.migratetype < HIGH_ATOMIC { CLASSES } else { self.class() };
+    pub(crate) fn block(&self, spread: bool, mut most: u32) -> Option<Block<'m>> {
+        let Self { by, zone, want } = *self;
+        let classes = if want.migratetype < HIGH_ATOMIC { CLASSES } else { want.class() };
         let mut shared = None;
         let mut passed_over = 0;
-        let mut next = self.class();
-        let mut asks_loose = self.is_for_loose();
+        let mut next = want.class();
+        let mut asks_loose = want.is_for_loose();
         while next <= classes {
-            let listed = zone.board.smallest(self.migratetype, next);
+            let listed = zone.board.smallest(want.migratetype, next);
             if asks_loose && listed.is_none_or(|class| class > SMALL_CLASS) {
                 // Rather than that a run of four is broken up.
                 asks_loose = false;
-                if let Some(block) = self.pick_loose(by, zone) {
+                if let Some(block) = self.loose() {
                     return Some(block);
                 }
             }
             let class = listed?;
             next = class + 1;
-            let row = row_of(self.migratetype, class);
-            let found = zone.each_in_row_from(by, row, self.from, |block| {
+            let row = row_of(want.migratetype, class);
+            let found = zone.each_in_row_from(by, row, want.from, |block| {
                 if most == 0 {
                     return Some(None);
                 }
                 let head = block.head;
                 let (tag, known) = (head.tag.get(), head.class());
-                let right = known == class && tag.is_open_of(self.migratetype, zone.id);
+                let right = known == class && tag.is_open_of(want.migratetype, zone.id);
                 let known = if right { Some(known) } else { block.class_in_row(by, zone, row) };
-                if known.is_some_and(|known| known < self.class()) {
+                if known.is_some_and(|known| known < want.class()) {
                     // One of a type whose blocks are all in one row.
                     return None;
                 }
                 most -= 1;
                 let known = known?;
-                if !block.has_open_run(self.order) {
-                    block.lower(by, known, self.class());
+                if !block.has_open_run(want.order) {
+                    block.lower(by, known, want.class());
                     return None;
                 }
                 if spread && passed_over < PASSED_OVER && block.is_shared(by) {
@@ -266,11 +274,8 @@ impl Want {
 
     /// A movable block with loose frames beside a large run, at most half of it free: in the lowest
     /// section that has one that of the smallest class, so that the others may become whole.
-    fn pick_loose<'m>(
-        self,
-        by: By<'_, 'm, impl Platform>,
-        zone: &'m Zone<'m>,
-    ) -> Option<Block<'m>> {
+    fn loose(&self) -> Option<Block<'m>> {
+        let Self { by, zone, want } = *self;
         if !zone.board.has_any(LOOSE) {
             return None;
         }
@@ -278,7 +283,7 @@ impl Want {
             let rows = by.fh.map.blocks.rows(first);
             let mut left = word;
             let classes = SMALL_CLASS + 1..=CLASSES;
-            let by_class = classes.map(|class| word & rows.row(row_of(self.migratetype, class)));
+            let by_class = classes.map(|class| word & rows.row(row_of(want.migratetype, class)));
             let mut blocks = by_class.flat_map(|blocks| {
                 left &= !blocks;
                 bits::each(blocks)
@@ -288,7 +293,7 @@ impl Want {
                 let tag = block.head.tag.get();
                 let words = block.open_words();
                 let right = tag.is_open()
-                    && tag.migratetype() == self.migratetype
+                    && tag.migratetype() == want.migratetype
                     && words.iter().any(|&word| bits::loose(word) != 0)
                     && (count_of(&words) <= MOST_FREE || block.only_loose_in_memory(by.fh, &words));
                 if !right {
@@ -308,25 +313,22 @@ impl Want {
     /// A block of another type that is at least half free becomes one of the wanted type (Linux
     /// 6.12 and later). Movable requests claim only what has a large run, since they can be moved
     /// out of the way later; with NO_FRAGMENT nothing is.
-    pub(crate) fn claim_fallback<'m>(
-        self,
-        by: By<'_, 'm, impl Platform>,
-        zone: &'m Zone<'m>,
-    ) -> Option<Block<'m>> {
-        if self.flags.contains(AllocFlags::NO_FRAGMENT)
-            || self.order >= 9
-            || self.migratetype >= HIGH_ATOMIC
+    pub(crate) fn fallback(&self) -> Option<Block<'m>> {
+        let Self { by, zone, want } = *self;
+        if want.flags.contains(AllocFlags::NO_FRAGMENT)
+            || want.order >= 9
+            || want.migratetype >= HIGH_ATOMIC
         {
             return None;
         }
-        let movable = self.migratetype == Migratetype::Movable as usize;
-        let smallest = if movable { self.order.max(4) } else { self.order };
-        for &fallback in Migratetype::PCP[self.migratetype].fallbacks() {
+        let movable = want.migratetype == Migratetype::Movable as usize;
+        let smallest = if movable { want.order.max(4) } else { want.order };
+        for &fallback in Migratetype::PCP[want.migratetype].fallbacks() {
             let mut looks = LOOKS_FOR_FALLBACK;
             // From the largest run on: what has that is likeliest to be half free.
             for class in (smallest as u8 + 1..=CLASSES).rev() {
                 let row = row_of(fallback as usize, class);
-                let found = zone.each_in_row_from(by, row, self.from, |block| {
+                let found = zone.each_in_row_from(by, row, want.from, |block| {
                     if looks == 0 {
                         return Some(None);
                     }
@@ -336,8 +338,8 @@ impl Want {
                     let half = count_of(&words) >= FRAMES as u32 / 2;
                     let fits = block.class_in_row(by, zone, row).is_some()
                         && half
-                        && find_run(&words, self.order).is_some();
-                    let claimed = fits && block.retype(by, tag, self.migratetype);
+                        && find_run(&words, want.order).is_some();
+                    let claimed = fits && block.retype(by, tag, want.migratetype);
                     claimed.then_some(Some(block))
                 });
                 match found {
@@ -354,18 +356,15 @@ impl Want {
     }
 
     /// A run straight out of a listed block of that type, past the leases.
-    pub(crate) fn take_listed<'m>(
-        self,
-        by: By<'_, 'm, impl Platform>,
-        zone: &'m Zone<'m>,
-    ) -> Option<u64> {
+    pub(crate) fn run(&self) -> Option<u64> {
+        let Self { by, zone, want } = *self;
         // Others may be faster, but not for ever.
         for _ in 0..FRAMES {
-            let block = self.pick(by, zone, false, u32::MAX)?;
-            if let Some(offset) = block.claim(by, self.order) {
+            let block = self.block(false, u32::MAX)?;
+            if let Some(offset) = block.claim(by, want.order) {
                 return Some(block.base() + offset as u64);
             }
-            if !zone.leaves_mark(by, self.migratetype, 1 << self.order, self.flags) {
+            if !zone.leaves_mark(by, want.migratetype, 1 << want.order, want.flags) {
                 // Somebody was faster with what is above the mark.
                 return None;
             }
@@ -375,38 +374,31 @@ impl Want {
 
     /// Serves one request out of what the zone has, as far as its watermarks allow: a run of order
     /// 0 to 8 of the wanted type, past the leases, breaking a whole block if need be.
-    pub(crate) fn take_reserved<'m>(
-        self,
-        by: By<'_, 'm, impl Platform>,
-        zone: &'m Zone<'m>,
-    ) -> Option<u64> {
-        let high_atomic = Want { migratetype: HIGH_ATOMIC, ..self };
-        if self.flags.contains(AllocFlags::HIGH_ATOMIC) && zone.high_atomic_blocks.get() != 0 {
-            if let Some(pfn) = high_atomic.take_listed(by, zone) {
+    pub(crate) fn run_to_mark(&self) -> Option<u64> {
+        let Self { by, zone, want } = *self;
+        if want.flags.contains(AllocFlags::HIGH_ATOMIC) && zone.high_atomic_blocks.get() != 0 {
+            let reserve = Want { migratetype: HIGH_ATOMIC, ..want };
+            if let Some(pfn) = reserve.pick(by, zone).run() {
                 return Some(pfn);
             }
         }
         // HIGHATOMIC frames are looked at above or in the last resort only: they do not count here.
-        let _granted = zone.reserve(by, self.migratetype, 1 << self.order, self.flags)?;
-        if let Some(pfn) = self.take_listed(by, zone) {
+        let _granted = zone.reserve(by, want.migratetype, 1 << want.order, want.flags)?;
+        if let Some(pfn) = self.run() {
             return Some(pfn);
         }
-        let block = self.split_whole(by, zone)?;
-        let offset = block.claim(by, self.order)?;
+        let block = self.split_whole()?;
+        let offset = block.claim(by, want.order)?;
         Some(block.base() + offset as u64)
     }
 
     /// A whole block becomes a split one of the wanted type.
-    fn split_whole<'m>(
-        self,
-        by: By<'_, 'm, impl Platform>,
-        zone: &'m Zone<'m>,
-    ) -> Option<Block<'m>> {
-        if self.migratetype >= HIGH_ATOMIC {
+    fn split_whole(&self) -> Option<Block<'m>> {
+        if self.want.migratetype >= HIGH_ATOMIC {
             return None;
         }
-        let block = zone.take_whole(by, self)?;
-        block.split(by, self.migratetype);
+        let block = self.zone.take_whole(self.by, self.want)?;
+        block.split(self.by, self.want.migratetype);
         Some(block)
     }
 }

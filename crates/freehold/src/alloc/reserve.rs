@@ -46,7 +46,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let give_up =
             |block: Block<'m>| block.give_up_block(self.outside(), zone, migratetype as usize);
         zone.high_atomic_blocks.get() != 0
-            && reserve.pick(self.outside(), zone, false, u32::MAX).is_some_and(give_up)
+            && reserve.pick(self.outside(), zone).block(false, u32::MAX).is_some_and(give_up)
     }
 
     /// A zone's HIGHATOMIC blocks and their free frames, for a watermark that those do not count

@@ -24,8 +24,7 @@
 use crate::alloc::ladder::Climb;
 use crate::block::BLOCK_ORDER;
 use crate::block::layout::Place;
-use crate::cpu::by::Cpu;
-use crate::cpu::inside::Inside;
+use crate::cpu::by::{Cpu, Inside};
 use crate::cpu::recall::Recall;
 use crate::primitive::{AtomicU64, Count, Ordering, Relaxed, full_fence};
 use crate::zone::Zone;

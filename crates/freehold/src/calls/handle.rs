@@ -29,7 +29,7 @@
 use core::cell::Cell;
 use core::marker::PhantomData;
 
-use crate::cpu::inside::Inside;
+use crate::cpu::by::Inside;
 use crate::cpu::state::CpuState;
 use crate::free::word::Freeing;
 use crate::primitive::Relaxed;

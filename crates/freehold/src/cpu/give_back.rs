@@ -8,8 +8,7 @@
 
 use crate::block::Block;
 use crate::block::tag::IN_HAND;
-use crate::cpu::by::By;
-use crate::cpu::inside::Inside;
+use crate::cpu::by::{By, Inside};
 use crate::cpu::lease::SLOTS;
 use crate::cpu::recall::Recall;
 use crate::primitive::Relaxed;

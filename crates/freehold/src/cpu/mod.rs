@@ -5,18 +5,14 @@
 //! | [`door`] | getting in: nearly free for the owner, one compare-exchange for anybody else |
 //! | [`lease`] | the leased words and what of them is in hand |
 //! | [`recent`] | what it has freed last, to be looked for in its words |
-//! | [`counters`] | what it counts |
-//! | [`state`] | all of it together |
+//! | [`state`] | all of it together, and what it counts |
 //! | [`give_back`] | what is not used goes back: ticks, drains |
 //! | [`recall`] | other CPUs' leases end: one heavy barrier for all of them |
-//! | [`inside`] | the proof that somebody is inside |
-//! | [`by`] | who does something: a CPU, or somebody outside of all |
+//! | [`by`] | who does something: a CPU, entered, or somebody outside of all |
 
 pub(crate) mod by;
-pub(crate) mod counters;
 pub(crate) mod door;
 pub(crate) mod give_back;
-pub(crate) mod inside;
 pub(crate) mod lease;
 pub(crate) mod recall;
 pub(crate) mod recent;

@@ -10,8 +10,7 @@
 //! Whether a CPU is inside its state at this moment, on its way with frames that are in no slot
 //! yet, is nowhere but in its door.
 
-use crate::cpu::by::Cpu;
-use crate::cpu::inside::Inside;
+use crate::cpu::by::{Cpu, Inside};
 use crate::cpu::lease::SLOTS;
 use crate::cpu::state::CpuState;
 use crate::platform::PlatformExt;

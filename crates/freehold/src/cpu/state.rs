@@ -7,10 +7,10 @@
 //! Cursors    one for each (CPU, zone): the block whose words are leased next, by purpose and migratetype
 //! ```
 
-use super::counters::CpuCounters;
 use super::door::Door;
 use super::lease::{Leases, Purpose};
 use super::recent::Recent;
+use crate::ORDERS;
 use crate::block::Block;
 use crate::block::layout::{Blocks, Place};
 use crate::block::tag::{TYPES, Tag};
@@ -100,6 +100,25 @@ impl<'m> CpuState<'m> {
             next_asked: AtomicU32::new(0),
         }
     }
+}
+
+/// What a CPU counts, on lines of its own: no lock and no cache line is shared for it. Each is
+/// written by a thread inside the CPU's state, as a plain load, add and store.
+#[derive(Default)]
+pub(crate) struct CpuCounters {
+    /// Allocations by migratetype asked for, then by order; four: two bits of a type are an index.
+    pub(crate) allocs: [[AtomicU64; ORDERS]; 4],
+    pub(crate) local_frees: AtomicU64,
+    pub(crate) remote_frees: AtomicU64,
+    pub(crate) failed: AtomicU64,
+    /// Allocations that needed more than what the CPU had in hand.
+    pub(crate) slow: AtomicU64,
+    pub(crate) refills: AtomicU64,
+    pub(crate) by_phase: [AtomicU64; 3],
+    pub(crate) refilled_frames: AtomicU64,
+    pub(crate) recalls: AtomicU64,
+    /// Writes to what all CPUs share.
+    pub(crate) shared_writes: AtomicU64,
 }
 
 /// Where a CPU leases its next words in one zone: hints, since the block's tag says whether it

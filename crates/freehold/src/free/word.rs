@@ -14,8 +14,7 @@
 use crate::block::Block;
 use crate::block::tag::{ABSENT, FRESH, HIGH_ATOMIC, HOLES, SPLIT, TAKEN, Tag, WHOLE};
 use crate::block::{FRAMES, WORDS, bits};
-use crate::cpu::by::{By, Cpu};
-use crate::cpu::inside::Inside;
+use crate::cpu::by::{By, Cpu, Inside};
 use crate::cpu::lease::{Leases, Purpose};
 use crate::platform::PlatformExt;
 use crate::primitive::{Count, Relaxed};

@@ -6,7 +6,7 @@ use crate::block::map::FrameMap;
 use crate::block::map::MemoryRange;
 use crate::block::tag::{ABSENT, HIGH_ATOMIC, Tag};
 use crate::block::{Block, FRAMES};
-use crate::cpu::inside::Inside;
+use crate::cpu::by::Inside;
 use crate::cpu::recall::Recall;
 use crate::memory::isolate::{Isolated, blocks_of, zone_spanning};
 use crate::primitive::{Count, Ordering, Relaxed};

@@ -5,7 +5,7 @@ use crate::Platform;
 use crate::alloc::watch::ANY;
 use crate::block::FRAMES;
 use crate::block::tag::Tag;
-use crate::cpu::inside::Inside;
+use crate::cpu::by::Inside;
 use crate::cpu::state::CpuState;
 use crate::memory::hotplug::Hotplug;
 use crate::primitive::{Relaxed, full_fence};

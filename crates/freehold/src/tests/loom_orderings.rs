@@ -23,7 +23,7 @@ fn look(fh: Small) {
 
 /// Somebody looks for a run of that order, as [`look`] does.
 fn look_for(fh: Small, order: u32) {
-    let _ = (Want::new(order, MOVABLE)).pick(fh.outside(), &fh.zones[0], false, u32::MAX);
+    let _ = Want::new(order, MOVABLE).pick(fh.outside(), &fh.zones[0]).block(false, u32::MAX);
 }
 
 /// One block; word 0 is leased, all other words are in use, and the board says class 9 still.

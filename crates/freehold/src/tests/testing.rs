@@ -11,7 +11,7 @@ use crate::block::WORDS;
 pub(crate) use super::steps::{Other, interrupted, interrupted_by, interrupted_throughout, steps};
 pub(crate) use crate::alloc::pick::Want;
 pub(crate) use crate::block::Block;
-pub(crate) use crate::cpu::inside::Inside;
+pub(crate) use crate::cpu::by::Inside;
 pub(crate) use crate::free::word::Freeing;
 pub(crate) use crate::primitive::Relaxed;
 pub(crate) use crate::*;

@@ -1,78 +1,12 @@
 //! What an audit of an earlier core found, each as a history: none of it can happen again.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::common::*;
 
-/// Counts what it is asked for, and does something in the middle of a heavy barrier: what other
-/// CPUs do just then.
-struct Hook {
-    barriers: AtomicU64,
-    waits: AtomicU64,
-    late: AtomicU64,
-    armed: AtomicBool,
-    then: fn(&Alloc<'static>),
-    allocator: OnceLock<&'static Alloc<'static>>,
-}
-
-impl Platform for Hook {
-    fn has_heavy_barrier(&self) -> bool {
-        true
-    }
-    fn heavy_barrier(&self) {
-        self.barriers.fetch_add(1, Ordering::Relaxed);
-        if self.armed.swap(false, Ordering::Relaxed) {
-            (self.then)(self.allocator.get().unwrap());
-        }
-    }
-    fn relax(&self) {
-        // With one thread, a thread that waits once waits for ever.
-        assert!(self.waits.fetch_add(1, Ordering::Relaxed) < 1000, "somebody waits");
-    }
-    fn late_double_free(&self, _: Pfn) {
-        self.late.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-impl Hook {
-    fn arm(&self) {
-        self.armed.store(true, Ordering::Relaxed);
-    }
-    fn waits(&self) -> u64 {
-        self.waits.load(Ordering::Relaxed)
-    }
-}
-
-fn hooked(
-    cpus: u16,
-    mib: u64,
-    then: fn(&Alloc<'static>),
-) -> (&'static Alloc<'static>, &'static Hook) {
-    let hook: &'static Hook = Box::leak(Box::new(Hook {
-        barriers: AtomicU64::new(0),
-        waits: AtomicU64::new(0),
-        late: AtomicU64::new(0),
-        armed: AtomicBool::new(false),
-        then,
-        allocator: OnceLock::new(),
-    }));
-    let fh = Box::leak(Box::new(one_zone(cpus, &[range(512, mib * MIB)], hook)));
-    assert!(hook.allocator.set(fh).is_ok());
-    (fh, hook)
-}
-
-/// Where the tests' hooks find what they are to free.
-static BLOCK: AtomicU64 = AtomicU64::new(0);
-
 #[test]
 fn an_allocation_whose_cpu_goes_offline_while_it_recalls_leaves_nothing_there() {
-    let (fh, hook) = hooked(3, 64, |fh| {
-        fh.on(cpu(0)).offline().unwrap();
-        fh.on(cpu(2)).free(Pfn::new(BLOCK.load(Ordering::Relaxed)), Order::PAGEBLOCK).unwrap();
-        fh.on(cpu(2)).offline().unwrap();
-    });
+    let (fh, host) = with_barriers(3, 64);
     let owner = fh.own(cpu(1)).unwrap();
     let its = owner.alloc(unmovable(3)).unwrap();
     let frame = |n: u64| Pfn::new(its.get() + n);
@@ -81,10 +15,14 @@ fn an_allocation_whose_cpu_goes_offline_while_it_recalls_leaves_nothing_there() 
     fh.on(cpu(2)).free_range(range(its.get(), 4)).unwrap();
     let again = owner.alloc(movable(0)).unwrap();
     assert!(fh.on(cpu(1)).holdings().unwrap().0 > 0, "the owner has something in hand");
-    BLOCK.store(blocks.pop().unwrap().get(), Ordering::Relaxed);
-    hook.arm();
+    let block = blocks.pop().unwrap();
+    host.during_next(move || {
+        fh.on(cpu(0)).offline().unwrap();
+        fh.on(cpu(2)).free(block, Order::PAGEBLOCK).unwrap();
+        fh.on(cpu(2)).offline().unwrap();
+    });
     let result = fh.on(cpu(0)).alloc(movable(1));
-    assert!(!hook.armed.load(Ordering::Relaxed), "there was no recall");
+    assert!(host.is_done(), "there was no recall");
     assert_eq!(result, Err(AllocError::CpuOffline { cpu: cpu(0) }));
     assert_eq!(fh.on(cpu(0)).holdings().unwrap().0, 0);
     fh.validate().unwrap();
@@ -93,7 +31,7 @@ fn an_allocation_whose_cpu_goes_offline_while_it_recalls_leaves_nothing_there() 
     owner.free(again, Order::ZERO).unwrap();
     frames.iter().for_each(|&pfn| owner.free(pfn, Order::ZERO).unwrap());
     blocks.iter().for_each(|&pfn| owner.free(pfn, Order::PAGEBLOCK).unwrap());
-    assert_eq!(hook.waits(), 0);
+    assert_eq!(host.waits(), 0);
     assert_all_free(fh);
 }
 
@@ -101,7 +39,7 @@ fn an_allocation_whose_cpu_goes_offline_while_it_recalls_leaves_nothing_there() 
 /// its upper half either.
 #[test]
 fn a_number_that_is_not_the_frames_is_not_taken_for_it() {
-    let (fh, _) = hooked(2, 16, |_| ());
+    let (fh, _) = with_barriers(2, 16);
     let owner = fh.own(cpu(0)).unwrap();
     let frames: Vec<Pfn> = (0..600).map(|_| owner.alloc(movable(0)).unwrap()).collect();
     let block = owner.alloc(movable(9)).unwrap();
@@ -159,9 +97,9 @@ fn a_migration_that_panics_leaves_nothing_isolated_and_nothing_locked() {
 
 #[test]
 fn a_host_that_panics_during_hotplug_leaves_the_next_one_a_way_in() {
-    let (fh, hook) = hooked(3, 64, |_| panic!("the host's"));
+    let (fh, host) = with_barriers(3, 64);
     let owner = fh.own(cpu(2)).unwrap();
-    hook.arm();
+    host.during_next(|| panic!("the host's"));
     let result = catch_unwind(AssertUnwindSafe(|| fh.on(cpu(2)).offline()));
     assert!(result.is_err());
     // Of CPU 2 nothing is promised any more; CPU 1 can go and come.

@@ -1,47 +1,18 @@
 //! Frees of what is free in places that no history of calls stops at: see `exact` for all others.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
 use crate::common::*;
-
-/// A host that does something in the middle of a recall: every CPU has been knocked at, none has
-/// given back yet.
-struct DuringRecall {
-    then: std::sync::Mutex<Option<Box<dyn FnOnce() + Send>>>,
-    late: AtomicU64,
-}
-
-impl Platform for DuringRecall {
-    fn has_heavy_barrier(&self) -> bool {
-        true
-    }
-    fn heavy_barrier(&self) {
-        let then = self.then.lock().unwrap().take();
-        if let Some(then) = then {
-            then();
-        }
-    }
-    fn late_double_free(&self, _: Pfn) {
-        self.late.fetch_add(1, Ordering::Relaxed);
-    }
-}
 
 #[test]
 fn a_free_frame_is_refused_while_its_cpu_is_recalled() {
-    let host: &'static DuringRecall = Box::leak(Box::new(DuringRecall {
-        then: std::sync::Mutex::new(None),
-        late: AtomicU64::new(0),
-    }));
-    let fh: &'static Alloc<'static> =
-        Box::leak(Box::new(one_zone(3, &[range(512, 16 * MIB)], host)));
+    let (fh, host) = with_barriers(3, 16);
     let owner = fh.own(cpu(0)).unwrap();
     let frames: Vec<Pfn> = (0..64).map(|_| owner.alloc(movable(0)).unwrap()).collect();
     let block = owner.alloc(movable(9)).unwrap();
     owner.free(frames[5], Order::ZERO).unwrap();
     owner.free(block, order(9)).unwrap();
-    let looked: &'static AtomicBool = Box::leak(Box::new(AtomicBool::new(false)));
     let (in_hand, in_use) = (frames[5], frames[6]);
-    *host.then.lock().unwrap() = Some(Box::new(move || {
+    // Every CPU has been knocked at, none has given back yet.
+    host.during_next(move || {
         for c in 0..3 {
             let on = fh.on(cpu(c));
             assert_eq!(on.free(in_hand, Order::ZERO), Err(FreeError::DoubleFree { pfn: in_hand }));
@@ -57,10 +28,9 @@ fn a_free_frame_is_refused_while_its_cpu_is_recalled() {
             fh.on(cpu(0)).free(in_use, Order::ZERO),
             Err(FreeError::DoubleFree { pfn: in_use })
         );
-        looked.store(true, Ordering::Relaxed);
-    }));
+    });
     fh.drain_all();
-    assert!(looked.load(Ordering::Relaxed), "nobody was recalled");
+    assert!(host.is_done(), "nobody was recalled");
     for pfn in [in_hand, in_use] {
         assert_eq!(
             owner.free(pfn, Order::ZERO),
@@ -70,7 +40,7 @@ fn a_free_frame_is_refused_while_its_cpu_is_recalled() {
     }
     let rest = frames.iter().filter(|&&pfn| pfn != in_hand && pfn != in_use);
     rest.for_each(|&pfn| owner.free(pfn, Order::ZERO).unwrap());
-    assert_eq!((fh.totals().late_double_frees, host.late.load(Ordering::Relaxed)), (0, 0));
+    assert_eq!((fh.totals().late_double_frees, host.late()), (0, 0));
     drop(owner);
     assert_all_free(fh);
 }

@@ -1,8 +1,6 @@
 //! What a kernel meets that embeds the allocator: zones without memory, marks and address limits
 //! together, interrupts, address spaces that are mostly holes, alignment beyond the size.
 
-use std::sync::Mutex;
-
 use crate::common::*;
 
 /// Requests within limits took frames without telling the zone: its mark was kept by none.
@@ -58,24 +56,15 @@ fn a_full_zone_is_not_written_to_by_each_request() {
     assert!(after.shared_writes - before.shared_writes < 20, "{before:?} {after:?}");
 }
 
-#[derive(Default)]
-struct Told(Mutex<Vec<PressureLevel>>);
-
-impl Platform for Told {
-    fn pressure(&self, pressure: Pressure) {
-        self.0.lock().unwrap().push(pressure.level);
-    }
-}
-
 /// Memory that comes ends the pressure, and marks that rise begin it: who does that tells it.
 #[test]
 fn pressure_is_told_when_memory_comes_and_when_marks_change() {
-    let host = Told::default();
+    let host = Listening::default();
     let memory = [range(0, 1024)];
     let marks = Watermarks::Frames { min: 100, low: 200, high: 300 };
     let zone = ZoneConfig { span: range(0, 4096), watermarks: marks, ..ZoneConfig::new(&memory) };
     let fh = build(&Config { extra_ranges: 1, ..Config::new(1, &[zone]) }, &host);
-    let told = || std::mem::take(&mut *host.0.lock().unwrap());
+    let told = || host.told();
     all(&fh, movable(0));
     assert_eq!(told(), [PressureLevel::Low]);
     fh.add_memory(range(1024, 2048)).unwrap();

@@ -42,15 +42,6 @@ fn the_kernels_watermarks_are_the_default() {
     assert_eq!(fh.zone_stats(0).unwrap().watermarks, [1024, 1286, 1548]);
 }
 
-#[derive(Default)]
-struct Listening(Mutex<Vec<Pressure>>);
-
-impl Platform for Listening {
-    fn pressure(&self, pressure: Pressure) {
-        self.0.lock().unwrap().push(pressure);
-    }
-}
-
 #[test]
 fn pressure_is_told_when_marks_are_crossed() {
     let host = Listening::default();

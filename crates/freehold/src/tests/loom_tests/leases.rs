@@ -158,7 +158,8 @@ fn a_free_into_a_word_whose_hand_becomes_empty() {
             },
             move || {
                 free(fh, 1, Pfn::new(block + 9), 0);
-                let _ = (Want::new(0, MOVABLE)).pick(fh.outside(), &fh.zones[0], false, u32::MAX);
+                let _ =
+                    Want::new(0, MOVABLE).pick(fh.outside(), &fh.zones[0]).block(false, u32::MAX);
                 0
             }
         ]);
@@ -203,7 +204,7 @@ fn a_free_beside_a_search_in_vain() {
                 0
             },
             move || u64::from(
-                (Want::new(0, MOVABLE)).take_listed(fh.outside(), &fh.zones[0]).is_some()
+                Want::new(0, MOVABLE).pick(fh.outside(), &fh.zones[0]).run().is_some()
             )
         ]);
         settled_of(fh, 512, 511 + got[1]);

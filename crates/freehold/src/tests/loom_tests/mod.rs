@@ -31,7 +31,7 @@ use crate::primitive::under_loom::set_strict;
 
 // What nearly every one of them names.
 pub(crate) use crate::alloc::pick::Want;
-pub(crate) use crate::cpu::inside::Inside;
+pub(crate) use crate::cpu::by::Inside;
 pub(crate) use crate::cpu::recall::Recall;
 pub(crate) use crate::free::word::Freeing;
 pub(crate) use crate::primitive::under_loom::{Strict, set_alone};

@@ -116,7 +116,9 @@ fn a_block_that_becomes_whole_outside_every_door_hides_nothing() {
             move || Freeing::of(fh, None).word(block / 64, !0, 1).is_ok(),
             move || {
                 let want = Want::new(6, MOVABLE);
-                Movers(fh).look_beside(|| want.take_reserved(fh.outside(), &fh.zones[0])).is_some()
+                Movers(fh)
+                    .look_beside(|| want.pick(fh.outside(), &fh.zones[0]).run_to_mark())
+                    .is_some()
             }
         ]);
         assert_eq!(got, [true, true], "a request failed beside seven free words");
@@ -134,7 +136,9 @@ fn a_block_that_is_split_outside_every_door_hides_nothing() {
             move || fh.outside().alloc(cpu(0), &request(0)).is_ok(),
             move || {
                 let want = Want::new(0, MOVABLE);
-                Movers(fh).look_beside(|| want.take_reserved(fh.outside(), &fh.zones[0])).is_some()
+                Movers(fh)
+                    .look_beside(|| want.pick(fh.outside(), &fh.zones[0]).run_to_mark())
+                    .is_some()
             }
         ]);
         assert!(got[1], "a request failed beside 511 free frames");

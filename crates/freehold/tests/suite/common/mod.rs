@@ -3,6 +3,7 @@
 
 use std::io::Write;
 use std::mem::MaybeUninit;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use freehold::*;
@@ -129,21 +130,79 @@ pub fn unmarked(memory: &[FrameRange]) -> ZoneConfig<'_> {
     ZoneConfig { watermarks: Watermarks::None, ..ZoneConfig::new(memory) }
 }
 
-/// One thread plays all CPUs: a heavy barrier has nothing to wait for, and is counted.
+/// What another CPU does at some moment.
+type Then = Box<dyn FnOnce() + Send>;
+
+/// One thread plays all CPUs: a heavy barrier has nothing to wait for, and is counted. In the middle
+/// of one other CPUs may do something.
 #[derive(Default)]
-pub struct Barriers(AtomicU64);
+pub struct Barriers {
+    barriers: AtomicU64,
+    waits: AtomicU64,
+    late: AtomicU64,
+    then: Mutex<Option<Then>>,
+}
 
 impl Platform for Barriers {
     fn has_heavy_barrier(&self) -> bool {
         true
     }
     fn heavy_barrier(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
+        self.barriers.fetch_add(1, Ordering::Relaxed);
+        let then = self.then.lock().unwrap().take();
+        if let Some(then) = then {
+            then();
+        }
+    }
+    fn relax(&self) {
+        // With one thread, a thread that waits once waits for ever.
+        assert!(self.waits.fetch_add(1, Ordering::Relaxed) < 1000, "somebody waits");
+    }
+    fn late_double_free(&self, _: Pfn) {
+        self.late.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 impl Barriers {
     pub fn count(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+        self.barriers.load(Ordering::Relaxed)
+    }
+    pub fn waits(&self) -> u64 {
+        self.waits.load(Ordering::Relaxed)
+    }
+    /// Double frees that it was told of late.
+    pub fn late(&self) -> u64 {
+        self.late.load(Ordering::Relaxed)
+    }
+    /// Has that be done in the middle of the next barrier.
+    pub fn during_next(&self, then: impl FnOnce() + Send + 'static) {
+        *self.then.lock().unwrap() = Some(Box::new(then));
+    }
+    /// Whether that has been done.
+    pub fn is_done(&self) -> bool {
+        self.then.lock().unwrap().is_none()
+    }
+}
+
+/// One zone of `mib` MiB with that host, for good.
+pub fn with_barriers(cpus: u16, mib: u64) -> (&'static Alloc<'static>, &'static Barriers) {
+    let host: &Barriers = Box::leak(Box::default());
+    (Box::leak(Box::new(one_zone(cpus, &[range(512, mib * MIB)], host))), host)
+}
+
+/// Is told of pressure.
+#[derive(Default)]
+pub struct Listening(pub Mutex<Vec<Pressure>>);
+
+impl Platform for Listening {
+    fn pressure(&self, pressure: Pressure) {
+        self.0.lock().unwrap().push(pressure);
+    }
+}
+
+impl Listening {
+    /// The levels that were told since the last time.
+    pub fn told(&self) -> Vec<PressureLevel> {
+        std::mem::take(&mut *self.0.lock().unwrap()).iter().map(|told| told.level).collect()
     }
 }
