@@ -25,7 +25,13 @@ fn a_request_does_not_fail_beside_a_cpu_that_exchanges_frames() {
         }
         held = other.alloc(movable(0).flags(AllocFlags::NO_LOCK)).ok();
     };
-    let got = interrupted_throughout(exchange, || fh.here().alloc(movable(0)));
+    let exchange = Rc::new(RefCell::new(exchange));
+    let stops = (1..50_000).map(|n| {
+        let exchange = exchange.clone();
+        (n, Box::new(move || (*exchange.borrow_mut())()) as Other)
+    });
+    let (got, left) = interrupted_by(stops.collect(), || fh.here().alloc(movable(0)));
+    assert!(left > 0, "it has more steps");
     assert!(got.is_ok(), "it failed beside seven free frames: {got:?}");
     fh.drain_all();
     fh.validate().unwrap();

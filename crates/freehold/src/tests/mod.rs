@@ -25,6 +25,23 @@ pub(crate) mod steps;
 #[cfg(not(loom))]
 pub(crate) mod testing;
 
+use crate::{FrameRange, Migratetype, Order, Pfn, Request};
+
+/// So many frames from that one on.
+pub(crate) fn frames_at(start: u64, count: u64) -> FrameRange {
+    FrameRange::new(Pfn::new(start), count).unwrap()
+}
+
+/// An order that there is.
+pub(crate) fn of_order(order: u8) -> Order {
+    Order::new(order).unwrap()
+}
+
+/// A request for a movable chunk.
+pub(crate) fn movable(order: u8) -> Request {
+    Request::new(of_order(order), Migratetype::Movable)
+}
+
 impl<P: crate::Platform> crate::Freehold<'_, P> {
     /// Has each CPU lease two words however little memory there is, as on larger machines.
     fn lease_as_on_large_machines(&self) {

@@ -5,7 +5,6 @@
 //! steps(call)                    uses of atomics that a call makes: what a bound of docs/bounds.md is about, whatever the machine's speed
 //! interrupted(n, other, call)    call, and before its nth use of an atomic all of other
 //! interrupted_by(stops, call)    call, and before several of its uses all of another; each of these may be interrupted itself
-//! interrupted_throughout(..)     call, and before each use all of other
 //! ```
 //!
 //! To everybody else a call that is interrupted by all of their calls is one that is stopped there.
@@ -29,8 +28,6 @@ std::thread_local! {
     static AT: Cell<u64> = const { Cell::new(u64::MAX) };
     /// All that is to be done, the next last, and before which of them.
     static STOPS: RefCell<Vec<(u64, Other)>> = const { RefCell::new(Vec::new()) };
-    /// What is done before each of them.
-    static EACH: RefCell<Option<Box<dyn FnMut()>>> = const { RefCell::new(None) };
 }
 
 /// Comes before each use of an atomic.
@@ -48,23 +45,6 @@ fn step() {
         STOPS.set(stops);
         STEPS.set(now);
     }
-    // Taken out meanwhile: its own steps are interrupted by nobody.
-    if let Some(mut each) = EACH.with_borrow_mut(Option::take) {
-        each();
-        EACH.set(Some(each));
-        STEPS.set(now);
-    }
-}
-
-/// What a call returns before each of whose uses of an atomic all of `other` is done.
-pub(crate) fn interrupted_throughout<T>(
-    other: impl FnMut() + 'static,
-    call: impl FnOnce() -> T,
-) -> T {
-    EACH.set(Some(Box::new(other)));
-    let result = call();
-    EACH.set(None);
-    result
 }
 
 /// What a call returns, and in how many uses of atomics.

@@ -8,7 +8,8 @@ use std::vec;
 use crate::block::WORDS;
 
 // What nearly every one of them names.
-pub(crate) use super::steps::{Other, interrupted, interrupted_by, interrupted_throughout, steps};
+pub(crate) use super::steps::{Other, interrupted, interrupted_by, steps};
+pub(crate) use super::{frames_at, movable, of_order};
 pub(crate) use crate::alloc::pick::Want;
 pub(crate) use crate::block::Block;
 pub(crate) use crate::cpu::by::Inside;
@@ -66,16 +67,6 @@ impl Turns {
     }
 }
 
-/// So many frames from that one on.
-pub(crate) fn frames_at(start: u64, count: u64) -> FrameRange {
-    FrameRange::new(Pfn::new(start), count).unwrap()
-}
-
-/// An order that there is.
-pub(crate) fn of_order(order: u8) -> Order {
-    Order::new(order).unwrap()
-}
-
 /// All that CPU 0 gets by such requests.
 pub(crate) fn exhaust(fh: &Machine, request: Request) -> Vec<Pfn> {
     core::iter::from_fn(|| fh.here().alloc(request).ok()).collect()
@@ -89,11 +80,6 @@ pub(crate) fn inside<'a>(fh: &'a Machine, id: u16) -> Inside<'a, 'static, Host> 
 /// A machine of which every frame can be had.
 pub(crate) fn unmarked(cpus: u16, frames: u64) -> Machine {
     machine_with(&SingleCpu, cpus, frames, Watermarks::None)
-}
-
-/// A request for a movable chunk.
-pub(crate) fn movable(order: u8) -> Request {
-    Request::new(of_order(order), Migratetype::Movable)
 }
 
 /// One zone of that many frames from 0 on, and so many CPUs; the metadata is leaked.

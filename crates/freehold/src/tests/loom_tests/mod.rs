@@ -30,6 +30,7 @@ use std::mem::MaybeUninit;
 use crate::primitive::under_loom::set_strict;
 
 // What nearly every one of them names.
+pub(crate) use super::{frames_at, movable as request, of_order};
 pub(crate) use crate::alloc::pick::Want;
 pub(crate) use crate::cpu::by::Inside;
 pub(crate) use crate::cpu::recall::Recall;
@@ -127,20 +128,6 @@ pub(crate) fn machine(barrier: bool, frames: u64) -> Small {
 
 pub(crate) fn cpu(number: u16) -> CpuId {
     CpuId::new(number)
-}
-
-/// So many frames from that one on.
-pub(crate) fn frames_at(start: u64, count: u64) -> FrameRange {
-    FrameRange::new(Pfn::new(start), count).unwrap()
-}
-
-/// An order that there is.
-pub(crate) fn of_order(order: u8) -> Order {
-    Order::new(order).unwrap()
-}
-
-pub(crate) fn request(order: u8) -> Request {
-    Request::new(of_order(order), Migratetype::Movable)
 }
 
 pub(crate) fn take(fh: Small, c: u16, order: u8) -> Pfn {
