@@ -26,6 +26,8 @@ pub(crate) type Host = &'static dyn Platform;
 /// The allocator of all tests within the crate.
 pub(crate) type Machine = Freehold<'static, Host>;
 
+type Then = Box<dyn FnOnce() + Send>;
+
 /// A host with heavy barriers, if so asked, that counts them and the turns of waits, and does
 /// something in the turn of that number.
 #[derive(Default)]
@@ -33,7 +35,7 @@ pub(crate) struct Turns {
     pub(crate) has_barrier: bool,
     pub(crate) barriers: AtomicU64,
     pub(crate) turns: AtomicU64,
-    pub(crate) then: Mutex<Option<(u64, Box<dyn FnOnce() + Send>)>>,
+    pub(crate) then: Mutex<Option<(u64, Then)>>,
 }
 
 impl Platform for Turns {
