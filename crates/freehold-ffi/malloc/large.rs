@@ -15,7 +15,9 @@
 //! **realloc.** Frames behind an allocation are added in place where they are free. Otherwise the
 //! pages of a long allocation are moved by `mremap(2)` to the new addresses, and shorter ones are
 //! copied. Where pages have been moved the kernel keeps a mapping apart. So freed ones are mapped
-//! afresh, and no more than [`MOVED_MOST`] live at a time.
+//! afresh, and no more than [`MOVED_MOST`] live at a time. They go by way of addresses that the
+//! kernel chooses: told where, Linux before 6.17 unmaps what is there before it looks whether the
+//! pages are of one mapping, and later ones may move the first of several and then fail.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -89,12 +91,13 @@ impl Drop for Inside {
 /// The arena that a pointer is into.
 #[inline(always)]
 pub(crate) fn place_of(pointer: *mut c_void) -> Option<&'static Place> {
-    // Relaxed, here and below: whoever has a pointer into an arena has it from a call behind that
-    // which wrote where the arena is.
-    if pointer.addr().wrapping_sub(BASE.load(Ordering::Relaxed)) < BYTES.load(Ordering::Relaxed) {
+    // Acquire, with `make`'s store: with no base yet, NULL would be in the arena.
+    let bytes = BYTES.load(Ordering::Acquire);
+    if pointer.addr().wrapping_sub(BASE.load(Ordering::Relaxed)) < bytes {
         // SAFETY: written before `BYTES`, and never freed.
         return unsafe { TABLE[0].load(Ordering::Acquire).as_ref() };
     }
+    // Relaxed: whoever has a pointer into an arena has it from a call behind that which made it.
     if MORE.load(Ordering::Relaxed) { place_in_table(pointer) } else { None }
 }
 
@@ -260,6 +263,8 @@ impl Place {
         if start >= end {
             return;
         }
+        // What the arena writes down of its guarded frames is not to be asked of itself.
+        let _inside = Inside::enter();
         let refused = if self.is_current() {
             // SAFETY: they are allocated: the table, or the caller, has just taken them.
             unsafe { self.arena.free_range(self.range(start, end)) }.err()
@@ -278,19 +283,23 @@ impl Place {
         }
     }
 
-    /// A new mapping in place of moved pages, which the kernel joins to its neighbours.
-    fn map_afresh(&self, start: usize, end: usize) {
+    /// A new mapping in place of moved pages, which the kernel joins to its neighbours; whether it
+    /// had room for it.
+    fn map_afresh(&self, start: usize, end: usize) -> bool {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
         let rw = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: the frames are ours, and nobody uses what is in them.
-        unsafe { libc::mmap(self.pointer(start).cast(), (end - start) * PAGE, rw, flags, -1, 0) };
+        let there = unsafe {
+            libc::mmap(self.pointer(start).cast(), (end - start) * PAGE, rw, flags, -1, 0)
+        };
+        there != libc::MAP_FAILED
     }
 
     /// Gives up the frames of an allocation that are behind its first `keep`.
     fn cut(&self, start: usize, entry: u32, keep: usize) {
         let end = start + (entry & !MOVED) as usize;
         if entry & MOVED != 0 {
-            self.map_afresh(start + keep, end);
+            let _ = self.map_afresh(start + keep, end);
             if keep == 0 {
                 MOVED_NOW.fetch_sub(1, Ordering::Relaxed);
             }
@@ -404,14 +413,32 @@ fn move_pages(place: &Place, from: *mut c_void, to: *mut c_void, frames: usize) 
     if !place.is_current() || MOVED_NOW.load(Ordering::Relaxed) >= MOVED_MOST {
         return false;
     }
-    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
-    // SAFETY: both ranges are the caller's, and nothing of the new one is used yet. Linux before
-    // 5.7 refuses.
-    let moved = unsafe { libc::mremap(from, bytes, bytes, flags, to) };
-    if moved != to {
+    // Refused, with nothing done, where the pages are of several mappings, and before Linux 5.7.
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_DONTUNMAP;
+    let anywhere = ptr::null_mut::<c_void>();
+    // SAFETY: the range is the caller's.
+    let between = unsafe { libc::mremap(from, bytes, bytes, flags, anywhere) };
+    if between == libc::MAP_FAILED {
         return false;
     }
-    new.lengths[new.number(to.addr())].fetch_or(MOVED, Ordering::Relaxed);
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    // SAFETY: one range was made just now, and of the caller's nothing is used yet.
+    let moved = unsafe { libc::mremap(between, bytes, bytes, flags, to) };
+    let number = new.number(to.addr());
+    if moved != to {
+        // It may have unmapped the new place.
+        if !new.map_afresh(number, number + frames) {
+            report::say(&format!("realloc of {from:p}: no mapping is left for its new place"));
+            std::process::abort();
+        }
+        // SAFETY: both are as long as that, and nobody else knows either.
+        unsafe {
+            ptr::copy_nonoverlapping(between.cast::<u8>(), to.cast(), bytes);
+            libc::munmap(between, bytes);
+        }
+        return true;
+    }
+    new.lengths[number].fetch_or(MOVED, Ordering::Relaxed);
     MOVED_NOW.fetch_add(1, Ordering::Relaxed);
     REMAPPED.fetch_add(1, Ordering::Relaxed);
     true

@@ -145,6 +145,7 @@ malloc() {
     preloaded FREEHOLD_MALLOC_FROM=2K "$CHECK/malloc" stats 2>&1 | grep 'allowed is bytes, 4K to'
     preloaded FREEHOLD_MALLOC_STATS=1 FREEHOLD_MALLOC_FROM=1M "$CHECK/malloc" stats 2>&1 \
         | grep 'no request was large enough'
+    preloaded FREEHOLD_GUARD=1 timeout 60 "$CHECK/malloc" guard
     [ -z "${QUICK:-}" ] || return 0
     if have python3; then
         program='

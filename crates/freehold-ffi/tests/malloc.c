@@ -1,7 +1,8 @@
 /* The malloc, preloaded under this program, which was not told of it: random requests of all kinds
  * from several threads against a shadow, lengthening and shortening, children of fork(2), memory
  * that goes back. `malloc twice` frees something twice, `malloc inside` frees what it was not
- * given; `malloc stats` asks whether there is an arena at all. */
+ * given; `malloc stats` asks whether there is an arena at all, `malloc guard` frees more than the
+ * guard mode's list of freed frames has room for. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <malloc.h>
@@ -165,8 +166,15 @@ static void moves(void)
         memset(moved[n], (unsigned char)n, 700000);
     }
     CHECK(mappings() > before + MOVED / 2);
+    /* What has been moved and is longer than that is of two mappings. */
     for (int n = 0; n < MOVED; n++) {
-        CHECK(holds(moved[n], 700000, (unsigned char)n));
+        moved[n] = realloc(moved[n], 1500000);
+        CHECK(moved[n] && holds(moved[n], 700000, (unsigned char)n));
+        memset(moved[n], (unsigned char)n, 1500000);
+    }
+    CHECK(mappings() < before + 2 * MOVED + 20);
+    for (int n = 0; n < MOVED; n++) {
+        CHECK(holds(moved[n], 1500000, (unsigned char)n));
         free(moved[n]);
     }
     CHECK(mappings() < before + 20);
@@ -276,6 +284,14 @@ int main(int count, char **arguments)
     free(some);
     if (strcmp(way, "stats") == 0)
         return 0;
+    if (strcmp(way, "guard") == 0) {
+        static void *all[3000];
+        for (int n = 0; n < 3000; n++)
+            CHECK((all[n] = malloc(20000)) != NULL);
+        for (int n = 0; n < 3000; n++)
+            free(all[n]);
+        return 0;
+    }
     for (int n = 0; n < SLOTS; n++)
         pthread_mutex_init(&slots[n].lock, NULL);
     refusals();
