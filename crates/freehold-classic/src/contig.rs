@@ -246,7 +246,7 @@ impl Locked<'_> {
             && zone.blocks.type_underneath(block) != Migratetype::Cma
         {
             // Isolation took the place of the type; movable is what the caller assumes it was.
-            zone.blocks.set_migratetype(block, Migratetype::Movable);
+            self.change_type(block, Migratetype::Movable);
         }
         let migratetype = zone.blocks.migratetype(block);
         let first = Self::block_frames(block).start;

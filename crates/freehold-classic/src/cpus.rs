@@ -43,7 +43,7 @@ impl Classic {
     /// Sets every PCP's batch and range by the formulae, for all CPUs.
     pub(crate) fn retune(&self) {
         let zone = &self.zone;
-        let batch = batch_size(zone.managed, self.on.has(Switch::BatchQuarterMebi));
+        let batch = batch_size(zone.managed);
         let cpus = zone.pcps.len() as u16;
         let (high_min, high_max) = high_range(zone.managed, zone.marks.low, batch, cpus);
         let free_high_batch = self.cache_slice > u64::from(3 * batch);

@@ -225,7 +225,7 @@ impl Zone {
     }
 
     /// Empties a PCP, its list of remote frees included: in pieces of at most 32 batches, each one
-    /// hold of both locks, or (5.17, 5.18) in one. The chunks of 6.19 are for drains after a free;
+    /// hold of both locks, or (before 6.10) in one. The chunks of 6.19 are for drains after a free;
     /// this one they left alone. Source: `drain_pages_zone` of 5.17, where the 2022 series shows
     /// it, and of Linux 7.3.
     pub(crate) fn drain_pcp(&self, cpu: usize, layout: Layout) {
@@ -236,7 +236,7 @@ impl Zone {
         let mut left = all;
         while left > 0 {
             let mut inner = pcp.lock();
-            let bounded = self.on.has(Switch::AutoHigh);
+            let bounded = self.on.has(Switch::DrainPieces);
             let most = if bounded { inner.tuning.batch << SCALE_MAX } else { u32::MAX };
             let piece = left.min(most.max(1)).min(inner.count);
             if piece == 0 {

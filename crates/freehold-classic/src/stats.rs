@@ -106,7 +106,7 @@ pub struct ZoneCounters {
     pub allocs: u64,
     /// Chunks freed straight to the zone.
     pub frees: u64,
-    /// Chunks that left the zone's lists: the kernel's `mm_page_alloc_zone_locked` events.
+    /// Chunks that requests and refills took off the zone's lists, recovered ones not included.
     pub taken_chunks: u64,
     /// Pairs of buddies merged.
     pub merges: u64,
@@ -129,7 +129,7 @@ pub struct ZoneCounters {
     pub high_atomic_reserves: u64,
     /// Reserves given back.
     pub high_atomic_unreserves: u64,
-    /// Times free memory was found below the low watermark and the fallback boosted the marks.
+    /// Times a fallback into part of a pageblock boosted the watermarks.
     pub boosts: u64,
 }
 

@@ -151,13 +151,13 @@ switches! {
     HighAtomicRounded = "highatomic-rounded", "6.8", Kernel,
         "The HIGHATOMIC reserve is 1 % of the zone rounded up to pageblocks, and nothing where \
          that is less than one; off: a pageblock more.";
+    DrainPieces = "drain-pieces", "6.10", Kernel,
+        "A drain of all gives up the locks after each 32 batches.";
     TypeHygiene = "type-hygiene", "6.10", Kernel,
         "A drained page goes to the list of its pageblock's type of now; merged pageblocks take \
          one type.";
     ThpByType = "thp-by-type", "6.10", Kernel,
         "Two order-9 PCP lists, movable and not, instead of one.", needs ThpOneList;
-    BatchQuarterMebi = "batch-256k", "6.13", Kernel,
-        "The batch is a power of two minus one from managed/4096, at most 256 KiB, and never 0.";
     ClaimSteal = "claim-steal", "6.15", Kernel,
         "Fallback first claims whole pageblocks from the largest order down, then takes single \
          pages from the smallest up.";

@@ -20,21 +20,18 @@ pub const SCALE_MAX: u32 = 5;
 
 /// The batch of a zone of `managed` frames.
 ///
-/// `new`: Linux 6.13 and later, at most 64 frames (256 KiB); otherwise 6.12 and before, at most 1
-/// MiB / 4. Zones of 1 GiB and more have 63 either way; tiny zones had 1 before and after, by other
-/// roads.
+/// Zones of 1 GiB and more have 63.
 ///
 /// ```
 /// use freehold_classic::batch_size;
 ///
-/// assert_eq!(batch_size(8 << 20, true), 63); // 32 GiB
-/// assert_eq!(batch_size(512 << 8, true), 31); // 512 MiB
-/// assert_eq!(batch_size(100, true), 1);
+/// assert_eq!(batch_size(8 << 20), 63); // 32 GiB
+/// assert_eq!(batch_size(512 << 8), 31); // 512 MiB
+/// assert_eq!(batch_size(100), 1);
 /// ```
 #[must_use]
-pub fn batch_size(managed: u64, new: bool) -> u32 {
-    let batch =
-        if new { (managed >> 12).min(64) } else { ((managed >> 10).min(256) / 4).max(1) } as u32;
+pub fn batch_size(managed: u64) -> u32 {
+    let batch = (managed >> 12).min(64) as u32;
     if batch <= 1 {
         return 1;
     }
@@ -152,7 +149,7 @@ impl Tuning {
         if high < batch {
             return 1;
         }
-        let mut chunks = if order == 0 { batch << self.alloc_factor } else { batch };
+        let mut chunks = if order == 0 { batch << self.alloc_factor.min(SCALE_MAX) } else { batch };
         if self.high_min != self.high_max && !pressure.below_high {
             high = (high + chunks).min(self.high_max);
             self.high = high;
@@ -170,8 +167,8 @@ impl Tuning {
     /// Notes a free of `order` and says whether high-order frames have to leave now (`free_high`).
     ///
     /// 5.18 to 6.6: at once when a drain has just happened. 6.7: after a batch of frees in a row;
-    /// 6.16: after `batch + high_min / 2`, which on a zone whose `high_min` is above 62 batches is
-    /// never, since `free_count` stops at 32 batches. Never in 5.17.
+    /// 6.16: after `batch + high_min / 2`, which with orders 1 to 3 alone is never on
+    /// a zone whose `high_min` is above 62 batches, since `free_count` stops past 32. Never in 5.17.
     #[inline]
     pub fn note_free(&mut self, on: Switches, order: u8, count: u32) -> bool {
         let high_order = (1..=3).contains(&order);
@@ -301,12 +298,10 @@ mod tests {
 
     #[test]
     fn batches_by_zone_size() {
-        assert_eq!(batch_size(0, true), 1);
-        assert_eq!(batch_size(1 << 18, true), 63);
-        assert_eq!(batch_size(1 << 17, true), 31);
-        assert_eq!(batch_size(8191, true), 1);
-        assert_eq!(batch_size(1 << 18, false), 63);
-        assert_eq!(batch_size(1, false), 1);
+        assert_eq!(batch_size(0), 1);
+        assert_eq!(batch_size(1 << 18), 63);
+        assert_eq!(batch_size(1 << 17), 31);
+        assert_eq!(batch_size(8191), 1);
         // The default watermarks of 1 MiB: low is 40 frames, an eighth of the zone 32.
         assert_eq!(high_range(256, 40, 1, 1), (40, 32));
     }
@@ -385,6 +380,8 @@ mod tests {
         // Whatever state somebody sets: no overflow.
         let mut tuning = Tuning { batch: 0, free_factor: 31, ..tuning() };
         (0..4).for_each(|_| _ = tuning.drain(on("5.18"), 443, 443, false));
+        let mut tuning = Tuning { alloc_factor: 40, ..tuning };
+        tuning.refill(on("6.18"), 0, 0, Pressure::default());
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! What virtual areas are asked for, what can go wrong, and what is counted. The mechanism is in
-//! `vmalloc.rs`.
+//! `vmalloc/mod.rs`.
 
 use core::fmt;
 

@@ -42,8 +42,6 @@ const BACK_SHIFT: u32 = 16;
 pub(crate) mod flag {
     /// Written to in a way that no entry tells: by an entry that is gone, or through a pin.
     pub(crate) const DIRTY: u32 = 1 << 8;
-    /// Found in use by reclaim the last time it looked.
-    pub(crate) const REFERENCED: u32 = 1 << 9;
     /// The contents matter. An anonymous folio without it is lazyfree: unless written to it may be
     /// dropped.
     pub(crate) const SWAP_BACKED: u32 = 1 << 10;
@@ -52,7 +50,7 @@ pub(crate) mod flag {
     /// On the deferred-split queue. Changed under that list's lock.
     pub(crate) const DEFERRED: u32 = 1 << 14;
     /// What a piece inherits when a folio is split.
-    pub(crate) const INHERITED: u32 = DIRTY | REFERENCED | SWAP_BACKED;
+    pub(crate) const INHERITED: u32 = DIRTY | SWAP_BACKED;
 }
 
 /// Where a head stands in a list.

@@ -88,7 +88,7 @@
 //! as the caller gives; hardware tables are an [`Mmu`] implementation's. Folios of a whole 2 MiB
 //! are mapped by 512 entries, unless [`Vm::set_pmd_mappings`] asks for one.
 //!
-//! Where to read on: [`Mmu`] for hosts and kernels; `unmap.rs` for reclaim; `vmalloc.rs`.
+//! Where to read on: [`Mmu`] for hosts and kernels; `unmap.rs` for reclaim; `vmalloc/mod.rs`.
 
 #![no_std]
 #![cfg_attr(docsrs, feature(doc_cfg))]

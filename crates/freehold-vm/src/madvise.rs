@@ -131,7 +131,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
         }
         // First the folio's flag, then the entries' bits: what was written before this call may go
         // either way, what is written after it sets a bit that this does not clear.
-        frame.clear_flags(flag::DIRTY | flag::REFERENCED | flag::SWAP_BACKED);
+        frame.clear_flags(flag::DIRTY | flag::SWAP_BACKED);
         *pages += self.clean_entries(space, head, mapping, batch);
         if frame.maps.get() > 0 {
             self.lru_add(head);

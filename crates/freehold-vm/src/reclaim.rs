@@ -13,7 +13,6 @@
 
 use freehold::FrameRange;
 
-use crate::folio::flag;
 use crate::mmu::BATCH;
 use crate::stats::count;
 use crate::unmap::Kept;
@@ -164,8 +163,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
     /// Whether a folio was used since reclaim last looked; forgets it.
     fn was_used(&self, head: u32) -> bool {
         let frame = self.folios.frame(head);
-        let mut used = frame.has(flag::REFERENCED);
-        frame.clear_flags(flag::REFERENCED);
+        let mut used = false;
         count(&self.counters.rmap_walks, 1);
         for mapping in self.mappings.iter(&frame.rmap) {
             let Ok(space) = self.space(mapping.space()) else { continue };

@@ -30,6 +30,11 @@ impl Classic {
         for (put, chunk) in loose {
             freed += usize::from(put == Put::Freed);
             if let Some(chunk) = self.prepare(put, chunk) {
+                // What no list keeps goes before those that share one hold of a PCP lock.
+                if !self.layout.keeps(chunk.order) {
+                    self.free_to_zone(chunk);
+                    continue;
+                }
                 batch[filled] = chunk;
                 filled += 1;
                 if filled == FOLIO_BATCH {
