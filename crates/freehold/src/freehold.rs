@@ -73,7 +73,9 @@ fn lay_out<'m>(config: &Config<'_>, layout: &mut LayoutBuilder<'m>) -> Parts<'m>
         zonelists: Zonelists {
             lists: layout.take(nodes(config) * zones, |_| AtomicU8::new(0)),
             zones,
-            cpu_nodes: layout.take(cpus, |cpu| AtomicU8::new(config.node_of(cpu).get())),
+            cpu_nodes: layout.take(cpus, |cpu| {
+                AtomicU8::new(config.cpu_nodes.get(cpu).copied().unwrap_or_default().get())
+            }),
         },
         map: FrameMap {
             first_section,

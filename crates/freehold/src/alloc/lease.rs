@@ -25,6 +25,9 @@ use crate::primitive::{Count, Relaxed};
 use crate::zone::board::LOOSE;
 use crate::{Freehold, Platform};
 
+/// With less of a zone free than this part a CPU lets go of one word before it leases the next.
+const SCARCE: u64 = 8;
+
 impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// Leases word `w` of a block whose tag was `tag` for requests of type `migratetype`; returns
     /// the slot, where there is at least a frame in hand. `freed` are frames of that word that this
@@ -279,12 +282,14 @@ impl<'a, 'm, P: Platform> Cpu<'a, 'm, P> {
             return false;
         }
         let zone = self.home();
-        if zone.is_scarce() {
+        // What lies in many hands is broken up while it would fit elsewhere.
+        if !zone.is_roomy() && !zone.has_free_of(SCARCE) {
             self.end_leases(0);
         } else if leases.slot(slot).is_in_use() {
             self.slot(slot).end();
         }
-        let half_free = zone.is_half_free();
+        // The blocks of many words are not missed then.
+        let half_free = zone.has_free_of(2);
         while leases.is_full(half_free) {
             // The next one behind it, going round.
             let held = leases.held();

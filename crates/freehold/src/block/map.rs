@@ -163,21 +163,16 @@ impl<'m> FrameMap<'m> {
 
     /// Which frames of the block that starts at `base` exist, by the ranges alone.
     pub(crate) fn present_of_ranges(&self, base: u64) -> [u64; WORDS] {
-        self.looked_at(|| self.present_now(base))
-    }
-
-    fn present_now(&self, base: u64) -> [u64; WORDS] {
-        let mut present = [0; WORDS];
-        for r in self.ranges {
-            let start = r.start.get().max(base);
-            let end = r.end.get().min(base + FRAMES as u64);
-            if start < end {
-                for (w, m) in bits::spans((start - base) as usize, (end - start) as usize) {
-                    present[w] |= m;
-                }
+        self.looked_at(|| {
+            let mut present = [0; WORDS];
+            for r in self.ranges {
+                let start = r.start.get().max(base) - base;
+                let end = r.end.get().min(base + FRAMES as u64).saturating_sub(base);
+                let len = end.saturating_sub(start) as usize;
+                bits::spans(start as usize, len).for_each(|(w, m)| present[w] |= m);
             }
-        }
-        present
+            present
+        })
     }
 }
 

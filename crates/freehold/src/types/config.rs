@@ -181,11 +181,6 @@ impl<'c> Config<'c> {
         Self { cpus, online: cpus, cpu_nodes: &[], zones, extra_ranges: 0 }
     }
 
-    /// The node of a CPU.
-    pub(crate) fn node_of(&self, cpu: usize) -> NodeId {
-        self.cpu_nodes.get(cpu).copied().unwrap_or_default()
-    }
-
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         if self.cpus == 0 || self.cpus > MAX_CPUS || self.online > self.cpus {
             return Err(ConfigError::Cpus { cpus: self.cpus });

@@ -40,9 +40,6 @@ pub(crate) mod mode {
     pub(crate) const LEAN: u8 = 3;
 }
 
-/// Less than this part of a zone is little to be free.
-const SCARCE: u64 = 8;
-
 /// See the module's documentation.
 #[repr(C, align(128))]
 pub(crate) struct Zone<'m> {
@@ -195,19 +192,8 @@ impl<'m> Zone<'m> {
         self.mode.get() == mode::ROOMY
     }
 
-    /// Whether so little is free that a CPU lets go of one word before it leases the next: what
-    /// lies in many hands is broken up while it would fit elsewhere.
-    pub(crate) fn is_scarce(&self) -> bool {
-        !self.is_roomy() && !self.has_free_of(SCARCE)
-    }
-
-    /// Whether so much is free that a CPU may have many words in hand: their blocks are not missed.
-    pub(crate) fn is_half_free(&self) -> bool {
-        self.has_free_of(2)
-    }
-
     /// Whether one of so many frames is free.
-    fn has_free_of(&self, frames: u64) -> bool {
+    pub(crate) fn has_free_of(&self, frames: u64) -> bool {
         let free = self.free[allowance::ORDINARY].get() as i64;
         free.max(0) as u64 * frames >= self.managed.get()
     }

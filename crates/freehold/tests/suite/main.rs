@@ -3,7 +3,7 @@
 //! One program and not one for each file: each program more compiles and links the allocator once
 //! more, in every build that runs these tests (plain, poisoned, under sanitizers, on 32 bits),
 //! which took longer than the tests themselves. One file's tests:
-//! `cargo test -p freehold --test suite misuse::`.
+//! `cargo test -p freehold --test suite placement::`.
 
 mod common;
 mod exact;
@@ -16,7 +16,6 @@ mod histories_of_audits;
 mod large_machines;
 #[allow(unreachable_pub)]
 mod length;
-mod misuse_places;
 mod placement;
 #[cfg(feature = "debug-poison")]
 mod poison;
