@@ -110,7 +110,7 @@ impl<'m> FrameMap<'m> {
 
     /// Whether there is memory at that frame. Looks at every range: for the rare cases only.
     pub(crate) fn is_present(&self, pfn: u64) -> bool {
-        self.looked_at(|| self.ranges.iter().any(|r| r.start.get() <= pfn && pfn < r.end.get()))
+        self.next_present(pfn) == Some(pfn)
     }
 
     /// The first frame from `pfn` on where there is memory.

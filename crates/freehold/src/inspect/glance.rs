@@ -53,13 +53,8 @@ impl<P: Platform> Freehold<'_, P> {
     pub fn listed_chunks(&self, zone: usize) -> Option<[u64; ORDERS]> {
         let zone = self.zones.get(zone)?;
         let mut chunks = [0; ORDERS];
-        for words in zone.bitmap.eights() {
-            match words {
-                [0, 0, 0, 0, 0, 0, 0, 0] => {}
-                words if words.iter().all(|&word| word == !0) => chunks[Order::MAX.index()] += 1,
-                words => _ = count_chunks(&words, &mut chunks[BLOCK_ORDER as usize..]),
-            }
-        }
+        let of_blocks = &mut chunks[BLOCK_ORDER as usize..];
+        zone.bitmap.eights().for_each(|words| count_chunks(&words, of_blocks));
         let mut listed = [0; BLOCK_ORDER as usize + 1];
         for migratetype in 0..HIGH_ATOMIC {
             for class in 1..=CLASSES {

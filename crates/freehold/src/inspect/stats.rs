@@ -12,7 +12,7 @@
 use crate::On;
 use crate::block::Block;
 use crate::block::tag::{ABSENT, CMA, HIGH_ATOMIC, ISOLATED, SPLIT, Tag, WHOLE};
-use crate::block::words::{CLASS_NONE, CLASS_WHOLE, EMPTY, count_of};
+use crate::block::words::{CLASS_NONE, CLASS_WHOLE, EMPTY, class_of, count_of};
 use crate::block::{FRAMES, WORDS, bits};
 use crate::cpu::by::Cpu;
 use crate::cpu::lease::SLOTS;
@@ -357,7 +357,8 @@ impl Chunks {
     /// Adds a block's free frames, by rising address; returns the block's class.
     fn add(&mut self, base: Pfn, words: &[u64; WORDS]) -> u8 {
         if count_of(words) as usize != FRAMES {
-            return count_chunks(words, &mut self.counts);
+            count_chunks(words, &mut self.counts);
+            return class_of(CLASS_NONE, |w| words[w], |_| true);
         }
         if self.run.end != base {
             self.count_run();
@@ -380,29 +381,16 @@ impl Chunks {
     }
 }
 
-/// Adds the largest aligned chunks of a partly free block to the counts; returns its class.
-pub(super) fn count_chunks(words: &[u64; WORDS], chunks: &mut [u64]) -> u8 {
-    let mut class = CLASS_NONE;
-    let mut left = *words;
-    // Words in fours, pairs and alone, then runs within a word, each taken out once counted.
-    for (len, order) in [(4usize, 8usize), (2, 7), (1, 6)] {
-        for start in (0..WORDS).step_by(len) {
-            if left[start..start + len].iter().all(|&w| w == !0) {
-                left[start..start + len].fill(0);
-                chunks[order] += 1;
-                class = class.max(order as u8 + 1);
-            }
+/// Adds the largest aligned chunks that the set bits form to the counts, up to all of them.
+pub(super) fn count_chunks(words: &[u64; WORDS], chunks: &mut [u64]) {
+    let mut end = 0;
+    loop {
+        let start = bits::next(words, end, true);
+        if start == FRAMES {
+            return;
         }
+        end = bits::next(words, start, false);
+        let run = FrameRange { start: Pfn::new(start as u64), end: Pfn::new(end as u64) };
+        run.chunks(Order::PAGEBLOCK).for_each(|(_, order)| chunks[order.index()] += 1);
     }
-    for mut word in left {
-        for order in (0..6u32).rev() {
-            let starts = bits::runs(word, order);
-            for start in bits::each(starts) {
-                word &= !bits::mask(start, 1 << order);
-                chunks[order as usize] += 1;
-                class = class.max(order as u8 + 1);
-            }
-        }
-    }
-    class
 }

@@ -296,12 +296,8 @@ fn zone_of<'m>(zones: &'m [Zone<'m>], range: FrameRange) -> Result<&'m Zone<'m>,
 impl<'m> FrameMap<'m> {
     /// Memory that is to come is not there yet.
     pub(crate) fn all_absent(&self, range: FrameRange) -> Result<(), HotplugError> {
-        let common = |r: &MemoryRange| {
-            let start = r.start.get().max(range.start.get());
-            (start < r.end.get().min(range.end.get())).then_some(Pfn::new(start))
-        };
-        match self.ranges.iter().find_map(common) {
-            Some(pfn) => Err(HotplugError::Present { pfn }),
+        match self.next_present(range.start.get()).filter(|&pfn| pfn < range.end.get()) {
+            Some(pfn) => Err(HotplugError::Present { pfn: Pfn::new(pfn) }),
             None => Ok(()),
         }
     }

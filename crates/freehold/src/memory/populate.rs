@@ -143,8 +143,8 @@ impl<'m> FrameMap<'m> {
 
     /// Whether a section has memory.
     fn has_memory(&self, section: u64) -> bool {
-        let (start, end) = (section << SECTION_SHIFT, (section + 1) << SECTION_SHIFT);
-        self.ranges.iter().any(|r| r.start.get().max(start) < r.end.get().min(end))
+        let next = self.next_present(section << SECTION_SHIFT);
+        next.is_some_and(|pfn| pfn >> SECTION_SHIFT == section)
     }
 
     /// Notes where memory is. A piece that continues another one needs no entry of its own.
