@@ -200,7 +200,11 @@ impl<'m, P: Platform> Freeing<'_, 'm, P> {
             let all = self.inside.is_some_and(|inside| match run {
                 // Inlined: calls made this dearer than single frees (134 instructions, 124).
                 1 if in_hand == InHand::Elsewhere => inside.to_word::<0>(frames[at].get()),
-                64 if mask == !0 => inside.words_to_block::<1>(key * 64, 64),
+                64 if mask == !0 => {
+                    let put = inside.words_to_block::<1>(key * 64);
+                    inside.count_frees(if put { 63 } else { 0 });
+                    put
+                }
                 _ => false,
             });
             if all {
@@ -234,12 +238,8 @@ fn same_word(frames: &[Pfn]) -> (u64, usize) {
     }
     if let (0, Some(all)) = (first % 64, frames.first_chunk::<64>()) {
         // A whole word in order: no early exit, so that the compiler looks at several at a time.
-        if all
-            .iter()
-            .enumerate()
-            .fold(0, |wrong, (i, pfn)| wrong | (pfn.get() ^ (first + i as u64)))
-            == 0
-        {
+        let others = all.iter().enumerate().map(|(i, pfn)| pfn.get() ^ first ^ i as u64);
+        if others.fold(0, |any, other| any | other) == 0 {
             return (!0, 64);
         }
     }

@@ -26,7 +26,7 @@
 use crate::block::{BLOCK_ORDER, Block, bits};
 use crate::calls::handle::{Door, Handle, Owner};
 use crate::cpu::by::{Cpu, Inside};
-use crate::cpu::lease::{Lease, Purpose};
+use crate::cpu::lease::{LEASED_BELOW, Lease, Purpose};
 use crate::platform::PlatformExt;
 use crate::primitive::{Count, Relaxed};
 use crate::zone::Zone;
@@ -35,6 +35,15 @@ use crate::{AllocError, AllocFlags, Migratetype, Order, Pfn, Platform, Request};
 /// Blocks with no larger class than this one may lose a run to a hint that fits exactly: half of a
 /// word or less of each is in one piece.
 pub(crate) const HINT_CLASS: u8 = 6;
+
+/// [`HINT_CLASS`], or that of the run itself.
+#[inline(always)]
+fn hint_class(order: u32) -> u8 {
+    HINT_CLASS.max(order as u8 + 1)
+}
+
+/// No frame's number.
+const NO_FRAME: u64 = u64::MAX;
 
 impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
     /// Allocates one chunk.
@@ -250,7 +259,7 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
             let word = line.word(w);
             let fits = word & buddy != buddy && block.head.class() <= most;
             let taken = fits && line.take_bits_of(w, word, run);
-            if taken && ORDER < 3 {
+            if taken && ORDER < LEASED_BELOW {
                 self.ends_row();
             }
             taken
@@ -260,22 +269,48 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
     /// 1, 2 or 4 whole words by the newest hint, by the rule of
     /// [`recent_run_in_word`](Self::recent_run_in_word). `None` where that does not hold; the next
     /// one may.
-    #[inline(never)]
+    #[inline(always)]
     pub(crate) fn recent_words<const LEN: usize>(self, migratetype: usize) -> Option<Pfn> {
+        let pfn = self.words_by_hint::<LEN>(migratetype);
+        if pfn == NO_FRAME { None } else { Some(Pfn::new(pfn)) }
+    }
+
+    /// [`recent_words`](Self::recent_words), or [`NO_FRAME`]: a result in one register can come
+    /// from a call at the end, for which nothing has to be kept.
+    #[inline(never)]
+    fn words_by_hint<const LEN: usize>(self, migratetype: usize) -> u64 {
         let order = 6 + LEN.ilog2();
-        let (block, offset) = self.recent.pop(&self.fh.map.blocks, order)?;
-        let (head, line) = (block.head, block.line);
-        let (first, most) = (offset as usize / 64, self.most_class(order));
-        let buddy = first ^ LEN;
+        let Some((block, offset)) = self.recent.pop(&self.fh.map.blocks, order) else {
+            return NO_FRAME;
+        };
+        let (head, line, first) = (block.head, block.line, offset as usize / 64 / LEN * LEN);
+        let (tag, buddy) = (head.tag.get(), first ^ LEN);
         let lone = || (buddy..buddy + LEN).any(|w| line.word(w) != !0);
-        let fits = most == u8::MAX || lone() && head.class() <= most;
-        if !fits
-            || !head.tag.get().is_ordinary_of(migratetype)
-            || !block.claim_words_at::<LEN>(self.by(), first)
-        {
-            return None;
+        // Without an index that may be out of bounds nothing has to be kept for a panic.
+        let roomy = self.fh.zones.get(self.home_zone.get() as usize).is_some_and(Zone::is_roomy);
+        let fits = roomy || lone() && head.class() <= hint_class(order);
+        if !fits || !tag.is_ordinary_of_in(migratetype, self.home_split.get()) {
+            return NO_FRAME;
         }
-        Some(Pfn::new(u64::from(head.number) << BLOCK_ORDER | u64::from(offset)))
+        let end = block.take_words::<LEN>(first);
+        // As in `hinted`.
+        let leased = || (first..first + LEN).fold(0, |any, w| any | head.lease(w)) != 0;
+        let own = &self.allowance[migratetype];
+        let left = own.get().wrapping_sub(64 * LEN as u64);
+        let changed = || head.is_busy() || head.tag.get() != tag || leased();
+        if end != first + LEN || changed() || (left as i64) < 0 {
+            return self.words_after_all::<LEN>(block, first, end);
+        }
+        own.set(left);
+        u64::from(head.number) << BLOCK_ORDER | u64::from(offset)
+    }
+
+    /// [`hinted_after_all`](Self::hinted_after_all) of whole words, taken up to `end`.
+    #[cold]
+    #[inline(never)]
+    fn words_after_all<const LEN: usize>(self, block: Block<'m>, first: usize, end: usize) -> u64 {
+        let kept = block.keep_words::<LEN>(self.by(), first, end);
+        if kept { block.base() + first as u64 * 64 } else { NO_FRAME }
     }
 
     /// [`recent_words`](Self::recent_words), hint after hint: a loop in there is five instructions
@@ -294,7 +329,7 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
     /// larger run it may become whole, and another block fits better.
     #[inline(always)]
     fn most_class(self, order: u32) -> u8 {
-        if self.home().is_roomy() { u8::MAX } else { HINT_CLASS.max(order as u8 + 1) }
+        if self.home().is_roomy() { u8::MAX } else { hint_class(order) }
     }
 
     #[inline(always)]

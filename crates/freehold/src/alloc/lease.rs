@@ -628,6 +628,14 @@ mod tests {
         for (order, words) in [(0, 1), (2, 1), (3, 0), (5, 0)] {
             assert_eq!(leased(&with_free_runs(&[0, 32], order)), words, "order {order}");
         }
+        // Frames of one bulk call that lie side by side are a row.
+        for (frames, words) in [(4, 1), (8, 0)] {
+            let fh = with_free_runs(&[0], 0);
+            let base = fh.zones[0].span.start.get() | 32;
+            let frames: Vec<Pfn> = (base..base + frames).map(Pfn::new).collect();
+            fh.here().free_bulk(&frames).unwrap();
+            assert_eq!(leased(&fh), words, "{} frames", frames.len());
+        }
     }
 
     /// Each pair takes the run by the hint of the free before it, and its word is not leased for

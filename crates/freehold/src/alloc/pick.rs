@@ -172,6 +172,9 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         self.cpu.counters.by_phase[phase as usize].add(1);
         let cursors = self.cursors(z);
         let before = cursors.get(&self.fh.map.blocks, want.purpose(), want.migratetype);
+        if want.purpose() == Purpose::Runs {
+            self.cpu.runs_from.set(block, 0);
+        }
         if before == Some(block) {
             return;
         }

@@ -118,10 +118,27 @@ impl<'m> Block<'m> {
         by: By<'_, 'm, impl Platform>,
         first: usize,
     ) -> bool {
-        let (head, line) = (self.head, self.line);
-        let words = || first..first + LEN;
-        let leased = || words().any(|w| head.is_leased(w));
-        let end = words().find(|&w| !line.take_whole(w)).unwrap_or(first + LEN);
+        let end = self.take_words::<LEN>(first);
+        self.keep_words::<LEN>(by, first, end)
+    }
+
+    /// Takes `LEN` whole words from word `first` on, up to the first that is not there: which one.
+    #[inline(always)]
+    pub(crate) fn take_words<const LEN: usize>(self, first: usize) -> usize {
+        (first..first + LEN).find(|&w| !self.line.take_whole(w)).unwrap_or(first + LEN)
+    }
+
+    /// Whether `LEN` words from word `first` on, of which those up to `end` were taken, may be
+    /// handed out; otherwise they are put back.
+    #[inline(always)]
+    pub(crate) fn keep_words<const LEN: usize>(
+        self,
+        by: By<'_, 'm, impl Platform>,
+        first: usize,
+        end: usize,
+    ) -> bool {
+        let head = self.head;
+        let leased = || (first..first + LEN).any(|w| head.is_leased(w));
         // One look for all of them, as in `still_open`; the class before the tag.
         let busy = head.is_busy();
         let tag = head.tag.get();

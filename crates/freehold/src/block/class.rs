@@ -29,10 +29,11 @@
 use crate::alloc::watch::{ANY, Watch};
 use crate::block::Block;
 use crate::block::tag::{FRESH, HIGH_ATOMIC, SPLIT, Tag, WHOLE};
-use crate::block::words::{CLASS_BUSY, CLASS_NONE, CLASS_WHOLE, EMPTY, class_of, count_of};
+use crate::block::words::{
+    CLASS_BUSY, CLASS_NONE, CLASS_OF_WORD, CLASS_WHOLE, EMPTY, class_of, count_of,
+};
 use crate::block::{FRAMES, WORDS, bits};
 use crate::cpu::by::By;
-use crate::cpu::lease::Purpose;
 use crate::primitive::{Ordering, Relaxed};
 use crate::zone::Zone;
 use crate::zone::allowance::{ORDINARY, kind_of};
@@ -114,39 +115,44 @@ impl<'m> Block<'m> {
         head.completes(now) || head.tells_loose(beside) || watch.is_for(ANY)
     }
 
-    /// [`raise_by`](Self::raise_by) for `len` whole words from `first` on, which were put: only
+    /// Whether there is anything more to do for [`raise_by_words`](Self::raise_by_words). One that
+    /// is in use has no larger class than 9, and stays split.
+    #[inline(always)]
+    pub(crate) fn words_are_news<const LEN: usize>(
+        self,
+        watch: &Watch,
+        first: usize,
+        in_use: bool,
+    ) -> bool {
+        let (head, line) = (self.head, self.line);
+        head.set_no_gap(0);
+        let (known, beside) = (head.class(), first ^ LEN);
+        // SeqCst: as in `raise_by_words`.
+        let told = known == CLASS_WHOLE - 1 && in_use
+            || known >= CLASS_OF_WORD + LEN.ilog2() as u8
+                && (beside..beside + LEN).any(|w| line.word_after_class(w) != !0);
+        !told || watch.is_for(ANY)
+    }
+
+    /// [`raise_by`](Self::raise_by) for `LEN` whole words from `first` on, which were put: only
     /// where they complete a run that the board does not know of.
     #[inline(always)]
-    pub(crate) fn raise_by_words(
+    pub(crate) fn raise_by_words<const LEN: usize>(
         self,
         by: By<'_, 'm, impl Platform>,
-        tag: Tag,
         mut first: usize,
-        mut len: usize,
     ) {
-        let (line, known) = (self.line, self.head.class());
-        self.head.set_no_gap(0);
+        let (line, known, mut len) = (self.line, self.head.class(), LEN);
         self.tell_watchers(by);
-        // It has no larger class, and stays split: see `is_in_use`.
-        if known == CLASS_WHOLE - 1 && tag.migratetype() < HIGH_ATOMIC {
-            if let Some(cpu) = by.cpu() {
-                let cursors = cpu.cursors(tag.zone());
-                if cursors.get(&by.fh.map.blocks, Purpose::Runs, tag.migratetype()) == Some(self) {
-                    by.fh.watch.came(ANY);
-                    return;
-                }
-            }
-        }
         // SeqCst, both: of two that put the two halves of a run one sees it.
         let full =
             |first: usize, len: usize| (first..first + len).all(|w| line.word_after_class(w) == !0);
-        let mut class = 7 + len.ilog2() as u8;
         while len < WORDS && full(first ^ len, len) {
             first &= !len;
             len *= 2;
-            class += 1;
         }
         by.fh.watch.came(ANY);
+        let class = CLASS_OF_WORD + len.ilog2() as u8;
         if len == WORDS {
             self.raise(by);
         } else if known < class {

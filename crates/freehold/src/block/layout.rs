@@ -249,6 +249,12 @@ impl Place {
         self.0.get() == Self::NONE
     }
 
+    /// Whether it is that block's first frame, under the CPU's door.
+    #[inline(always)]
+    pub(crate) fn starts(&self, block: Block<'_>) -> bool {
+        self.0.get() == Self::first(block)
+    }
+
     /// Whether it is a place in that block, by a glance.
     #[inline(always)]
     pub(crate) fn names(&self, block: Block<'_>) -> bool {

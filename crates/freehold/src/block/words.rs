@@ -26,6 +26,8 @@ use crate::types::ids::MAX_CPUS;
 
 /// Nothing is known to be free.
 pub(crate) const CLASS_NONE: u8 = 0;
+/// A word is, and no more.
+pub(crate) const CLASS_OF_WORD: u8 = 7;
 /// Every frame is free.
 pub(crate) const CLASS_WHOLE: u8 = BLOCK_ORDER as u8 + 1;
 /// Somebody takes all of its words, to make it whole, and looks at the words afterwards.

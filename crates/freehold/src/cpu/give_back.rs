@@ -19,6 +19,7 @@ impl<P: Platform> Inside<'_, '_, P> {
     pub(crate) fn give_back_all(&self) {
         self.empty_hand();
         self.cpu.recent.clear();
+        self.cpu.runs_from.clear();
         for z in 0..self.fh.zones.len() {
             for place in self.cursors(z).places() {
                 let Some(block) = place.block(&self.fh.map.blocks) else { continue };

@@ -34,6 +34,9 @@ use crate::primitive::{AtomicU8, AtomicU32, AtomicU64, Ordering, Relaxed};
 
 /// Leases that a CPU can have. 64 were no faster and pin four times the blocks.
 pub(crate) const SLOTS: usize = 16;
+/// The second free in a row into a word leases it where it is of an order below this one: up to
+/// runs of four. A longer run would be kept from requests for runs there.
+pub(crate) const LEASED_BELOW: u32 = 3;
 /// Places in the table: slots, and what "no current lease" names; a power of two.
 const PLACES: usize = 2 * SLOTS;
 /// No word's key, nor the first frame of any.

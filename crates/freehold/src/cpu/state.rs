@@ -33,13 +33,15 @@ pub(crate) struct CpuState<'m> {
     /// [`Tag::ordinary_in`] of it.
     pub(crate) home_split: AtomicU32,
     /// The word of the last free that went into a word that is not leased: a second one leases it,
-    /// unless a run was taken in between or it is of eight frames or more.
+    /// unless a run was taken in between or it is too long.
     pub(crate) last_key: AtomicU64,
     /// What it may take of the home zone, by migratetype: see
     /// [`allowance`](crate::zone::allowance).
     pub(crate) allowance: [AtomicU64; 8],
     /// Where one of them is larger after a free the zone is told. Smaller near its mark.
     pub(crate) most: AtomicU64,
+    /// The block that was chosen last to take runs of: some place in its [`Cursors`] names it.
+    pub(crate) runs_from: Place,
     pub(crate) leases: Leases<'m>,
     /// It has one of the words that CPUs share: see [`shared_words`](crate::zone::shared_words).
     pub(crate) has_share: AtomicBool,
@@ -85,6 +87,7 @@ impl<'m> CpuState<'m> {
             last_key: AtomicU64::new(super::lease::NO_WORD),
             allowance: core::array::from_fn(|_| AtomicU64::new(0)),
             most: AtomicU64::new(0),
+            runs_from: Place::none(),
             leases: Leases::new(no_word),
             has_share: AtomicBool::new(false),
             counters: CpuCounters::default(),

@@ -21,13 +21,13 @@
 
 use crate::alloc::watch::ANY;
 use crate::block::layout::Place;
-use crate::block::tag::{FRESH, IN_HAND, TAKEN, Tag, WHOLE};
+use crate::block::tag::{FRESH, HIGH_ATOMIC, IN_HAND, TAKEN, Tag, WHOLE};
 use crate::block::{Block, FRAMES, WORDS, bits};
 use crate::calls::handle::{Door, Handle, Owner};
 use crate::cpu::by::{Cpu, Inside};
-use crate::cpu::lease::{Lease, Leases};
+use crate::cpu::lease::{LEASED_BELOW, Lease, Leases};
 use crate::free::word::Freeing;
-use crate::primitive::{Count, Relaxed};
+use crate::primitive::{Count, Relaxed, rarely};
 use crate::{FreeError, Freehold, Order, Pfn, Platform};
 
 /// What became of a free into the hand.
@@ -73,9 +73,9 @@ impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
             3 => cpu.chunk_to_word::<3>(pfn.get()),
             4 => cpu.chunk_to_word::<4>(pfn.get()),
             5 => cpu.chunk_to_word::<5>(pfn.get()),
-            6 => cpu.words_to_block::<1>(pfn.get(), 1),
-            7 => cpu.words_to_block::<2>(pfn.get(), 1),
-            8 => cpu.words_to_block::<4>(pfn.get(), 1),
+            6 => cpu.words_to_block::<1>(pfn.get()),
+            7 => cpu.words_to_block::<2>(pfn.get()),
+            8 => cpu.words_to_block::<4>(pfn.get()),
             9 => cpu.block_to_hand(pfn.get()),
             _ => false,
         };
@@ -112,6 +112,13 @@ impl<P: Platform> Inside<'_, '_, P> {
         let inside = Some(&self).filter(|inside| inside.cpu.online.get());
         Freeing::of(self.fh, inside).chunk(pfn, order)
     }
+}
+
+/// A result that compilers do not know: where they do, a caller that ends with such a call keeps a
+/// frame for what it returns then, which each call pays for.
+#[inline(always)]
+fn opaque_true() -> bool {
+    core::hint::black_box(true)
 }
 
 /// A free while somebody else is inside the CPU's state.
@@ -180,8 +187,8 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
         let w = key as usize % WORDS;
         let head = block.head;
         let tag = head.tag.get();
-        // A second free in a row into the word leases it, up to runs of four.
-        let second = ORDER < 3 && self.last_key.get() == key;
+        // A second free in a row into the word leases it.
+        let second = ORDER < LEASED_BELOW && self.last_key.get() == key;
         if second || cfg!(feature = "debug-poison") {
             return false;
         }
@@ -215,7 +222,7 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
     fn tell_of_free(self, block: Block<'m>, now: u64, migratetype: usize) -> bool {
         block.raise_by(self.by(), now);
         self.tell_after_free(migratetype);
-        true
+        opaque_true()
     }
 
     /// [`to_word`](Self::to_word) of a zone that is not this CPU's home, if that is all.
@@ -325,50 +332,99 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
         true
     }
 
-    /// Frees an aligned chunk of 1, 2 or 4 whole words; counts as so many frees.
+    /// Frees an aligned chunk of 1, 2 or 4 whole words.
     #[inline(never)]
-    pub(crate) fn words_to_block<const LEN: usize>(self, pfn: u64, frees: u64) -> bool {
+    pub(crate) fn words_to_block<const LEN: usize>(self, pfn: u64) -> bool {
         let Some(block) = self.fh.map.locate(pfn) else { return false };
-        let (head, line) = (block.head, block.line);
-        let tag = head.tag.get();
-        let first = (pfn / 64) as usize % WORDS;
-        let aligned = pfn % (64 * LEN as u64) == 0;
-        if !tag.is_ordinary() || !aligned || cfg!(feature = "debug-poison") {
+        let tag = block.head.tag.get();
+        if pfn % (64 * LEN as u64) != 0 || cfg!(feature = "debug-poison") {
             return false;
         }
-        let by = self.by();
+        if !tag.is_ordinary_in(self.home_split.get()) {
+            return self.words_elsewhere::<LEN>(block, tag, pfn);
+        }
+        self.put_words::<LEN, true>(block, tag, pfn)
+    }
+
+    /// [`words_to_block`](Self::words_to_block) of a zone that is not this CPU's home.
+    #[cold]
+    #[inline(never)]
+    fn words_elsewhere<const LEN: usize>(self, block: Block<'m>, tag: Tag, pfn: u64) -> bool {
+        tag.is_ordinary() && self.put_words::<LEN, false>(block, tag, pfn)
+    }
+
+    /// What is rarely done comes last, as in [`to_word`](Self::to_word).
+    #[inline(always)]
+    fn put_words<const LEN: usize, const HOME: bool>(
+        self,
+        block: Block<'m>,
+        tag: Tag,
+        pfn: u64,
+    ) -> bool {
+        let (head, line) = (block.head, block.line);
+        let first = (pfn / 64) as usize % WORDS / LEN * LEN;
         // Of several calls that free the same words, who frees the first one has them all.
-        if (first + 1..first + LEN).any(|w| line.word(w) != 0)
-            || (first..first + LEN).any(|w| head.lease(w) != 0)
-        {
+        let others = || first + 1..first + LEN;
+        let there = others().fold(0, |any, w| any | line.word(w));
+        if there != 0 || (first..first + LEN).fold(0, |any, w| any | head.lease(w)) != 0 {
             return false;
         }
         // Before they can be seen: see `watch`. The hint as in `to_word`.
-        let count = 64 * LEN as u64;
-        if tag.is_ordinary_in(self.home_split.get()) {
-            self.allowance[tag.migratetype()].add(count);
-            let offset = (pfn % FRAMES as u64) as u32;
-            self.recent.push(6 + LEN.ilog2(), block, offset);
+        let (own, count) = (&self.allowance[tag.migratetype()], 64 * LEN as u64);
+        let allowed = own.get().wrapping_add(count);
+        if HOME {
+            own.set(allowed);
+            self.recent.push(6 + LEN.ilog2(), block, (pfn % FRAMES as u64) as u32);
         } else {
-            block.count_free(by, tag, count);
+            block.count_free(self.by(), tag, count);
         }
+        let in_use = self.runs_from.starts(block) && tag.migratetype() < HIGH_ATOMIC;
         if line.put_whole(first).is_err() {
-            block.count_free(by, tag, count.wrapping_neg());
+            match HOME {
+                true => own.sub(count),
+                false => block.count_free(self.by(), tag, count.wrapping_neg()),
+            }
             return false;
         }
-        for w in first + 1..first + LEN {
+        let mut missed = 0;
+        for w in others() {
             if line.put_whole(w).is_err() {
-                // Somebody frees a part of it just now, wrongly, and counts it: it is free once.
-                let (_, strays) = line.put_back(w, !0);
-                let twice = u64::from(strays.count_ones());
-                block.count_free(by, tag, twice.wrapping_neg());
-                block.report_late(self.fh, w, strays);
+                rarely();
+                missed |= 1 << w;
             }
         }
-        self.count_frees(frees);
-        block.raise_by_words(by, tag, first, LEN);
+        self.count_frees(1);
+        let news = block.words_are_news::<LEN>(&self.fh.watch, first, in_use);
+        if !HOME || missed != 0 || news {
+            return self.tell_of_words::<LEN>(block, first, missed);
+        }
+        allowed <= self.most.get() || self.tell_of_allowance()
+    }
+
+    /// The CPU's count has grown large by a free. Returns `true`.
+    #[cold]
+    #[inline(never)]
+    fn tell_of_allowance(self) -> bool {
+        self.tell();
+        opaque_true()
+    }
+
+    /// Whole words that were put have brought what the board or a request is to be told of; into
+    /// those `missed` others have put frames. Returns `true`.
+    #[cold]
+    #[inline(never)]
+    fn tell_of_words<const LEN: usize>(self, block: Block<'m>, first: usize, missed: u64) -> bool {
+        let tag = block.head.tag.get();
+        for w in bits::each(missed).map(|w| w as usize) {
+            // Somebody frees a part of it just now, wrongly, and counts it: it is free once.
+            let (_, strays) = block.line.put_back(w, !0);
+            let twice = u64::from(strays.count_ones());
+            block.count_free(self.by(), tag, twice.wrapping_neg());
+            block.report_late(self.fh, w, strays);
+        }
+        block.raise_by_words::<LEN>(self.by(), first);
         self.tell_after_free(tag.migratetype());
-        true
+        opaque_true()
     }
 
     /// A whole block in use is free, and in this CPU's hand if there is room.

@@ -15,7 +15,7 @@ use crate::block::Block;
 use crate::block::tag::{ABSENT, FRESH, HIGH_ATOMIC, HOLES, SPLIT, TAKEN, Tag, WHOLE};
 use crate::block::{FRAMES, WORDS, bits};
 use crate::cpu::by::{By, Cpu, Inside};
-use crate::cpu::lease::{Leases, Purpose};
+use crate::cpu::lease::{LEASED_BELOW, Leases, Purpose};
 use crate::platform::PlatformExt;
 use crate::primitive::{Count, Relaxed};
 use crate::{FreeError, Freehold, Pfn, Platform};
@@ -66,14 +66,14 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     }
 
     /// A second free in a row into a word leases it, so that single frames and short runs cost one
-    /// exchange for 64 frames. A run of eight or more would be kept from requests for runs there.
+    /// exchange for 64 frames: see [`LEASED_BELOW`].
     fn free_and_lease(&self, block: Block<'m>, w: usize, tag: Tag, frames: u64) -> bool {
         // Near its mark the zone counts what is free.
         let ordinary = tag.migratetype() != HIGH_ATOMIC
             && self.is_home(tag.zone())
             && !self.fh.zones[tag.zone()].is_tight();
         if !ordinary
-            || frames.count_ones() >= 8
+            || frames.count_ones() >= 1 << LEASED_BELOW
             || block.line.word(w) & frames != 0
             || block.head.is_leased(w)
             || !self.may_lease()

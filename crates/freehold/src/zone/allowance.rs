@@ -461,7 +461,7 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
 
     #[cold]
     #[inline(never)]
-    fn tell(self) {
+    pub(crate) fn tell(self) {
         let zone = self.home();
         let most = zone.next_most(self.fh);
         if zone.take_back(&self.allowance, most / 2) {

@@ -21,6 +21,24 @@ fn a_leased_word_does_not_count() {
     fh.validate().unwrap();
 }
 
+/// The block that a CPU took runs of last stays split, until it has gone on or let go of it.
+#[test]
+fn a_block_that_was_let_go_becomes_whole() {
+    for (more, flush) in [(0, false), (2, false), (0, true)] {
+        let fh = machine(1, 2048);
+        let cpu = fh.here();
+        let runs = [(); 2].map(|()| cpu.alloc(movable(8)).unwrap());
+        (0..more).for_each(|_| _ = cpu.alloc(movable(8)).unwrap());
+        if flush {
+            cpu.flush().unwrap();
+        }
+        runs.into_iter().for_each(|pfn| cpu.free(pfn, of_order(8)).unwrap());
+        let is_whole = place(&fh, runs[0]).0.head.tag.get().state() == WHOLE;
+        assert_eq!(is_whole, more > 0 || flush, "{more} more, flushed: {flush}");
+        fh.validate().unwrap();
+    }
+}
+
 /// A split block all of whose frames are in use, and no word of which is leased.
 fn full() -> (Machine, Block<'static>) {
     let fh = machine(1, 1024);
