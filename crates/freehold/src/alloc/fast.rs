@@ -26,6 +26,7 @@
 use crate::block::{BLOCK_ORDER, Block, bits};
 use crate::calls::handle::{Door, Handle, Owner};
 use crate::cpu::by::{Cpu, Inside};
+use crate::cpu::door::at_once;
 use crate::cpu::lease::{LEASED_BELOW, Lease, Purpose};
 use crate::platform::PlatformExt;
 use crate::primitive::{Count, Relaxed};
@@ -134,7 +135,7 @@ impl<'a, 'm, P: Platform> Handle<'a, 'm, P, Owner<'a, 'm, P>> {
     pub fn alloc_in_hand(&self, order: Order, migratetype: Migratetype) -> Option<Pfn> {
         debug_assert!(Migratetype::PCP.contains(&migratetype));
         let (cpu, kind) = (self.fh.cpu(self.door.state), migratetype as usize);
-        let found = cpu.door.at_once(self.door.biased, || cpu.chunk_in_hand(order, kind))??;
+        let found = at_once!(cpu.door, self.door.biased, cpu.chunk_in_hand(order, kind))??;
         self.fh.platform.handed_out(found, order);
         Some(found)
     }

@@ -23,6 +23,26 @@ const LOCKED: u32 = 1;
 /// is one and that nobody else is inside.
 const OWNERLESS: u32 = 2;
 
+/// What `work` comes to inside a door, by the owner's way or that of anybody; `None` where the owner
+/// would have to wait. Each way in knows its way out. A closure that is called in two places would
+/// not be compiled into its caller, where the order is known: that doubles a pair of calls.
+macro_rules! at_once {
+    ($door:expr, $biased:expr, $work:expr) => {
+        if $door.try_enter_owner() {
+            let result = $work;
+            $door.leave_owner();
+            Some(result)
+        } else if $biased || !$door.try_enter_unowned() {
+            None
+        } else {
+            let result = $work;
+            $door.leave_intruder();
+            Some(result)
+        }
+    };
+}
+pub(crate) use at_once;
+
 /// See the module's documentation.
 pub(crate) struct Door {
     busy: AtomicU32,
@@ -120,23 +140,6 @@ impl Door {
     #[inline(always)]
     pub(crate) fn try_enter(&self, owner: bool) -> bool {
         if owner { self.try_enter_owner() } else { self.try_enter_unowned() }
-    }
-
-    /// What `work` comes to inside, by the owner's way or that of anybody; `None` where the owner
-    /// would have to wait. Each way in knows its way out.
-    #[inline(always)]
-    pub(crate) fn at_once<T>(&self, biased: bool, work: impl FnOnce() -> T) -> Option<T> {
-        if self.try_enter_owner() {
-            let result = work();
-            self.leave_owner();
-            return Some(result);
-        }
-        if biased || !self.try_enter_unowned() {
-            return None;
-        }
-        let result = work();
-        self.leave_intruder();
-        Some(result)
     }
 
     /// The way out.

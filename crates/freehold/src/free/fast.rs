@@ -25,6 +25,7 @@ use crate::block::tag::{FRESH, HIGH_ATOMIC, IN_HAND, TAKEN, Tag, WHOLE};
 use crate::block::{Block, FRAMES, WORDS, bits};
 use crate::calls::handle::{Door, Handle, Owner};
 use crate::cpu::by::{Cpu, Inside};
+use crate::cpu::door::at_once;
 use crate::cpu::lease::{LEASED_BELOW, Lease, Leases};
 use crate::free::word::Freeing;
 use crate::primitive::{Count, Relaxed, rarely};
@@ -98,7 +99,7 @@ impl<'a, 'm, P: Platform> Handle<'a, 'm, P, Owner<'a, 'm, P>> {
         if frames == 0 {
             return false;
         }
-        let done = cpu.door.at_once(self.door.biased, || cpu.free_in_hand(key, frames));
+        let done = at_once!(cpu.door, self.door.biased, cpu.free_in_hand(key, frames));
         done == Some(InHand::Yes)
     }
 }
