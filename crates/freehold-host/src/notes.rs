@@ -25,6 +25,7 @@
 //! frame has been used, and before it can say so a pass gives some of them back. The generation
 //! tells: what was found out in an older one is not noted.
 
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use freehold::{FrameRange, PAGEBLOCK_FRAMES, Pfn};
@@ -46,10 +47,13 @@ const WORDS: usize = (PAGEBLOCK_FRAMES / 64) as usize;
 
 /// See the module's documentation.
 pub(crate) struct Notes {
-    /// One for each block, in a mapping so that blocks never used cost nothing.
+    /// One for each block, in a mapping so that blocks never used cost nothing; and where it is,
+    /// which each allocation asks.
     notes: Metadata,
+    first_note: NonNull<AtomicU32>,
     /// `WORDS` words a block.
     used: Metadata,
+    first_used: NonNull<AtomicU64>,
     first_block: u64,
     blocks: u64,
     /// The OS backs a block as a whole as soon as one frame is used, until part of it is given
@@ -61,12 +65,21 @@ pub(crate) struct Notes {
     top: AtomicU64,
 }
 
+// SAFETY: what it points to is atomic, and its own.
+unsafe impl Send for Notes {}
+// SAFETY: likewise.
+unsafe impl Sync for Notes {}
+
 impl Notes {
     /// For `blocks` blocks that come fresh from the OS, the first of which has that number.
     pub(crate) fn new(first_block: u64, blocks: u64, huge: bool) -> Result<Self, Error> {
+        let notes = Metadata::new(blocks as usize * size_of::<AtomicU32>())?;
+        let used = Metadata::new(blocks as usize * WORDS * size_of::<AtomicU64>())?;
         Ok(Self {
-            notes: Metadata::new(blocks as usize * size_of::<AtomicU32>())?,
-            used: Metadata::new(blocks as usize * WORDS * size_of::<AtomicU64>())?,
+            first_note: notes.base().cast(),
+            notes,
+            first_used: used.base().cast(),
+            used,
             first_block,
             blocks,
             huge,
@@ -92,12 +105,7 @@ impl Notes {
     fn all(&self) -> &[AtomicU32] {
         // SAFETY: the mapping has a note for each block, zeroed, aligned, and only ever used as
         // atomics.
-        unsafe {
-            std::slice::from_raw_parts(
-                self.notes.base().cast::<AtomicU32>().as_ptr(),
-                self.blocks as usize,
-            )
-        }
+        unsafe { std::slice::from_raw_parts(self.first_note.as_ptr(), self.blocks as usize) }
     }
 
     /// Blocks below this number may be resident; no other is.
@@ -122,10 +130,7 @@ impl Notes {
         // SAFETY: the mapping has `WORDS` words for each note, zeroed, aligned, and only ever used
         // as atomics.
         let all = unsafe {
-            std::slice::from_raw_parts(
-                self.used.base().cast::<AtomicU64>().as_ptr(),
-                self.blocks as usize * WORDS,
-            )
+            std::slice::from_raw_parts(self.first_used.as_ptr(), self.blocks as usize * WORDS)
         };
         &all[block * WORDS..(block + 1) * WORDS]
     }
