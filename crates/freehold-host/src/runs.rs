@@ -39,7 +39,10 @@ const LISTS: usize = LONGEST as usize + 1;
 const ANY: usize = LISTS.div_ceil(64);
 
 /// Places kept, of 16 bytes each.
-const PLACES: usize = 512;
+const PLACES: usize = 1024;
+
+/// Places looked at for an empty one.
+const SOON: u32 = 64;
 
 /// One run that waits.
 #[derive(Default)]
@@ -131,6 +134,8 @@ pub(crate) struct Places {
     places: [Place; PLACES],
     /// The number of the place written last.
     last: Cell<u32>,
+    /// Up to this number no place was empty when it was looked at.
+    full: Cell<u32>,
     /// No place up to this number is of a kept run.
     oldest: Cell<u32>,
     /// Frames that may be kept beside those that are: 0 until the arena knows that this thread
@@ -188,6 +193,7 @@ impl Places {
             any: [const { Cell::new(0) }; ANY],
             places: std::array::from_fn(|_| Place::default()),
             last: Cell::new(0),
+            full: Cell::new(0),
             oldest: Cell::new(0),
             room: Cell::new(0),
             fills: Cell::new(false),
@@ -204,7 +210,8 @@ impl Places {
     /// beyond the first 16 TiB of the arena, or the place that it takes is of one that is kept.
     #[inline(always)]
     pub(crate) fn push(&self, run: Run) {
-        if run.0 >> u32::BITS == 0 && !self.is_next_kept() {
+        self.move_on();
+        if run.0 >> u32::BITS == 0 && self.may_write_next() {
             let list = list_of(run).min(LISTS - 1);
             let place = self.write(run.0, &self.newest[list], list as u16 | NAMED);
             place.frames.set(run.1 as u16);
@@ -224,7 +231,7 @@ impl Places {
         let Some(newest) = self.newest.get(frames as usize) else { return false };
         let Some(room) = self.room.get().checked_sub(frames as u32) else { return false };
         let misaligned = first & (frames - 1) != 0 && frames & (frames - 1) == 0;
-        if misaligned || self.is_next_kept() {
+        if misaligned || !self.may_write_next() {
             return false;
         }
         self.room.set(room);
@@ -241,7 +248,7 @@ impl Places {
 
     #[inline(always)]
     fn write(&self, first: u64, newest: &Cell<u32>, list: u16) -> &Place {
-        let number = self.last.get().wrapping_add(1);
+        let number = self.next();
         self.last.set(number);
         let place = self.place(number);
         let mut older = newest.get();
@@ -262,8 +269,32 @@ impl Places {
     }
 
     #[inline(always)]
-    fn is_next_kept(&self) -> bool {
-        self.place(self.last.get().wrapping_add(1)).is_kept()
+    fn next(&self) -> u32 {
+        self.last.get().wrapping_add(1)
+    }
+
+    /// Whether nothing waits in the next place, or by name only, as in those behind it.
+    #[inline(always)]
+    fn may_write_next(&self) -> bool {
+        let place = self.place(self.next());
+        place.list.get() == 0 || !place.is_kept() && self.is_full()
+    }
+
+    fn is_full(&self) -> bool {
+        (self.next().wrapping_sub(self.full.get()) as i32) < 0
+    }
+
+    /// Goes on to an empty place, where there is one soon.
+    pub(crate) fn move_on(&self) {
+        let is_empty = |number| self.place(number).list.get() == 0;
+        let next = self.next();
+        if is_empty(next) || self.is_full() {
+            return;
+        }
+        match (1..SOON).map(|more| next.wrapping_add(more)).find(|&number| is_empty(number)) {
+            Some(number) => self.last.set(number.wrapping_sub(1)),
+            None => self.full.set(next.wrapping_add(SOON)),
+        }
     }
 
     /// The run that has been kept longest: it waits by name from now on, and is the caller's to
@@ -488,6 +519,17 @@ mod tests {
         assert_eq!((runs.longer(4), runs.longer(4)), (Some((8, 7)), None));
         runs.push((4, 4));
         assert_eq!((runs.longer(2), runs.named(6)), (Some((4, 4)), Some((6, 6))));
+    }
+
+    #[test]
+    fn an_empty_place_is_written_before_one_where_a_run_waits() {
+        let runs = Places::new(64);
+        let length = |n: u64| if (16..32).contains(&n) { 5 } else { 2 };
+        (0..PLACES as u64).for_each(|n| runs.push((n * 8, length(n))));
+        assert_eq!(std::iter::from_fn(|| runs.named(5)).count(), 16);
+        (0..16).for_each(|n| runs.push((n * 8, 3)));
+        let left = [2, 3].map(|n| std::iter::from_fn(|| runs.named(n)).count());
+        assert_eq!(left, [PLACES - 16, 16]);
     }
 
     #[test]

@@ -178,6 +178,7 @@ impl Arena {
     /// [`keep_after_others`](Self::keep_after_others), by the thread inside its places.
     fn keep_inside(&self, own: &Own, places: &Places, run: Run) {
         own.runs.has(run.1, true);
+        places.move_on();
         if places.keep(run) {
             return;
         }
@@ -214,13 +215,14 @@ impl Arena {
             return None;
         }
         let own = thread::fast(&self.key)?;
-        let start = self.first() + own.runs.gaps.first(count)?;
-        if !Self::take_at_hand(own, start, count, Fit::Gap) {
+        let range = self.range_of((own.runs.gaps.first(count)?, count));
+        // It may have been given back since.
+        let is_here = !self.core.is_thrifty() || self.inner.notes.are_in_memory(range);
+        if !is_here || !Self::take_at_hand(own, range.start.get(), count, Fit::Gap) {
             return None;
         }
         own.runs.gaps.cut(count);
-        let start = Pfn::new(start);
-        Some(FrameRange { start, end: Pfn::new(start.get() + count) })
+        Some(range)
     }
 
     /// A search has found a run, behind which so many frames of its block are free.

@@ -155,17 +155,15 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
         true
     }
 
-    /// Takes a run of a block that has become whole since, and is no use so: memory was taken away
-    /// from it, but not from the run.
+    /// Takes a run, of which the caller knows that it is in memory, of a block that has become whole
+    /// since, and is no use so: memory was taken away from it.
     #[cold]
     #[inline(never)]
     fn take_of_whole(self, block: Block<'m>, run: Run) -> bool {
         let (zone, by, tag) = (self.home(), self.by(), block.head.tag.get());
-        let there: [u64; WORDS] =
-            core::array::from_fn(|w| self.fh.platform.frames_in_memory(block.base(), w));
         let usable = tag.state() == WHOLE && tag.zone() == usize::from(zone.id);
-        let is_here = bits::next(&there, run.start, false) >= run.start + run.count as usize;
-        if !usable || zone.high.get() != 0 || !is_here || there == [!0; WORDS] {
+        let is_here = |w| self.fh.platform.frames_in_memory(block.base(), w) == !0;
+        if !usable || zone.high.get() != 0 || (0..WORDS).all(is_here) {
             return false;
         }
         let bit = u64::from(block.head.number) - zone.first_block;
