@@ -24,7 +24,7 @@
 //!   handed out in between.
 //! - A chunk of which the OS backs nothing is not given back a second time. The notes tell where
 //!   that may be, and the kernel decides: it makes huge pages of what is left of a block without
-//!   telling anybody.
+//!   telling anybody. Of a block that has nothing to give back nothing is taken.
 
 use std::sync::atomic::Ordering;
 
@@ -98,6 +98,22 @@ impl Backed {
         (range.start.get()..range.end.get())
             .any(|pfn| self.0[(at(pfn) / 64) as usize] >> (at(pfn) % 64) & 1 != 0)
     }
+}
+
+/// Of these frames of a block the runs of four times `least` frames, and the aligned chunks of
+/// `least` in others.
+fn long_runs(free: &[u64; WORDS], least: u64) -> [u64; WORDS] {
+    let mut long = Backed([0; WORDS]);
+    let is_free = |at: u64| free[(at / 64) as usize] >> (at % 64) & 1 != 0;
+    let mut at = 0;
+    while at < PAGEBLOCK_FRAMES {
+        let end = (at..PAGEBLOCK_FRAMES).find(|&at| !is_free(at)).unwrap_or(PAGEBLOCK_FRAMES);
+        let whole = end - at >= 4 * least;
+        let aligned = at.next_multiple_of(least)..end / least * least;
+        (if whole { at..end } else { aligned }).for_each(|frame| long.set(frame));
+        at = end + 1;
+    }
+    long.0
 }
 
 /// What has been taken out of the allocator, and what became of it.
@@ -235,14 +251,22 @@ impl Pass<'_> {
         FrameRange::new(start, order.frames())
     }
 
+    /// Whether some of a block in use may be free, in a run that is long enough, and backed.
+    fn is_due(&self, block: FrameRange) -> bool {
+        let Inner { core, notes, release, .. } = self.inner;
+        let long = long_runs(&core.engine.may_be_free(block.start), release.least.frames());
+        let noted = |w| notes.in_memory(Pfn::new(block.start.get() + 64 * w as u64));
+        let meets = |there: [u64; WORDS]| (0..WORDS).any(|w| long[w] & there[w] != 0);
+        meets([!0; WORDS])
+            && (meets(std::array::from_fn(|w| noted(w as u64))) || meets(self.backed(block).0))
+    }
+
     /// Takes what is free in a block in use and is backed.
     fn take_parts(&mut self, block: FrameRange) {
-        let first = self.taken.len();
-        // The smallest first: where there is none there is nothing, and that is all that most
-        // blocks cost.
-        let least = self.inner.release.least;
-        let Some(chunk) = self.take(least, block) else { return };
-        self.taken.push(chunk);
+        if !self.is_due(block) {
+            return;
+        }
+        let (first, least) = (self.taken.len(), self.inner.release.least);
         for order in (0..Order::PAGEBLOCK.get()).rev() {
             let Some(size) = Order::new(order) else { continue };
             while let Some(chunk) = self.take(size, block) {

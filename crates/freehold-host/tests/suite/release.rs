@@ -29,6 +29,35 @@ fn build(backing: Backing, builder: &Builder) -> Option<Arena> {
     }
 }
 
+/// What has gone is not taken again, nor is what is too short to go.
+#[test]
+fn a_pass_with_nothing_to_give_back_takes_nothing() {
+    for least in [1, 4, 16] {
+        let arena = Arena::builder(64 * MIB).least_run(least).build().unwrap();
+        let mut kept = Vec::new();
+        let blocks: Vec<Frames<_>> = (0..8).map(|_| arena.frames(BLOCK).unwrap()).collect();
+        for (n, mut block) in blocks.into_iter().enumerate() {
+            block.fill(1);
+            let (one, rest) = block.split([1, 3, 40, 200][n % 4]).unwrap();
+            let (gap, rest) = rest.split(2 + n as u64).unwrap();
+            let (two, rest) = rest.split(2).unwrap();
+            kept.extend(if n % 2 == 0 { vec![one, two, rest] } else { vec![one, two] });
+            drop(gap);
+        }
+        arena.drain().unwrap();
+        assert!(arena.trim().unwrap().frames > 0);
+        let taken = || arena.stats().allocations_by_order.iter().sum::<u64>();
+        let before = taken();
+        for _ in 0..3 {
+            assert_eq!(arena.trim().unwrap().bytes, 0);
+            arena.pass().unwrap();
+        }
+        assert_eq!(taken(), before, "{least}");
+        drop(kept);
+        all_free(&arena);
+    }
+}
+
 #[test]
 fn what_was_used_and_is_wholly_free_goes_and_the_rest_stays() {
     for (backing, builder) in kinds() {

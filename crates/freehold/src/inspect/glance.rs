@@ -12,12 +12,12 @@
 
 use crate::block::tag::{CMA, HIGH_ATOMIC};
 use crate::block::words::CLASS_WHOLE;
-use crate::block::{BLOCK_ORDER, Block, FRAMES, SECTION_BLOCKS_LOG};
+use crate::block::{BLOCK_ORDER, Block, FRAMES, SECTION_BLOCKS_LOG, WORDS};
 use crate::cpu::by::By;
 use crate::inspect::stats::count_chunks;
 use crate::zone::Zone;
 use crate::zone::board::{CLASSES, row_of};
-use crate::{AllocFlags, Freehold, ORDERS, Order, Platform};
+use crate::{AllocFlags, Freehold, ORDERS, Order, Pfn, Platform};
 
 impl<P: Platform> Freehold<'_, P> {
     /// Whether a zone may have a free chunk of that order which no CPU has in hand, by a glance at
@@ -39,6 +39,17 @@ impl<P: Platform> Freehold<'_, P> {
         }
         let reserve = flags.intersects(AllocFlags::HIGH_ATOMIC | AllocFlags::OOM);
         !zone.is_empty_from(by, order.get() + 1, reserve, cma)
+    }
+
+    /// Which frames of a block may be free, by a glance, a word for 64 of them: all of a word that a
+    /// CPU has leased. None of a block that there is not.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn may_be_free(&self, block: Pfn) -> [u64; WORDS] {
+        let block = self.map.locate(block.get());
+        block.map_or([0; WORDS], |Block { head, line, .. }| {
+            core::array::from_fn(|w| if head.is_leased(w) { !0 } else { line.word(w) })
+        })
     }
 
     /// About how many free chunks of each order a zone has that no CPU has in hand: what
