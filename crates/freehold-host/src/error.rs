@@ -129,7 +129,7 @@ impl fmt::Display for Error {
             Self::Broken(violation) => write!(f, "broken invariant: {violation}"),
             Self::Limit { bytes } => write!(
                 f,
-                "the arena's limit of {bytes} bytes of resident memory is reached; \
+                "a limit of {bytes} bytes, the arena's of resident memory or a tenant's, is reached; \
                  free or trim, or raise it"
             ),
             Self::Reentered => f.write_str(

@@ -9,13 +9,16 @@
 //! owners   |..|17: 5 frames|.|18: 1|...      8 bytes a frame, written where an allocation begins
 //! ```
 //!
-//! A tenant is charged, and each of its ancestors with it, for [`BATCH`] frames more than it uses.
-//! So most allocations and frees touch its own stock alone, whatever the depth of the tree. Near a
-//! limit stocks are given back before anybody is refused or called, so that limits are of frames in
-//! use. Beyond a soft limit nobody below it has a stock, until it has fallen by an eighth.
+//! A tenant is charged, and each of its ancestors with it, for [`BATCH`] frames more than it asks
+//! for, and what it frees stays its stock. So most allocations and frees touch its own stock alone,
+//! whatever the depth of the tree. Near a limit stocks are given back before anybody is refused or
+//! called, so that limits are of frames in use. Whoever had to give its stock back keeps none until
+//! it is next charged, and beyond a soft limit nobody below it does, until it has fallen by an
+//! eighth.
 //!
 //! All of a tenant's frames are found by the owners of those blocks that it has allocated in: it
-//! keeps a bit for each, which it shares with the block 512 further on.
+//! keeps a bit for each, which it shares with the block 512 further on. A frame remembers its last
+//! owner, whose bit is there already. None remembers a tenant that was removed.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
@@ -28,11 +31,11 @@ use crate::mapping::Mapping;
 use crate::watch::called;
 use crate::{Error, Frames};
 
-/// Frames that a tenant is charged for ahead, and keeps when it has given some back.
+/// Frames that a tenant is charged for ahead.
 const BATCH: i64 = 32;
-/// No tenant's index.
-const NONE: u32 = u32::MAX;
-/// The most tenants there can be at once.
+/// No tenant's index: of a frame that nobody has had, and above whoever has nobody above it.
+const NONE: u32 = 0;
+/// Indices of tenants.
 const MOST: u32 = 1 << 16;
 const BITS: u64 = 512;
 
@@ -86,8 +89,8 @@ struct Slot {
     times: AtomicU32,
     /// Frames that it is charged for and does not use.
     stock: AtomicI64,
-    /// The most of them that a free leaves it: none while one above it is beyond its soft limit.
-    keep: AtomicI64,
+    /// A free gives them back at once: from when somebody lacked them until it is charged again.
+    tight: AtomicBool,
     charged: AtomicU64,
     soft: AtomicU64,
     hard: AtomicU64,
@@ -95,6 +98,17 @@ struct Slot {
     told: AtomicBool,
     blocks: [AtomicU64; (BITS / 64) as usize],
 }
+
+/// Of a frame: how many an allocation has that begins there, 0 for none; and whose it is or was
+/// last, in bytes from the first slot.
+struct Owner {
+    count: AtomicU32,
+    slot: AtomicU32,
+}
+
+/// Bytes of a slot.
+const SLOT: u32 = size_of::<Slot>() as u32;
+const _: () = assert!(SLOT == 128);
 
 /// Whether a charge has led, or left, a tenant or one above it beyond its soft limit.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -136,6 +150,8 @@ pub struct Tenants<H: Handle = &'static crate::Arena> {
     /// The arena's first frame, and how many it has.
     first: u64,
     frames: u64,
+    /// The most frames that may be asked for.
+    most: u64,
     owners: Mapping,
     slots: Mapping,
     tree: Mutex<Tree>,
@@ -145,7 +161,7 @@ pub struct Tenants<H: Handle = &'static crate::Arena> {
 impl<H: Handle> Tenants<H> {
     /// No tenants yet, in that arena. What is allocated otherwise is nobody's, and fine.
     ///
-    /// Takes addresses: 8 bytes for each frame and 128 for each of 65,536 tenants, of which those
+    /// Takes addresses: 8 bytes for each frame and 128 for each of 65,535 tenants, of which those
     /// are backed that are used.
     ///
     /// # Errors
@@ -157,9 +173,10 @@ impl<H: Handle> Tenants<H> {
             arena,
             first,
             frames,
-            owners: Mapping::zeroed(frames as usize * size_of::<AtomicU64>())?,
+            most: frames.min(u32::MAX.into()),
+            owners: Mapping::zeroed(frames as usize * size_of::<Owner>())?,
             slots: Mapping::zeroed(MOST as usize * size_of::<Slot>())?,
-            tree: Mutex::new(Tree { used: 0, free: Vec::new() }),
+            tree: Mutex::new(Tree { used: NONE + 1, free: Vec::new() }),
             on_pressure: None,
         })
     }
@@ -178,14 +195,21 @@ impl<H: Handle> Tenants<H> {
 
     #[inline(always)]
     fn at(&self, index: u32) -> &Slot {
-        // SAFETY: the mapping has `MOST` slots, and zeros are one; all of it is atomic.
-        unsafe { &*self.slots.base().as_ptr().cast::<Slot>().add((index % MOST) as usize) }
+        self.slot_at(index % MOST * SLOT)
+    }
+
+    /// By bytes from the first slot.
+    #[inline(always)]
+    fn slot_at(&self, offset: u32) -> &Slot {
+        // SAFETY: the mapping has `MOST` slots, offsets are made of indices by `at`, and zeros are
+        // a slot; all of it is atomic.
+        unsafe { self.slots.base().cast::<Slot>().byte_add(offset as usize).as_ref() }
     }
 
     #[inline(always)]
-    fn owner(&self, frame: u64) -> &AtomicU64 {
+    fn owner(&self, frame: u64) -> &Owner {
         // SAFETY: as long as the arena, whose frames alone are asked for; zeros are a value.
-        unsafe { &*self.owners.base().as_ptr().cast::<AtomicU64>().add(frame as usize) }
+        unsafe { self.owners.base().cast::<Owner>().add(frame as usize).as_ref() }
     }
 
     #[inline(always)]
@@ -194,17 +218,19 @@ impl<H: Handle> Tenants<H> {
         if slot.id.load(Ordering::Acquire) == tenant.0 { Ok(slot) } else { Err(unknown(tenant)) }
     }
 
-    fn tree(&self) -> MutexGuard<'_, Tree> {
-        self.tree.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Not in a forked child, whose parent may have it locked for ever.
+    fn tree(&self) -> Result<MutexGuard<'_, Tree>, Error> {
+        self.arena.inner.core.check_fork()?;
+        Ok(self.tree.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// A new tenant, below another or by itself.
     ///
     /// # Errors
     ///
-    /// [`Error::Knob`] where the parent does not live, or 65,536 tenants do.
+    /// [`Error::Knob`] where the parent does not live, or 65,535 tenants do; [`Error::Forked`].
     pub fn add(&self, parent: Option<Tenant>, limits: Limits) -> Result<Tenant, Error> {
-        let mut tree = self.tree();
+        let mut tree = self.tree()?;
         let parent = match parent {
             Some(parent) => {
                 self.slot(parent)?;
@@ -219,11 +245,12 @@ impl<H: Handle> Tenants<H> {
                 tree.used - 1
             }
             None => {
-                let allowed = "at most 65536 at once";
+                let allowed = "at most 65535 at once";
                 return Err(Error::Knob { knob: "tenants", value: u64::from(MOST), allowed });
             }
         };
         let slot = self.at(index);
+        slot.clear();
         slot.parent.store(parent, Ordering::Relaxed);
         slot.soft.store(limits.soft, Ordering::Relaxed);
         slot.hard.store(limits.hard, Ordering::Relaxed);
@@ -256,24 +283,23 @@ impl<H: Handle> Tenants<H> {
     #[inline]
     pub fn alloc(&self, tenant: Tenant, count: u64) -> Result<FrameRange, Error> {
         let slot = self.slot(tenant)?;
-        let taken = count as i64;
-        if count > u64::from(u32::MAX) {
+        if count > self.most {
             return Err(Error::NoRun { frames: count });
         }
-        if slot.stock.fetch_sub(taken, Ordering::Relaxed) < taken {
+        let taken = count as i64;
+        if slot.stock.fetch_sub(taken, Ordering::Relaxed) - taken < 0 {
             self.pay(slot, tenant.0 % MOST, taken)?;
         }
         match Frames::new(&*self.arena, count) {
             Ok(frames) => {
                 let range = frames.into_raw();
                 let frame = range.start.get() - self.first;
-                let owner = u64::from(tenant.0 % MOST + 1) << 32 | count;
-                self.owner(frame).store(owner, Ordering::Relaxed);
-                let block = frame / PAGEBLOCK_FRAMES % BITS;
-                let bits = &slot.blocks[(block / 64) as usize];
-                if bits.load(Ordering::Relaxed) >> (block % 64) & 1 == 0 {
-                    bits.fetch_or(1 << (block % 64), Ordering::Relaxed);
+                let (owner, offset) = (self.owner(frame), tenant.0 % MOST * SLOT);
+                if owner.slot.load(Ordering::Relaxed) != offset {
+                    self.new_owner(owner, frame, slot, offset);
                 }
+                // Release: see `remove`.
+                owner.count.store(count as u32, Ordering::Release);
                 Ok(range)
             }
             Err(error) => {
@@ -281,6 +307,18 @@ impl<H: Handle> Tenants<H> {
                 Err(error)
             }
         }
+    }
+
+    /// A frame is another tenant's than before.
+    #[cold]
+    #[inline(never)]
+    fn new_owner(&self, owner: &Owner, frame: u64, slot: &Slot, offset: u32) {
+        let block = frame / PAGEBLOCK_FRAMES % BITS;
+        let bits = &slot.blocks[(block / 64) as usize];
+        if bits.load(Ordering::Relaxed) >> (block % 64) & 1 == 0 {
+            bits.fetch_or(1 << (block % 64), Ordering::Relaxed);
+        }
+        owner.slot.store(offset, Ordering::Relaxed);
     }
 
     /// Frees an allocation of whichever tenant, by its first frame; returns how many frames it had.
@@ -292,8 +330,7 @@ impl<H: Handle> Tenants<H> {
     /// # Errors
     ///
     /// [`Error::Free`] where no allocation of a tenant begins there, [`Error::OutsideArena`].
-    /// Nothing has changed then. Of two frees of it at once the arena refuses one, and counts it in
-    /// `refused_drops`. In a forked child nothing but the child's own counts changes.
+    /// Nothing has changed then. In a forked child nothing but the child's own counts changes.
     #[inline]
     pub unsafe fn free(&self, start: Pfn) -> Result<u64, Error> {
         let frame = start.get().wrapping_sub(self.first);
@@ -301,18 +338,17 @@ impl<H: Handle> Tenants<H> {
             return Err(Error::OutsideArena { pfn: start });
         }
         let owner = self.owner(frame);
-        let (count, index) = parts(owner.load(Ordering::Relaxed));
+        // The next owner of the frame writes there: so before it is free. Of two frees one has it.
+        let count = u64::from(owner.count.swap(0, Ordering::Relaxed));
         if count == 0 {
             return Err(FreeError::DoubleFree { pfn: start }.into());
         }
-        // The next owner of the frame writes there: so before it is free.
-        owner.store(0, Ordering::Relaxed);
+        let offset = owner.slot.load(Ordering::Relaxed);
         self.arena.give_frames(FrameRange { start, end: Pfn::new(start.get() + count) });
-        let slot = self.at(index);
-        if slot.stock.fetch_add(count as i64, Ordering::Relaxed) + count as i64
-            > slot.keep.load(Ordering::Relaxed)
-        {
-            self.settle(slot, index);
+        let slot = self.slot_at(offset);
+        slot.stock.fetch_add(count as i64, Ordering::Relaxed);
+        if slot.tight.load(Ordering::Relaxed) {
+            self.settle(slot, offset / SLOT);
         }
         Ok(count)
     }
@@ -325,7 +361,7 @@ impl<H: Handle> Tenants<H> {
     /// [`Error::Knob`] where it does not live.
     pub fn usage(&self, tenant: Tenant) -> Result<Usage, Error> {
         self.slot(tenant)?;
-        let tree = self.tree();
+        let tree = self.tree()?;
         Ok(self.usage_of(&tree, tenant.0 % MOST))
     }
 
@@ -347,14 +383,15 @@ impl<H: Handle> Tenants<H> {
     ///
     /// # Safety
     ///
-    /// Nobody uses these frames any more, and nobody allocates for these tenants meanwhile.
+    /// Nobody uses these frames any more, and nobody allocates for these tenants, or frees what they
+    /// have, meanwhile.
     ///
     /// # Errors
     ///
-    /// [`Error::Knob`] where it does not live; what the arena says of the first frames that it
-    /// refuses: the others have been freed.
+    /// [`Error::Knob`] where it does not live, [`Error::Forked`]; what the arena says of the first
+    /// frames that it refuses: the others have been freed.
     pub unsafe fn remove(&self, tenant: Tenant) -> Result<u64, Error> {
-        let mut tree = self.tree();
+        let mut tree = self.tree()?;
         self.slot(tenant)?;
         let top = tenant.0 % MOST;
         let ending = self.below(&tree, top);
@@ -374,11 +411,19 @@ impl<H: Handle> Tenants<H> {
         });
         for frame in blocks.flat_map(|block| (0..PAGEBLOCK_FRAMES).map(move |n| (block, n))) {
             let frame = frame.0 * PAGEBLOCK_FRAMES + frame.1;
-            let (count, index) = parts(self.owner(frame).load(Ordering::Relaxed));
-            if count == 0 || !is_ending[index as usize] {
+            let owner = self.owner(frame);
+            let offset = owner.slot.load(Ordering::Relaxed);
+            if !is_ending[(offset / SLOT) as usize] {
                 continue;
             }
-            self.owner(frame).store(0, Ordering::Relaxed);
+            // Acquire: a count of another tenant's is seen with the owner, so the exchange fails.
+            let count = u64::from(owner.count.load(Ordering::Acquire));
+            let relaxed = Ordering::Relaxed;
+            let ends = owner.slot.compare_exchange(offset, NONE, relaxed, relaxed).is_ok();
+            if !ends || count == 0 {
+                continue;
+            }
+            owner.count.store(0, Ordering::Relaxed);
             let start = Pfn::new(all.start.get() + frame);
             let end = Pfn::new(start.get() + count);
             match self.arena.give_range(FrameRange { start, end }) {
@@ -388,7 +433,7 @@ impl<H: Handle> Tenants<H> {
         }
         self.uncharge(top, self.at(top).charged.load(Ordering::Relaxed));
         for index in ending {
-            self.at(index).clear();
+            self.at(index).id.store(0, Ordering::Relaxed);
             tree.free.push(index);
         }
         refused.map_or(Ok(freed), Err)
@@ -404,15 +449,15 @@ impl<H: Handle> Tenants<H> {
             at == top
         };
         let lives = |index: &u32| self.at(*index).id.load(Ordering::Relaxed) != 0;
-        (0..tree.used).filter(lives).filter(is_below).collect()
+        (NONE + 1..tree.used).filter(lives).filter(is_below).collect()
     }
 
     /// Calls the callback for each tenant beyond its soft limit: for a program that has heard
     /// that memory is short, from [`Psi`](crate::Psi) or whatever else. Returns how many there are.
     pub fn press(&self) -> usize {
         let beyond: Vec<_> = {
-            let tree = self.tree();
-            let all = (0..tree.used).filter_map(|index| {
+            let Ok(tree) = self.tree() else { return 0 };
+            let all = (NONE + 1..tree.used).filter_map(|index| {
                 let id = self.at(index).id.load(Ordering::Relaxed);
                 (id != 0).then(|| (Tenant(id), self.usage_of(&tree, index)))
             });
@@ -441,20 +486,30 @@ impl<H: Handle> Tenants<H> {
     }
 
     /// Charges frames to a tenant and all above it. Nothing is charged where one may not have them,
-    /// which is returned.
+    /// which is returned. After a look: whoever is refused is not charged for a moment, for which
+    /// others would be refused, but where somebody was faster.
     fn charge(&self, index: u32, frames: u64) -> Result<Beyond, u32> {
+        let fits = |slot: &Slot, now: u64| {
+            now.checked_add(frames).filter(|&now| now <= slot.hard.load(Ordering::Relaxed))
+        };
+        let refuses = |slot: &Slot| fits(slot, slot.charged.load(Ordering::Relaxed)).is_none();
+        if let Some((at, _)) = self.upwards(index).find(|(_, slot)| refuses(slot)) {
+            return Err(at);
+        }
         let mut beyond = Beyond::No;
         for (at, slot) in self.upwards(index) {
-            let now = slot.charged.fetch_add(frames, Ordering::Relaxed) + frames;
-            if now > slot.hard.load(Ordering::Relaxed) {
+            let relaxed = Ordering::Relaxed;
+            let charged = slot.charged.fetch_update(relaxed, relaxed, |now| fits(slot, now));
+            let Ok(before) = charged else {
                 for (_, slot) in self.upwards(index).take_while(|(up, _)| *up != at) {
-                    slot.charged.fetch_sub(frames, Ordering::Relaxed);
+                    slot.charged.fetch_sub(frames, relaxed);
                 }
-                slot.charged.fetch_sub(frames, Ordering::Relaxed);
                 return Err(at);
-            }
-            if now > slot.soft.load(Ordering::Relaxed) {
-                let told = slot.told.load(Ordering::Relaxed);
+            };
+            #[cfg(test)]
+            crate::meanwhile::happens();
+            if before + frames > slot.soft.load(relaxed) {
+                let told = slot.told.load(relaxed);
                 beyond = beyond.max(if told { Beyond::Told } else { Beyond::News });
             }
         }
@@ -471,18 +526,17 @@ impl<H: Handle> Tenants<H> {
         }
     }
 
-    /// Gives back what a tenant has in stock beyond what it may keep.
+    /// Gives back what a tenant has in stock.
     #[cold]
     fn settle(&self, slot: &Slot, index: u32) {
-        let (stock, keep) =
-            (slot.stock.load(Ordering::Relaxed), slot.keep.load(Ordering::Relaxed) / 2);
-        if stock <= keep {
+        let stock = slot.stock.load(Ordering::Relaxed);
+        if stock <= 0 {
             return;
         }
-        let kept = slot.stock.compare_exchange(stock, keep, Ordering::Relaxed, Ordering::Relaxed);
+        let given = slot.stock.compare_exchange(stock, 0, Ordering::Relaxed, Ordering::Relaxed);
         // Where it has changed, whoever has changed it settles it.
-        if kept.is_ok() {
-            self.uncharge(index, (stock - keep) as u64);
+        if given.is_ok() {
+            self.uncharge(index, stock as u64);
         }
     }
 
@@ -498,7 +552,7 @@ impl<H: Handle> Tenants<H> {
             match self.charge(index, ahead) {
                 Ok(Beyond::No) => {
                     slot.stock.fetch_add(BATCH, Ordering::Relaxed);
-                    slot.keep.store(2 * BATCH, Ordering::Relaxed);
+                    slot.tight.store(false, Ordering::Relaxed);
                     return Ok(());
                 }
                 Ok(_) => self.uncharge(index, ahead),
@@ -512,11 +566,11 @@ impl<H: Handle> Tenants<H> {
                 Ok(_) => return Ok(()),
                 Err(at) if !drained => {
                     drained = true;
-                    self.drain(&self.tree(), at);
+                    self.drain(&*self.tree()?, at);
                 }
                 Err(at) if !asked => {
                     (drained, asked) = (false, true);
-                    let usage = self.usage_of(&self.tree(), at);
+                    let usage = self.usage_of(&*self.tree()?, at);
                     self.tell(self.at(at).tenant(), Cause::Hard, usage);
                 }
                 Err(at) => {
@@ -530,7 +584,7 @@ impl<H: Handle> Tenants<H> {
     /// Has a tenant, and all below it, give back what they have in stock.
     fn drain(&self, tree: &Tree, top: u32) {
         for index in self.below(tree, top) {
-            self.at(index).keep.store(0, Ordering::Relaxed);
+            self.at(index).tight.store(true, Ordering::Relaxed);
             self.settle(self.at(index), index);
         }
     }
@@ -543,7 +597,7 @@ impl<H: Handle> Tenants<H> {
                 continue;
             }
             let usage = {
-                let tree = self.tree();
+                let Ok(tree) = self.tree() else { return };
                 self.drain(&tree, at);
                 self.usage_of(&tree, at)
             };
@@ -559,21 +613,14 @@ impl Slot {
         Tenant(self.id.load(Ordering::Relaxed))
     }
 
-    /// Nobody's again.
+    /// As if nobody had had it.
     fn clear(&self) {
-        self.id.store(0, Ordering::Relaxed);
         self.told.store(false, Ordering::Relaxed);
         self.stock.store(0, Ordering::Relaxed);
-        self.keep.store(0, Ordering::Relaxed);
+        self.tight.store(false, Ordering::Relaxed);
         self.charged.store(0, Ordering::Relaxed);
         self.blocks.iter().for_each(|bits| bits.store(0, Ordering::Relaxed));
     }
-}
-
-/// Of the owner of an allocation, how many frames it has, and the tenant's index.
-#[inline(always)]
-fn parts(owner: u64) -> (u64, u32) {
-    (owner & u64::from(u32::MAX), ((owner >> 32) as u32).wrapping_sub(1))
 }
 
 #[cold]
@@ -583,17 +630,53 @@ fn unknown(tenant: Tenant) -> Error {
 
 impl<H: Handle> fmt::Debug for Tenants<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let live = |tree: &Tree| tree.used - tree.free.len() as u32;
-        f.debug_struct("Tenants").field("live", &live(&self.tree())).finish_non_exhaustive()
+        let live = |tree: &Tree| tree.used - NONE - 1 - tree.free.len() as u32;
+        let live = self.tree().map(|tree| live(&tree)).ok();
+        f.debug_struct("Tenants").field("live", &live).finish_non_exhaustive()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::meanwhile::MEANWHILE;
+    use crate::{Arena, child};
 
+    /// Not for a moment is anybody charged for what it may not have.
     #[test]
-    fn a_tenant_takes_less_than_a_kib() {
-        assert!(size_of::<Slot>() == 128, "{} bytes", size_of::<Slot>());
+    fn whoever_asks_for_too_much_has_nobody_else_refused() {
+        let arena: &'static Arena = Arena::with_size(32 << 20).unwrap().leak();
+        let tenants: &'static Tenants = Box::leak(Box::new(Tenants::new(arena).unwrap()));
+        let hard = |hard| Limits { hard, ..Limits::NONE };
+        let top = tenants.add(None, hard(1000)).unwrap();
+        let middle = tenants.add(Some(top), hard(2500)).unwrap();
+        let [greedy, modest] = [(); 2].map(|()| tenants.add(Some(middle), Limits::NONE).unwrap());
+        for _ in 0..2 {
+            // Between two levels of its charge, if it comes to that.
+            let other = move || assert!(tenants.alloc(modest, 400).is_ok(), "it may have 1,000");
+            MEANWHILE.set(Some(Box::new(move || MEANWHILE.set(Some(Box::new(other))))));
+            assert!(tenants.alloc(greedy, 2000).is_err());
+        }
+        MEANWHILE.set(None);
+    }
+
+    /// Whoever forks may have another thread that has them locked.
+    #[test]
+    fn in_a_forked_child_nobody_waits_for_the_parents_tenants() {
+        let tenants = Tenants::new(Arena::with_size(2 << 20).unwrap().leak()).unwrap();
+        let one = tenants.add(None, Limits { soft: 1, hard: 2 }).unwrap();
+        tenants.alloc(one, 2).unwrap();
+        let _locked = tenants.tree().unwrap();
+        let refused = |call: &dyn Fn() -> Result<u64, Error>| call() == Err(Error::Forked);
+        let status = child::fork(|| {
+            // SAFETY: the child's copy, of which nothing is used.
+            let remove = || unsafe { tenants.remove(one) };
+            refused(&|| tenants.usage(one).map(|usage| usage.frames))
+                && refused(&|| tenants.add(None, Limits::NONE).map(|_| 0))
+                && refused(&remove)
+                && refused(&|| tenants.alloc(one, 1).map(|range| range.len()))
+                && tenants.press() == 0
+        });
+        assert_eq!(status, 0);
     }
 }

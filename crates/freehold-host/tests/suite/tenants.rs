@@ -1,12 +1,14 @@
 //! Budgets inside one arena: limits are of frames in use and hold to the frame, callbacks come when
 //! they should and once, all of a tenant goes at once, and nothing is lost between threads.
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use freehold_host::freehold::{FRAME_SIZE, FreeError, Pfn};
 use freehold_host::{Arena, Cause, Error, Limits, Tenant, Tenants, Usage};
 
 use crate::common::all_free;
+use crate::length::length;
 
 fn arena(bytes: u64) -> &'static Arena {
     Arena::with_size(bytes).unwrap().leak()
@@ -214,5 +216,35 @@ fn between_threads_no_frame_is_lost_and_no_limit_exceeded() {
     assert_eq!(remove(&tenants, middle[0]), sum(&|leaf| leaf % 3 == 0));
     assert_eq!(used(&tenants, top), sum(&|leaf| leaf % 3 > 0));
     remove(&tenants, top);
+    all_free(arena);
+}
+
+/// Of two frees of one allocation at once the tenant is credited with one.
+#[test]
+fn what_two_free_at_once_is_freed_once() {
+    let arena = arena(16 << 20);
+    let tenants = Tenants::new(arena).unwrap();
+    let one = tenants.add(None, Limits::NONE).unwrap();
+    let (start, done) = (AtomicU64::new(0), AtomicBool::new(false));
+    // SAFETY: nobody uses memory of tenants here.
+    let freed = || unsafe { tenants.free(Pfn::new(start.load(Ordering::Relaxed))) }.is_ok();
+    let rounds = length(50_000, 500_000);
+    let both = std::thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            let mut others = 0;
+            while !done.load(Ordering::Relaxed) {
+                others += u32::from(freed());
+            }
+            others
+        });
+        let mut mine = 0;
+        for _ in 0..rounds {
+            start.store(tenants.alloc(one, 8).unwrap().start.get(), Ordering::Relaxed);
+            mine += u32::from(freed());
+        }
+        done.store(true, Ordering::Relaxed);
+        mine + other.join().unwrap()
+    });
+    assert_eq!((both, used(&tenants, one)), (rounds, 0));
     all_free(arena);
 }
