@@ -255,7 +255,7 @@ impl Pass<'_> {
     fn is_due(&self, block: FrameRange) -> bool {
         let Inner { core, notes, release, .. } = self.inner;
         let long = long_runs(&core.engine.may_be_free(block.start), release.least.frames());
-        let noted = |w| notes.in_memory(Pfn::new(block.start.get() + 64 * w as u64));
+        let noted = |w| notes.in_memory(Pfn::new(block.start.get() + 64 * w));
         let meets = |there: [u64; WORDS]| (0..WORDS).any(|w| long[w] & there[w] != 0);
         meets([!0; WORDS])
             && (meets(std::array::from_fn(|w| noted(w as u64))) || meets(self.backed(block).0))
