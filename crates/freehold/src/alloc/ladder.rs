@@ -58,7 +58,7 @@ use core::ops::Range;
 
 use crate::alloc::pick::{RefillPhase, Want};
 use crate::alloc::watch::key_of;
-use crate::block::tag::{CMA, HIGH_ATOMIC};
+use crate::block::tag::{CMA, HIGH_ATOMIC, TYPES};
 use crate::block::{BLOCK_ORDER, Block, WORDS};
 use crate::cpu::by::{By, Inside};
 use crate::cpu::recall::Recall;
@@ -547,8 +547,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             Ok(_) => self.count_alloc(request.migratetype as usize, request.order),
             Err(_) => self.cpu.counters.failed.add(1),
         }
-        if self.home().is_tight() {
-            self.tell_if_many();
+        if self.home().is_tight() && (0..TYPES).any(|migratetype| self.is_to_tell(migratetype)) {
+            self.tell();
         }
         let fh = self.fh;
         let back =

@@ -10,7 +10,7 @@
 //! None of it takes a lock: another thread that chooses the same block takes other words of it.
 
 use crate::block::Block;
-use crate::block::tag::{CMA, HIGH_ATOMIC};
+use crate::block::tag::HIGH_ATOMIC;
 use crate::block::words::{count_of, find_run};
 use crate::block::{FRAMES, SECTION_BLOCKS, SECTION_BLOCKS_LOG, bits};
 use crate::cpu::by::{By, Inside};
@@ -191,21 +191,6 @@ impl<'m> Block<'m> {
     pub(crate) fn leave(self, by: By<'_, 'm, impl Platform>) {
         if self.head.class() >= CLASSES && self.head.tag.get().is_open() {
             self.raise(by);
-        }
-    }
-}
-
-impl Zone<'_> {
-    /// The types of block to look at: the request's own, and CMA before it (over half of the zone's
-    /// free frames are CMA) or after it, where there is CMA and it will do.
-    pub(crate) fn types_for(&self, request: &Request) -> [Option<usize>; 2] {
-        let own = request.migratetype as usize;
-        if !request.cma() || self.cma_blocks.get() == 0 {
-            [Some(own), None]
-        } else if self.cma_comes_first() {
-            [Some(CMA), Some(own)]
-        } else {
-            [Some(own), Some(CMA)]
         }
     }
 }

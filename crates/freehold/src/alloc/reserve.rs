@@ -17,12 +17,10 @@
 //! matter who fails. What CPUs lease of a block that is kept stays theirs until they let it go.
 
 use crate::alloc::pick::Want;
-use crate::block::Block;
 use crate::block::tag::HIGH_ATOMIC;
 use crate::block::{BLOCK_ORDER, FRAMES};
 use crate::cpu::by::By;
 use crate::primitive::{Count, Ordering, Relaxed};
-use crate::zone::Zone;
 use crate::{AllocFlags, Freehold, Migratetype, Platform};
 
 /// What a zone keeps for requests that may not wait; see [`Freehold::reserve`].
@@ -42,11 +40,20 @@ impl<'m, P: Platform> Freehold<'m, P> {
         else {
             return false;
         };
-        let reserve = Want::new(0, HIGH_ATOMIC);
-        let give_up =
-            |block: Block<'m>| block.give_up_block(self.outside(), zone, migratetype as usize);
-        zone.high_atomic_blocks.get() != 0
-            && reserve.pick(self.outside(), zone).block(false, u32::MAX).is_some_and(give_up)
+        let by = self.outside();
+        let find = || Want::new(0, HIGH_ATOMIC).pick(by, zone).block(false, u32::MAX);
+        let found = if zone.high_atomic_blocks.get() == 0 { None } else { find() };
+        found.is_some_and(|block| {
+            let tag = block.head.tag.get();
+            let given_up =
+                tag.migratetype() == HIGH_ATOMIC && block.retype(by, tag, migratetype as usize);
+            if given_up {
+                // Relaxed: a count.
+                zone.high_atomic_blocks.fetch_sub(1, Ordering::Relaxed);
+                block.raise(by);
+            }
+            given_up
+        })
     }
 
     /// A zone's HIGHATOMIC blocks and their free frames, for a watermark that those do not count
@@ -91,25 +98,6 @@ impl<'m, P: Platform> By<'_, 'm, P> {
             // Relaxed: a count.
             zone.high_atomic_blocks.fetch_sub(1, Ordering::Relaxed);
         }
-    }
-}
-
-impl<'m> Block<'m> {
-    /// A HIGHATOMIC block becomes an ordinary one of that type.
-    fn give_up_block(
-        self,
-        by: By<'_, 'm, impl Platform>,
-        zone: &Zone<'m>,
-        migratetype: usize,
-    ) -> bool {
-        let tag = self.head.tag.get();
-        let given_up = tag.migratetype() == HIGH_ATOMIC && self.retype(by, tag, migratetype);
-        if given_up {
-            // Relaxed: a count.
-            zone.high_atomic_blocks.fetch_sub(1, Ordering::Relaxed);
-            self.raise(by);
-        }
-        given_up
     }
 }
 

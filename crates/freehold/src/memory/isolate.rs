@@ -79,7 +79,12 @@ impl<'a, 'm, P: Platform> Isolated<'a, 'm, P> {
         let bit = number - zone.first_block;
         for _ in 0..LOOKS {
             if zone.bitmap.contains(bit) {
-                if let Some(block) = Self::take_whole(fh, zone, bit) {
+                // A block that is claimed and not taken is on the way.
+                let moving = zone.moving(fh.outside(), bit as usize);
+                let whole = zone.claim_whole_at(fh.outside(), bit);
+                zone.update_mode();
+                drop(moving);
+                if let Some(block) = whole {
                     let head = block.head;
                     let migratetype = head.tag.get().migratetype();
                     let tag = block.fill(fh, migratetype);
@@ -119,15 +124,6 @@ impl<'a, 'm, P: Platform> Isolated<'a, 'm, P> {
             fh.platform.relax();
         }
         false
-    }
-
-    /// Takes the whole block of that bit out of the bitmap.
-    fn take_whole(fh: &Freehold<'m, P>, zone: &Zone<'m>, bit: u64) -> Option<Block<'m>> {
-        // A block that is claimed and not taken is on the way.
-        let _moving = zone.moving(fh.outside(), bit as usize);
-        let block = zone.claim_whole_at(fh.outside(), bit);
-        zone.update_mode();
-        block
     }
 
     /// Has CPUs give back the blocks of a range that they keep as wholes: one heavy barrier for all
@@ -353,7 +349,13 @@ impl<P: Platform> Freehold<'_, P> {
                 taken[w] = if tag.has(ISOLATED) {
                     block.take_isolated(self, w, mask)
                 } else {
-                    block.take_open_word(self, w, mask)
+                    // Somebody else was faster, or leases it: as if it were in use.
+                    let there = block.open_words()[w] & mask;
+                    let count = u64::from(there.count_ones());
+                    let had = there != 0
+                        && block.line.take_bits(w, there)
+                        && block.still_open(self.outside(), w, there, count);
+                    if had { there } else { 0 }
                 };
             }
         }
@@ -376,17 +378,6 @@ impl<'m> Block<'m> {
                 return there;
             }
         }
-    }
-
-    /// Those frames of an ordinary block's word that are free, where nobody leases it.
-    fn take_open_word(self, fh: &Freehold<'m, impl Platform>, w: usize, mask: u64) -> u64 {
-        let there = self.open_words()[w] & mask;
-        let count = u64::from(there.count_ones());
-        // Somebody else was faster, or leases it: as if it were in use.
-        let had = there != 0
-            && self.line.take_bits(w, there)
-            && self.still_open(fh.outside(), w, there, count);
-        if had { there } else { 0 }
     }
 }
 

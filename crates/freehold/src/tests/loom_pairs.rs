@@ -157,8 +157,9 @@ fn pair(first: &'static Call, second: &'static Call, preemptions: usize) {
     });
 }
 
-/// Runs all pairs, or the one that is asked for, one after the other.
-fn pairs() {
+/// All pairs, or the one that is asked for, one after the other.
+#[test]
+fn loom_pairs_of_all_calls() {
     let preemptions = std::env::var("LOOM_PAIRS").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
     let wanted = std::env::var("LOOM_PAIR").unwrap_or_default();
     let mut run = 0;
@@ -174,9 +175,4 @@ fn pairs() {
         }
     }
     assert!(run > 0, "there is no pair '{wanted}'");
-}
-
-#[test]
-fn loom_pairs_of_all_calls() {
-    pairs();
 }

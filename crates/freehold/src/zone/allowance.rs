@@ -452,13 +452,7 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
         }
     }
 
-    /// [`tell_after_free`](Self::tell_after_free) of whatever type, at the end of a request.
-    pub(crate) fn tell_if_many(self) {
-        if (0..TYPES).any(|migratetype| self.is_to_tell(migratetype)) {
-            self.tell();
-        }
-    }
-
+    /// Tells the home zone of all but the next grant.
     #[cold]
     #[inline(never)]
     pub(crate) fn tell(self) {

@@ -110,8 +110,7 @@ impl<P: Platform> Movers<'_, '_, P> {
             }
             // A thread that took what this look has missed had marked that before.
             acquire_fence();
-            let mut now = self.moves();
-            if before.at_it == 0 && now == before {
+            if before.at_it == 0 && self.moves() == before {
                 return None;
             }
             loop {
@@ -120,8 +119,7 @@ impl<P: Platform> Movers<'_, '_, P> {
                 }
                 turns += 1;
                 self.0.platform.relax();
-                now = self.moves();
-                if now.at_it == 0 {
+                if self.moves().at_it == 0 {
                     break;
                 }
             }

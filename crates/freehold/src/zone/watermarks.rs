@@ -12,7 +12,7 @@ use super::allowance::{CMA_KIND, KINDS, ORDINARY, RESERVED, kind_of};
 use super::counters::Free;
 use super::{Zone, mode};
 use crate::block::FRAMES;
-use crate::block::tag::TYPES;
+use crate::block::tag::{CMA, TYPES};
 use crate::cpu::by::By;
 use crate::primitive::{AtomicU64, Ordering, Relaxed};
 use crate::{AllocFlags, Freehold, Platform, Request};
@@ -51,10 +51,15 @@ impl Zone<'_> {
         (2 * self.fold.get() * TYPES as u64 + FRAMES as u64) * cpus as u64
     }
 
-    /// Whether over half of the free frames are CMA frames: such requests take those first.
-    pub(crate) fn cma_comes_first(&self) -> bool {
-        let cma = self.free[CMA_KIND].get() as i64;
-        cma > 0 && cma as u64 > self.roughly_free() / 2
+    /// The types of block to look at: the request's own, and CMA before it (over half of the zone's
+    /// free frames are CMA) or after it, where there is CMA and it will do.
+    pub(crate) fn types_for(&self, request: &Request) -> [Option<usize>; 2] {
+        let own = request.migratetype as usize;
+        if !request.cma() || self.cma_blocks.get() == 0 {
+            return [Some(own), None];
+        }
+        let cma = (self.free[CMA_KIND].get() as i64).max(0) as u64;
+        if cma > self.roughly_free() / 2 { [Some(CMA), Some(own)] } else { [Some(own), Some(CMA)] }
     }
 
     /// [`update_mode`](Self::update_mode) after a block has become whole: by the count of those
