@@ -881,8 +881,8 @@ enum freehold_status freehold_arena_frames_in_memory(const struct freehold_arena
     uint64_t start, uint64_t end, uint64_t *count, struct freehold_error *error);
 
 /** Gives free memory back to the OS, now: every wholly free block, and of blocks in use the aligned
- * runs of 4 free frames or more. What it did is written to `released`, unless that is null. Of
- * what the kernel refuses it tells the first; all else was given back. */
+ * runs of `least_run` free frames (4) or more. What it did is written to `released`, unless that is
+ * null. Of what the kernel refuses it tells the first; all else was given back. */
 enum freehold_status freehold_arena_trim(const struct freehold_arena *arena,
     struct freehold_released *released, struct freehold_error *error);
 

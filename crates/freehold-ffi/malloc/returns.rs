@@ -1,14 +1,13 @@
 //! When free memory goes back to the system: by a thread that sleeps while nobody frees.
 //!
 //! ```text
-//! frees of 4 MiB by one thread    wake it
-//! awake    a pass each half of the decay: the first sees what is free, the second gives it back
-//!          two passes that found nothing: it sleeps again
+//! frees of 4 MiB    wake it
+//! awake             a pass each half of the decay: the first sees what is free, the second gives it back
+//!                   two passes that found nothing: it sleeps again
 //! ```
 //!
 //! Without the thread (`FREEHOLD_MALLOC_THREAD=0`) the free that would wake it makes the pass.
 
-use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -16,8 +15,8 @@ use std::time::Duration;
 
 use crate::{large, options};
 
-/// Frames that a thread frees between two looks at what is everybody's.
-const LOOK: u32 = 1024;
+/// Frames that are freed, by whichever threads, until there is something to do.
+const ENOUGH: u64 = 1024;
 
 const NO_THREAD: u32 = 0;
 const ASLEEP: u32 = 1;
@@ -30,20 +29,17 @@ static FREED: AtomicBool = AtomicBool::new(false);
 /// Without a thread: when the next pass may be made, in milliseconds of the monotonic clock.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-thread_local! {
-    static MINE: Cell<u32> = const { Cell::new(0) };
-}
+/// Frames freed since. Not by thread: what one has freed that ends would be forgotten.
+static FRAMES: AtomicU64 = AtomicU64::new(0);
 
-/// The calling thread has freed so many frames.
+/// So many frames have been freed.
 #[inline(always)]
 pub(crate) fn freed(frames: u32) {
-    let mine = MINE.get().saturating_add(frames);
-    if mine < LOOK {
-        MINE.set(mine);
-        return;
+    // Relaxed, both: a hint of when.
+    if FRAMES.fetch_add(frames.into(), Ordering::Relaxed) + u64::from(frames) >= ENOUGH {
+        FRAMES.store(0, Ordering::Relaxed);
+        wake();
     }
-    MINE.set(0);
-    wake();
 }
 
 #[cold]
@@ -138,5 +134,4 @@ fn pass_if_due(decay: u64) {
 pub(crate) fn forked() {
     STATE.store(NO_THREAD, Ordering::Relaxed);
     FREED.store(false, Ordering::Relaxed);
-    MINE.set(0);
 }

@@ -146,6 +146,7 @@ malloc() {
     preloaded FREEHOLD_MALLOC_STATS=1 FREEHOLD_MALLOC_FROM=1M "$CHECK/malloc" stats 2>&1 \
         | grep 'no request was large enough'
     preloaded FREEHOLD_GUARD=1 timeout 60 "$CHECK/malloc" guard
+    preloaded FREEHOLD_MALLOC_DECAY_MS=100 "$CHECK/malloc" ended
     [ -z "${QUICK:-}" ] || return 0
     if have python3; then
         program='

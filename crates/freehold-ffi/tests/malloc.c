@@ -272,6 +272,35 @@ static void goes_back(void)
         free(all[n]);
 }
 
+/* Memory for a while, and then the thread ends. */
+static pthread_barrier_t all_have_it;
+static void *has_some(void *unused)
+{
+    unsigned char *mine = malloc(3 << 20);
+    CHECK(mine);
+    memset(mine, 1, 3 << 20);
+    pthread_barrier_wait(&all_have_it);
+    free(mine);
+    return unused;
+}
+
+/* What threads have freed that were never to free 4 MiB by themselves goes back as well. */
+static void ended(void)
+{
+    enum { THREADS = 64 };
+    pthread_t all[THREADS];
+    long before = resident_kib();
+    pthread_barrier_init(&all_have_it, NULL, THREADS);
+    for (int n = 0; n < THREADS; n++)
+        CHECK(pthread_create(&all[n], NULL, has_some, NULL) == 0);
+    for (int n = 0; n < THREADS; n++)
+        pthread_join(all[n], NULL);
+    for (int tenths = 0; resident_kib() - before > THREADS * 3 * 1024 / 5; tenths++) {
+        CHECK(tenths < 300);
+        nanosleep(&(struct timespec){0, 100000000}, NULL);
+    }
+}
+
 int main(int count, char **arguments)
 {
     const char *way = count > 1 ? arguments[1] : "";
@@ -284,6 +313,8 @@ int main(int count, char **arguments)
     free(some);
     if (strcmp(way, "stats") == 0)
         return 0;
+    if (strcmp(way, "ended") == 0)
+        return ended(), 0;
     if (strcmp(way, "guard") == 0) {
         static void *all[3000];
         for (int n = 0; n < 3000; n++)

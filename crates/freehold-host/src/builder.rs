@@ -91,8 +91,8 @@ impl Builder {
     /// An arena of at least that many bytes, in whole blocks of 2 MiB.
     ///
     /// It may be larger than the machine's memory: only what is used counts. An arena does not
-    /// grow, so make it as large as it may ever have to be: one too large costs 180 bytes for each
-    /// 2 MiB of it that is used (0.0086 %). For a moment it takes up to 1 GiB more of addresses, to
+    /// grow, so make it as large as it may ever have to be: one too large costs 296 bytes for each
+    /// 2 MiB of it that is used (0.0141 %). For a moment it takes up to 1 GiB more of addresses, to
     /// start at a multiple of the largest chunk.
     ///
     /// In a process that has called `mlockall(MCL_FUTURE)` the kernel backs and locks all of it at
@@ -138,7 +138,7 @@ impl Builder {
     ///
     /// Default: four for each of the machine's CPUs, but no more than one for each 16 blocks of the
     /// arena. A slot costs some 5 KiB, and 160 bytes for each zone beyond the first, and nothing
-    /// else while no thread has it; then 9 KiB more, for where it has freed runs. More is worth it
+    /// else while no thread has it; then 20 KiB more, for where it has freed runs. More is worth it
     /// for programs with many threads that all allocate.
     pub fn slots(mut self, slots: u16) -> Self {
         self.slots = Some(slots);
@@ -282,6 +282,9 @@ impl Builder {
         knob(size, "size", self.bytes, "1 byte to 64 TiB")?;
         let limit = self.watch.limit != Some(0);
         knob(limit, "resident_limit", 0, "at least a block of 2 MiB")?;
+        let all = self.bytes.div_ceil(PAGEBLOCK_FRAMES * FRAME_SIZE);
+        let low = self.watch.limit.filter(|&limit| self.populate && limit < all);
+        knob(low.is_none(), "resident_limit", low.unwrap_or(0), "all blocks of what is populated")?;
         Order::fitting(self.least_run)
             .filter(|order| order.frames() == self.least_run && *order <= Order::PAGEBLOCK)
             .ok_or(Error::Knob {

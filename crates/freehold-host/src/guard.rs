@@ -14,10 +14,12 @@
 //! CPU of such an arena the short way, so that all calls pass by here, and other arenas pay
 //! nothing.
 //!
-//! Of a process that may have no more mappings some memory stays open: mistakes there are missed.
+//! Where a process may have no more mappings, all of the arena is open from then on: the kernel
+//! finds no mistakes there any more.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::c_void;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use freehold::{FRAME_SIZE, FrameRange, FreeError, Order, Pfn};
@@ -91,6 +93,8 @@ struct State {
 /// See the module's documentation.
 pub(crate) struct Guard {
     state: Mutex<State>,
+    /// The kernel had no room for one mapping more: all stays open, and mistakes are missed.
+    blind: AtomicBool,
     asan: Option<Asan>,
     valgrind: bool,
 }
@@ -100,6 +104,7 @@ impl Guard {
     pub(crate) fn new(memory: &Memory) -> Self {
         let guard = Self {
             state: Mutex::default(),
+            blind: AtomicBool::new(false),
             asan: Asan::find(),
             valgrind: valgrind(RUNNING, 0, 0) != 0,
         };
@@ -127,7 +132,11 @@ impl Guard {
     /// Frames are handed out.
     pub(crate) fn open(&self, memory: &Memory, range: FrameRange) {
         self.state().live.extend(range.start.get()..range.end.get());
-        memory.set_access(range, true);
+        if !memory.set_access(range, true) {
+            // A process has 65,530 mappings at most, mostly: with all of it open there is one.
+            self.blind.store(true, Ordering::Relaxed);
+            memory.set_access(memory.range(), true);
+        }
         self.tell(memory, range, true);
     }
 
@@ -163,7 +172,10 @@ impl Guard {
         for pfn in frames() {
             state.live.remove(&pfn);
         }
-        memory.set_access(range, false);
+        // Relaxed: whoever is handed out what was shut opens it.
+        if !self.blind.load(Ordering::Relaxed) {
+            memory.set_access(range, false);
+        }
         self.tell(memory, range, false);
         let end = state.red.remove(&range.end.get()).map_or(range.end, Pfn::new);
         state.queue.push_back(FrameRange { start: range.start, end });

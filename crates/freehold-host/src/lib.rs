@@ -71,7 +71,7 @@
 //!
 //! - It moves no frames by itself: a program that can move its own has
 //!   [`evacuate`](Arena::evacuate). In a block with frames in use, free runs of less than 4 frames
-//!   are not given back.
+//!   ([`Builder::least_run`]) are not given back.
 //! - It cannot keep the kernel from overcommitting: memory that was not
 //!   [populated](Arena::populate) may be missing when it is touched, which is a signal.
 //!   [`Builder::populate`] avoids that.

@@ -220,13 +220,13 @@ impl Memory {
             .map_err(|errno| Error::os(call, errno, len as u64, room(errno)))
     }
 
-    /// Lets frames be accessed, or not. Where the kernel has no room to say so, they can be.
-    pub(crate) fn set_access(&self, range: FrameRange, open: bool) {
+    /// Lets frames be accessed, or not; `false` where the kernel has no room to note that.
+    pub(crate) fn set_access(&self, range: FrameRange, open: bool) -> bool {
         let (base, len) = self.bytes(range);
         let access = MprotectFlags::READ | MprotectFlags::WRITE;
         let access = if open { access } else { MprotectFlags::empty() };
         // SAFETY: the range is ours; whoever has a slice of it is handed out, and open.
-        let _ = unsafe { rustix::mm::mprotect(base.as_ptr().cast(), len, access) };
+        unsafe { rustix::mm::mprotect(base.as_ptr().cast(), len, access) }.is_ok()
     }
 
     /// Keeps the kernel from using huge pages here, where it has any.

@@ -121,8 +121,8 @@ pub unsafe extern "C" fn freehold_arena_frames_in_memory(
 }
 
 /// Gives free memory back to the OS, now: every wholly free block, and of blocks in use the aligned
-/// runs of 4 free frames or more. What it did is written to `released`, unless that is null. Of
-/// what the kernel refuses it tells the first; all else was given back.
+/// runs of `least_run` free frames (4) or more. What it did is written to `released`, unless that is
+/// null. Of what the kernel refuses it tells the first; all else was given back.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_trim(
     arena: *const Arena,

@@ -74,15 +74,18 @@ impl Arena {
     ///
     /// # Errors
     ///
-    /// [`Error::Os`] where memory, the huge pages or the file do not suffice,
+    /// [`Error::Os`] where memory, the huge pages or the file do not suffice, [`Error::Limit`],
     /// [`Error::OutsideArena`], [`Error::Forked`]. Frames before the one that failed may be backed.
     /// Frames that are free are backed from then on too, until they are given back like others that
     /// were used.
     pub fn populate(&self, range: FrameRange) -> Result<(), Error> {
-        let done = self.populate_handed_out(range);
-        if !matches!(done, Err(Error::Forked | Error::OutsideArena { .. } | Error::Alloc(_))) {
-            self.inner.notes.backed(range);
+        self.core.check_fork()?;
+        self.check_inside(range)?;
+        if let Some(limit) = self.inner.watch.limit {
+            self.make_room(range, limit)?;
         }
+        let done = self.inner.memory.populate(range);
+        self.inner.notes.backed(range);
         done
     }
 

@@ -79,7 +79,7 @@ impl Arena {
     }
 
     /// Gives free memory back to the OS, now: every wholly free block, and of blocks in use the
-    /// aligned runs of 4 free frames or more that it backs.
+    /// aligned runs of [`least_run`](crate::Builder::least_run) free frames or more that it backs.
     ///
     /// Takes the kernel's time for as much memory, and a microsecond or a few for each block that
     /// the OS backs. Others work on meanwhile; an allocation that fails ends the call early.

@@ -231,9 +231,14 @@ impl Arena {
         Ok(())
     }
 
-    /// Whether the OS may back these frames too, where it backs `limit` blocks at most.
+    /// Frames go home that the OS may not back too, where it backs `limit` blocks at most.
     #[cold]
     fn admit(&self, range: FrameRange, limit: u64) -> Result<(), Error> {
+        self.make_room(range, limit).or_else(|error| self.give_range(range).and(Err(error)))
+    }
+
+    /// Whether the OS may back these frames too, whoever has them; gives others back for that.
+    pub(super) fn make_room(&self, range: FrameRange, limit: u64) -> Result<(), Error> {
         let Inner { notes, memory, watch, .. } = &*self.inner;
         let first = memory.first().get() / PAGEBLOCK_FRAMES;
         let fits = || {
@@ -253,7 +258,6 @@ impl Arena {
         if fits() {
             return Ok(());
         }
-        self.give_range(range)?;
         Err(Error::Limit { bytes: limit * PAGEBLOCK_FRAMES * FRAME_SIZE })
     }
 

@@ -64,6 +64,11 @@ fn a_pinned_arena_at_its_limit_says_so_and_asks_for_no_frames() {
         })
         .build()
         .unwrap();
+    // Nor are free frames backed beyond it.
+    let four = Error::Limit { bytes: 4 << 20 };
+    assert_eq!(arena.populate(arena.range()), Err(four));
+    let all = Arena::builder(32 << 20).populate(true).resident_limit(4 << 20);
+    assert!(matches!(all.build(), Err(Error::Knob { knob: "resident_limit", .. })));
     let held = arena.frames(1024).unwrap();
     for count in [1, 3, 8, 64, 512, 700] {
         assert_eq!(arena.frames(count).err(), Some(Error::Limit { bytes: 4 << 20 }), "{count}");

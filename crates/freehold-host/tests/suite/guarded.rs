@@ -4,10 +4,22 @@
 use freehold_host::freehold::{FRAME_SIZE, Migratetype, Order, Pfn};
 use freehold_host::{Arena, Error};
 
-use crate::common::all_are;
+use crate::common::{all_are, child};
 
 fn guarded(bytes: u64) -> Arena {
     Arena::builder(bytes).guard(true).build().unwrap()
+}
+
+/// Each allocation with what is shut behind it is two mappings, of which Linux allows 65,530.
+#[test]
+fn a_right_program_with_more_allocations_than_mappings_goes_on() {
+    let status = child::fork(|| {
+        let arena = guarded(1 << 30);
+        let mut all: Vec<_> = (0..40_000).map(|_| arena.frames(1).unwrap()).collect();
+        all.iter_mut().for_each(|frames| frames[0] = 1);
+        all.iter().all(|frames| frames[0] == 1)
+    });
+    assert_eq!(status, 0);
 }
 
 /// More is freed by far than waits.
