@@ -963,11 +963,11 @@ enum freehold_status freehold_restore(const struct freehold_allocator *allocator
 uint32_t freehold_emptiest(const struct freehold_allocator *allocator, size_t zone, uint32_t looks,
     freehold_wanted wanted, freehold_visit visit, void *user);
 
-/** Begins to empty the pageblock that a frame lies in, a movable one with free and used frames:
- * `freehold_isolate` of that block. `freehold_restore` ends it: the block is whole then, or in
- * use as before. `FREEHOLD_STATUS_BUSY` where it is another block. */
-enum freehold_status freehold_evacuate(const struct freehold_allocator *allocator, uint64_t pfn,
-    struct freehold_error *error);
+/** Begins to empty the pageblocks that `count` frames lie in, those which are movable ones with free
+ * and used frames: `freehold_isolate` of each, with one heavy barrier for every eight. `pfns` has
+ * their first frames first then, of which it returns how many, and the others behind them.
+ * `freehold_restore` ends it: a block is whole then, or in use as before. Of null it is 0. */
+size_t freehold_evacuate(const struct freehold_allocator *allocator, uint64_t *pfns, size_t count);
 
 /** A HIGHATOMIC pageblock of a zone that has free frames becomes an ordinary one of that
  * `freehold_migratetype`. False where there is none, no such zone or type. Takes no lock. */

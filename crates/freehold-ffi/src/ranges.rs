@@ -3,11 +3,12 @@
 //! allocation and hotplug do.
 
 use core::ffi::c_void;
+use core::{array, mem};
 
 use freehold::{FrameRange, Pfn, SparseBlock};
 
 use crate::allocator::Allocator;
-use crate::arguments::{frames, migratetype, shared};
+use crate::arguments::{array_of_frames_mut, frames, migratetype, shared};
 use crate::error::{Error, Failure, ask, tell};
 use crate::stats::of_zone;
 use crate::status::Status;
@@ -215,17 +216,38 @@ pub unsafe extern "C" fn freehold_emptiest(
     emptiest.looks_left()
 }
 
-/// Begins to empty the pageblock that a frame lies in, a movable one with free and used frames:
-/// `freehold_isolate` of that block. `freehold_restore` ends it: the block is whole then, or in
-/// use as before. `FREEHOLD_STATUS_BUSY` where it is another block.
+/// Blocks that are emptied with one heavy barrier.
+const AT_ONCE: usize = 8;
+
+/// Begins to empty the pageblocks that `count` frames lie in, those which are movable ones with free
+/// and used frames: `freehold_isolate` of each, with one heavy barrier for every eight. `pfns` has
+/// their first frames first then, of which it returns how many, and the others behind them.
+/// `freehold_restore` ends it: a block is whole then, or in use as before. Of null it is 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_evacuate(
     allocator: *const Allocator,
-    pfn: u64,
-    error: *mut Error,
-) -> Status {
-    // SAFETY: the caller's promise. Forgotten, it lasts until `freehold_restore`.
-    unsafe { ask(allocator, error, |engine| engine.evacuate(Pfn::new(pfn)).map(core::mem::forget)) }
+    pfns: *mut u64,
+    count: usize,
+) -> usize {
+    // SAFETY: the caller's promise, for each pointer.
+    let given =
+        unsafe { (shared(allocator, "allocator"), array_of_frames_mut(pfns, count, "pfns")) };
+    let (Ok(this), Ok(pfns)) = given else { return 0 };
+    let mut begun = 0;
+    for at in (0..count).step_by(AT_ONCE) {
+        // One that is there twice is emptied once.
+        let some: [Pfn; AT_ONCE] = array::from_fn(|n| *pfns.get(at + n).unwrap_or(&pfns[at]));
+        let each = this.engine.evacuate_each(some).into_iter().take(count - at);
+        for (n, evacuation) in each.enumerate() {
+            let Ok(evacuation) = evacuation else { continue };
+            pfns.swap(at + n, begun);
+            pfns[begun] = evacuation.start();
+            begun += 1;
+            // It lasts until `freehold_restore`.
+            mem::forget(evacuation);
+        }
+    }
+    begun
 }
 
 /// A HIGHATOMIC pageblock of a zone that has free frames becomes an ordinary one of that

@@ -124,23 +124,40 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// frames, is isolated already, or where somebody is stopped on the way with it. Nothing has
     /// changed then.
     pub fn evacuate(&self, pfn: Pfn) -> Result<Evacuation<'_, 'm, P>, AllocError> {
+        let [only] = self.evacuate_each([pfn]);
+        only
+    }
+
+    /// [`evacuate`](Self::evacuate) of several blocks, of each by itself: all CPUs' doors are passed
+    /// once, with one heavy barrier for all blocks.
+    pub fn evacuate_each<const N: usize>(
+        &self,
+        pfns: [Pfn; N],
+    ) -> [Result<Evacuation<'_, 'm, P>, AllocError>; N] {
+        let begun = pfns.map(|pfn| self.isolate_to_empty(pfn));
+        if begun.iter().all(Result::is_err) {
+            return begun;
+        }
+        Isolated::end_leases(self);
+        // A block may be on the way to becoming whole, by whoever has emptied it before.
+        let arrived = Movers(self).wait();
+        begun.map(|evacuation| {
+            evacuation.and_then(|evacuation| {
+                let busy = AllocError::Busy { pfn: evacuation.start() };
+                // Another type may have claimed it before it was isolated: what it holds may not
+                // move.
+                if arrived && evacuation.block.is_movable() { Ok(evacuation) } else { Err(busy) }
+            })
+        })
+    }
+
+    /// Isolates the block that a frame lies in where it can be emptied, but for its leases.
+    fn isolate_to_empty(&self, pfn: Pfn) -> Result<Evacuation<'_, 'm, P>, AllocError> {
         let start = pfn.pageblock();
-        let range = FrameRange { start, end: Pfn::new(start.get() + FRAMES as u64) };
-        check_range(self, range)?;
-        let busy = AllocError::Busy { pfn: start };
-        let block = self.map.locate(start.get()).ok_or(busy)?;
-        if !block.can_be_emptied() {
-            return Err(busy);
-        }
-        let isolated = Isolated::new(self, range)?;
-        // The block may be on the way to becoming whole, by whoever has emptied it before.
-        if !Movers(self).wait() {
-            return Err(busy);
-        }
-        core::mem::forget(isolated);
-        let evacuation = Evacuation { fh: self, block };
-        // Another type may have claimed it before it was isolated: what it holds may not move.
-        if block.is_movable() { Ok(evacuation) } else { Err(busy) }
+        check_range(self, FrameRange { start, end: Pfn::new(start.get() + FRAMES as u64) })?;
+        let block = self.map.locate(start.get()).filter(|block| block.can_be_emptied());
+        let block = block.filter(|block| Isolated::block(self, block.head.number.into()));
+        block.map(|block| Evacuation { fh: self, block }).ok_or(AllocError::Busy { pfn: start })
     }
 }
 

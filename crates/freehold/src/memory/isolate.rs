@@ -34,14 +34,6 @@ use crate::{AllocError, FrameRange, Freehold, Pfn, Platform};
 /// Times that a range's users are asked to move before it is given up (as in Linux).
 const MIGRATE_ROUNDS: u32 = 5;
 
-impl<'m> Block<'m> {
-    /// Whether a range touches that block.
-    fn touches(self, range: FrameRange) -> bool {
-        let blocks = range.start.pageblock().get()..range.end.get();
-        blocks.contains(&self.base())
-    }
-}
-
 /// Blocks that are isolated.
 pub(crate) struct Isolated<'a, 'm, P: Platform> {
     fh: &'a Freehold<'m, P>,
@@ -65,13 +57,13 @@ impl<'a, 'm, P: Platform> Isolated<'a, 'm, P> {
             }
             isolated.range.end = Pfn::new((number + 1) << 9);
         }
-        Self::end_leases(fh, range);
+        Self::end_leases(fh);
         Ok(isolated)
     }
 
     /// Isolates one block, but for the leases that there are; `false` where it is isolated already,
     /// is no memory, or somebody is stopped on the way with it.
-    fn block(fh: &Freehold<'m, P>, number: u64) -> bool {
+    pub(super) fn block(fh: &Freehold<'m, P>, number: u64) -> bool {
         let Some(zone) = fh.zones.iter().find(|zone| zone.span.contains(Pfn::new(number << 9)))
         else {
             return false;
@@ -136,23 +128,23 @@ impl<'a, 'm, P: Platform> Isolated<'a, 'm, P> {
                 cpu.kept
                     .iter()
                     .filter_map(|kept| kept.seen(&fh.map.blocks))
-                    .any(|(block, _)| block.touches(range))
+                    .any(|(block, _)| blocks_of(range).contains(&block.head.number.into()))
             });
         }
     }
 
-    /// Passes every CPU's door and ends its leases of the isolated blocks that a range touches. The
-    /// caller is inside no CPU's state.
+    /// Passes every CPU's door and ends its leases of isolated blocks. The caller is inside no CPU's
+    /// state.
     ///
     /// A hint, and whatever else takes frames past the leases, looks at the tag and then takes the
     /// frame. Who looked before the block was isolated is out of its CPU's state afterwards. That
     /// no look at a door could tell: who is just coming in may not show there yet.
-    fn end_leases(fh: &Freehold<'m, P>, range: FrameRange) {
+    pub(super) fn end_leases(fh: &Freehold<'m, P>) {
         Recall::of_all(fh).each(|inside| {
             let leases = &inside.cpu.leases;
             let slots = (0..SLOTS).filter(|slot| leases.held() >> slot & 1 != 0);
             let mut places = slots.filter_map(|slot| leases.slot(slot).seen_place(&fh.map.blocks));
-            if places.any(|(block, _)| block.touches(range)) {
+            if places.any(|(block, _)| block.head.tag.get().has(ISOLATED)) {
                 inside.give_back_all();
             }
         });

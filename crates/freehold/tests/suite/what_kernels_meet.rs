@@ -161,3 +161,26 @@ fn a_range_whose_blocks_are_kept_by_many_cpus_takes_two_barriers() {
     fh.here().free_range(range(0, 16 * 512)).unwrap();
     assert_all_free(&fh);
 }
+
+#[test]
+fn blocks_that_are_emptied_together_take_one_barrier() {
+    let host = Barriers::default();
+    let fh = one_zone(8, &[range(0, 64 * MIB)], &host);
+    let owned: Vec<_> = (0..8).map(|n| fh.own(cpu(n)).unwrap()).collect();
+    let blocks: [Pfn; 8] = std::array::from_fn(|n| {
+        let start = owned[n].alloc(movable(9)).unwrap();
+        owned[n].free_range(range(start.get() + 1, 511)).unwrap();
+        start
+    });
+    fh.drain_all();
+    let before = host.count();
+    let mut begun = fh.evacuate_each(blocks);
+    assert_eq!(host.count() - before, 1);
+    for (emptying, start) in begun.iter_mut().zip(blocks) {
+        let left = emptying.as_mut().unwrap().move_used(|used| owned[0].free_range(used).is_ok());
+        assert_eq!(left, 0, "{start}");
+    }
+    let _ = begun.map(|emptying| assert!(emptying.unwrap().finish()));
+    drop(owned);
+    assert_all_free(&fh);
+}
