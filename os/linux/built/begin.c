@@ -5,12 +5,12 @@
  * afterwards, too (disown.c), as after boot. A recording tells neither what lay on the lists before
  * it nor who owned which block.
  */
-#include "begin.h"
-
 #include <linux/debugfs.h>
 #include <linux/fs.h>
 #include <linux/gfp.h>
 #include <linux/init.h>
+
+#include "counts.h"
 
 /* Kernels whose CPUs own nothing. */
 __weak void fh_disown(void)
@@ -28,9 +28,4 @@ static const struct file_operations begin_operations = {
 	.write = begin_write,
 };
 
-static int __init begin_start(void)
-{
-	debugfs_create_file("page_alloc_begin", 0200, NULL, NULL, &begin_operations);
-	return 0;
-}
-late_initcall(begin_start);
+FH_FILE(page_alloc_begin, 0200, begin_operations);

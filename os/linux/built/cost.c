@@ -13,6 +13,8 @@
 #include <linux/mm.h>
 #include <linux/seq_file.h>
 
+#include "counts.h"
+
 #define ROUNDS 7
 #define PAIRS 1024
 #define BATCH 64
@@ -74,9 +76,4 @@ static int cost_show(struct seq_file *file, void *unused)
 }
 DEFINE_SHOW_ATTRIBUTE(cost);
 
-static int __init cost_start(void)
-{
-	debugfs_create_file("page_alloc_cost", 0400, NULL, NULL, &cost_fops);
-	return 0;
-}
-late_initcall(cost_start);
+FH_FILE(page_alloc_cost, 0400, cost_fops);

@@ -27,9 +27,4 @@ static int counts_show(struct seq_file *file, void *unused)
 }
 DEFINE_SHOW_ATTRIBUTE(counts);
 
-static int __init counts_start(void)
-{
-	debugfs_create_file("page_alloc_counts", 0444, NULL, NULL, &counts_fops);
-	return 0;
-}
-late_initcall(counts_start);
+FH_FILE(page_alloc_counts, 0444, counts_fops);

@@ -72,3 +72,15 @@ do {									\
 	}								\
 	fh_zone_locked(zone, __func__);						\
 } while (0)
+
+/* begin.c, disown.c: all pageblocks are the zone's from now on. */
+void fh_disown(void);
+
+/* A file of that name in /sys/kernel/debug. */
+#define FH_FILE(name, mode, operations)						\
+static int __init name##_start(void)						\
+{										\
+	debugfs_create_file(#name, mode, NULL, NULL, &operations);		\
+	return 0;								\
+}										\
+late_initcall(name##_start)

@@ -9,7 +9,7 @@
  * no lock is needed.
  */
 #include "../internal.h"
-#include "begin.h"
+#include "counts.h"
 
 #include <linux/memory_hotplug.h>
 #include <linux/mm.h>

@@ -32,6 +32,8 @@
 #include <linux/string.h>
 #include <linux/uaccess.h>
 
+#include "counts.h"
+
 #define CHUNK_ORDER 3
 /* Pages that a full machine has left. */
 #define LEFT 1024ul
@@ -186,9 +188,4 @@ static const struct file_operations trial_operations = {
 	.release = single_release, .write = trial_write,
 };
 
-static int __init highatomic_start(void)
-{
-	debugfs_create_file("atomic_trial", 0600, NULL, NULL, &trial_operations);
-	return 0;
-}
-late_initcall(highatomic_start);
+FH_FILE(atomic_trial, 0600, trial_operations);

@@ -20,6 +20,7 @@
 #define late_initcall(name)
 #pragma GCC diagnostic ignored "-Wunused-function"
 #include "../../lib/test_vmalloc.c"
+#include "counts.h"
 #pragma pop_macro("late_initcall")
 
 #define LOOPS 500
@@ -84,9 +85,4 @@ static int ranges_show(struct seq_file *file, void *unused)
 }
 DEFINE_SHOW_ATTRIBUTE(ranges);
 
-static int __init ranges_start(void)
-{
-	debugfs_create_file("page_alloc_ranges", 0400, NULL, NULL, &ranges_fops);
-	return 0;
-}
-late_initcall(ranges_start);
+FH_FILE(page_alloc_ranges, 0400, ranges_fops);

@@ -81,9 +81,4 @@ static int traffic_show(struct seq_file *file, void *unused)
 }
 DEFINE_SHOW_ATTRIBUTE(traffic);
 
-static int __init traffic_start(void)
-{
-	debugfs_create_file("page_alloc_traffic", 0400, NULL, NULL, &traffic_fops);
-	return 0;
-}
-late_initcall(traffic_start);
+FH_FILE(page_alloc_traffic, 0400, traffic_fops);

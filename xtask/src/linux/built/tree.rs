@@ -89,7 +89,7 @@ pub(super) fn added(design: Design) -> Result<BTreeMap<String, Vec<u8>>, Trouble
     let root = build::root();
     let mut names = "built/Makefile built/counts.c built/counts.h built/trials.c \
         built/highatomic.c built/exercise.c built/cost.c built/ranges.c built/traffic.c \
-        built/contig.h built/begin.c built/begin.h"
+        built/contig.h built/begin.c"
         .to_owned();
     if matches!(design, Design::Rfc | Design::RfcMended) {
         names += " built/disown.c";
