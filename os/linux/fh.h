@@ -55,31 +55,21 @@ void fh_flush(void);
 void fh_tick(void);
 
 /*
- * Interrupts stay on, preemption is off: for calls that concern more than one CPU. Process context.
- */
-#define FH_ALONE(call)		\
-({				\
-	int status_;		\
-				\
-	preempt_disable();	\
-	status_ = (call);	\
-	preempt_enable();	\
-	status_;		\
-})
-
-/*
- * For calls that change what CPUs and what memory there are. One such call at a time: a second one
- * would wait for the allocator's own lock with preemption off, and on a machine whose CPUs are not
+ * For calls that concern more than one CPU, or change what CPUs and what memory there are:
+ * interrupts stay on, preemption is off. Process context. One such call at a time: a second one
+ * would wait for the allocator's own locks with preemption off, and on a machine whose CPUs are not
  * always run (a guest) that takes long enough for the watchdog.
  */
-extern struct mutex fh_hotplug;
-#define FH_HOTPLUG(call)		\
+extern struct mutex fh_alone;
+#define FH_ALONE(call)			\
 ({					\
 	int result_;			\
 					\
-	mutex_lock(&fh_hotplug);	\
-	result_ = FH_ALONE(call);	\
-	mutex_unlock(&fh_hotplug);	\
+	mutex_lock(&fh_alone);		\
+	preempt_disable();		\
+	result_ = (call);		\
+	preempt_enable();		\
+	mutex_unlock(&fh_alone);	\
 	result_;			\
 })
 

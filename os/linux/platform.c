@@ -31,7 +31,7 @@ freehold_allocator *fh_allocators[FH_ALLOCATORS];
 /* One more than the number of the last one that there is. */
 static unsigned int allocators;
 atomic64_t fh_late_double_frees, fh_refused;
-DEFINE_MUTEX(fh_hotplug);
+DEFINE_MUTEX(fh_alone);
 static DEFINE_PER_CPU(struct fh_cpu, fh_cpus);
 static void *metadata[FH_ALLOCATORS];
 
@@ -235,7 +235,7 @@ static void give_up(unsigned int which, unsigned int number)
 	WRITE_ONCE(cpu->handles[which], NULL);
 	barrier();
 	if (FH_ALONE(freehold_release(handle, &error)) ||
-	    FH_HOTPLUG(freehold_cpu_offline(fh, number, &error))) {
+	    FH_ALONE(freehold_cpu_offline(fh, number, &error))) {
 		pr_err("CPU %u is not given up: %s\n", number, error.message);
 		atomic64_inc(&fh_refused);
 	}
@@ -257,7 +257,7 @@ static int cpu_comes(unsigned int number)
 
 		if (!fh)
 			continue;
-		if (FH_HOTPLUG(freehold_cpu_online(fh, number, &error)) ||
+		if (FH_ALONE(freehold_cpu_online(fh, number, &error)) ||
 		    FH_ALONE(freehold_own(fh, number, &handle, &error))) {
 			pr_err("CPU %u cannot be owned: %s\n", number, error.message);
 			cpu_goes(number);
@@ -289,7 +289,7 @@ int fh_platform_add(unsigned int which, const freehold_zone *zone, unsigned int 
 	allocators = max(allocators, which + 1);
 	/* CPUs that are not there go; those that are get owners by the callback. */
 	for (unsigned int number = 0; number < nr_cpu_ids; number++)
-		FH_HOTPLUG(freehold_cpu_offline(fh_allocators[which], number, NULL));
+		FH_ALONE(freehold_cpu_offline(fh_allocators[which], number, NULL));
 	return 0;
 
 refused:

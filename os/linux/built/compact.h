@@ -48,13 +48,28 @@ static int fh_move_block(struct compact_control *cc, unsigned long start, isolat
 	return fh_block_serves(start, cc->order) ? 0 : FH_STAYS;
 }
 
+/* What was begun together is emptied, though the first block may be all that is wanted. */
+static bool fh_goes_on(struct compact_control *cc, struct capture_control *capc,
+		       struct fh_sources *sources, enum compact_result *ret)
+{
+	if (fh_is_begun(sources))
+		return true;
+	*ret = capc && capc->page ? COMPACT_SUCCESS : compact_finished(cc);
+	/* Places that are left are of a block that may be next. */
+	if (release_free_list(cc->freepages))
+		fh_places_are_free(cc);
+	cc->nr_freepages = 0;
+	return *ret == COMPACT_CONTINUE;
+}
+
 static enum compact_result fh_compact(struct compact_control *cc, struct capture_control *capc)
 {
 	const isolate_mode_t mode =
 		(sysctl_compact_unevictable_allowed ? ISOLATE_UNEVICTABLE : 0) |
 		(cc->mode != MIGRATE_SYNC ? ISOLATE_ASYNC_MIGRATE : 0);
 	const bool heeds_notes = !cc->ignore_skip_hint;
-	unsigned long block = 0;
+	struct fh_sources sources = {};
+	unsigned long block;
 	enum compact_result ret;
 
 	/*
@@ -72,13 +87,10 @@ static enum compact_result fh_compact(struct compact_control *cc, struct capture
 	cc->ignore_skip_hint = cc->no_set_skip_hint = cc->whole_zone = true;
 	cc->migrate_pfn = pageblock_start_pfn(cc->zone->zone_start_pfn);
 	cc->free_pfn = ULONG_MAX;
-	while ((ret = compact_finished(cc)) == COMPACT_CONTINUE) {
+	while (fh_goes_on(cc, capc, &sources, &ret)) {
 		int err;
 
-		/* Places that are left are of a block that may be next. */
-		release_free_list(cc->freepages);
-		cc->nr_freepages = 0;
-		block = fh_next_source(cc, block);
+		block = fh_next_source(cc, &sources);
 		if (!block && fatal_signal_pending(current)) {
 			ret = COMPACT_CONTENDED;
 			break;
@@ -90,20 +102,19 @@ static enum compact_result fh_compact(struct compact_control *cc, struct capture
 		err = fh_move_block(cc, block, mode);
 		if (capc && !err && !capc->page)
 			WRITE_ONCE(capc->page, fh_capture(cc, block));
-		fh_end_source(block, err == FH_STAYS || err == -ENOMEM);
-		if (capc && capc->page) {
-			ret = COMPACT_SUCCESS;
-			break;
-		}
+		fh_end_source(&sources, err == FH_STAYS || err == -ENOMEM);
 		/* A large folio may lack a place, and be split by nobody. */
-		if (err == -ENOMEM && !fh_isolate_target(cc, 0))
+		if (err == -ENOMEM && !fh_isolate_target(cc, 0)) {
 			cc->free_pfn = 0;
+			fh_end_sources(&sources);
+		}
 		if (err == -EAGAIN || err == -EINTR) {
 			ret = COMPACT_CONTENDED;
 			break;
 		}
 		cc->migrate_pfn = block + pageblock_nr_pages;
 	}
+	fh_end_sources(&sources);
 	cc->ignore_skip_hint = !heeds_notes;
 	cc->no_set_skip_hint = false;
 	return ret;

@@ -81,7 +81,7 @@ static const char *add(unsigned long pfn, struct zone *zone)
 
 	if (pfn < fh_first_pfn || end > fh_end_pfn)
 		return "Freehold has left no room there";
-	if (FH_HOTPLUG(freehold_add_memory_in_use(fh_of_zone(zone), pfn, end, &error)))
+	if (FH_ALONE(freehold_add_memory_in_use(fh_of_zone(zone), pfn, end, &error)))
 		return error.message;
 	if (FH_ALONE(freehold_isolate(fh_of_zone(zone), pfn, end, &error)))
 		return error.message;

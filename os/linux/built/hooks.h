@@ -67,6 +67,8 @@ void fh_unreport(unsigned long pfn, unsigned long frames);
 
 /* Whether trying the zone for a chunk of that order makes sense: for watermarks. */
 bool fh_may_have(struct zone *zone, unsigned int order, unsigned int alloc_flags);
+/* Whether what it has of that order has to stay for others, though its marks are met. */
+bool fh_owes(struct zone *zone, unsigned int order, unsigned int alloc_flags);
 /*
  * reserve.c: the zones' counts of blocks kept for atomic requests, and of their free pages, as
  * Freehold has them now.

@@ -122,18 +122,24 @@ static inline void reached(const char *what, long count)
 	fclose(file);
 }
 
+static inline int ends_well(pid_t pid)
+{
+	int status;
+
+	return waitpid(pid, &status, 0) == pid && WIFEXITED(status) && !WEXITSTATUS(status);
+}
+
 /* A program with its words; whether it ended with 0. */
 static inline int run(char *const words[])
 {
 	pid_t pid = fork();
-	int status;
 
 	must(pid >= 0, "fork");
 	if (!pid) {
 		execv(words[0], words);
 		_exit(127);
 	}
-	return waitpid(pid, &status, 0) == pid && WIFEXITED(status) && !WEXITSTATUS(status);
+	return ends_well(pid);
 }
 
 static inline void shell(const char *command)
@@ -142,10 +148,11 @@ static inline void shell(const char *command)
 }
 
 /*
- * machine.c: text into a file, whether it was taken; a number of a line of a file; the number that
- * is all of a file; something, while others allocate on all CPUs.
+ * machine.c: text or a number into a file, whether it was taken; a number of a line of a file; the
+ * number that is all of a file; something, while others allocate on all CPUs.
  */
 int put(const char *path, const char *text);
+int put_number(const char *path, long number);
 long number_in(const char *path, const char *name);
 long number_of(const char *path);
 void while_others_allocate(void (*does)(void));
@@ -164,6 +171,7 @@ void load_atomic(void);
 void load_compact(void);
 void load_ones(void);
 void load_pairs(void);
+void load_pinned(void);
 void load_save(void);
 void load_filled(void);
 void load_swap(void);

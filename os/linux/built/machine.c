@@ -7,6 +7,7 @@
 
 #include <signal.h>
 #include <stdint.h>
+#include <sys/uio.h>
 
 /* A number of /proc/vmstat or /proc/meminfo; 0 where it has none. */
 long number_in(const char *path, const char *name)
@@ -162,10 +163,7 @@ static char *one_in_each_block(long *blocks)
 /* So many chunks beside as many that need no compaction; how many were had. */
 static long chunks_had(long wanted)
 {
-	char words[32];
-
-	snprintf(words, sizeof(words), "%ld", wanted);
-	must(put(BLOCKS_TRIAL, words), BLOCKS_TRIAL);
+	must(put_number(BLOCKS_TRIAL, wanted), BLOCKS_TRIAL);
 	return number_of(BLOCKS_TRIAL);
 }
 
@@ -184,7 +182,7 @@ void load_ones(void)
 	/* As it is, then where kswapd clears no notes of compaction. */
 	for (int alone = 0; alone < 2; alone++) {
 		memory = one_in_each_block(&blocks);
-		must(put(BLOCKS_ALONE, alone ? "1" : "0"), BLOCKS_ALONE);
+		must(put_number(BLOCKS_ALONE, alone), BLOCKS_ALONE);
 		wanted = blocks * 3 / 8;
 		had = chunks_had(wanted);
 		reached("blocks_wanted", wanted);
@@ -238,6 +236,57 @@ void load_pairs(void)
 	must(put(BLOCKS_ORDER, "9"), BLOCKS_ORDER);
 	for (long block = 1; block < blocks; block += 2)
 		must(memory[block * BLOCK] == 1, "a page was moved and is another");
+	munmap(memory, blocks * BLOCK);
+}
+
+/* Pages that a pipe takes, if it is asked to. */
+#define LENT 256
+
+/* The first page of each block is lent to pipes, which hold it where it is; one end of each. */
+static int lend(char *memory, long blocks, int ends[PARTS / LENT])
+{
+	int pipes = 0, both[2];
+
+	for (long at = 0; at < blocks; at += LENT) {
+		struct iovec pages[LENT];
+		long count = blocks - at < LENT ? blocks - at : LENT;
+
+		for (long page = 0; page < count; page++)
+			pages[page] = (struct iovec){ memory + (at + page) * BLOCK, PAGE };
+		must(!pipe(both) && fcntl(both[1], F_SETPIPE_SZ, LENT * PAGE) > 0, "pipe");
+		must(vmsplice(both[1], pages, count, 0) == count * (long)PAGE, "vmsplice");
+		close(both[1]);
+		ends[pipes++] = both[0];
+	}
+	return pipes;
+}
+
+/*
+ * While no block can be emptied whoever asks for one, or for two together, is told so. Once the
+ * pages can be moved all are had, though kswapd clears no notes of compaction.
+ */
+void load_pinned(void)
+{
+	int ends[PARTS / LENT], pipes;
+	long blocks, wanted, had;
+	char *memory = one_in_each_block(&blocks);
+
+	wanted = blocks * 3 / 8;
+	pipes = lend(memory, blocks, ends);
+	must(put_number(BLOCKS_ALONE, 1), BLOCKS_ALONE);
+	for (int order = 10; order > 8; order--) {
+		must(put_number(BLOCKS_ORDER, order), BLOCKS_ORDER);
+		reached("had_of_pinned", chunks_had(wanted));
+	}
+	while (pipes)
+		close(ends[--pipes]);
+	/* After failures compaction puts off the next 64 requests. */
+	for (int tries = 0; tries < 64 && (had = chunks_had(wanted)) < wanted - wanted / 40; tries++)
+		reached("put_off", 1);
+	reached("had_once_movable", had);
+	must(put_number(BLOCKS_ALONE, 0), BLOCKS_ALONE);
+	must(had >= wanted - wanted / 40 || access("/sys/kernel/debug/freehold", F_OK),
+	     "blocks that could not be emptied once are left out");
 	munmap(memory, blocks * BLOCK);
 }
 
@@ -327,6 +376,14 @@ int put(const char *path, const char *text)
 	return done;
 }
 
+int put_number(const char *path, long number)
+{
+	char text[32];
+
+	snprintf(text, sizeof(text), "%ld", number);
+	return put(path, text);
+}
+
 static void cpus_go_and_come(void)
 {
 	long gone = 0;
@@ -355,14 +412,13 @@ void load_cpus(void)
 static int goes(const char *path, unsigned int seconds)
 {
 	pid_t pid = fork();
-	int status;
 
 	must(pid >= 0, "fork");
 	if (!pid) {
 		alarm(seconds);
 		_exit(!put(path, "offline"));
 	}
-	return waitpid(pid, &status, 0) == pid && WIFEXITED(status) && !WEXITSTATUS(status);
+	return ends_well(pid);
 }
 
 /* From the end of the memory; what holds something that cannot move is refused, and counted. */

@@ -28,9 +28,10 @@ extern unsigned long fh_swept;
 /* Chunks that a request whose marks were met did not get: the zone owes them to others. */
 extern atomic64_t fh_owed_chunks;
 /*
- * What compaction had of the board: blocks looked at, those emptied, those that it could not empty.
+ * What compaction had of the board: blocks looked at; how often all CPUs were interrupted for
+ * some; those emptied, those that it could not empty.
  */
-extern atomic64_t fh_looks, fh_emptied, fh_not_emptied;
+extern atomic64_t fh_looks, fh_rounds, fh_emptied, fh_not_emptied;
 /* Blocks that are being emptied now. */
 extern atomic_t fh_emptying;
 /*

@@ -90,7 +90,7 @@ atomic64_t fh_owed_chunks;
  * those who may, the marks count free CMA pages, too; so raised huge pages, which stay, would have
  * all others. The kernel's lists have no whole blocks left by then, Freehold has.
  */
-static bool owes(struct zone *zone, unsigned int order, unsigned int alloc_flags)
+bool fh_owes(struct zone *zone, unsigned int order, unsigned int alloc_flags)
 {
 #ifdef CONFIG_CMA
 	unsigned long needed = (1UL << order) + wmark_pages(zone, alloc_flags & ALLOC_WMARK_MASK);
@@ -110,7 +110,7 @@ struct page *fh_page(struct zone *zone, gfp_t gfp, unsigned int order, unsigned 
 
 	if (fh_alloc_of(zone_to_nid(zone), gfp, flags_of(alloc_flags, order), order, &pfn))
 		return NULL;
-	if (unlikely(owes(zone, order, alloc_flags)) && !fh_is_cma(pfn)) {
+	if (unlikely(fh_owes(zone, order, alloc_flags)) && !fh_is_cma(pfn)) {
 		fh_free_of(zone_to_nid(zone), pfn, order);
 		atomic64_inc(&fh_owed_chunks);
 		return NULL;
@@ -145,7 +145,7 @@ bool fh_may_have(struct zone *zone, unsigned int order, unsigned int alloc_flags
 
 	if (!freehold_may_have_free(fh, 0, order, flags))
 		return false;
-	if (likely(!owes(zone, order, alloc_flags)))
+	if (likely(!fh_owes(zone, order, alloc_flags)))
 		return true;
 	/* A CMA chunk: where most free pages are CMA ones, or where there is no other. */
 	return 2 * zone_page_state(zone, NR_FREE_CMA_PAGES) > zone_page_state(zone, NR_FREE_PAGES) ||

@@ -30,12 +30,18 @@ static void add_chunks(const u64 chunks[FREEHOLD_ORDERS], unsigned long nr_free[
 	}
 }
 
+/* What the zone's own lists have. */
+static void read_lists(struct zone *zone, unsigned long nr_free[NR_PAGE_ORDERS])
+{
+	for (int order = 0; order < NR_PAGE_ORDERS; order++)
+		nr_free[order] = data_race(zone->free_area[order].nr_free);
+}
+
 void fh_read_free(struct zone *zone, unsigned long nr_free[NR_PAGE_ORDERS])
 {
 	freehold_zone_blocks blocks;
 
-	for (int order = 0; order < NR_PAGE_ORDERS; order++)
-		nr_free[order] = data_race(zone->free_area[order].nr_free);
+	read_lists(zone, nr_free);
 	if (fh_is_allocator_of(zone) &&
 	    !freehold_read_zone_blocks(fh_of_zone(zone), 0, &blocks, NULL))
 		add_chunks(blocks.free_chunks, nr_free);
@@ -45,8 +51,7 @@ void fh_estimate_free(struct zone *zone, unsigned long nr_free[NR_PAGE_ORDERS])
 {
 	u64 chunks[FREEHOLD_ORDERS];
 
-	for (int order = 0; order < NR_PAGE_ORDERS; order++)
-		nr_free[order] = data_race(zone->free_area[order].nr_free);
+	read_lists(zone, nr_free);
 	if (fh_is_allocator_of(zone) &&
 	    !freehold_read_listed_chunks(fh_of_zone(zone), 0, chunks, NULL))
 		add_chunks(chunks, nr_free);
@@ -181,6 +186,7 @@ static int statistics_show(struct seq_file *file, void *unused)
 		   atomic64_read(&fh_refused) + atomic64_read(&fh_late_double_frees));
 	seq_printf(file, "owed_chunks %lld\n", atomic64_read(&fh_owed_chunks));
 	seq_printf(file, "looks %lld\n", atomic64_read(&fh_looks));
+	seq_printf(file, "rounds %lld\n", atomic64_read(&fh_rounds));
 	seq_printf(file, "emptying %d\n", atomic_read(&fh_emptying));
 	seq_printf(file, "emptied %lld\n", atomic64_read(&fh_emptied));
 	seq_printf(file, "not_emptied %lld\n", atomic64_read(&fh_not_emptied));

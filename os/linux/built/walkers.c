@@ -71,8 +71,19 @@ void fh_mark_free(bool marked)
 	}
 }
 
-/* Puts each free page of a part of a block into the list of its order; how many pages. */
-static unsigned long take(unsigned long start, unsigned long end, struct list_head *lists)
+static bool is_isolated(unsigned long pfn)
+{
+	freehold_pageblock block;
+
+	return !read_block(pfn, &block) || block.migratetype == FREEHOLD_MIGRATETYPE_ISOLATE;
+}
+
+/*
+ * Puts each free page of a part of a block into the list of its order; how many pages. Of a block
+ * that others isolate none: who takes them here, a moment late, is not waited for.
+ */
+static unsigned long take(unsigned long start, unsigned long end, bool isolated,
+			  struct list_head *lists)
 {
 	unsigned long base = start - start % FH_BLOCK_FRAMES, count;
 	freehold_block_frames taken;
@@ -80,6 +91,11 @@ static unsigned long take(unsigned long start, unsigned long end, struct list_he
 
 	if (freehold_take_free(fh_of(start), start, end, &taken, NULL))
 		return 0;
+	if (!isolated && is_isolated(start)) {
+		for_each_taken(&taken, at, order)
+			fh_free_of(fh_node_of(start), base + at, order);
+		return 0;
+	}
 	for_each_taken(&taken, at, order) {
 		struct page *page = pfn_to_page(base + at);
 
@@ -94,7 +110,8 @@ static unsigned long take(unsigned long start, unsigned long end, struct list_he
 unsigned long fh_isolate_freepages(struct compact_control *cc, unsigned long *start_pfn,
 				   unsigned long end_pfn, struct list_head *freelist)
 {
-	unsigned long isolated = take(*start_pfn, end_pfn, freelist), all = end_pfn - *start_pfn;
+	unsigned long isolated = take(*start_pfn, end_pfn, true, freelist);
+	unsigned long all = end_pfn - *start_pfn;
 
 	cc->nr_freepages += isolated;
 	cc->total_free_scanned += all;
@@ -137,11 +154,11 @@ bool fh_block_serves(unsigned long start, int order)
 	return free_chunk(start, fh_needs_all(order) ? FH_BLOCK_ORDER : order);
 }
 
-atomic64_t fh_looks, fh_emptied, fh_not_emptied;
+atomic64_t fh_looks, fh_rounds, fh_emptied, fh_not_emptied;
 atomic_t fh_emptying;
 
 /* Of each zone those found by whoever came last, with least in use first. */
-#define FOUND 16
+#define FOUND 32
 static struct found {
 	unsigned int at, count;
 	unsigned long blocks[FOUND];
@@ -170,76 +187,146 @@ static bool keep(void *user, u64 start, u32 used)
  */
 #define LOOKS 1024u
 
-/* The next one that is not noted; 0 where there is none, or the task is to die. */
-static unsigned long next_found(struct zone *zone)
+/*
+ * How many blocks are begun together, for one interrupt of each CPU, and how many pages they may
+ * have in use beside those of the first. Who asks for one chunk of a block empties others with it
+ * where that is little work; they are there for those who ask next.
+ */
+struct batch {
+	unsigned long blocks, pages;
+};
+
+static struct batch batch_of(struct compact_control *cc)
 {
-	struct found *last = &found_in[zone_to_nid(zone)], found = {};
-	unsigned long block = 0;
+	/* A thirty-second of what is free at most is kept from others. */
+	unsigned long most = zone_page_state(cc->zone, NR_FREE_PAGES) / (32 * FH_BLOCK_FRAMES);
+	bool one_chunk = cc->order >= 0 && !cc->proactive_compaction;
+
+	if (one_chunk && cc->order != FH_BLOCK_ORDER)
+		return (struct batch){ 1, 0 };
+	return (struct batch){ clamp(most, 1, FH_AT_ONCE), one_chunk ? SWAP_CLUSTER_MAX : ULONG_MAX };
+}
+
+/* Those that were found and that nobody has looked for yet, a batch at most; how many. */
+static unsigned int take_found(struct found *last, struct batch batch, u64 *blocks)
+{
+	unsigned int count = 0;
 
 	spin_lock(&found_lock);
-	while (!block && last->at < last->count) {
-		block = last->blocks[last->at];
+	for (; count < batch.blocks && last->at < last->count; last->at++) {
+		unsigned long block = last->blocks[last->at], used = last->used[last->at];
+
+		if (count && used > batch.pages)
+			break;
 		/* Others have moved there meanwhile, or found that it cannot be emptied. */
-		if (fh_used_in(block, block + FH_BLOCK_FRAMES) > last->used[last->at++] ||
+		if (fh_used_in(block, block + FH_BLOCK_FRAMES) > used ||
 		    get_pageblock_skip(pfn_to_page(block)))
-			block = 0;
+			continue;
+		if (count)
+			batch.pages -= used;
+		blocks[count++] = block;
 	}
 	spin_unlock(&found_lock);
-	if (block)
-		return block;
-	for (u32 looks = LOOKS, left = 0; !found.count && !left && looks; looks *= 2) {
+	return count;
+}
+
+/* The next ones that are not noted; none where the task is to die. */
+static unsigned int next_found(struct compact_control *cc, u64 *blocks)
+{
+	struct found *last = &found_in[zone_to_nid(cc->zone)], found = {};
+	struct batch batch = batch_of(cc);
+	unsigned int count = take_found(last, batch, blocks);
+
+	for (u32 looks = LOOKS, left = 0; !count && !found.count && !left && looks; looks *= 2) {
 		if (fatal_signal_pending(current))
 			return 0;
-		left = freehold_emptiest(fh_of_zone(zone), 0, looks, is_not_noted, keep, &found);
+		left = freehold_emptiest(fh_of_zone(cc->zone), 0, looks, is_not_noted, keep, &found);
 		atomic64_add(looks - left, &fh_looks);
 	}
-	if (!found.count)
-		return 0;
-	found.at = 1;
+	if (count || !found.count)
+		return count;
+	count = take_found(&found, batch, blocks);
 	spin_lock(&found_lock);
 	*last = found;
 	spin_unlock(&found_lock);
-	return found.blocks[0];
+	/* All of them have got fuller: one of them anyway. */
+	if (!count)
+		blocks[count++] = found.blocks[0];
+	return count;
 }
 
-static bool begin_to_empty(unsigned long block)
+/*
+ * Begins to empty them, all with one interrupt of each CPU; false where none can be. Their free
+ * pages are nobody's until the end, and not counted as free, as those that a scanner has isolated.
+ */
+static bool begin_to_empty(struct fh_sources *sources, u64 *blocks, unsigned int count)
 {
-	if (!fh_has_page(block))
-		return false;
-	/* Ahead of it: who cannot isolate the block shall see why. */
-	atomic_inc(&fh_emptying);
-	if (!FH_ALONE(freehold_evacuate(fh_of(block), block, NULL)))
-		return true;
-	atomic_dec(&fh_emptying);
-	return false;
+	unsigned int begun;
+
+	/* Ahead of it: who cannot isolate a block shall see why. */
+	atomic_add(count, &fh_emptying);
+	begun = FH_ALONE(freehold_evacuate(fh_of(blocks[0]), blocks, count));
+	atomic_sub(count - begun, &fh_emptying);
+	if (begun)
+		atomic64_inc(&fh_rounds);
+	for (unsigned int at = begun; at < count; at++)
+		/* Where it is not whole: somebody else is, or was stopped on the way with it. */
+		if (fh_free_run(blocks[at]) < FH_BLOCK_FRAMES)
+			set_pageblock_skip(pfn_to_page(blocks[at]));
+	for (unsigned int at = 0; at < begun; at++) {
+		unsigned long free = FH_BLOCK_FRAMES;
+
+		free -= fh_used_in(blocks[at], blocks[at] + FH_BLOCK_FRAMES);
+		fh_account(blocks[at], -(long)free);
+		sources->blocks[at] = blocks[at];
+		sources->free[at] = free;
+	}
+	sources->at = 0;
+	sources->count = begun;
+	return begun;
 }
 
-unsigned long fh_next_source(struct compact_control *cc, unsigned long last)
+unsigned long fh_next_source(struct compact_control *cc, struct fh_sources *sources)
 {
-	unsigned long block = last ^ FH_BLOCK_FRAMES;
+	u64 blocks[FH_AT_ONCE] = { sources->last ^ FH_BLOCK_FRAMES };
+	bool begun = fh_is_begun(sources);
+	unsigned int count;
 
 	/* The other half of a chunk that is larger than a block. */
-	if (last && cc->order > FH_BLOCK_ORDER && fh_has_page(block) &&
-	    !get_pageblock_skip(pfn_to_page(block)) && begin_to_empty(block))
-		return block;
-	while ((block = next_found(cc->zone)) && !begin_to_empty(block))
-		/* Where it is not whole: somebody else is, or was stopped on the way with it. */
-		if (fh_free_run(block) < FH_BLOCK_FRAMES)
-			set_pageblock_skip(pfn_to_page(block));
-	return block;
+	if (sources->last && cc->order > FH_BLOCK_ORDER && fh_has_page(blocks[0]) &&
+	    !get_pageblock_skip(pfn_to_page(blocks[0])))
+		begun = begin_to_empty(sources, blocks, 1);
+	while (!begun && (count = next_found(cc, blocks)))
+		begun = begin_to_empty(sources, blocks, count);
+	sources->last = begun ? sources->blocks[sources->at] : 0;
+	return sources->last;
 }
 
-void fh_end_source(unsigned long block, bool noted)
+static void restore_source(struct fh_sources *sources)
 {
-	struct page *page = pfn_to_page(block);
+	unsigned long block = sources->blocks[sources->at];
 
 	freehold_restore(fh_of(block), block, block + FH_BLOCK_FRAMES, NULL);
+	fh_account(block, sources->free[sources->at++]);
 	atomic_dec(&fh_emptying);
+}
+
+void fh_end_source(struct fh_sources *sources, bool noted)
+{
+	struct page *page = pfn_to_page(sources->blocks[sources->at]);
+
+	restore_source(sources);
 	atomic64_inc(noted ? &fh_not_emptied : &fh_emptied);
 	if (noted)
 		set_pageblock_skip(page);
 	else
 		clear_pageblock_skip(page);
+}
+
+void fh_end_sources(struct fh_sources *sources)
+{
+	while (fh_is_begun(sources))
+		restore_source(sources);
 }
 
 /* Free pages of the block that was last moved to, which is filled up: some, if it has any. */
@@ -252,7 +339,12 @@ static bool take_of_last(struct compact_control *cc)
 	    block.migratetype == FREEHOLD_MIGRATETYPE_ISOLATE)
 		return false;
 	for (; !taken && cc->fast_start_pfn < end; cc->fast_start_pfn += WORD_FRAMES) {
-		taken = take(cc->fast_start_pfn, cc->fast_start_pfn + WORD_FRAMES, cc->freepages);
+		unsigned long word = cc->fast_start_pfn % FH_BLOCK_FRAMES / WORD_FRAMES;
+
+		if (!block.free_frames.words[word])
+			continue;
+		taken = take(cc->fast_start_pfn, cc->fast_start_pfn + WORD_FRAMES, false,
+			     cc->freepages);
 		cc->total_free_scanned += WORD_FRAMES;
 	}
 	if (cc->fast_start_pfn == end)
@@ -260,6 +352,14 @@ static bool take_of_last(struct compact_control *cc)
 	cc->nr_freepages += taken;
 	count_vm_events(COMPACTISOLATED, taken);
 	return taken;
+}
+
+void fh_places_are_free(struct compact_control *cc)
+{
+	/* In nobody's hand, so they can be taken again; they are of the word that was last taken. */
+	fh_flush();
+	if (cc->fast_start_pfn % FH_BLOCK_FRAMES)
+		cc->fast_start_pfn -= WORD_FRAMES;
 }
 
 /*
@@ -304,10 +404,11 @@ struct page *fh_capture(struct compact_control *cc, unsigned long block)
 	struct page *page;
 
 	/* A chunk of another type would leave a block of two. */
-	if (cc->order > FH_BLOCK_ORDER || cc->migratetype != MIGRATE_MOVABLE)
+	if (cc->order > FH_BLOCK_ORDER || cc->migratetype != MIGRATE_MOVABLE ||
+	    fh_owes(cc->zone, cc->order, cc->alloc_flags))
 		return NULL;
 	chunk = free_chunk(block, cc->order);
-	taken = chunk ? take(chunk, chunk + size, cc->freepages) : 0;
+	taken = chunk ? take(chunk, chunk + size, true, cc->freepages) : 0;
 	cc->nr_freepages += taken;
 	if (!taken || taken < size)
 		return NULL;

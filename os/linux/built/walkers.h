@@ -43,15 +43,33 @@ unsigned long fh_used_in(unsigned long start, unsigned long end);
 /* Whether a chunk of that order in the block is free, or all of it. */
 bool fh_block_serves(unsigned long start, int order);
 
+/* Blocks from which nobody allocates, and which of them is emptied now. */
+#define FH_AT_ONCE 8ul
+struct fh_sources {
+	unsigned int at, count;
+	unsigned long last, blocks[FH_AT_ONCE];
+	/* Pages of each that were free when it was begun. */
+	unsigned int free[FH_AT_ONCE];
+};
+
+static inline bool fh_is_begun(const struct fh_sources *sources)
+{
+	return sources->at < sources->count;
+}
+
 /*
- * The block with least in use that is not noted, from which nobody allocates until its end; for
- * more than a block the other half of the last one. 0 where there is none.
+ * The block with least in use that is not noted; for more than a block the other half of the last
+ * one. 0 where there is none.
  */
-unsigned long fh_next_source(struct compact_control *cc, unsigned long last);
-/* Noted: it could not be emptied. */
-void fh_end_source(unsigned long block, bool noted);
+unsigned long fh_next_source(struct compact_control *cc, struct fh_sources *sources);
+/* Of that one. Noted: it could not be emptied. */
+void fh_end_source(struct fh_sources *sources, bool noted);
+/* Of those that were begun and that nobody wants any more. */
+void fh_end_sources(struct fh_sources *sources);
 /* A place for a folio of that order is in cc's lists; false where there is none. */
 bool fh_isolate_target(struct compact_control *cc, unsigned int order);
+/* Those of cc's lists that nobody moved to have been freed. */
+void fh_places_are_free(struct compact_control *cc);
 /* What is asked for, out of a block that is being emptied; NULL where it is not to be had. */
 struct page *fh_capture(struct compact_control *cc, unsigned long block);
 

@@ -118,14 +118,6 @@ static long in_free_block(long from, long end)
 	return 0;
 }
 
-static int put_pfn(const char *path, long pfn)
-{
-	char text[32];
-
-	snprintf(text, sizeof(text), "%ld", pfn);
-	return put(path, text);
-}
-
 /*
  * Broken pages are nobody's, however much is allocated; and somebody's again where they were not
  * broken after all.
@@ -146,7 +138,7 @@ void load_poison(void)
 		pfns[round] = in_free_block(next, zone.first + zone.count);
 		must(pfns[round] > 0, "a block that is free");
 		next = pfns[round] + 512;
-		must(put_pfn(DEBUG "hwpoison/corrupt-pfn", pfns[round]), "corrupt-pfn");
+		must(put_number(DEBUG "hwpoison/corrupt-pfn", pfns[round]), "corrupt-pfn");
 		must((flags_of(pfns[round]) & (IS_FREE | IS_BROKEN)) == IS_BROKEN,
 		     "a broken page was not taken away");
 	}
@@ -157,7 +149,7 @@ void load_poison(void)
 		     "a broken page is somebody's");
 	munmap(memory, size);
 	for (int round = 0; round < rounds; round++) {
-		must(put_pfn(DEBUG "hwpoison/unpoison-pfn", pfns[round]), "unpoison-pfn");
+		must(put_number(DEBUG "hwpoison/unpoison-pfn", pfns[round]), "unpoison-pfn");
 		must(!(flags_of(pfns[round]) & IS_BROKEN), "a page stays broken");
 	}
 	reached("broken_pages", rounds);
@@ -165,25 +157,15 @@ void load_poison(void)
 
 #define TRIAL DEBUG "reporting_trial"
 
-static long shown(void)
-{
-	char text[32] = {};
-	int file = open(TRIAL, O_RDONLY);
-
-	must(file >= 0 && read(file, text, sizeof(text) - 1) > 0, TRIAL);
-	close(file);
-	return atol(text);
-}
-
 /* Until the device was shown nothing new for some seconds. */
 static long shown_in_all(void)
 {
-	long before = -1, now = shown();
+	long before = -1, now = number_of(TRIAL);
 
 	while (now != before) {
 		sleep(7);
 		before = now;
-		now = shown();
+		now = number_of(TRIAL);
 	}
 	return now;
 }
@@ -192,7 +174,7 @@ static long shown_in_all(void)
 void load_report(void)
 {
 	size_t size = 64 * BLOCK;
-	long before = shown(), first, second;
+	long before = number_of(TRIAL), first, second;
 
 	must(put(TRIAL, "1"), TRIAL);
 	first = second = shown_in_all();

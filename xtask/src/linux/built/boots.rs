@@ -255,7 +255,8 @@ pub(super) const OTHERS: &str = "\
     scanners_apart cpus_gone memory_gone memory_stayed added_MiB ranges_had ranges_busy \
     cma_had split_deferred huge_pages_had left_beside_cma broken_pages reported_MiB \
     reported_later_MiB atomic_kept_blocks atomic_pages_beside atomic_given_up_blocks \
-    looks emptied not_emptied races";
+    looks rounds emptied not_emptied had_of_pinned put_off had_once_movable \
+    races";
 
 #[cfg(test)]
 mod tests {
