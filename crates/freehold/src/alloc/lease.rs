@@ -29,63 +29,6 @@ use crate::{Freehold, Platform};
 const SCARCE: u64 = 8;
 
 impl<'m, P: Platform> Inside<'_, 'm, P> {
-    /// Leases word `w` of a block whose tag was `tag` for requests of type `migratetype`; returns
-    /// the slot, where there is at least a frame in hand. `freed` are frames of that word that this
-    /// CPU is freeing: they go into the hand. Where the board was asked for a run of `order` the
-    /// smallest that will do may be used up.
-    ///
-    /// # Errors
-    ///
-    /// `None` where somebody else has the word, or it has nothing, or the block is not what it was;
-    /// nothing is freed then.
-    #[inline(always)]
-    pub(crate) fn lease(
-        &self,
-        block: Block<'m>,
-        w: usize,
-        tag: Tag,
-        (purpose, migratetype): (Purpose, usize),
-        (freed, order): (u64, Option<u32>),
-    ) -> Option<usize> {
-        let (fh, leases) = (self.fh, &self.cpu.leases);
-        let (head, line) = (block.head, block.line);
-        let key = u64::from(head.number) * WORDS as u64 + w as u64;
-        let (slot, me) = (Leases::slot_of(key), self.lease_name());
-        if leases.slot(slot).is_of(key) {
-            debug_assert_eq!(freed, 0);
-            return self.slot(slot).revive(block, w).then_some(slot);
-        }
-        let lease = head.lease(w);
-        if lease != 0 && lease & EMPTY == 0 || !self.make_room(slot) {
-            return None;
-        }
-        self.holds();
-        if !head.change_lease(w, lease, me) {
-            return None;
-        }
-        let got = line.take_word(w);
-        // The class before the tag: who makes a block whole writes them in the other order.
-        let changed = head.is_busy() || head.tag.get() != tag;
-        let nothing = got | freed == 0 || got & freed != 0;
-        if changed || nothing || !self.pay_leased(tag, block, got) {
-            // Becoming whole, whole, of another type or isolated by now; or nothing there; or what
-            // is freed was free; or the zone would not keep its mark. The frames before the lease,
-            // as in `Slot::end`: nobody takes any of them until all are back.
-            block.put_back_uncounted(fh, w, got);
-            head.set_lease(w, 0);
-            let now = line.word_after_class(w);
-            block.raise_by(self.by(), now);
-            return None;
-        }
-        let (all, place) = (got | freed, (block, w, line.cell(w)));
-        let zone = &fh.zones[tag.zone()];
-        // What may be broken up, after the board was asked for such a run, or was not.
-        let run = || order.and_then(|order| bits::smallest_run(all, order));
-        let breakable = if zone.is_roomy() { !0 } else { run().map_or(0, |(run, _)| run) };
-        leases.open(slot, key, place, (purpose, migratetype), all, breakable);
-        Some(slot)
-    }
-
     /// A run of that order (0 to 5) out of a larger one in hand, the smallest that there is: if the
     /// board has no smaller one, or it is not to be asked.
     pub(crate) fn break_in_hand(&self, migratetype: usize, order: u32, ask: bool) -> Option<u64> {
@@ -198,7 +141,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     }
 
     /// From another lease of that type: of what lies in no larger run.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn next_frame(&self, migratetype: usize) -> Option<u64> {
         let leases = &self.cpu.leases;
         for slot in bits::each(u64::from(leases.ready(Purpose::Frames, migratetype))) {
@@ -239,6 +182,63 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
 }
 
 impl<'a, 'm, P: Platform> Cpu<'a, 'm, P> {
+    /// Leases word `w` of a block whose tag was `tag` for requests of type `migratetype`; returns
+    /// the slot, where there is at least a frame in hand. `freed` are frames of that word that this
+    /// CPU is freeing: they go into the hand. Where the board was asked for a run of `order` the
+    /// smallest that will do may be used up.
+    ///
+    /// # Errors
+    ///
+    /// `None` where somebody else has the word, or it has nothing, or the block is not what it was;
+    /// nothing is freed then.
+    #[inline(always)]
+    pub(crate) fn lease(
+        &self,
+        block: Block<'m>,
+        w: usize,
+        tag: Tag,
+        (purpose, migratetype): (Purpose, usize),
+        (freed, order): (u64, Option<u32>),
+    ) -> Option<usize> {
+        let (fh, leases) = (self.fh, &self.cpu.leases);
+        let (head, line) = (block.head, block.line);
+        let key = u64::from(head.number) * WORDS as u64 + w as u64;
+        let (slot, me) = (Leases::slot_of(key), self.lease_name());
+        if leases.slot(slot).is_of(key) {
+            debug_assert_eq!(freed, 0);
+            return self.slot(slot).revive(block, w).then_some(slot);
+        }
+        let lease = head.lease(w);
+        if lease != 0 && lease & EMPTY == 0 || !self.make_room(slot) {
+            return None;
+        }
+        self.holds();
+        if !head.change_lease(w, lease, me) {
+            return None;
+        }
+        let got = line.take_word(w);
+        // The class before the tag: who makes a block whole writes them in the other order.
+        let changed = head.is_busy() || head.tag.get() != tag;
+        let nothing = got | freed == 0 || got & freed != 0;
+        if changed || nothing || !self.pay_leased(tag, block, got) {
+            // Becoming whole, whole, of another type or isolated by now; or nothing there; or what
+            // is freed was free; or the zone would not keep its mark. The frames before the lease,
+            // as in `Slot::end`: nobody takes any of them until all are back.
+            block.put_back_uncounted(fh, w, got);
+            head.set_lease(w, 0);
+            let now = line.word_after_class(w);
+            block.raise_by(self.by(), now);
+            return None;
+        }
+        let (all, place) = (got | freed, (block, w, line.cell(w)));
+        let zone = &fh.zones[tag.zone()];
+        // What may be broken up, after the board was asked for such a run, or was not.
+        let run = || order.and_then(|order| bits::smallest_run(all, order));
+        let breakable = if zone.is_roomy() { !0 } else { run().map_or(0, |(run, _)| run) };
+        leases.open(slot, key, place, (purpose, migratetype), all, breakable);
+        Some(slot)
+    }
+
     /// A slot of its leases.
     #[inline(always)]
     pub(crate) fn slot(&self, number: usize) -> Slot<'_, 'a, 'm, P> {
@@ -389,7 +389,10 @@ impl<'m, P: Platform> Slot<'_, '_, 'm, P> {
         }
         // Not only what was in hand: nothing of a leased word counts for the board.
         let now = line.word_after_class(w);
-        if now | mask != 0 {
+        if now == !0 {
+            head.set_no_gap(0);
+            block.raise_by_words::<1>(self.cpu.by(), w);
+        } else if now | mask != 0 {
             block.raise_by(self.cpu.by(), now);
         }
     }

@@ -190,8 +190,11 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
         let tag = head.tag.get();
         // A second free in a row into the word leases it.
         let second = ORDER < LEASED_BELOW && self.last_key.get() == key;
-        if second || cfg!(feature = "debug-poison") {
+        if cfg!(feature = "debug-poison") {
             return false;
+        }
+        if second {
+            return self.second_to_word(block, key, frames);
         }
         if !tag.is_ordinary_in(self.home_split.get()) || head.is_leased(w) {
             return self.to_word_elsewhere(block, key, frames);
@@ -214,6 +217,15 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
             return self.tell_of_free(block, now, tag.migratetype());
         }
         true
+    }
+
+    /// A second free in a row into a word, for which this CPU has no slot, if it may lease that.
+    #[inline(never)]
+    fn second_to_word(self, block: Block<'m>, key: u64, frames: u64) -> bool {
+        let (w, tag) = (key as usize % WORDS, block.head.tag.get());
+        let leased = tag.is_ordinary() && self.free_and_lease(block, w, tag, frames);
+        self.count_frees(leased.into());
+        leased
     }
 
     /// A free into a word of the home zone has brought what the board or a request is to be told

@@ -64,25 +64,6 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         }
         Some(Ok(()))
     }
-
-    /// A second free in a row into a word leases it, so that single frames and short runs cost one
-    /// exchange for 64 frames: see [`LEASED_BELOW`].
-    fn free_and_lease(&self, block: Block<'m>, w: usize, tag: Tag, frames: u64) -> bool {
-        // Near its mark the zone counts what is free.
-        let ordinary = tag.migratetype() != HIGH_ATOMIC
-            && self.is_home(tag.zone())
-            && !self.fh.zones[tag.zone()].is_tight();
-        if !ordinary
-            || frames.count_ones() >= 1 << LEASED_BELOW
-            || block.line.word(w) & frames != 0
-            || block.head.is_leased(w)
-            || !self.may_lease()
-        {
-            return false;
-        }
-        self.fh.platform.poisoned_word(block.base() / 64 + w as u64, frames);
-        self.lease(block, w, tag, (Purpose::Frames, tag.migratetype()), (frames, None)).is_some()
-    }
 }
 
 impl<P: Platform> Freehold<'_, P> {
@@ -208,6 +189,25 @@ impl<'i, 'm, P: Platform> Freeing<'i, 'm, P> {
 }
 
 impl<'m, P: Platform> Cpu<'_, 'm, P> {
+    /// A second free in a row into a word leases it, so that single frames and short runs cost one
+    /// exchange for 64 frames: see [`LEASED_BELOW`].
+    pub(crate) fn free_and_lease(self, block: Block<'m>, w: usize, tag: Tag, frames: u64) -> bool {
+        // Near its mark the zone counts what is free.
+        let ordinary = tag.migratetype() != HIGH_ATOMIC
+            && self.is_home(tag.zone())
+            && !self.fh.zones[tag.zone()].is_tight();
+        if !ordinary
+            || frames.count_ones() >= 1 << LEASED_BELOW
+            || block.line.word(w) & frames != 0
+            || block.head.is_leased(w)
+            || !self.may_lease()
+        {
+            return false;
+        }
+        self.fh.platform.poisoned_word(block.base() / 64 + w as u64, frames);
+        self.lease(block, w, tag, (Purpose::Frames, tag.migratetype()), (frames, None)).is_some()
+    }
+
     /// Counts frees into a word, or of whole blocks; those into the hand are local ones.
     #[inline(always)]
     pub(crate) fn count_frees(self, frees: u64) {
