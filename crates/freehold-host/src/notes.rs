@@ -151,9 +151,7 @@ impl Notes {
     pub(crate) fn is_news(&self, pfn: Pfn, frames: u64) -> bool {
         let block = (pfn.get() / PAGEBLOCK_FRAMES).wrapping_sub(self.first_block) as usize;
         let Some(note) = self.all().get(block) else { return false };
-        // Relaxed: it is the usual one only after a previous holder of a frame of this block made
-        // it so; a stale value that is not costs a look. A stale usual one cannot be where it
-        // matters: who changed it freed the frame that the caller has.
+        // Relaxed: see `is_noted`.
         let flags = note.load(Ordering::Relaxed) & FLAGS;
         if flags == USUAL {
             return frames > PAGEBLOCK_FRAMES;

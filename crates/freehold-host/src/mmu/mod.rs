@@ -132,14 +132,10 @@ impl HostMmu {
         })?;
         let memory =
             Memory::reserve(pages.div_ceil(PAGEBLOCK_FRAMES), Backing::Private, OnFork::Copy)?;
-        Self::with(memory, u64::from(spaces), range)
-    }
-
-    fn with(memory: Memory, spaces: u64, range: VpnRange) -> Result<Self, Error> {
-        let count = spaces * range.len();
+        let count = u64::from(spaces) * range.len();
         let pages = Arc::new(Pages {
             memory,
-            spaces,
+            spaces: spaces.into(),
             range,
             entries: crate::sys::boxed(count as usize, AtomicU64::default)?,
             userfault: Userfault::new()?,

@@ -9,7 +9,7 @@ use freehold_vm::{Entry, Slots, SpaceId, Vpn, VpnRange};
 use rustix::io::Errno;
 
 use super::stats::{Counters, count};
-use crate::memory::{Memory, OnFork};
+use crate::memory::Memory;
 use crate::userfault::Userfault;
 
 /// Taken by `get_and_clear`; its memory is there and protected as before. A bit that no entry has.
@@ -147,15 +147,10 @@ impl Pages {
             return;
         }
         let (mut calls, mut done) = (0, 0);
-        let absent = self.userfault.is_forked() && self.memory.on_fork() == OnFork::Unmapped;
-        let released = if absent {
-            // A child does not have this memory, and may have something else there.
-            Ok(())
-        } else {
-            // SAFETY: these pages' entries have been cleared, and their owners want them no more;
-            // the entries keep anybody from mapping something there before this returns.
-            unsafe { self.memory.release(ranges, &mut calls, |run| done += ranges[run].len()) }
-        };
+        // SAFETY: these pages' entries have been cleared, and their owners want them no more; the
+        // entries keep anybody from mapping something there before this returns.
+        let released =
+            unsafe { self.memory.release(ranges, &mut calls, |run| done += ranges[run].len()) };
         count(&self.counters.release_calls, calls);
         count(&self.counters.pages_released, done);
         count(&self.counters.release_refused, u64::from(released.is_err()));
