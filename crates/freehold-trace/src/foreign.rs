@@ -103,12 +103,23 @@ impl<R: Read> Read for Translated<R> {
 
 fn translate(format: Format, line: &str, state: &mut State) -> Option<String> {
     match format {
-        Format::Lttng => lttng(line, &mut state.day),
+        Format::Lttng => match line.split_once("iscarded ") {
+            // Of babeltrace's standard error.
+            Some((_, rest)) if rest.contains(" events between") => {
+                Some(format!("CPU:0 [LOST {} EVENTS]", rest.split(' ').next()?))
+            }
+            _ => or_damaged(line, " kmem_mm_page_", lttng(line, &mut state.day)),
+        },
         Format::Systrace => systrace(line, &mut state.inside),
         Format::PerfJson => state.samples.line(line),
-        Format::FtraceDump => dump(line),
+        Format::FtraceDump => or_damaged(line, ": mm_page_", dump(line)),
         _ => None,
     }
+}
+
+/// Of a line that is to hold an event what it says, or the line as it is: what is damaged is told.
+fn or_damaged(line: &str, event: &str, found: Option<String>) -> Option<String> {
+    found.or_else(|| line.contains(event).then(|| line.to_owned()))
 }
 
 /// A line of babeltrace: a time of day or seconds, an event, and its fields in braces.
@@ -121,6 +132,7 @@ fn lttng(line: &str, day: &mut Day) -> Option<String> {
     let seconds = match numbers[..] {
         [seconds] => seconds,
         [h, m, s] => {
+            (h < 24 && m < 60 && s < 61).then_some(())?;
             let seconds = h * 3600 + m * 60 + s;
             // Past midnight.
             day.days += u64::from(seconds + 43_200 < day.last_s);
@@ -152,8 +164,19 @@ fn systrace(line: &str, inside: &mut bool) -> Option<String> {
         return None;
     }
     let text = line.strip_suffix("\\n\\").unwrap_or(line);
-    // A page may have scripts of other kinds inside.
-    (*inside && text.contains(" mm_page_")).then(|| text.to_owned())
+    // A page may have scripts of other kinds inside. What is lost, and how many CPUs there are, is
+    // said beside the events.
+    let says = text.contains(" mm_page_") || text.starts_with(['#', 'C']) && systrace_note(text);
+    (*inside && says).then(|| text.to_owned())
+}
+
+fn systrace_note(text: &str) -> bool {
+    text.starts_with("# ") && text.contains("entries-in-buffer") || is_lost(text)
+}
+
+/// `CPU:1 [LOST 12 EVENTS]`, as a kernel prints it between events.
+fn is_lost(text: &str) -> bool {
+    text.starts_with("CPU:") && text.ends_with(" EVENTS]")
 }
 
 impl Samples {
@@ -240,10 +263,14 @@ fn event_of(sample: &str) -> Option<String> {
 
 /// A line that a kernel printed as it died: `task-pid CPUflags microseconds: event`.
 fn dump(line: &str) -> Option<String> {
-    let (before, event) = line.split_once("us")?;
-    let event = event.trim_start_matches(['+', '!', '#', '*', '@', '$']).trim_start();
-    let event = event.strip_prefix(':')?.trim_start();
-    event.starts_with("mm_page_").then_some(())?;
+    if let Some(lost) = line.find("CPU:").map(|at| &line[at..]).filter(|rest| is_lost(rest)) {
+        return Some(lost.to_owned());
+    }
+    let (before, event) = line.split_once(": mm_page_")?;
+    let event = format!("mm_page_{event}");
+    // The last one: a task's name may have such letters in it.
+    let before = before.trim_end().trim_end_matches(['+', '!', '#', '*', '@', '$']);
+    let before = before.strip_suffix("us")?;
     let mut words = before.split_whitespace().rev();
     let (us, flags, task) = (words.next()?, words.next()?, words.next()?);
     let us: u64 = us.parse().ok()?;
@@ -276,12 +303,15 @@ mod tests {
              86401.5: kmem:mm_page_free: pfn=0x1a order=1\n"
         );
         let event = "a-1 [000] .... 1.000001: mm_page_free: pfn=0x10 order=0";
+        let (header, lost) =
+            ("# entries-in-buffer/entries-written: 90/100   #P:8", "CPU:1 [LOST 12 EVENTS]");
         let new = format!(
             "<!DOCTYPE html>\n<script class=\"trace-data\" type=\"application/text\">\n# tracer: \
-             nop\n {event}\n</script>\n {event}\n"
+             nop\n{header}\n{lost}\n {event}\n</script>\n {event}\n"
         );
         assert_eq!(format_of(new.as_bytes()), Some(Format::Systrace));
-        assert_eq!(translated(Format::Systrace, &new), format!("\n\n\n {event}\n\n\n"));
+        let expected = format!("\n\n\n{header}\n{lost}\n {event}\n\n\n");
+        assert_eq!(translated(Format::Systrace, &new), expected);
         let old = format!("<html>\nvar linuxPerfData = \"\\\n {event}\\n\\\n\";</script>\n");
         assert_eq!(format_of(old.as_bytes()), Some(Format::Systrace));
         assert_eq!(translated(Format::Systrace, &old), format!("\n\n {event}\n\n"));
@@ -347,6 +377,21 @@ mod tests {
             translated(Format::FtraceDump, text),
             "\n?-1234 [000] 1.234567: mm_page_free: page=0 pfn=0x11 order=0\n"
         );
+        // Tasks and hosts have any name; what is lost and what is damaged stays to be told.
+        for (line, expected) in [
+            ("<4>[ 9] dbus-dae-77  0d..2. 12us : mm_page_free: pfn=1 order=0\n", true),
+            (
+                "Jan 1 us-east-1 kernel: [ 9] a-77  0d..2. 12us!: mm_page_free: pfn=1 order=0\n",
+                true,
+            ),
+            ("<4>[ 9] a-77  0d..2. 1?2us : mm_page_free: pfn=1 order=0\n", false),
+        ] {
+            let found = translated(Format::FtraceDump, line);
+            let whole = "?-77 [000] 0.000012: mm_page_free: pfn=1 order=0\n";
+            assert_eq!(found, if expected { whole } else { line });
+        }
+        let lost = "<4>[  9.2] CPU:0 [LOST 7 EVENTS]\n";
+        assert_eq!(translated(Format::FtraceDump, lost), "CPU:0 [LOST 7 EVENTS]\n");
         // Without a line end it was cut.
         assert!(!translated(Format::FtraceDump, text.trim_end()).ends_with('\n'));
         assert_eq!(format_of(b" a-1 [000] .... 1.0: mm_page_free: pfn=1 order=0\n"), None);

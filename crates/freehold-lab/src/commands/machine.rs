@@ -367,7 +367,7 @@ fn account(machine: &Described, zone: &ZoneState) -> Account {
 fn by_page(contents: &mut Contents, account: &mut Account, pages: &Pages, zone: &ZoneState) {
     let blocks = recorded::blocks(pages, &zone.info);
     let free: u64 = blocks.iter().map(Block::free_frames).sum();
-    let counted = account.free - account.isolated;
+    let counted = account.free.saturating_sub(account.isolated);
     // Without counts by order there is nothing to draw from.
     let apart = counted / if zone.chunks.is_empty() { 100 } else { 10 };
     let told = [free, counted].map(thousands);

@@ -24,7 +24,8 @@ pub(super) const RATES: [(&str, &str); 8] = [
 #[derive(Debug)]
 pub(crate) struct Counters {
     taken: Instant,
-    counts: [u64; RATES.len()],
+    /// None of those that the kernel does not have.
+    counts: [Option<u64>; RATES.len()],
 }
 
 impl Counters {
@@ -35,19 +36,21 @@ impl Counters {
     }
 }
 
-fn counts(vmstat: &str) -> [u64; RATES.len()] {
+fn counts(vmstat: &str) -> [Option<u64>; RATES.len()] {
     let lines: Vec<(&str, u64)> = vmstat
         .lines()
         .filter_map(|line| line.split_once(' ').and_then(|(name, n)| Some((name, n.parse().ok()?))))
         .collect();
     RATES.map(|(_, begins)| {
-        // Of every zone (`allocstall_normal`), but not of what only begins like it
-        // (`thp_fault_fallback_charge` counts the same faults once more).
+        // Of every zone (`allocstall_normal`, `pgsteal_direct_normal` until 4.7), but not of what
+        // only begins like it (`thp_fault_fallback_charge` counts the same faults once more).
         let is = |name: &str| {
+            let is_by_zone = matches!(begins, "allocstall" | "pgsteal_direct");
             let rest = name.strip_prefix(begins);
-            rest.is_some_and(|rest| rest.is_empty() || begins == "allocstall")
+            rest.is_some_and(|rest| rest.is_empty() || is_by_zone && rest.starts_with('_'))
         };
-        lines.iter().filter(|(name, _)| is(name)).map(|(_, n)| n).sum()
+        let found = lines.iter().filter(|(name, _)| is(name)).map(|(_, n)| *n);
+        found.reduce(|all, n| all.saturating_add(n))
     })
 }
 
@@ -57,7 +60,9 @@ pub(crate) fn of(proc: &Path, now: Option<&Counters>, before: Option<&Counters>)
     if let Some((now, before)) = now.zip(before) {
         let seconds = now.taken.duration_since(before.taken).as_secs_f64().max(1e-3);
         for ((name, _), (n, was)) in RATES.iter().zip(now.counts.iter().zip(before.counts)) {
-            all.insert(name, n.saturating_sub(was) as f64 / seconds);
+            if let Some((n, was)) = n.zip(was) {
+                all.insert(name, n.saturating_sub(was) as f64 / seconds);
+            }
         }
     }
     if let Ok(text) = fs::read_to_string(proc.join("pressure/memory")) {
@@ -97,6 +102,9 @@ mod tests {
         let found = of(folder.path(), Some(&now), Some(&before));
         assert_eq!((found["allocstall"], found["thp_fallback"]), (5.0, 5.0));
         assert_eq!(found["compact_fail"], 0.0);
+        assert!(!found.contains_key("compact_stall"), "the kernel does not count it");
+        let by_zone = counts("pgsteal_direct_normal 7\npgsteal_direct_dma32 1\n");
+        assert_eq!(by_zone.iter().flatten().collect::<Vec<_>>(), [&8]);
         assert_eq!(of(folder.path(), Some(&now), None), Pressure::new(), "one look has no rate");
         fs::create_dir(folder.path().join("pressure")).unwrap();
         let psi = "some avg10=1.50 avg60=0.2 total=9\nfull avg10=0.25 avg60=0.1 total=3\n";

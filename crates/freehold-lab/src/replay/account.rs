@@ -85,7 +85,7 @@ impl Account {
                 found.push(Difference { what, recorded, built, is_too_large });
             }
         };
-        let free = self.free - self.isolated;
+        let free = self.free.saturating_sub(self.isolated);
         compare("free", free, layout.free_frames(), free, 0);
         let listed = layout.recorded_on_lists();
         compare("on the CPUs' lists", listed, layout.listed_frames(), listed, 0);

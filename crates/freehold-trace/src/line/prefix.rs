@@ -6,8 +6,7 @@ use freehold::CpuId;
 use super::super::error::Bad;
 use super::token::{decimal, lossy, next_token};
 
-/// CPUs above this number are nonsense: twice the most that Linux can be built for on x86-64 is
-/// still below.
+/// The largest number of a CPU that is read. A kernel can be built for twice as many.
 pub(crate) const CPU_MAX: u64 = 4095;
 
 /// What stands before the fields of an event.
@@ -130,6 +129,8 @@ fn thread_id(before: &[u8]) -> Option<u32> {
     let digits = text.iter().rev().take_while(|b| b.is_ascii_digit()).count();
     let (name, id) = text.split_at(text.len() - digits);
     match name.last() {
+        // perf's, of a thread that is gone: nobody's number.
+        Some(b'-') if id == b"1" && name.ends_with(b" -") => Some(u32::MAX),
         Some(b'-' | b' ' | b'\t' | b'/') => u32::try_from(decimal(id)?).ok(),
         _ => None,
     }

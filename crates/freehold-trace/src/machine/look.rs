@@ -200,9 +200,10 @@ fn of_zone(zone: &ZoneState, block: u8) -> LookZone {
         held_high: lists
             .then(|| info.pagesets.iter().fold(0u64, |all, set| all.saturating_add(set.high))),
         cma: zone.cma(),
-        cma_free: types
-            .then(|| zone.free_of(freehold::Migratetype::Cma))
-            .or(info.free_cma)
+        // Exact, where a list of types stops at 100,000 chunks.
+        cma_free: info
+            .free_cma
+            .or_else(|| types.then(|| zone.free_of(freehold::Migratetype::Cma)))
             .filter(|_| zone.cma() != Some(0)),
         blocks: types.then(|| sum(|of| of.blocks)),
         whole_free_blocks: (!zone.chunks.is_empty()).then_some(whole),
@@ -232,7 +233,8 @@ fn orders(chunks: &[u64], letters: &[String]) -> Vec<OrderFigures> {
         .enumerate()
         .map(|(order, &chunks)| {
             let pages = chunks.saturating_mul(1 << order);
-            let index = if free == 0 { 0.0 } else { smaller as f64 / free as f64 };
+            // As the kernel has it: where nothing is free, nothing is usable.
+            let index = if free == 0 { 1.0 } else { smaller as f64 / free as f64 };
             smaller = smaller.saturating_add(pages);
             OrderFigures {
                 order: order as u8,

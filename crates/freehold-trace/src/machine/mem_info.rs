@@ -41,7 +41,8 @@ pub(super) struct MemInfo {
 pub(super) fn find(text: &str) -> Result<Option<(MemInfo, usize)>, StateError> {
     let mut reports: Vec<Report> = vec![Report::default()];
     for word in text.split_whitespace() {
-        if word.ends_with("Mem-Info:") {
+        // ARM's and other old kernels' own has a small letter.
+        if word.ends_with("Mem-Info:") || word.ends_with("Mem-info:") {
             reports.push(Report::default());
         }
         reports.last_mut().into_iter().for_each(|report| report.word(word));

@@ -79,8 +79,18 @@ impl PageSize {
             "armhf",
         ];
         let is = |word: &str, names: &[&str]| names.iter().any(|name| word.ends_with(name));
-        let words = about.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-        let kib = words.into_iter().find_map(|word| match word {
+        // Of `/proc/version` the release alone, of `uname -a` all but the machine's name: who built
+        // a kernel, and what a machine is called, says nothing.
+        let told = about.lines().flat_map(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            match words[..] {
+                ["Linux", "version", release, ..] => vec![release],
+                ["Linux", _, _, ..] => words[2..].to_vec(),
+                _ => words,
+            }
+        });
+        let is_part = |c: char| !c.is_ascii_alphanumeric() && c != '_';
+        let kib = told.flat_map(|word| word.split(is_part)).find_map(|word| match word {
             word if is(word, &OF_4) => Some(4),
             word if is(word, &["sparc64"]) => Some(8),
             _ => None,
@@ -154,6 +164,9 @@ mod tests {
         assert_eq!(named("Linux host 6.4.0-default #1 SMP s390x GNU/Linux"), Some(4));
         assert_eq!(named("Linux version 5.14.0-503.el9.x86_64 (builder@host)"), Some(4));
         assert_eq!(named("Linux a 6.1.0 #1 SMP sparc64 GNU/Linux"), Some(8));
+        let of_64 = "Linux build-x86_64-3 5.14.0-427.el9.aarch64+64k #1 SMP aarch64 GNU/Linux";
+        assert_eq!(named(of_64), None, "a name says nothing");
+        assert_eq!(named("Linux version 6.1.0-arm64 (builder@x86_64)"), None);
         assert_eq!(named("Linux a 6.1.0-13-arm64 #1 SMP aarch64 GNU/Linux"), None);
     }
 }

@@ -35,7 +35,7 @@ pub enum PageKind {
     Anon,
     /// A file's contents, or memory shared through one.
     File,
-    /// A huge page, transparent or of hugetlbfs.
+    /// A huge page, transparent or of hugetlbfs. Smaller folios are what they hold.
     Huge,
     /// The slab allocator.
     Slab,
@@ -118,14 +118,25 @@ mod flag {
     pub(super) const MMAP: u64 = 1 << 11;
     pub(super) const ANON: u64 = 1 << 12;
     pub(super) const SWAPBACKED: u64 = 1 << 14;
+    pub(super) const HEAD: u64 = 1 << 15;
     pub(super) const TAIL: u64 = 1 << 16;
-    pub(super) const HUGE: u64 = 1 << 17 | 1 << 22;
+    pub(super) const HUGE: u64 = 1 << 17;
+    /// Of any folio of several pages that may be mapped as one.
+    pub(super) const THP: u64 = 1 << 22;
     /// Does not exist, is broken, is offline; is not the allocator's.
     pub(super) const ABSENT: u64 = 1 << 19 | 1 << 20 | 1 << 23 | 1 << 32;
 }
 
+/// Whether a block is one transparent huge page.
+fn is_huge(block: &[u64]) -> bool {
+    let (thp, heads) = (|flags: &u64| flags & flag::THP != 0, |flags: &u64| flags & flag::HEAD);
+    block.len() as u64 == BLOCK
+        && block.iter().all(thp)
+        && block[1..].iter().all(|flags| heads(flags) == 0)
+}
+
 /// `head`: what the head of a compound page is, whose tails older kernels say nothing of.
-fn of_flags(flags: u64, head: &mut usize) -> Is {
+fn of_flags(flags: u64, is_huge: bool, head: &mut usize) -> Is {
     let has = |bits: u64| flags & bits != 0;
     if has(flag::ABSENT) {
         return Is::Absent;
@@ -133,13 +144,13 @@ fn of_flags(flags: u64, head: &mut usize) -> Is {
     if has(flag::BUDDY) {
         return Is::Free;
     }
-    let kind = if has(flag::HUGE) {
+    let kind = if has(flag::HUGE) || is_huge {
         PageKind::Huge
     } else if has(flag::SLAB) {
         PageKind::Slab
     } else if has(flag::ANON) {
         PageKind::Anon
-    } else if has(flag::LRU | flag::SWAPBACKED | flag::MMAP) {
+    } else if has(flag::LRU | flag::SWAPBACKED | flag::MMAP | flag::THP) {
         PageKind::File
     } else {
         PageKind::Unmovable
@@ -184,9 +195,11 @@ impl Pages {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
             let mut block = PageBlock::default();
-            for (at, word) in bytes.chunks_exact(8).enumerate() {
-                let flags = u64::from_ne_bytes(word.try_into().unwrap_or_default());
-                match of_flags(flags, &mut head) {
+            let words = bytes.chunks_exact(8).map(|word| word.try_into().unwrap_or_default());
+            let words: Vec<u64> = words.map(u64::from_ne_bytes).collect();
+            let huge = is_huge(&words);
+            for (at, &flags) in words.iter().enumerate() {
+                match of_flags(flags, huge, &mut head) {
                     Is::Absent => {}
                     Is::Free => block.free[at / 64] |= 1 << (at % 64),
                     Is::Used(kind) => block.used[kind] += 1,
@@ -399,6 +412,12 @@ mod tests {
         assert_eq!(mixed.pages(), 172, "what is reserved is not the allocator's");
         assert_eq!(blocks[3].1.used, [0, 0, 512, 0, 0]);
         assert_eq!((blocks[4].1.free_pages(), blocks[4].1.pages()), (100, 100));
+        // A folio of the page cache is not huge; a block that is one folio is.
+        let (thp, head, tail) = (1 << 22 | 1 << 5, 1 << 15, 1 << 16);
+        let folios = words(&[(thp | head, 1), (thp | tail, 511), (thp | head, 1), (thp | tail, 3)]);
+        let read = Pages::read(&folios[..]).unwrap();
+        let used: Vec<_> = read.blocks(0..1024).map(|(_, block)| block.used).collect();
+        assert_eq!(used, [[0, 0, 512, 0, 0], [0, 4, 0, 0, 0]]);
         let end = Pages::read(&machine()[..4099]).unwrap_err();
         assert_eq!(end.kind(), io::ErrorKind::UnexpectedEof);
     }

@@ -140,7 +140,8 @@ impl ParquetReader {
             rows: Some(self.rows),
             kernel: self.kernel.clone(),
             notes: self.note.iter().cloned().collect(),
-            page_size: number("page_size").filter(|bytes| bytes.is_power_of_two()),
+            page_size: number("page_size")
+                .filter(|bytes| bytes.is_power_of_two() && (4096..=1 << 20).contains(bytes)),
             cpus: number("cpus").and_then(|n| u16::try_from(n).ok()),
             lost_events: number("lost_events"),
             checksums: Some(self.integrity.checksums()),
