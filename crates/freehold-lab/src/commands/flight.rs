@@ -168,10 +168,10 @@ impl Recorder<'_> {
         path: &Path,
         dumped: &Dumped,
     ) -> Result<(), CliError> {
-        let Dumped { recording, length, lost, paused, is_short } = dumped;
+        let Dumped { recording, length, paused, is_short } = dumped;
         let (seconds, asked) = (length.as_secs_f64(), self.last.as_secs_f64());
         let (paused, cost) = (paused.as_secs_f64(), self.cost()?);
-        let told = Told { path, recording, lost: *lost, seconds };
+        let told = Told { path, recording, seconds };
         if self.args.shown.printed.json {
             let mut said = told.json();
             let more = json!({

@@ -222,12 +222,18 @@ fn finish(
     let recording = Target::TRACE.replace_with(&args.output, |output| {
         let done = |done| progress.update(done, (0, 0));
         let to = (output, &*args.output);
-        record::write(instance, tally.lost, &about, to, done).map_err(cli_error)
+        let recording = record::write(instance, tally.lost, &about, to, done).map_err(cli_error)?;
+        if recording.lost > 0 && !args.allow_lost {
+            let late = count(recording.lost);
+            let why = format!("{late} events came too late, by their times: nothing written");
+            return Err(CliError::new(why).hint("--allow-lost writes the others"));
+        }
+        Ok(recording)
     });
     drop(progress);
     let recording = recording?;
     let (path, recording) = (&*args.output, &recording);
-    report(args, &Told { path, recording, lost: tally.lost, seconds })?;
+    report(args, &Told { path, recording, seconds })?;
     Ok(if ended == Ended::Stopped { Outcome::Interrupted } else { Outcome::Fine })
 }
 
@@ -364,7 +370,6 @@ fn report(args: &RecordArgs, told: &Told<'_>) -> Result<(), CliError> {
 pub(super) struct Told<'a> {
     pub(super) path: &'a Path,
     pub(super) recording: &'a Recording,
-    pub(super) lost: u64,
     pub(super) seconds: f64,
 }
 
@@ -379,7 +384,7 @@ impl Told<'_> {
             "trace": self.path.display().to_string(),
             "events": self.recording.written.rows,
             "event_counts": self.recording.written.event_counts,
-            "lost_events": self.lost,
+            "lost_events": self.recording.lost,
             "seconds": self.seconds,
             "bytes": self.bytes(),
             "files": self.recording.files.names().collect::<Vec<_>>(),
@@ -387,7 +392,7 @@ impl Told<'_> {
     }
 
     pub(super) fn text(&self) -> String {
-        let (path, seconds, lost) = (self.path.display(), self.seconds, count(self.lost));
+        let (path, seconds, lost) = (self.path.display(), self.seconds, count(self.recording.lost));
         let events = counted(self.recording.written.rows, "event");
         let bytes = size(self.bytes() as f64);
         format!("{path}: {events} in {seconds:.1} s, {lost} lost, {bytes}")
@@ -447,8 +452,9 @@ mod tests {
 
     #[test]
     fn what_json_prints_is_told() {
-        let recording = Recording { written: Written::default(), files: Packed::default() };
-        let told = Told { path: Path::new("t"), recording: &recording, lost: 0, seconds: 1.0 };
+        let (written, files) = (Written::default(), Packed::default());
+        let recording = Recording { written, lost: 0, files };
+        let told = Told { path: Path::new("t"), recording: &recording, seconds: 1.0 };
         for name in told.json().as_object().unwrap().keys() {
             assert!(EXAMPLES.contains(&format!("\"{name}\"")), "{name}");
         }

@@ -87,6 +87,8 @@ pub struct About {
 pub struct Recording {
     /// Rows.
     pub written: Written,
+    /// Events that are missing in it.
+    pub lost: u64,
     /// What is packed into it: when the periodic work ran (where [`Instance::records_ticks`] says
     /// so), `/proc/zoneinfo` before and after, and other descriptions of memory.
     pub files: Packed,
@@ -162,7 +164,7 @@ pub fn write(
     mut progress: impl FnMut(u64),
 ) -> Result<Recording, RecordError> {
     let mut writer = TraceWriter::new(output, path, meta(about), ZSTD_LEVEL)?;
-    let mut reading = instance.read_out((0, u64::MAX))?;
+    let mut reading = instance.read_out((0, u64::MAX), &about.files)?;
     let (mut done, mut events, mut has_more) = (0, Vec::new(), true);
     while has_more {
         has_more = reading.next(&mut events)?;
@@ -181,7 +183,8 @@ fn finish(
     lost: u64,
     mut read: ReadOut,
 ) -> Result<Recording, RecordError> {
-    writer.set_lost_events(lost + read.too_late);
+    let lost = lost + read.too_late;
+    writer.set_lost_events(lost);
     let files = writer.files_mut();
     if instance.records_ticks() {
         // A file without times would say that there were none.
@@ -190,7 +193,7 @@ fn finish(
         files.insert(format!("{}.txt", ticks::KIND), ticks::written(&read.ticks));
     }
     let files = files.clone();
-    Ok(Recording { written: writer.finish()?, files })
+    Ok(Recording { written: writer.finish()?, lost, files })
 }
 
 /// What a recording says about itself.
@@ -226,7 +229,8 @@ mod tests {
     use std::fs::File;
 
     use super::*;
-    use crate::{OpenOptions, Source, TraceReader};
+    use crate::{EventKind, OpenOptions, Source, TraceReader};
+    use freehold::{Migratetype, Order, Pfn};
 
     const TEXT: &str = "# tracer: nop
             make-77    [002] .....     5.000001: mm_page_free: page=x pfn=0x10 order=0
@@ -275,6 +279,37 @@ mod tests {
         for (free, as_well) in [(2024, true), (2044, true), (2045, false), (1990, false)] {
             assert_eq!(agree(&zones(free), buddies), as_well, "{free}");
         }
+    }
+
+    /// One that is 2 ms before the last is for no reader; and types have the numbers of the machine.
+    #[test]
+    fn what_came_too_late_is_lost_and_types_are_the_machines() {
+        let (folder, instance) = instance(true);
+        let row = |at: &str, event: &str| format!("make-77 [002] ..... {at}: mm_page_{event}\n");
+        let late = row("4.998001", "free: page=x pfn=0x11 order=0");
+        let drain = row("5.000003", "pcpu_drain: page=x pfn=0x20 order=0 migratetype=4");
+        fs::write(folder.path().join("trace_pipe"), [TEXT, &late, &drain].concat()).unwrap();
+        let types = ["Unmovable", "Movable", "Reclaimable", "HighAtomic", "Isolate"];
+        let free = types.map(|of| format!("Node 0, zone Normal, type {of} 0\n")).concat();
+        let info = format!(
+            "Page block order: 9\nPages per block: 512\n\nFree pages count per migrate type at \
+             order 0\n{free}\nNumber of blocks type {}\nNode 0, zone Normal 1 1 1 1 0\n",
+            types.join(" ")
+        );
+        let mut about = about();
+        about.files.insert("pagetypeinfo.before.txt", info);
+        let path = folder.path().join("t.parquet");
+        let file = File::create(&path).unwrap();
+        let written = write(&instance, 0, &about, (file, &path), |_| {}).unwrap();
+        let mut reader = TraceReader::open(&Source::Path(path), OpenOptions::default()).unwrap();
+        assert_eq!((written.lost, reader.info().lost_events), (1, Some(1)));
+        let (mut events, mut last) = (Vec::new(), None);
+        while reader.next_batch(&mut events).unwrap() {
+            last = events.last().map(|event| event.kind);
+        }
+        let (pfn, order) = (Pfn::new(0x20), Order::ZERO);
+        let migratetype = Migratetype::Isolate as u8;
+        assert_eq!(last, Some(EventKind::PcpuDrain { pfn, order, migratetype }));
     }
 
     /// An empty list of times would say that the periodic work never ran.

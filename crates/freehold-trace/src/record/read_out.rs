@@ -6,12 +6,13 @@ use std::io::{self, BufRead, BufReader};
 use std::path::PathBuf;
 
 use super::tracefs::{self, Instance, PIPE, RecordError};
+use crate::buddyinfo::parse_pagetypeinfo;
 use crate::clock::Clock;
 use crate::kernel::Kernel;
 use crate::line::{self, Line, LineParser};
 use crate::meaning::Meaning;
 use crate::ticks::{self, Tick};
-use crate::{Event, TraceError};
+use crate::{Event, Packed, TraceError};
 
 /// What was read besides events.
 #[derive(Debug, Default)]
@@ -45,14 +46,21 @@ pub(super) struct Reading {
 impl Instance {
     /// Takes all events up to a time out, in the order of time; those from another time on are
     /// wanted. The last read may take some more out. Recording may have stood still before those,
-    /// so nobody wants them.
-    pub(super) fn read_out(&self, (from_ns, end_ns): (u64, u64)) -> Result<Reading, RecordError> {
+    /// so nobody wants them. `files`: those of the machine, of which a pagetypeinfo says the order
+    /// of the types.
+    pub(super) fn read_out(
+        &self,
+        (from_ns, end_ns): (u64, u64),
+        files: &Packed,
+    ) -> Result<Reading, RecordError> {
         // As much as the kernel gives at once, so that nothing is left over in it at the end.
         let mut pipe = BufReader::with_capacity(1 << 16, self.pipe()?);
         let kernel = tracefs::kernel().as_deref().and_then(Kernel::parse);
         // An error comes again with the first line. What is said of the kernel's numbers is of a
         // trace that is read; here lines that contradict them are errors.
-        let (meaning, _) = Meaning::of_text(kernel, None, pipe.fill_buf().unwrap_or_default());
+        let types = files.get("pagetypeinfo").and_then(|(_, text)| parse_pagetypeinfo(text).ok());
+        let types = types.and_then(|types| types.numbers());
+        let (meaning, _) = Meaning::of_text(kernel, types, pipe.fill_buf().unwrap_or_default());
         let parser = LineParser::new(meaning);
         let (clock, read) = (Clock::default(), ReadOut::default());
         let from_ns = from_ns / 1000 * 1000; // As precise as the text.

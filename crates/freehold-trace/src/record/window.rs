@@ -75,8 +75,6 @@ pub struct Dumped {
     pub recording: Recording,
     /// How long it is.
     pub length: Duration,
-    /// Events that are missing in it.
-    pub lost: u64,
     /// How long recording stood still meanwhile, so as to overwrite none of it.
     pub paused: Duration,
     /// The buffers hold less than the time that was asked for.
@@ -212,13 +210,13 @@ impl Window {
         let (from_ns, before) = (begin.at_ns, begin.tally);
         let length = Duration::from_nanos(end_ns.saturating_sub(from_ns));
         let (files, seconds) = (begin.files.clone(), length.as_secs_f64());
-        let meta = super::meta(&About { files, seconds, ..about.clone() });
+        let meta = super::meta(&About { files: files.clone(), seconds, ..about.clone() });
         let mut writer = TraceWriter::new(output, path, meta, super::ZSTD_LEVEL)?;
         self.paused_ns = 0;
         self.keep_ahead(from_ns)?;
         describe_memory(writer.files_mut(), "after");
         std::thread::sleep(SETTLES);
-        let read = self.write((from_ns, end_ns), writer);
+        let read = self.write((from_ns, end_ns), &files, writer);
         let after = self.instance.tally();
         self.go_on()?;
         let after = after?;
@@ -235,11 +233,10 @@ impl Window {
         let overwritten = read.overwritten.min(after.overwritten - before.overwritten);
         let dropped = |tally: Tally| tally.lost - tally.overwritten;
         let lost = overwritten + dropped(after) - dropped(before);
-        let all_lost = lost + read.too_late;
         let recording = super::finish(&self.instance, writer, lost, read)?;
         let is_short = whole_from_ns > end_ns.saturating_sub(self.last_ns);
         let paused = Duration::from_nanos(self.paused_ns);
-        Ok(Dumped { recording, length, lost: all_lost, paused, is_short })
+        Ok(Dumped { recording, length, paused, is_short })
     }
 
     /// Reads events out, and has another thread pack them: that takes seconds now and then, in
@@ -247,6 +244,7 @@ impl Window {
     fn write<W: Write + Send>(
         &mut self,
         span: (u64, u64),
+        files: &Packed,
         mut writer: TraceWriter<W>,
     ) -> Result<(TraceWriter<W>, ReadOut), RecordError> {
         std::thread::scope(|scope| {
@@ -254,7 +252,7 @@ impl Window {
             let writing = scope.spawn(move || {
                 queue.into_iter().try_for_each(|events| writer.write(&events)).map(|()| writer)
             });
-            let read = self.read(span, &pieces);
+            let read = self.read(span, files, &pieces);
             drop(pieces);
             let written = writing.join().unwrap_or_else(|panic| resume_unwind(panic));
             Ok((written?, read?))
@@ -264,9 +262,10 @@ impl Window {
     fn read(
         &mut self,
         (from_ns, end_ns): (u64, u64),
+        files: &Packed,
         pieces: &SyncSender<Vec<Event>>,
     ) -> Result<ReadOut, RecordError> {
-        let mut reading = self.instance.read_out((from_ns, end_ns))?;
+        let mut reading = self.instance.read_out((from_ns, end_ns), files)?;
         loop {
             let mut events = Vec::new();
             let has_more = reading.next(&mut events)?;
@@ -385,7 +384,7 @@ mod tests {
         let dumped = window.dump(&about(), (file, &path)).unwrap();
         let source = Source::Path(path);
         let mut reader = TraceReader::open(&source, OpenOptions::default()).unwrap();
-        assert_eq!(reader.info().lost_events, Some(dumped.lost));
+        assert_eq!(reader.info().lost_events, Some(dumped.recording.lost));
         assert_eq!(reader.info().description["trigger"], "a test");
         let mut events = Vec::new();
         reader.next_batch(&mut events).unwrap();
@@ -402,7 +401,11 @@ mod tests {
         let (_folder, mut window) = window(&moments, &stats(1030, "5.000001"));
         let (seconds, state, said) = dumped(&mut window);
         assert_eq!((seconds, &*state), (vec![6, 7, 8, 9], "6"));
-        assert_eq!((said.lost, said.is_short), (31, true), "and the one that came too late");
+        assert_eq!(
+            (said.recording.lost, said.is_short),
+            (31, true),
+            "and the one that came too late"
+        );
         // No second for its 9 events.
         assert_eq!(said.paused, Duration::ZERO);
         assert_eq!(said.recording.files.get("ticks").unwrap().1.lines().count(), 2);
@@ -457,7 +460,7 @@ mod tests {
         let (at_ns, files) = (now_ns(), Packed::default());
         window.moments.push_back(Moment { at_ns, files, tally: Tally::default() });
         let (seconds, state, said) = dumped(&mut window);
-        assert_eq!((seconds.len(), &*state, said.lost), (7, "3", 331));
+        assert_eq!((seconds.len(), &*state, said.recording.lost), (7, "3", 331));
     }
 
     #[test]
