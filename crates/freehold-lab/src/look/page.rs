@@ -217,6 +217,10 @@ fn types(text: &mut String, look: &Look, zone: &LookZone, style: Style) {
 pub(crate) fn compare(one: &Named, other: &Named, style: Style) -> String {
     let [a, b] = [one, other].map(|of| wrap(&heading(of), style, "   "));
     let mut text = format!("A  {a}\nB  {b}\n");
+    if one.look.page_size != other.look.page_size {
+        let [a, b] = [one, other].map(|of| of.look.page_size >> 10);
+        let _ = writeln!(text, "Pages of {a} and {b} KiB: a row of one order has two sizes.");
+    }
     for zone in &one.look.zones {
         let same = |of: &&LookZone| of.node == zone.node && of.zone == zone.zone;
         let Some(second) = other.look.zones.iter().find(same) else {
@@ -287,6 +291,14 @@ mod tests {
             assert!(text.contains(part), "{part}:\n{text}");
         }
         assert!(text.lines().count() < 34, "one page:\n{text}");
+    }
+
+    #[test]
+    fn orders_of_other_pages_are_other_sizes() {
+        let (one, mut other) = (machine(), machine());
+        assert!(!compare(&one, &other, STYLE).contains("two sizes"));
+        other.look.page_size = 65536;
+        assert!(compare(&one, &other, STYLE).contains("Pages of 4 and 64 KiB: a row"));
     }
 
     /// Pages of 64 KiB; and what some kernels' files do not say.
