@@ -98,6 +98,13 @@ impl Recorded {
             }
             contents.cma = range;
             let mut account = account(described, zone);
+            let others = described.zones.iter().filter(|other| zone.info != other.info);
+            account.guessed.extend(others.filter(|other| zone.overlaps(other)).map(|other| {
+                let (name, node) = (&other.info.name, other.info.node);
+                format!(
+                    "which rows lie in zone {name} of node {node}, whose span overlaps this one"
+                )
+            }));
             if let Some(pages) = pages {
                 by_page(&mut contents, &mut account, pages, zone);
             }
@@ -205,8 +212,8 @@ fn cma_of(zone: &RecordedZone) -> Option<FrameRange> {
 pub enum Choice {
     /// A zone of the recorded machine; whether with what was in it.
     Recorded(Recorded, Origin),
-    /// A machine without a history.
-    Sized(Option<u64>),
+    /// A machine without a history, of so many frames; bytes of a page, where they are known.
+    Sized(Option<u64>, Option<u64>),
 }
 
 /// Decides by the arguments and what lies beside the trace.
@@ -216,8 +223,12 @@ pub fn choose(
     trace: &TraceFile,
 ) -> Result<Choice, CliError> {
     let wanted = machine.machine.as_ref();
+    let page_size = common.page_size.or_else(|| trace.page_size());
     let origin = match wanted {
-        Some(Machine::Memory(memory)) => return Ok(Choice::Sized(Some(*memory))),
+        Some(Machine::Memory(memory)) => {
+            let frames = (memory << 12).div_ceil(page_size.unwrap_or(4096));
+            return Ok(Choice::Sized(Some(frames), page_size));
+        }
         Some(Machine::Described(path)) => {
             return Ok(Choice::Recorded(Recorded::described(common, path)?, Origin::Described));
         }
@@ -226,7 +237,7 @@ pub fn choose(
     match Recorded::beside(common, trace)? {
         Some(recorded) => Ok(Choice::Recorded(recorded, origin)),
         None if wanted.is_some() => Err(no_zoneinfo(trace)),
-        None => Ok(Choice::Sized(None)),
+        None => Ok(Choice::Sized(None, page_size)),
     }
 }
 
@@ -282,11 +293,11 @@ impl Choice {
         Ok(Zones { replayed: replayed.into_iter().map(Some).collect(), rows })
     }
 
-    /// The rows of one zone, where there are others.
-    pub fn zone(&self, zone: Option<usize>) -> Option<&RecordedZone> {
+    /// All zones of a recorded machine.
+    pub fn all_zones(&self) -> &[RecordedZone] {
         match self {
-            Self::Recorded(recorded, _) => recorded.zones.get(zone?),
-            Self::Sized(_) => None,
+            Self::Recorded(recorded, _) => &recorded.zones,
+            Self::Sized(..) => &[],
         }
     }
 
@@ -313,16 +324,14 @@ impl Choice {
                 }
                 Ok((machine, Beginning { cma, ..beginning }))
             }
-            Self::Sized(memory) => {
+            Self::Sized(memory, page_size) => {
                 let origin = if memory.is_some() { Origin::Given } else { Origin::Assumed };
                 let machine = sizing::machine(survey, wanted.warm, *memory, cpus);
                 let cma_frames =
                     wanted.cma.map_or(0, |share| sizing::cma_frames(machine.memory_frames, share));
                 let machine = MachineConfig { cma_frames, ..machine };
-                Ok((
-                    machine.clone(),
-                    Beginning { origin, cma: machine.cma(), ..Beginning::default() },
-                ))
+                let (cma, page_size) = (machine.cma(), *page_size);
+                Ok((machine, Beginning { origin, cma, page_size, ..Beginning::default() }))
             }
         }
     }

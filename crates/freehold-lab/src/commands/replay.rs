@@ -64,9 +64,10 @@ pub(super) fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
         let zones = choice.zones(args.zone.as_ref(), trace)?;
         let mut replays = Vec::new();
         let rows_lie_apart = zones.rows.iter().filter(|of| of.rows > 0).count() > 1;
+        let all = choice.all_zones().to_vec();
         for zone in zones.replayed {
-            let of = choice.zone(zone).filter(|_| rows_lie_apart).cloned();
-            let part = of.as_ref().map(|of| OfZone { trace, zone: of });
+            let at = zone.filter(|_| rows_lie_apart);
+            let part = at.map(|at| OfZone { trace, zones: &all, at });
             let rows: &dyn Trace = part.as_ref().map_or(trace, |part| part);
             let rows = (trace.shown(), rows);
             let ready = ready(common, wanted, &mut choice, (trace, zone), rows)?;

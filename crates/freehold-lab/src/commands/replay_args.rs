@@ -135,7 +135,7 @@ pub struct Common {
 pub struct MachineArgs {
     /// The machine: `recorded` (zone, marks, CPU settings and what was free and in use, from the
     /// copies of /proc/zoneinfo, buddyinfo and pagetypeinfo beside the trace), an amount of memory
-    /// (K, M, G or T, rounded up to whole 4 MiB, all free), or what `freehold look` reads: a
+    /// (K, M, G or T, rounded up to whole 1,024 pages, all free), or what `freehold look` reads: a
     /// directory with copies of those files, one of them, or a kernel log with a Mem-Info report.
     /// What such files do not say is guessed, and said. Default: recorded; without a zoneinfo
     /// beside the trace a machine sized by the trace's peak, all memory free.
@@ -161,7 +161,7 @@ pub struct MachineArgs {
 pub enum Machine {
     /// As recorded.
     Recorded,
-    /// Of so many frames, all of them free.
+    /// Of so much memory, in 4 KiB, all of it free.
     Memory(u64),
     /// As files describe it, which need not be of the machine that recorded the trace.
     Described(PathBuf),

@@ -5,8 +5,8 @@ use serde::Serialize;
 
 use super::replay::{Answered, Done};
 use crate::engine::{Count, Counters};
-use crate::replay::Replay;
 use crate::replay::of_zone::RowsOf;
+use crate::replay::{Machine, Replay};
 use crate::tables::table::{Style, left, rendered, right, wrap};
 use crate::tables::thousands;
 
@@ -50,8 +50,11 @@ pub(super) fn rows_line(done: &Done<Answered>, style: Style) -> String {
     }
     let lie: Vec<String> = rows.iter().filter(|of| of.rows > 0).map(RowsOf::told).collect();
     let replays = [&done.replay].into_iter().chain(&done.beside);
-    let zones = replays.map(|replay| replay.machine.zone.as_deref().unwrap_or("?"));
-    let replayed: Vec<&str> = zones.collect();
+    let of = |replay: &Replay| {
+        let Machine { zone, node, .. } = &replay.machine;
+        format!("{} of node {}", zone.as_deref().unwrap_or("?"), node.unwrap_or(0))
+    };
+    let replayed: Vec<String> = replays.map(of).collect();
     let line = format!(
         "rows by zone: {}; replayed, each with its own requests and frees: {}",
         lie.join(", "),

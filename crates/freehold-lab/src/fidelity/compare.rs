@@ -230,6 +230,7 @@ mod tests {
     use crate::engines::RecordedZone;
     use crate::replay::{Recorded, Sample, SamplePoint, TraceFacts};
     use freehold::Pfn;
+    use freehold_trace::kernel::Kernel;
     use freehold_trace::{Event, EventKind};
 
     use super::*;
@@ -243,7 +244,8 @@ mod tests {
     }
 
     fn counted(events: Vec<Event>, zones: &[RecordedZone], middle_ns: u64) -> Vec<KernelCounts> {
-        count_kernel(&Recorded { name: "t".into(), events }, zones, middle_ns).unwrap()
+        let trace = Recorded { name: "t".into(), events };
+        count_kernel(&trace, Kernel::OWN, zones, middle_ns).unwrap()
     }
 
     #[test]
@@ -289,6 +291,50 @@ mod tests {
         let counts = counted(events, &zones, 1);
         assert_eq!((counts[0].refilled_chunks, counts[0].refilled_frames), (3, 512 + 1 + 1));
         assert_eq!((counts[0].refilled_by_list[9][0], counts[0].direct_frames), (512, 1024));
+    }
+
+    /// Every fallback has a `zone_locked` row before 6.10; `percpu_refill` is of order 0 alone
+    /// before 5.19, and of no CMA since.
+    #[test]
+    fn rows_mean_what_they_do_in_the_kernel_that_recorded_them() {
+        let locked = |size, migratetype, percpu_refill| {
+            let (pfn, order) = (Pfn::new(1024), order(size));
+            event(0, EventKind::ZoneLocked { pfn, order, migratetype, percpu_refill })
+        };
+        let claimed = EventKind::Extfrag {
+            pfn: Pfn::new(1024),
+            order: order(0),
+            migratetype: 0,
+            fallback_order: order(10),
+            fallback_migratetype: 1,
+            change_ownership: true,
+        };
+        let zones = ["A", "B"].map(|name| zone(name, 0, 1 << 20));
+        for (kernel, events, refilled) in [
+            ((6, 6), vec![locked(0, 0, true), event(0, claimed)], 1),
+            ((6, 10), vec![event(0, claimed)], 1),
+            ((5, 17), vec![locked(3, 1, false), locked(4, 1, false)], 8),
+            ((5, 19), vec![locked(3, 1, false)], 0),
+            ((5, 10), vec![locked(3, 1, false)], 0),
+            ((6, 18), vec![locked(0, 4, false)], 1),
+        ] {
+            let trace = Recorded { name: "t".into(), events };
+            let of = Kernel::new(kernel.0, kernel.1);
+            let counts = count_kernel(&trace, of, &zones, 1).unwrap();
+            assert_eq!(counts[0].refilled_frames, refilled, "{kernel:?}");
+            let by_list = counts[0].refilled_by_list.iter().flatten().sum::<u64>();
+            assert_eq!(by_list, refilled, "{kernel:?}");
+        }
+    }
+
+    #[test]
+    fn zones_of_several_nodes_are_named_with_theirs() {
+        let mut zones = [zone("Normal", 0, 1024), zone("Normal", 1024, 4096)];
+        zones[1].node = 1;
+        let events = vec![taken(0, 8, 0, 1), taken(0, 1024, 3, 1)];
+        let counts = counted(events, &zones, 1);
+        let names = [0, 1, 2].map(|at| counts[at].zone.as_str());
+        assert_eq!(names, ["Normal of node 0", "Normal of node 1", "elsewhere"]);
     }
 
     fn survey(extfrags: u64) -> Survey {

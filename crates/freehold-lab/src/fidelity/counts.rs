@@ -2,15 +2,17 @@
 
 use crate::engines::RecordedZone;
 use crate::one_line::one_line;
+use crate::replay::of_zone::place_of;
 use crate::replay::{SAMPLES, SourceError, Survey, Trace, each_event, sample_every_ns};
-use freehold::{Order, Pfn};
+use freehold::{Migratetype, Order, Pfn};
+use freehold_trace::kernel::Kernel;
 use freehold_trace::{Event, EventKind};
 use serde::Serialize;
 
 /// What the kernel counted in one zone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct KernelCounts {
-    /// The zone; "elsewhere" for frames of no zone.
+    /// The zone, and its node where there are several; "elsewhere" for frames of no zone.
     pub(super) zone: String,
     /// Chunks taken under the zone lock whose order CPUs keep lists for, fallbacks among them:
     /// refills.
@@ -45,45 +47,67 @@ pub(super) struct Taken {
     pub(super) refill: bool,
 }
 
-/// What a row says was taken.
+/// What a row of that kernel says was taken.
 ///
 /// A fallback that claims a whole pageblock or steals a chunk tells `extfrag` alone; one that
 /// claims what is left of a block takes the chunk from the lists then, which tells `zone_locked` as
-/// always. Source: `try_to_claim_block`, `__rmqueue_steal` of Linux 7.1.
-pub(super) fn taken(event: &Event) -> Option<Taken> {
+/// always. Source: `try_to_claim_block`, `__rmqueue_steal` of Linux 7.1. Before 6.10 every fallback
+/// moves memory to the lists and takes the chunk from there: each has a `zone_locked` row.
+///
+/// That row calls a refill what has order 0, before 5.19 (lists of other orders came with 5.14),
+/// and later what is of a type with lists, which CMA is not, though it is on Movable's.
+pub(super) fn taken(event: &Event, kernel: Kernel) -> Option<Taken> {
+    let is_listed = |order: Order| order.get() <= 3 || order == Order::PAGEBLOCK;
     match event.kind {
         EventKind::ZoneLocked { pfn, order, migratetype, percpu_refill } => {
-            Some(Taken { pfn, order, migratetype, refill: percpu_refill })
+            let all_orders = (Kernel::new(5, 14)..Kernel::new(5, 19)).contains(&kernel);
+            let is_cma = usize::from(migratetype) == Migratetype::Cma.index();
+            let refill = percpu_refill || (is_listed(order) && (all_orders || is_cma));
+            Some(Taken { pfn, order, migratetype, refill })
         }
         EventKind::Extfrag {
             pfn, order, migratetype, fallback_order, change_ownership, ..
-        } if fallback_order >= Order::PAGEBLOCK || !change_ownership => {
-            let refill = order.get() <= 3 || order == Order::PAGEBLOCK;
-            Some(Taken { pfn, order, migratetype, refill })
+        } if kernel >= Kernel::new(6, 10)
+            && (fallback_order >= Order::PAGEBLOCK || !change_ownership) =>
+        {
+            Some(Taken { pfn, order, migratetype, refill: is_listed(order) })
         }
         _ => None,
     }
 }
 
-/// Counts a trace's own refills and drains, by zone; a last entry takes what lies in none of
-/// `zones`. `middle_ns`: where the second half begins ([`middle_ns`]).
+/// Counts the refills and drains in a trace of that kernel, by zone; a last entry takes what lies in
+/// none of `zones`. `middle_ns`: where the second half begins ([`middle_ns`]).
 pub(super) fn count_kernel(
     trace: &dyn Trace,
+    kernel: Kernel,
     zones: &[RecordedZone],
     middle_ns: u64,
 ) -> Result<Vec<KernelCounts>, SourceError> {
+    let several = zones.iter().any(|zone| zone.node != zones[0].node);
+    let named = |zone: &RecordedZone| match several {
+        true => format!("{} of node {}", zone.name, zone.node),
+        false => zone.name.clone(),
+    };
     let mut counts: Vec<KernelCounts> = zones
         .iter()
-        .map(|zone| zone.name.clone())
+        .map(named)
         .chain(["elsewhere".to_owned()])
         .map(|zone| KernelCounts { zone, ..KernelCounts::default() })
         .collect();
-    each_event(trace, |event| count_event(event, zones, event.ts_ns >= middle_ns, &mut counts))?;
+    each_event(trace, |event| {
+        count_event((event, kernel), zones, event.ts_ns >= middle_ns, &mut counts);
+    })?;
     Ok(counts)
 }
 
-fn count_event(event: &Event, zones: &[RecordedZone], late: bool, counts: &mut [KernelCounts]) {
-    let place = |pfn| zones.iter().position(|zone| zone.contains(pfn)).unwrap_or(zones.len());
+fn count_event(
+    (event, kernel): (&Event, Kernel),
+    zones: &[RecordedZone],
+    late: bool,
+    counts: &mut [KernelCounts],
+) {
+    let place = |pfn| place_of(zones, pfn);
     let frames_late = |order: Order| if late { order.frames() } else { 0 };
     if let EventKind::PcpuDrain { pfn, order, migratetype } = event.kind {
         let counts = &mut counts[place(pfn)];
@@ -92,7 +116,7 @@ fn count_event(event: &Event, zones: &[RecordedZone], late: bool, counts: &mut [
         counts.late_drained_frames += frames_late(order);
         add(&mut counts.drained_by_list, order, migratetype);
     }
-    let Some(Taken { pfn, order, migratetype, refill }) = taken(event) else { return };
+    let Some(Taken { pfn, order, migratetype, refill }) = taken(event, kernel) else { return };
     let counts = &mut counts[place(pfn)];
     if !refill {
         counts.direct_chunks += 1;
@@ -105,10 +129,11 @@ fn count_event(event: &Event, zones: &[RecordedZone], late: bool, counts: &mut [
     add(&mut counts.refilled_by_list, order, migratetype);
 }
 
-/// Adds a chunk's frames to those of its list, if there is such a list.
+/// Adds a chunk's frames to those of its list, if there is such a list: types without one are on
+/// Movable's.
 fn add(lists: &mut [[u64; 3]; 11], order: Order, migratetype: u8) {
-    let list = lists.get_mut(order.index()).and_then(|list| list.get_mut(usize::from(migratetype)));
-    if let Some(frames) = list {
+    let list = if migratetype < 3 { migratetype.into() } else { Migratetype::Movable.index() };
+    if let Some(frames) = lists.get_mut(order.index()).map(|lists| &mut lists[list]) {
         *frames += order.frames();
     }
 }

@@ -31,6 +31,7 @@ use crate::replay::{Beginning, Origin, ReclaimChange, Replay, Survey};
 use crate::trials::random::Random;
 use clap::Args;
 use freehold_classic::SCALE_MAX;
+use freehold_trace::kernel::Kernel;
 use serde::Serialize;
 
 use compare::AgainstKernel;
@@ -155,6 +156,7 @@ fn replayed(
 struct Compared {
     recorded: Recorded,
     survey: Survey,
+    kernel: Kernel,
     counts: Vec<KernelCounts>,
     zone: usize,
     /// When kswapd was at work, by its rows.
@@ -164,7 +166,8 @@ struct Compared {
 impl Compared {
     fn new(args: &FidelityArgs, trace: &TraceFile) -> Result<Self, CliError> {
         let recorded = Recorded::beside(&args.common, trace)?.ok_or_else(|| no_zoneinfo(trace))?;
-        let all = count_kernel(trace, &recorded.zones, u64::MAX)?;
+        let kernel = trace.kernel().unwrap_or(Kernel::OWN);
+        let all = count_kernel(trace, kernel, &recorded.zones, u64::MAX)?;
         let Some(zone) = main_zone(&all, &recorded.zones) else {
             // Where nothing at all can be read from it, that is worth more to know.
             passes::survey(&args.common, true, (trace.shown(), trace))?;
@@ -178,9 +181,9 @@ impl Compared {
                  the zoneinfo with them",
             ));
         };
-        let rows = OfZone { trace, zone: &recorded.zones[zone] };
+        let rows = OfZone { trace, zones: &recorded.zones, at: zone };
         let survey = passes::survey(&args.common, true, (trace.shown(), &rows))?;
-        let counts = count_kernel(trace, &recorded.zones, middle_ns(&survey))?;
+        let counts = count_kernel(trace, kernel, &recorded.zones, middle_ns(&survey))?;
         let account = &recorded.accounts[zone];
         if !account.is_of_engines() {
             let (order, largest) = (account.pageblock_order, account.max_order);
@@ -194,7 +197,7 @@ impl Compared {
         }
         let batch = recorded.zones[zone].pagesets.iter().map(|set| set.batch).max();
         let reclaim = reclaim::changes(trace, batch.unwrap_or_default())?;
-        Ok(Self { recorded, survey, counts, zone, reclaim })
+        Ok(Self { recorded, survey, kernel, counts, zone, reclaim })
     }
 
     fn replay(
@@ -204,6 +207,7 @@ impl Compared {
         trace: &TraceFile,
         lists: StartingLists,
     ) -> Result<Replay, CliError> {
+        let rows = OfZone { trace, zones: &self.recorded.zones, at: self.zone };
         let mut zone = self.recorded.zones[self.zone].clone();
         let cpus = passes::cpus(&args.common, &self.survey)?;
         let cpus = passes::cpus_of(&args.common, &zone, cpus);
@@ -217,7 +221,7 @@ impl Compared {
                 (assumed_lists(&zone, cpus), None)
             }
             StartingLists::Trace => {
-                let lists = starting_lists::reconstruct(trace, &mut zone)?;
+                let lists = starting_lists::reconstruct(&rows, self.kernel, &mut zone)?;
                 (lists, starting_lists::tick_phase(trace)?)
             }
         };
@@ -230,6 +234,7 @@ impl Compared {
             origin: Origin::Recorded,
             layout,
             account: Some(self.recorded.accounts[self.zone].clone()),
+            page_size: None,
             cma: machine.cma(),
             tick_phase_ns,
             ticks,
@@ -237,7 +242,6 @@ impl Compared {
         };
         let jobs = given::jobs(args.jobs);
         let ready = Ready { survey: self.survey.clone(), warm: true, machine, beginning };
-        let rows = OfZone { trace, zone: &self.recorded.zones[self.zone] };
         passes::serially(&args.common, specs, (trace.shown(), &rows), ready, jobs)
     }
 }

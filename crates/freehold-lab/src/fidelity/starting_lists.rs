@@ -26,6 +26,7 @@ use crate::replay::fill::Lists;
 use crate::replay::frame_set::FrameSet;
 use crate::replay::{SourceError, Trace, each_event};
 use freehold::{CpuId, Migratetype, Order, Pfn};
+use freehold_trace::kernel::Kernel;
 use freehold_trace::zoneinfo::Pageset;
 use freehold_trace::{Event, EventKind};
 
@@ -51,15 +52,17 @@ const SELDOM_USED: [List; 13] = [
     (0, 1),
 ];
 
-/// What lay on the lists of every CPU of `zone`, by the rows of `trace`; corrects the CPUs' marks.
+/// What lay on the lists of every CPU of `zone`, by the rows of `trace` of that kernel; corrects
+/// the CPUs' marks.
 pub(super) fn reconstruct(
     trace: &dyn Trace,
+    kernel: Kernel,
     zone: &mut RecordedZone,
 ) -> Result<Lists, SourceError> {
     let mut rows = Rows::default();
     each_event(trace, |event| {
         if frame_of(event).is_some_and(|(pfn, _)| zone.contains(pfn)) {
-            rows.add(event);
+            rows.add(event, kernel);
         }
     })?;
     let sets = &mut zone.pagesets;
@@ -169,7 +172,7 @@ enum FirstDrain {
 }
 
 impl Rows {
-    fn add(&mut self, event: &Event) {
+    fn add(&mut self, event: &Event, kernel: Kernel) {
         let Some((pfn, order)) = frame_of(event) else { return };
         let first = !self.seen.contains(pfn);
         // The longest stretch that is worth remembering: larger chunks never lie on a CPU's lists.
@@ -198,7 +201,9 @@ impl Rows {
             }
             EventKind::ZoneLocked { migratetype, .. } | EventKind::Extfrag { migratetype, .. } => {
                 // Those that come with a zone_locked row have been seen, and no more.
-                let Some(list) = taken(event).and(list_of(order, migratetype)) else { return };
+                let Some(list) = taken(event, kernel).and(list_of(order, migratetype)) else {
+                    return;
+                };
                 // Within an allocation.
                 cpu.note_most();
                 cpu.refilled.insert(list);
@@ -307,7 +312,7 @@ mod tests {
         let mut zone = RecordedZone::default();
         (zone.start_pfn, zone.spanned, zone.pagesets) = (Some(Pfn::new(0)), 1 << 20, pagesets);
         let trace = Recorded { name: "t".into(), events };
-        let lists = reconstruct(&trace, &mut zone).unwrap();
+        let lists = reconstruct(&trace, Kernel::OWN, &mut zone).unwrap();
         (zone, lists)
     }
 

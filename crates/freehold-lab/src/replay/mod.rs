@@ -95,7 +95,7 @@ pub struct Machine {
     pub node: Option<u32>,
     /// Bytes of a page. Every amount of this machine is in such pages.
     pub page_size: u64,
-    /// Whether that is known; assumed of a recorded machine of which no file says it.
+    /// Whether that is known; assumed of a machine of which nothing says it.
     pub page_size_told: bool,
     /// The order of a pageblock of the recorded machine; the engines' own is 9.
     pub pageblock_order: u8,
@@ -121,14 +121,16 @@ pub struct Machine {
 impl Machine {
     pub fn new(beginning: &Beginning, memory_frames: u64, cpus: u16) -> Self {
         let account = beginning.account.as_ref();
+        let of_trace = || beginning.page_size.unwrap_or(4096);
         Self {
             memory_frames,
             cpus,
             origin: beginning.origin,
             zone: account.map(|account| account.zone.clone()),
             node: account.map(|account| account.node),
-            page_size: account.map_or(4096, |account| account.page_size),
-            page_size_told: account.is_none_or(|account| account.page_size_told),
+            page_size: account.map_or_else(of_trace, |account| account.page_size),
+            page_size_told: account
+                .map_or(beginning.page_size.is_some(), |account| account.page_size_told),
             pageblock_order: account
                 .map_or(Order::PAGEBLOCK.get(), |account| account.pageblock_order),
             free_frames_recorded: account.map(|account| account.free),
@@ -183,6 +185,8 @@ pub struct Beginning {
     pub layout: Option<fill::Layout>,
     /// What the files beside the trace say of the zone.
     pub account: Option<account::Account>,
+    /// Bytes of a page without such files, where that is known.
+    pub page_size: Option<u64>,
     /// Which of the memory is CMA.
     pub cma: Vec<FrameRange>,
     /// When within a second the periodic work runs, where `ticks` does not say when it ran; `None`:

@@ -7,19 +7,22 @@
 use crate::engines::RecordedZone;
 use crate::replay::{Description, Events, Oddities, SourceError, Trace, each_event};
 use crate::tables::thousands;
+use freehold::Pfn;
 use freehold_trace::{Event, EventKind};
 use serde::Serialize;
 
-/// A trace without what is about other zones: those rows that name frames of `zone`. Requests that
-/// failed, which have no frame, stay.
+/// A trace without what is about other zones: those rows that name frames of `zones[at]`. Requests
+/// that failed, which have no frame, stay.
+#[derive(Clone, Copy)]
 pub struct OfZone<'a> {
     pub trace: &'a dyn Trace,
-    pub zone: &'a RecordedZone,
+    pub zones: &'a [RecordedZone],
+    pub at: usize,
 }
 
 impl Trace for OfZone<'_> {
     fn open(&self) -> Result<Box<dyn Events + '_>, SourceError> {
-        Ok(Box::new(Rows { rows: self.trace.open()?, zone: self.zone }))
+        Ok(Box::new(Rows { rows: self.trace.open()?, of: *self }))
     }
 }
 
@@ -44,6 +47,11 @@ impl RowsOf {
     }
 }
 
+/// The zone that a frame is counted in, the first that spans it; behind all where none does.
+pub fn place_of(zones: &[RecordedZone], pfn: Pfn) -> usize {
+    zones.iter().position(|zone| zone.contains(pfn)).unwrap_or(zones.len())
+}
+
 /// The allocations and frees of a trace by zone, and last those of none.
 pub fn rows_of(trace: &dyn Trace, zones: &[RecordedZone]) -> Result<Vec<RowsOf>, SourceError> {
     let of = |zone: &RecordedZone| (zone.node, zone.name.clone());
@@ -51,8 +59,7 @@ pub fn rows_of(trace: &dyn Trace, zones: &[RecordedZone]) -> Result<Vec<RowsOf>,
     let mut rows: Vec<RowsOf> = places.map(|(node, zone)| RowsOf { node, zone, rows: 0 }).collect();
     each_event(trace, |event| {
         if let EventKind::Alloc { pfn: Some(pfn), .. } | EventKind::Free { pfn, .. } = event.kind {
-            let at = zones.iter().position(|zone| zone.contains(pfn)).unwrap_or(zones.len());
-            rows[at].rows += 1;
+            rows[place_of(zones, pfn)].rows += 1;
         }
     })?;
     Ok(rows)
@@ -60,17 +67,18 @@ pub fn rows_of(trace: &dyn Trace, zones: &[RecordedZone]) -> Result<Vec<RowsOf>,
 
 struct Rows<'a> {
     rows: Box<dyn Events + 'a>,
-    zone: &'a RecordedZone,
+    of: OfZone<'a>,
 }
 
-fn is_of(zone: &RecordedZone, event: &Event) -> bool {
+fn is_of(zones: &[RecordedZone], at: usize, event: &Event) -> bool {
+    let is_there = |pfn| place_of(zones, pfn) == at;
     match event.kind {
-        EventKind::Alloc { pfn, .. } => pfn.is_none_or(|pfn| zone.contains(pfn)),
+        EventKind::Alloc { pfn, .. } => pfn.is_none_or(is_there),
         EventKind::Free { pfn, .. }
         | EventKind::FreeBatched { pfn }
         | EventKind::PcpuDrain { pfn, .. }
         | EventKind::ZoneLocked { pfn, .. }
-        | EventKind::Extfrag { pfn, .. } => zone.contains(pfn),
+        | EventKind::Extfrag { pfn, .. } => is_there(pfn),
     }
 }
 
@@ -82,7 +90,7 @@ impl Events for Rows<'_> {
     fn next_batch(&mut self, events: &mut Vec<Event>) -> Result<bool, SourceError> {
         // An empty batch would be the end.
         while self.rows.next_batch(events)? {
-            events.retain(|event| is_of(self.zone, event));
+            events.retain(|event| is_of(self.of.zones, self.of.at, event));
             if !events.is_empty() {
                 return Ok(true);
             }
@@ -102,7 +110,7 @@ impl Events for Rows<'_> {
 #[cfg(test)]
 mod tests {
     use crate::replay::Recorded;
-    use freehold::{CpuId, Order, Pfn};
+    use freehold::{CpuId, Order};
 
     use super::*;
 
@@ -122,8 +130,16 @@ mod tests {
         events.splice(2..2, (0..10_000).map(|i| free(i % 1024)));
         events.extend([alloc(Some(2048)), free(1023)]);
         let trace = Recorded { name: "t".into(), events };
-        let mut seen = Vec::new();
-        each_event(&OfZone { trace: &trace, zone: &zone }, |event| seen.push(*event)).unwrap();
-        assert_eq!(seen, wanted);
+        let mut zones = vec![zone];
+        let of = |zones: &[RecordedZone], at| {
+            let mut seen = Vec::new();
+            each_event(&OfZone { trace: &trace, zones, at }, |event| seen.push(*event)).unwrap();
+            seen
+        };
+        assert_eq!(of(&zones, 0), wanted);
+        // Another that spans all of it: no row is in both.
+        zones.push(RecordedZone { spanned: 4096, ..zones[0].clone() });
+        let [both, failed] = [of(&zones, 0).len() + of(&zones, 1).len(), 1];
+        assert_eq!((of(&zones, 0), both), (wanted.clone(), wanted.len() + 1 + failed));
     }
 }

@@ -432,7 +432,8 @@ mod tests {
     fn replay(engines: Vec<EngineOutcome>) -> Replay {
         let mut survey = Survey::default();
         (survey.facts.cpus_seen, survey.facts.last_ts_ns) = (2, 1_000_000);
-        let given = Beginning { origin: Origin::Given, ..Beginning::default() };
+        let given =
+            Beginning { origin: Origin::Given, page_size: Some(4096), ..Beginning::default() };
         Replay {
             survey,
             machine: Machine::new(&given, 1 << 18, 2),

@@ -186,16 +186,17 @@ fn account_lines(replay: &Replay, layout: &Layout) -> String {
 
 /// What of the recorded machine the engines have in their own way.
 fn scaled_line(replay: &Replay) -> String {
-    let Some(account) = &replay.beginning.account else { return String::new() };
-    let assumed = if account.page_size_told {
+    let machine = &replay.machine;
+    let assumed = if machine.page_size_told {
         String::new()
     } else {
         format!(
             "\n  pages of {} KiB are ASSUMED: no file says how large they are, and every amount of \
              memory here depends on it (--page-size does)",
-            account.page_size >> 10
+            machine.page_size >> 10
         )
     };
+    let Some(account) = &replay.beginning.account else { return assumed };
     if account.is_of_engines() && account.page_size == 4096 {
         return assumed;
     }

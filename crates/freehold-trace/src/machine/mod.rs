@@ -113,6 +113,15 @@ impl ZoneState {
         (self.info.says_cma || !self.types.is_empty()).then_some(self.info.cma)
     }
 
+    /// Whether it spans pages that another zone spans, too.
+    #[must_use]
+    pub fn overlaps(&self, other: &Self) -> bool {
+        let (one, other) = (&self.info, &other.info);
+        let starts =
+            one.start_pfn.zip(other.start_pfn).filter(|_| one.spanned.min(other.spanned) > 0);
+        starts.is_some_and(|(start, others)| other.contains(start) || one.contains(others))
+    }
+
     /// Frames on the CPUs' lists.
     #[must_use]
     pub fn held(&self) -> u64 {
@@ -148,7 +157,7 @@ impl Machine {
         };
         let doubts =
             buddies.into_iter().flatten().filter(|of| !known(of.node, &of.zone)).map(stray);
-        let doubts = doubts.collect();
+        let mut doubts: Vec<String> = doubts.collect();
         let zones = infos.into_iter().filter(|zone| !is_sized || zone.managed > 0);
         let mut zones = zones
             .map(|zone| ZoneState::new(zone, is_sized, buddies, types))
@@ -157,6 +166,13 @@ impl Machine {
         for (of, letters) in letters {
             let is = |zone: &&mut ZoneState| zone.info.node == of.node && zone.info.name == of.zone;
             zones.iter_mut().find(is).into_iter().for_each(|zone| zone.letters = letters.clone());
+        }
+        for (at, one) in zones.iter().enumerate() {
+            let told = |of: &ZoneState| format!("{} of node {}", of.info.name, of.info.node);
+            doubts.extend(zones[..at].iter().filter(|other| one.overlaps(other)).map(|other| {
+                let both = [told(other), told(one)].join(" and ");
+                format!("the spans of zones {both} overlap: which has a page there is not known")
+            }));
         }
         // What is added up over all zones.
         for (what, of) in SUMS {

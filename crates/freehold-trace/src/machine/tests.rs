@@ -55,6 +55,20 @@ fn zones_of(free: u64, pages: u64, more: &str) -> String {
     )
 }
 
+#[test]
+fn spans_that_overlap_are_a_doubt() {
+    let of = |start: u64| {
+        let other = zones_of(9, 2048, "").replace("Normal", "Movable");
+        let other = other.replace("65536", &start.to_string());
+        let zones = zoneinfo::parse(&(zones_of(9, 2048, "") + &other)).unwrap();
+        machine_of(zones, None, None).unwrap().doubts
+    };
+    for (start, doubts) in [(65536 + 1024, 1), (65536 + 2048, 0), (65536 - 2048, 0), (64000, 1)] {
+        assert_eq!(of(start).len(), doubts, "{start}");
+    }
+    assert!(of(64000)[0].contains("zones Normal of node 0 and Movable of node 0 overlap"));
+}
+
 /// Types with their blocks and free chunks, in the order given.
 fn pagetypeinfo_of(order: u8, types: &[(&str, u64, &str)]) -> PageTypeInfo {
     let mut text = format!("Page block order: {order}\nPages per block:  {}\n\n", 1u64 << order);

@@ -49,6 +49,17 @@ fn pages_and_blocks_of_other_sizes() {
 }
 
 #[test]
+fn zones_that_overlap_are_a_guess() {
+    let zones = [zone(0, "Normal", 9, 4096, 65536, ""), zone(0, "Movable", 9, 4096, 67584, "")];
+    let files = |zones: &[String]| Files { zoneinfo: zones.concat(), ..plain() };
+    let files = |zones| Files { buddyinfo: None, pagetypeinfo: None, ..files(zones) };
+    let said = "which rows lie in zone Movable of node 0, whose span overlaps this one";
+    let guessed = |zones| replayed(&files(zones), &[])["machine"]["guessed"].to_string();
+    assert!(guessed(&zones).contains(said), "{}", guessed(&zones));
+    assert!(!guessed(&zones[..1]).contains("overlaps"));
+}
+
+#[test]
 fn the_table_says_what_the_engines_have_otherwise() {
     let folder = Folder::new();
     let trace = folder.write(&plain());

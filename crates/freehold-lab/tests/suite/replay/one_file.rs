@@ -8,8 +8,8 @@ use predicates::str::contains;
 use serde_json::Value;
 
 use crate::common::machine_files::{Folder, plain};
-use crate::common::{freehold, parsed, printed};
-use crate::replay::command::{json, replay};
+use crate::common::{data, freehold, parsed, printed};
+use crate::replay::command::{json, replay, table};
 
 /// What a replay found, without what says how it was called and how fast it was.
 fn figures(mut document: Value) -> Value {
@@ -70,6 +70,28 @@ fn an_assumed_machine_is_called_so_in_every_output() {
     let pack = freehold().args(["pack", "-o"]).args([&alone, &lone]).assert().success();
     pack.stderr(contains("there is no zoneinfo"));
     assert_eq!(json(&replay(&alone, &[]))["answer"]["warnings"][0], said);
+}
+
+/// What the trace or the user says of pages counts without a zoneinfo as well, and for `--machine`.
+#[test]
+fn the_page_size_of_a_machine_without_files() {
+    let folder = Folder::new();
+    let trace = folder.write(&plain());
+    fs::remove_file(folder.path().join("m.zoneinfo.before.txt")).unwrap();
+    let of = |more: &[&str]| {
+        let machine = json(&replay(&trace, more))["machine"].take();
+        Value::from_iter(
+            ["page_size", "page_size_told", "memory_frames"].map(|name| machine[name].clone()),
+        )
+    };
+    let is = |size: u64, told: bool, frames: u64| serde_json::json!([size, told, frames]);
+    assert_eq!(of(&["--machine", "1G", "--page-size", "64K"]), is(65536, true, 16384));
+    assert_eq!(of(&["--machine", "1G"]), is(4096, false, 1 << 18));
+    assert_eq!(of(&["--page-size", "16K"]), is(16384, true, 1 << 14));
+    assert_eq!(of(&[]), is(4096, false, 1 << 14));
+    assert!(table(&trace).contains("pages of 4 KiB are ASSUMED"));
+    let recorded = data("page-cache-churn.parquet");
+    assert_eq!(json(&replay(&recorded, &["--machine", "1G"]))["machine"]["page_size_told"], true);
 }
 
 #[test]
