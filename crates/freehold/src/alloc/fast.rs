@@ -250,7 +250,7 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
 
     /// A run of order 1 to 5 that this CPU has freed last, and that is no half of a larger one:
     /// it fits exactly. What is nearly free may become whole: a run of it is better left alone,
-    /// unless most of the zone is whole.
+    /// unless most of the zone is whole, or the CPU takes its runs of that block.
     #[inline(never)]
     fn recent_run_in_word<const ORDER: u32>(self, migratetype: usize) -> Option<Pfn> {
         let most = self.most_class(ORDER);
@@ -258,7 +258,8 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
             let line = block.line;
             let buddy = bits::mask(run.trailing_zeros() ^ (1 << ORDER), 1 << ORDER);
             let word = line.word(w);
-            let fits = word & buddy != buddy && block.head.class() <= most;
+            let fits = word & buddy != buddy
+                && (block.head.class() <= most || self.runs_from.starts(block));
             let taken = fits && line.take_bits_of(w, word, run);
             if taken && ORDER < LEASED_BELOW {
                 self.ends_row();
@@ -286,10 +287,13 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
         };
         let (head, line, first) = (block.head, block.line, offset as usize / 64 / LEN * LEN);
         let (tag, buddy) = (head.tag.get(), first ^ LEN);
-        let lone = || (buddy..buddy + LEN).any(|w| line.word(w) != !0);
+        // Half of the buddy is no better left alone than all of it.
+        let full = || (buddy..buddy + LEN).filter(|&w| line.word(w) == !0).count();
+        let alone = || 2 * full() < LEN;
+        let in_use = || self.runs_from.starts(block);
         // Without an index that may be out of bounds nothing has to be kept for a panic.
         let roomy = self.fh.zones.get(self.home_zone.get() as usize).is_some_and(Zone::is_roomy);
-        let fits = roomy || lone() && head.class() <= hint_class(order);
+        let fits = roomy || alone() && (head.class() <= hint_class(order) || in_use());
         if !fits || !tag.is_ordinary_of_in(migratetype, self.home_split.get()) {
             return NO_FRAME;
         }

@@ -27,6 +27,8 @@ use crate::{Freehold, Platform};
 
 /// With less of a zone free than this part a CPU lets go of one word before it leases the next.
 const SCARCE: u64 = 8;
+/// So often a CPU that has given up its share for others does without before it asks for one again.
+const LETS_OTHERS: u32 = 8;
 
 impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// A run of that order (0 to 5) out of a larger one in hand, the smallest that there is: if the
@@ -59,6 +61,13 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
 
     /// A run out of a split block of that type: by leasing a word that has it, or past the leases.
     pub(crate) fn take_of(&self, block: Block<'m>, want: Want) -> Option<u64> {
+        let pfn = self.lease_or_claim(block, want);
+        self.give_up_unused_share();
+        pfn
+    }
+
+    #[inline(always)]
+    fn lease_or_claim(&self, block: Block<'m>, want: Want) -> Option<u64> {
         let head = block.head;
         let tag = head.tag.get();
         if !tag.is_open() {
@@ -262,9 +271,21 @@ impl<'a, 'm, P: Platform> Cpu<'a, 'm, P> {
     /// Whether the CPU has one of the words that CPUs share, or gets one now.
     #[cold]
     fn shares_a_word(self) -> bool {
-        let has = &self.has_share;
+        let (has, waits) = (&self.has_share, &self.lets_others);
+        if !has.get() && waits.get() != 0 {
+            waits.set(waits.get() - 1);
+            return false;
+        }
         has.set(has.get() || self.home().words.take());
         has.get()
+    }
+
+    /// Gives that up where no word was leased by it.
+    #[inline(always)]
+    pub(crate) fn give_up_unused_share(self) {
+        if self.has_share.get() && self.leases.held() == 0 {
+            self.give_up_share();
+        }
     }
 
     /// Gives up its part of the words that CPUs share.
@@ -408,6 +429,12 @@ impl<'m, P: Platform> Slot<'_, '_, 'm, P> {
         }
         if lease.spare() != 0 {
             // Kept: for a thread that has asked.
+            return false;
+        }
+        if self.cpu.leases.limit() == 0 && self.cpu.home().words.take_wish() {
+            self.end();
+            self.cpu.give_up_unused_share();
+            self.cpu.lets_others.set(LETS_OTHERS);
             return false;
         }
         self.cpu.leases.set_empty(self.number);
@@ -581,6 +608,44 @@ mod tests {
         assert_eq!(alloc(0), [0, 1]);
         fh.on(CpuId::new(1)).offline().unwrap();
         assert_eq!(alloc(0), [1, 0]);
+    }
+
+    /// There is one word for two CPUs, and who has it allocates on and on: it passes between them as
+    /// it is used up, and never are two leased.
+    #[test]
+    fn a_shared_word_goes_round_as_it_is_used_up() {
+        let fh = machine(2, 4096);
+        Hotplug::lock(&fh).compute_limits();
+        let alloc = |cpu: u16| {
+            fh.on(CpuId::new(cpu)).alloc(movable(0)).unwrap();
+            let held = [0, 1].map(|cpu: usize| fh.cpus[cpu].leases.held().count_ones());
+            assert!(held[0] + held[1] <= 1, "{held:?}");
+            held[1 - usize::from(cpu)] == 0
+        };
+        assert!((0..200).all(|_| alloc(0)), "nobody else wants it");
+        let held: Vec<bool> = (0..600)
+            .map(|_| {
+                alloc(0);
+                alloc(1)
+            })
+            .collect();
+        let rounds = held.windows(2).filter(|two| two[0] != two[1]).count();
+        assert!((6..=30).contains(&rounds), "it changed hands {rounds} times");
+        fh.validate().unwrap();
+    }
+
+    /// A run was claimed by who may lease, or nothing was leased for a free in a row.
+    #[test]
+    fn a_share_by_which_nothing_is_leased_is_given_up() {
+        let fh = machine(2, 4096);
+        Hotplug::lock(&fh).compute_limits();
+        let base = fh.here().alloc(movable(9)).unwrap().get();
+        fh.here().free(Pfn::new(base + 8), Order::new(3).unwrap()).unwrap();
+        fh.here().flush().unwrap();
+        assert_eq!(fh.here().alloc(movable(3)), Ok(Pfn::new(base + 8)));
+        assert_eq!(leased(&fh), 0);
+        fh.on(CpuId::new(1)).alloc(movable(0)).unwrap();
+        assert_eq!(fh.cpus[1].leases.held().count_ones(), 1);
     }
 
     /// Where less than half of memory is free a CPU of a small machine leases two words, and where

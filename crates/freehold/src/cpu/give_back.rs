@@ -56,9 +56,7 @@ impl<P: Platform> Inside<'_, '_, P> {
             let in_use =
                 |keep: u32, slot: u32| if slot < SLOTS as u32 { keep | 1 << slot } else { keep };
             self.end_leases(self.leases.currents().fold(0, in_use));
-            if self.leases.held() == 0 {
-                self.give_up_share();
-            }
+            self.give_up_unused_share();
             self.tell_all();
         }
     }

@@ -45,6 +45,8 @@ pub(crate) struct CpuState<'m> {
     pub(crate) leases: Leases<'m>,
     /// It has one of the words that CPUs share: see [`shared_words`](crate::zone::shared_words).
     pub(crate) has_share: AtomicBool,
+    /// So often it does without one before it asks again: others want one.
+    pub(crate) lets_others: AtomicU32,
     pub(crate) counters: CpuCounters,
     pub(crate) recent: Recent,
     /// Wholly free blocks of the home zone.
@@ -90,6 +92,7 @@ impl<'m> CpuState<'m> {
             runs_from: Place::none(),
             leases: Leases::new(no_word),
             has_share: AtomicBool::new(false),
+            lets_others: AtomicU32::new(0),
             counters: CpuCounters::default(),
             recent: Recent::new(),
             kept: core::array::from_fn(|_| Place::none()),

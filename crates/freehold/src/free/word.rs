@@ -205,7 +205,10 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
             return false;
         }
         self.fh.platform.poisoned_word(block.base() / 64 + w as u64, frames);
-        self.lease(block, w, tag, (Purpose::Frames, tag.migratetype()), (frames, None)).is_some()
+        let kind = (Purpose::Frames, tag.migratetype());
+        let leased = self.lease(block, w, tag, kind, (frames, None)).is_some();
+        self.give_up_unused_share();
+        leased
     }
 
     /// Counts frees into a word, or of whole blocks; those into the hand are local ones.

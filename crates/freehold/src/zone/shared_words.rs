@@ -2,20 +2,26 @@
 //!
 //! All that CPUs lease is at most 1 % of a zone, rounded up to a word. Mostly that is some words
 //! for each CPU, and nobody counts them. On a machine with less than 25 MiB for each CPU it is less
-//! than one: a CPU takes one of what is left before it leases, and has it until its next tick with
-//! nothing in hand. A CPU that finds none left takes its frames straight from the blocks' words.
+//! than one: a CPU takes one of what is left before it leases. A CPU that finds none left takes its
+//! frames straight from the blocks' words, and says that it wants one. Who has one gives it up at
+//! its next tick with nothing in hand, or where its word is used up and somebody wants one. Then it
+//! takes some frames as the others did before it asks again.
 
-use crate::primitive::{AtomicU64, Ordering, Relaxed};
+use crate::primitive::{AtomicBool, AtomicU64, Ordering, Relaxed};
 
-/// See the module's documentation.
+/// See the module's documentation. On lines of its own: what it counts changes often.
+#[repr(align(128))]
 pub(crate) struct SharedWords {
     most: AtomicU64,
     taken: AtomicU64,
+    /// Somebody has found none left since one was given up for that.
+    wanted: AtomicBool,
 }
 
 impl SharedWords {
     pub(crate) fn new() -> Self {
-        Self { most: AtomicU64::new(0), taken: AtomicU64::new(0) }
+        let none = || AtomicU64::new(0);
+        Self { most: none(), taken: none(), wanted: AtomicBool::new(false) }
     }
 
     /// How many there are; with fewer than are taken none is to be had for a while.
@@ -27,7 +33,10 @@ impl SharedWords {
     pub(crate) fn take(&self) -> bool {
         let most = self.most.get();
         if self.taken.get() >= most {
-            // Without a write: many may ask.
+            // Without a write, mostly: many may ask.
+            if !self.wanted.get() {
+                self.wanted.set(true);
+            }
             return false;
         }
         // Relaxed, both: a number, which nothing else follows from.
@@ -36,6 +45,16 @@ impl SharedWords {
             self.give_back();
         }
         taken < most
+    }
+
+    /// Whether somebody wants one: told once, to who gives one up for it. A preference: where it is
+    /// lost somebody asks again.
+    pub(crate) fn take_wish(&self) -> bool {
+        let wanted = self.wanted.get();
+        if wanted {
+            self.wanted.set(false);
+        }
+        wanted
     }
 
     pub(crate) fn give_back(&self) {

@@ -241,6 +241,26 @@ fn a_run_freed_last_whose_buddy_is_free_too_is_left_alone() {
     }
 }
 
+/// That block stays split, and its class says still what it had before.
+#[test]
+#[cfg(not(feature = "debug-poison"))]
+fn what_is_freed_into_the_block_in_use_is_used_again() {
+    for o in 1..=7u8 {
+        let fh = machine(1, 256);
+        fill(&fh);
+        let (elsewhere, in_use) = (Pfn::new(512 * 5), Pfn::new(512 * 8));
+        for (start, len) in [(elsewhere, 1 << o), (in_use, 256)] {
+            fh.on(cpu(0)).free_range(FrameRange::new(start, len).unwrap()).unwrap();
+        }
+        fh.on(cpu(0)).flush().unwrap();
+        assert_eq!(fh.on(cpu(0)).alloc(movable(8)), Ok(in_use));
+        let freed = Pfn::new(in_use.get() + 128);
+        fh.on(cpu(0)).free(freed, order(o)).unwrap();
+        assert_eq!(fh.on(cpu(0)).alloc(movable(o)), Ok(freed), "order {o}");
+        fh.validate().unwrap();
+    }
+}
+
 /// Of two movable blocks one is half free, the other has a frame less. There is nothing else: the
 /// first becomes the unmovable request's, the second gives up frames and keeps its type.
 #[test]
