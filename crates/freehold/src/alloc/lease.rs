@@ -634,7 +634,7 @@ mod tests {
         fh.validate().unwrap();
     }
 
-    /// A run was claimed by who may lease, or nothing was leased for a free in a row.
+    /// A single run is claimed where the CPU may lease, too.
     #[test]
     fn a_share_by_which_nothing_is_leased_is_given_up() {
         let fh = machine(2, 4096);

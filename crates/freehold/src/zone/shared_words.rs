@@ -47,7 +47,7 @@ impl SharedWords {
         taken < most
     }
 
-    /// Whether somebody wants one: told once, to who gives one up for it. A preference: where it is
+    /// Whether somebody wants one: told once, to the CPU that gives one up. A preference: if it is
     /// lost somebody asks again.
     pub(crate) fn take_wish(&self) -> bool {
         let wanted = self.wanted.get();
