@@ -35,11 +35,11 @@ pub struct Zone {
     pub free: u64,
     /// The temporary raise of all watermarks; 0 where the kernel does not print it.
     pub boost: u64,
-    /// The min watermark.
+    /// The min watermark, without boost.
     pub min: u64,
-    /// The low watermark: kswapd starts.
+    /// The low watermark, without boost: kswapd starts.
     pub low: u64,
-    /// The high watermark: kswapd stops.
+    /// The high watermark, without boost: kswapd stops.
     pub high: u64,
     /// From the first frame to the last, holes included.
     pub spanned: u64,
@@ -70,6 +70,13 @@ impl Zone {
     pub fn contains(&self, pfn: Pfn) -> bool {
         let start = self.start_pfn.unwrap_or_default();
         pfn >= start && pfn.get() - start.get() < self.spanned
+    }
+
+    /// Kernels print the marks as they are while they are raised.
+    pub(super) fn without_boost(self) -> Self {
+        let [min, low, high] =
+            [self.min, self.low, self.high].map(|mark| mark.saturating_sub(self.boost));
+        Self { min, low, high, ..self }
     }
 }
 
@@ -256,7 +263,7 @@ impl Partial {
             );
             return Err(StateError::bad_line("zoneinfo", self.header_line, why));
         }
-        let mut zone = self.zone;
+        let mut zone = self.zone.without_boost();
         // Kernels before 3.8 say less present than may be free: boot memory comes later.
         zone.managed = self.managed.unwrap_or(zone.present.max(zone.free));
         if self.managed.is_none() {

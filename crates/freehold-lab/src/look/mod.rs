@@ -92,13 +92,10 @@ pub(crate) mod tests {
     /// 64 MiB of which a quarter is free, with CMA and blocks of every type.
     pub(crate) fn machine() -> Named {
         let zones = zoneinfo::parse(
-            "Node 0, zone   Normal\n  pages free     4096\n        boost    16\n        min      \
-             100\n        low      \
-             150\n        high     200\n        spanned  16384\n        present  16384\n        \
-             managed  16384\n        \
-             cma      2048\n  pagesets\n    cpu: 0\n              count: 90\n              high:  \
-             400\n              \
-             batch: 31\n  start_pfn:           65536\n",
+            "Node 0, zone   Normal\n  pages free     4096\n        boost    16\n        min      116\n\
+             low      166\n        high     216\n        spanned  16384\n        present  16384\n\
+             managed  16384\n        cma      2048\n  pagesets\n    cpu: 0\n\
+             count: 90\n              high:  400\n              batch: 31\n  start_pfn:           65536\n",
         )
         .unwrap();
         let buddies = parse_buddyinfo("Node 0, zone   Normal 1024 0 0 0 0 0 0 0 0 2 2\n").unwrap();

@@ -295,7 +295,8 @@ impl InKib {
             held: of("free_pcp"),
             free_cma: of("free_cma"),
             ..Zone::default()
-        })
+        }
+        .without_boost())
     }
 }
 
@@ -329,6 +330,7 @@ Jan 02 03:04:05 host kernel: Node 0 hugepages_total=0 hugepages_free=0 hugepages
         let zone = &found.zones[0];
         assert_eq!((zone.min, zone.low, zone.high, zone.managed), (10, 12, 14, 30));
         assert_eq!((zone.held, zone.free_cma, found.zones[1].boost), (Some(2), Some(0), 1));
+        assert_eq!((found.zones[1].min, found.zones[1].high), (1, 3), "of 2 and 4, 1 is boost");
         assert_eq!(found.chunks[0].chunks, [2, 1, 2]);
         assert_eq!(found.letters, [["UM", "E", "UME"], ["", "", "M"]]);
     }
