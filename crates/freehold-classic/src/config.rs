@@ -14,6 +14,9 @@ pub struct ZoneConfig {
     pub cma: Vec<FrameRange>,
     /// Its watermarks; the kernel's default formula where not given.
     pub watermarks: Option<Watermarks>,
+    /// Frames that stay free above each mark, kept from requests that a higher zone could serve
+    /// (`lowmem_reserve`). All requests are taken for such.
+    pub lowmem_reserve: u64,
 }
 
 impl ZoneConfig {
@@ -21,7 +24,7 @@ impl ZoneConfig {
     #[must_use]
     pub fn new(start: Pfn, frames: u64) -> Self {
         let range = FrameRange { start, end: Pfn::new(start.get().saturating_add(frames)) };
-        Self { range, cma: Vec::new(), watermarks: None }
+        Self { range, cma: Vec::new(), watermarks: None, lowmem_reserve: 0 }
     }
 }
 

@@ -76,13 +76,16 @@ pub(crate) struct FreeFrames {
     pub(crate) free: u64,
     pub(crate) high_atomic: u64,
     pub(crate) cma: u64,
+    /// Kept from requests that a higher zone could serve.
+    pub(crate) lowmem_reserve: u64,
 }
 
 /// Whether `free` frames leave `mark` intact after an allocation of `order`, counting frames only:
 /// whether there is a chunk of that order at all is the caller's second question. Source: Linux
 /// 7.3, `__zone_watermark_ok`.
 ///
-/// HIGHATOMIC frames count for everybody who may go below `min` at all.
+/// HIGHATOMIC frames count for everybody who may go below `min` at all. No relaxation of the mark
+/// touches what is kept for requests that can go nowhere else.
 pub(crate) fn enough(
     mut mark: u64,
     order: Order,
@@ -103,14 +106,15 @@ pub(crate) fn enough(
     if flags.contains(AllocFlags::OOM) {
         mark -= mark / 2;
     }
-    free.free.saturating_sub(unusable) > mark
+    free.free.saturating_sub(unusable) > mark.saturating_add(free.lowmem_reserve)
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
-    const FREE: FreeFrames = FreeFrames { free: 1000, high_atomic: 100, cma: 200 };
+    const FREE: FreeFrames =
+        FreeFrames { free: 1000, high_atomic: 100, cma: 200, lowmem_reserve: 0 };
 
     fn least(flags: AllocFlags, may_cma: bool) -> u64 {
         (0..2000).find(|&mark| !enough(mark, Order::ZERO, flags, may_cma, FREE)).unwrap()
@@ -128,9 +132,12 @@ mod tests {
     #[test]
     fn both_relaxations_together_leave_three_eighths_of_the_mark() {
         let flags = AllocFlags::MIN_RESERVE | AllocFlags::NON_BLOCK;
-        let free = |free| FreeFrames { free, high_atomic: 0, cma: 0 };
+        let free = |free| FreeFrames { free, ..FreeFrames::default() };
         assert!(!enough(800, Order::ZERO, flags, true, free(300)));
         assert!(enough(800, Order::ZERO, flags, true, free(301)));
+        let kept = |free| FreeFrames { free, lowmem_reserve: 50, ..FreeFrames::default() };
+        assert!(!enough(800, Order::ZERO, flags, true, kept(350)));
+        assert!(enough(800, Order::ZERO, flags, true, kept(351)));
         // NON_BLOCK alone opens no reserve: only callers that are also important may use it.
         assert!(!enough(800, Order::ZERO, AllocFlags::NON_BLOCK, true, free(800)));
     }

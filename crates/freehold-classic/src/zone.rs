@@ -70,6 +70,7 @@ pub(crate) struct Zone {
     pub(crate) managed: u64,
     pub(crate) has_cma: bool,
     pub(crate) marks: Watermarks,
+    lowmem_reserve: u64,
     /// Raised for a while by a fallback (`watermark_boost`).
     pub(crate) boost: AtomicU64,
     /// Whether kswapd ends a boost that it is waited for; else only the caller's own reclaim does.
@@ -109,6 +110,7 @@ impl Zone {
             managed: config.range.len(),
             has_cma: !config.cma.is_empty(),
             marks,
+            lowmem_reserve: config.lowmem_reserve,
             boost: AtomicU64::new(0),
             kswapd_elsewhere: AtomicBool::new(false),
             free: AtomicU64::new(0),
@@ -206,6 +208,7 @@ impl Zone {
             free: self.free.load(Relaxed),
             high_atomic: self.free_high_atomic.load(Relaxed),
             cma: self.free_cma.load(Relaxed),
+            lowmem_reserve: self.lowmem_reserve,
         }
     }
 
@@ -229,7 +232,7 @@ impl Zone {
     /// own at least.
     pub(crate) fn lacks(&self, order: Order) -> u32 {
         let mark = self.marks.get(Mark::Min) + self.boost.load(Relaxed);
-        let wanted = mark + order.frames();
+        let wanted = mark.saturating_add(order.frames()).saturating_add(self.lowmem_reserve);
         let lacks = wanted.saturating_sub(self.free_frames().free).max(order.frames());
         u32::try_from(lacks).unwrap_or(u32::MAX)
     }

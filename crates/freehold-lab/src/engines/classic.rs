@@ -6,6 +6,7 @@ use freehold_classic::{
     presets,
 };
 
+use super::machine::lowmem_reserve;
 use super::{Catalogue, Entry, MachineConfig, RecordedZone};
 use crate::engine::{Counters, Engine, ListFlow, Listed, Memory, Request};
 use crate::tables::unique;
@@ -64,6 +65,7 @@ pub fn config(text: &str, machine: &MachineConfig) -> Result<Config, String> {
     let zone = ZoneConfig {
         cma: machine.cma(),
         watermarks: marks,
+        lowmem_reserve: recorded.map_or(0, lowmem_reserve),
         ..ZoneConfig::new(range.start, range.len())
     };
     let config = Config::single_zone(design, machine.cpus, machine.memory_frames);

@@ -11,6 +11,7 @@ use freehold::{
     Watermarks, ZoneConfig, ZoneStats,
 };
 
+use super::machine::lowmem_reserve;
 use super::{Barriers, Counting, Entry, MachineConfig, ZONE};
 use crate::engine::{Count, Counters, Engine, Listed, Memory, Request};
 
@@ -61,10 +62,10 @@ pub fn with_config<R>(
     make: impl FnOnce(&Config<'_>) -> Result<R, String>,
 ) -> Result<R, String> {
     let (memory, cma) = ([machine.range()?], machine.cma());
-    let watermarks = machine.zone.as_ref().map_or(Watermarks::Kernel, |zone| Watermarks::Frames {
-        min: zone.min,
-        low: zone.low,
-        high: zone.high,
+    let watermarks = machine.zone.as_ref().map_or(Watermarks::Kernel, |zone| {
+        let [min, low, high] =
+            [zone.min, zone.low, zone.high].map(|mark| mark.saturating_add(lowmem_reserve(zone)));
+        Watermarks::Frames { min, low, high }
     });
     let zones = [ZoneConfig { watermarks, cma: &cma, ..ZoneConfig::new(&memory) }];
     make(&Config::new(machine.cpus, &zones))

@@ -35,6 +35,12 @@ pub struct ListFill {
     pub chunks: u64,
 }
 
+/// What `zone` keeps from requests that a higher zone could serve: nearly all of those that a lower
+/// zone serves.
+pub(super) fn lowmem_reserve(zone: &RecordedZone) -> u64 {
+    zone.protection.iter().copied().max().unwrap_or(0)
+}
+
 impl MachineConfig {
     /// Where a machine's memory starts unless said otherwise: 4 GiB, where zone Normal begins on
     /// x86-64.
