@@ -6,7 +6,8 @@
 //! ([`replay`]). At its end everything still live is given back, and each engine must be whole
 //! again.
 //!
-//! Memory is in proportion to what is live at once in the trace, not to its length.
+//! Memory is in proportion to what is live at once in the trace and to the frames that it names, not
+//! to its length, but for a bit for each free.
 
 pub mod account;
 pub mod applier;
@@ -29,11 +30,13 @@ pub mod whole;
 pub use driver::Driver;
 pub use facts::TraceFacts;
 pub use frames::{Found, FrameIndex};
-pub use mapper::{Injection, Mapper, MapperOptions, Schedule, TICK_PHASE_NS};
+pub use mapper::{Batched, Injection, Mapper, MapperOptions, Schedule, TICK_PHASE_NS};
 pub use op::{Batch, FREE_BATCH_MAX, Op, SamplePoint};
 pub use outcome::{EngineOutcome, Sample};
 pub use source::{Description, Events, Oddities, Recorded, SourceError, Trace, each_event};
 pub use survey::{Survey, survey};
+
+use std::sync::Arc;
 
 use freehold::{FrameRange, Order};
 use freehold_trace::ticks::Tick;
@@ -222,6 +225,7 @@ pub fn replay(
             tick_phase_ns: beginning.tick_phase_ns.unwrap_or(TICK_PHASE_NS),
         }),
         warm: if options.warm { survey.warm.clone() } else { Vec::new() },
+        batched: Arc::clone(&survey.batched),
         ticks: beginning.ticks.clone(),
         reclaim: beginning.reclaim.clone(),
     };

@@ -2,10 +2,12 @@
 //! machine to build, how many CPUs it has, when to take samples, and which allocations the trace
 //! does not show.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 
 use super::facts::TraceFacts;
-use super::mapper::{Injection, Mapper, MapperOptions, Warm};
+use super::mapper::{Batched, FindBatched, Injection, Mapper, MapperOptions, Warm};
 use super::source::{Description, Oddities, SourceError, Trace};
 
 #[derive(Clone, Debug, Default, Serialize)]
@@ -24,6 +26,9 @@ pub struct Survey {
     /// the recording machine become neighbours in the engine).
     #[serde(skip)]
     pub warm: Vec<Injection>,
+    /// Which frees go in batches.
+    #[serde(skip)]
+    pub batched: Arc<Batched>,
     /// The most frames live at once if all of `warm` are live from the start.
     #[serde(skip)]
     pub peak_live_frames_warm: u64,
@@ -66,6 +71,7 @@ pub fn survey(
     let mut reader = trace.open()?;
     let mut mapper = Mapper::new(MapperOptions::default());
     mapper.warm = Some(Warm::default());
+    mapper.find_batched = Some(FindBatched::default());
     let (mut events, mut ops, mut samples) = (Vec::new(), Vec::new(), Vec::new());
     let mut peak_beyond_warm = 0i64;
 
@@ -93,6 +99,7 @@ pub fn survey(
         span_ns: mapper.facts.span_ns(),
         remote_free_share: mapper.facts.remote_free_share(),
         oddities: reader.oddities(),
+        batched: Arc::new(mapper.find_batched.take().unwrap_or_default().found),
         peak_live_frames_warm: before.freed + peak_beyond_warm as u64,
         warm: before.found,
     })

@@ -1,21 +1,18 @@
 //! The rules of reading a page-allocator trace: turns rows into operations on slots.
 //!
 //! - A failed allocation is not replayed.
-//! - `mm_page_free` ends an allocation at once as far as the trace's frames go, but the engine is
-//!   told later: the kernel frees a batch of folios by preparing them all (one `free` row each) and
-//!   then committing them one by one (one `free_batched` row each, in the same order). So each CPU
-//!   has a short queue of frees:
+//! - `mm_page_free` ends an allocation. The kernel frees a batch of folios by preparing them all (one
+//!   `free` row each) and then committing them one by one (one `free_batched` row each). Only the
+//!   commit gives a frame back, and the task may be interrupted before it, for milliseconds. So the
+//!   engine is told at the commit where there will be one, which the survey has found out:
 //!
 //!   ```text
 //!   rows of one CPU     free A  free B  free C  free_batched A  pcpu_drain ..  free_batched C  alloc D
-//!   pending             A       A B     A B C   B C                            -
+//!   prepared            A       A       A C     C                              -
 //!   batch in commit                             A               A              A C             -
-//!   to the engine                                                              free B          batch {A, C}, alloc
+//!   to the engine               free B                                         batch {A, C}, alloc
 //!   ```
 //!
-//!   B was a single free: it never came to `free_batched` though one behind it did. Frees still
-//!   pending when the CPU allocates, or when more are pending than a batch holds, were single frees
-//!   too.
 //! - A free inside a larger live allocation splits that (a folio was split before), uniformly, to
 //!   the freed order.
 //! - A free over several smaller live allocations frees each.
@@ -32,7 +29,7 @@
 //! | room | what |
 //! |---|---|
 //! | `options` | what a mapper is told |
-//! | `queue` | each CPU's frees that engines have not been told of |
+//! | `queue` | frees that engines have not been told of |
 //! | `clock` | when the periodic work and the samples are due |
 //! | `warm` | what must have been allocated before the trace |
 
@@ -41,6 +38,8 @@ mod options;
 mod queue;
 mod warm;
 
+use std::collections::VecDeque;
+
 use freehold::{AllocFlags, CpuId, Migratetype, Order, Pfn};
 use freehold_trace::{Event, EventKind, gfp};
 
@@ -48,10 +47,12 @@ use super::facts::TraceFacts;
 use super::frames::{Found, FrameIndex};
 use super::op::{Op, SamplePoint};
 use clock::first_tick_after;
-use queue::{CpuQueue, NO_SLOT, PendingFree};
+use queue::{CpuQueue, Freed};
 
 pub use clock::TICK_PHASE_NS;
 pub use options::{MapperOptions, Schedule};
+pub use queue::Batched;
+pub(super) use queue::FindBatched;
 pub use warm::Injection;
 pub(super) use warm::Warm;
 
@@ -63,6 +64,10 @@ pub struct Mapper {
     slots: Vec<CpuId>,
     free_slots: Vec<u32>,
     cpus: Vec<CpuQueue>,
+    /// What was freed by a row that a batch follows, and where that row says.
+    prepared: VecDeque<(Pfn, Freed)>,
+    /// Where rows that go in batches are looked for.
+    pub(super) find_batched: Option<FindBatched>,
     /// Where what was allocated before the trace is looked for.
     pub(super) warm: Option<Warm>,
     next_tick_ns: u64,
@@ -102,6 +107,8 @@ impl Mapper {
             slots: Vec::new(),
             free_slots: Vec::new(),
             cpus: Vec::new(),
+            prepared: VecDeque::new(),
+            find_batched: None,
             warm: None,
             next_tick_ns,
             next_recorded_tick,
@@ -136,7 +143,7 @@ impl Mapper {
             EventKind::Alloc { pfn: None, .. } => self.facts.failed_allocs += 1,
             EventKind::Alloc { pfn: Some(pfn), order, migratetype, gfp_flags } => {
                 self.facts.allocs += 1;
-                self.flush_cpu(cpu, ops);
+                self.flush_batch(cpu, ops);
                 if self.usable(pfn, order) {
                     self.warm.iter_mut().for_each(|warm| warm.allocated(pfn, order));
                     let (migratetype, flags) = asked_for(order, migratetype, gfp_flags);
@@ -146,6 +153,7 @@ impl Mapper {
             EventKind::Free { pfn, order } => {
                 self.facts.frees += 1;
                 self.flush_batch(cpu, ops);
+                self.find_batched.iter_mut().for_each(|of| of.freed(pfn, self.facts.frees - 1));
                 if self.usable(pfn, order) {
                     let known = self.free(cpu, pfn, order, ops);
                     self.warm.iter_mut().for_each(|warm| warm.freed(cpu, pfn, order, known));
@@ -153,6 +161,7 @@ impl Mapper {
             }
             EventKind::FreeBatched { pfn } => {
                 self.facts.free_batched += 1;
+                self.find_batched.iter_mut().for_each(|of| of.committed(pfn));
                 self.commit(cpu, pfn, ops);
             }
             EventKind::PcpuDrain { .. } => self.facts.pcpu_drains += 1,
@@ -165,7 +174,7 @@ impl Mapper {
     /// live, each on the CPU that allocated it.
     pub fn finish(&mut self, ops: &mut Vec<Op>, samples: &mut Vec<SamplePoint>) {
         for cpu in 0..self.cpus.len() {
-            self.flush_cpu(CpuId::new(cpu as u16), ops);
+            self.flush_batch(CpuId::new(cpu as u16), ops);
         }
         if self.options.schedule.is_some() {
             self.sample(self.facts.last_ts_ns, ops, samples);
@@ -213,7 +222,7 @@ impl Mapper {
             }
             while let Some(old) = self.index.first_within(pfn, order) {
                 self.take(old);
-                self.emit_free(cpu, old.slot, old.order, ops);
+                self.emit_free(cpu, (old.slot, old.order), ops);
             }
         }
         self.facts.in_parts += u64::from(order > Order::LINUX_MAX);
@@ -233,21 +242,21 @@ impl Mapper {
         // A whole allocation is freed: all but a few hundred frees of a million are this one.
         let whole = self.index.at(pfn).filter(|found| found.order == order);
         if let Some(found) = whole {
-            self.known_free(cpu, found, ops);
+            self.known_free(cpu, pfn, found, ops);
             return true;
         }
         if let Some(larger) = self.index.covering(pfn, order) {
             self.facts.split_frees += 1;
             self.split(larger, order, ops);
             if let Some(piece) = self.index.at(pfn) {
-                self.known_free(cpu, piece, ops);
+                self.known_free(cpu, pfn, piece, ops);
             }
             return true;
         }
         if self.index.first_within(pfn, order).is_some() {
             let (known, remote) = (self.facts.known_frees, self.facts.remote_frees);
             while let Some(smaller) = self.index.first_within(pfn, order) {
-                self.known_free(cpu, smaller, ops);
+                self.known_free(cpu, pfn, smaller, ops);
             }
             if order > Order::LINUX_MAX {
                 // One free of what was allocated in parts.
@@ -260,15 +269,14 @@ impl Mapper {
         }
         self.facts.unknown_frees += 1;
         self.facts.unknown_free_frames += order.frames();
-        self.queue(cpu, PendingFree { pfn, slot: NO_SLOT, order }, ops);
         false
     }
 
-    fn known_free(&mut self, cpu: CpuId, found: Found, ops: &mut Vec<Op>) {
+    fn known_free(&mut self, cpu: CpuId, row: Pfn, found: Found, ops: &mut Vec<Op>) {
         self.facts.known_frees += 1;
         self.facts.remote_frees += u64::from(self.slots[found.slot as usize] != cpu);
         self.take(found);
-        self.queue(cpu, PendingFree { pfn: found.head, slot: found.slot, order: found.order }, ops);
+        self.queue(cpu, row, (found.slot, found.order), ops);
     }
 
     /// Takes an allocation out of the index; its slot stays taken until the engines are told.

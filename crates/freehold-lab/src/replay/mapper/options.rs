@@ -1,8 +1,10 @@
 //! What a mapper is told besides the trace.
 
+use std::sync::Arc;
+
 use freehold_trace::ticks::Tick;
 
-use super::Injection;
+use super::{Batched, Injection};
 use crate::replay::ReclaimChange;
 
 /// When to look at memory and when the periodic work is due.
@@ -26,6 +28,8 @@ pub struct MapperOptions {
     pub schedule: Option<Schedule>,
     /// Allocations to put in before the first row.
     pub warm: Vec<Injection>,
+    /// Frees that are told of when their batch is committed.
+    pub batched: Arc<Batched>,
     /// When the periodic work ran, in rising order of time; `None` where nobody recorded it, and it
     /// is taken to run once a second.
     pub ticks: Option<Vec<Tick>>,

@@ -1,90 +1,94 @@
-//! Frees that engines have not been told of: each traced CPU's queue, and the batches that they are
-//! committed in.
+//! Frees that engines have not been told of: those that go in batches. The survey finds out which
+//! do, since only a row behind them says so.
 
-use std::collections::VecDeque;
+use std::collections::HashMap;
 
 use freehold::{CpuId, Order, Pfn};
 
 use super::super::op::{FREE_BATCH_MAX, Op};
 use super::Mapper;
 
-/// A pending free whose allocation is not known.
-pub(super) const NO_SLOT: u32 = u32::MAX;
+/// An allocation that is freed: its slot, and its order.
+pub(super) type Freed = (u32, Order);
 
-#[derive(Clone, Copy)]
-pub(super) struct PendingFree {
-    pub(super) pfn: Pfn,
-    pub(super) slot: u32,
-    pub(super) order: Order,
-}
-
-/// The frees of one traced CPU that engines have not been told of.
+/// The frees of one traced CPU that have been committed and of which engines were not told.
 #[derive(Default)]
 pub(super) struct CpuQueue {
     pub(super) seen: bool,
-    pending: VecDeque<PendingFree>,
-    batch: Vec<(u32, Order)>,
+    batch: Vec<Freed>,
+}
+
+/// Which `free` rows of a trace a `free_batched` row belongs to, a bit for each.
+#[derive(Clone, Debug, Default)]
+pub struct Batched(Vec<u64>);
+
+impl Batched {
+    pub(super) fn has(&self, row: u64) -> bool {
+        self.0.get((row / 64) as usize).is_some_and(|word| word >> (row % 64) & 1 != 0)
+    }
+
+    fn add(&mut self, row: u64) {
+        let word = (row / 64) as usize;
+        self.0.resize(self.0.len().max(word + 1), 0);
+        self.0[word] |= 1 << (row % 64);
+    }
+}
+
+/// Finds them.
+#[derive(Default)]
+pub(in crate::replay) struct FindBatched {
+    /// The last `free` row of each frame.
+    rows: HashMap<Pfn, u64>,
+    pub(in crate::replay) found: Batched,
+}
+
+impl FindBatched {
+    pub(super) fn freed(&mut self, pfn: Pfn, row: u64) {
+        self.rows.insert(pfn, row);
+    }
+
+    pub(super) fn committed(&mut self, pfn: Pfn) {
+        self.rows.remove(&pfn).into_iter().for_each(|row| self.found.add(row));
+    }
 }
 
 impl Mapper {
-    pub(super) fn queue(&mut self, cpu: CpuId, free: PendingFree, ops: &mut Vec<Op>) {
-        let queue = &mut self.cpus[cpu.index()];
-        queue.pending.push_back(free);
-        if queue.pending.len() > FREE_BATCH_MAX {
-            let single = queue.pending.pop_front();
-            if let Some(single) = single {
-                self.emit_free(cpu, single.slot, single.order, ops);
-            }
+    /// Frees what lived at `pfn`: at once, or when the batch of that row is committed.
+    pub(super) fn queue(&mut self, cpu: CpuId, pfn: Pfn, freed: Freed, ops: &mut Vec<Op>) {
+        if self.options.batched.has(self.facts.frees - 1) {
+            self.prepared.push_back((pfn, freed));
+        } else {
+            self.emit_free(cpu, freed, ops);
         }
     }
 
-    /// A `free_batched` row: the pending free of that frame joins the CPU's batch; those before it
-    /// were single frees.
+    /// A `free_batched` row: what was freed at that frame joins the CPU's batch.
     pub(super) fn commit(&mut self, cpu: CpuId, pfn: Pfn, ops: &mut Vec<Op>) {
-        let Some(at) = self.cpus[cpu.index()].pending.iter().position(|free| free.pfn == pfn)
-        else {
-            return;
-        };
-        for _ in 0..at {
-            if let Some(single) = self.cpus[cpu.index()].pending.pop_front() {
-                self.emit_free(cpu, single.slot, single.order, ops);
+        while let Some(at) = self.prepared.iter().position(|of| of.0 == pfn) {
+            let freed = self.prepared.remove(at).map(|of| of.1);
+            let batch = &mut self.cpus[cpu.index()].batch;
+            batch.extend(freed);
+            if batch.len() == FREE_BATCH_MAX {
+                self.flush_batch(cpu, ops);
             }
-        }
-        let queue = &mut self.cpus[cpu.index()];
-        if let Some(free) = queue.pending.pop_front().filter(|free| free.slot != NO_SLOT) {
-            queue.batch.push((free.slot, free.order));
-        }
-        if self.cpus[cpu.index()].batch.len() == FREE_BATCH_MAX {
-            self.flush_batch(cpu, ops);
-        }
-    }
-
-    pub(super) fn flush_cpu(&mut self, cpu: CpuId, ops: &mut Vec<Op>) {
-        self.flush_batch(cpu, ops);
-        while let Some(single) = self.cpus[cpu.index()].pending.pop_front() {
-            self.emit_free(cpu, single.slot, single.order, ops);
         }
     }
 
     pub(super) fn flush_batch(&mut self, cpu: CpuId, ops: &mut Vec<Op>) {
         let folded = self.fold(cpu.get());
-        let queue = &mut self.cpus[cpu.index()];
-        if queue.batch.is_empty() {
+        let batch = &mut self.cpus[cpu.index()].batch;
+        if batch.is_empty() {
             return;
         }
-        let members = queue.batch.len();
-        ops.push(Op::FreeBatch { cpu: folded, members: members as u8 });
-        self.replayed += members as u64;
-        for (slot, order) in queue.batch.drain(..) {
+        ops.push(Op::FreeBatch { cpu: folded, members: batch.len() as u8 });
+        self.replayed += batch.len() as u64;
+        for (slot, order) in batch.drain(..) {
             ops.push(Op::Member { slot, order });
             self.free_slots.push(slot);
         }
     }
 
-    pub(super) fn emit_free(&mut self, cpu: CpuId, slot: u32, order: Order, ops: &mut Vec<Op>) {
-        if slot == NO_SLOT {
-            return;
-        }
+    pub(super) fn emit_free(&mut self, cpu: CpuId, (slot, order): Freed, ops: &mut Vec<Op>) {
         self.replayed += 1;
         ops.push(Op::Free { slot, cpu: self.fold(cpu.get()), order });
         self.free_slots.push(slot);
