@@ -34,8 +34,7 @@ pub(super) fn run(args: &EnginesArgs) -> Result<Outcome, CliError> {
                 "Any Linux from {oldest} to {newest} is an engine by its version: --engine 6.12"
             ),
             "--engine NAME takes any of these; after a comma, +SWITCH turns a change on and \
-             -SWITCH off: --engine \
-             pcp-buddy-fixed,-merge"
+             -SWITCH off: --engine pcp-buddy-fixed,-merge"
                 .to_owned(),
         ];
         format!(

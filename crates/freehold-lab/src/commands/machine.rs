@@ -134,8 +134,7 @@ impl Recorded {
         };
         let (trace, zone) = (trace.shown(), &account.zone);
         Err(CliError::new(format!(
-            "{trace}: zone {zone} cannot be built as recorded: \
-                                   {worst}"
+            "{trace}: zone {zone} cannot be built as recorded: {worst}"
         ))
         .hint(
             "compare buddyinfo and pagetypeinfo beside the trace with its zoneinfo; --machine SIZE \

@@ -18,8 +18,7 @@ pub(super) fn of_trace(name: &str, survey: &Survey) {
         let gaps = thousands(*long_gaps);
         complain(&format!(
             "warning: {name}: {gaps} gaps are longer than an hour, the first at {first}: what \
-             depends on time (samples, the \
-             periodic work) is wrong from there on"
+             depends on time (samples, the periodic work) is wrong from there on"
         ));
     }
 }

@@ -179,8 +179,7 @@ pub(super) fn say_of_ticks(instance: &Instance) {
     if !instance.records_ticks() {
         output::complain(
             "warning: this kernel cannot say when the once-a-second work on the CPUs' lists runs \
-             (Linux 6.6 \
-             can): a replay will take it to run once a second on every CPU",
+             (Linux 6.6 can): a replay will take it to run once a second on every CPU",
         );
     }
 }

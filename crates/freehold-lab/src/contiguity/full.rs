@@ -58,8 +58,7 @@ pub(super) const NET: About = about(
 pub(super) const DAY: About = about(
     "day",
     "Six days: processes with huge pages by day, a walk through all files in the evening, little \
-     by \
-     night.",
+     by night.",
 );
 pub(super) const THP: About =
     about("thp", "Large processes that ask for huge pages first, and little page cache.");

@@ -9,8 +9,7 @@ use super::figure::{About, Figures, IDLE, LOCKS, SHARED_WRITES, UNUSABLE9};
 pub(super) const ABOUT: About = About {
     name: "idle",
     what: "All CPUs use half of memory, then all but 2.5 % is freed and every CPU ticks 16 times; \
-           what \
-           the CPUs still hold is counted.",
+           what the CPUs still hold is counted.",
     levels: &[Some(50)],
     figures: &[IDLE, UNUSABLE9, LOCKS, SHARED_WRITES],
 };

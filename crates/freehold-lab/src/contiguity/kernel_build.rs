@@ -17,8 +17,7 @@ use crate::simulate::workloads::{DEPTH, Io, Message, Setting, programs};
 pub(super) const ABOUT: About = About {
     name: "kernel-build-like",
     what: "Each CPU runs short processes and keeps page cache and inodes that outlive them; a \
-           process \
-           in four exits on another CPU: the workload of 'freehold simulate', by turns.",
+           process in four exits on another CPU: the workload of 'freehold simulate', by turns.",
     levels: &[None],
     figures: &[UNUSABLE9, UNUSABLE3, UNUSABLE4, LOCKS, SHARED_WRITES, MIXED],
 };

@@ -56,12 +56,9 @@ pub fn table(cells: &[Cell], style: Style) -> String {
     let seeds = cells.iter().map(|cell| cell.seed).collect::<std::collections::BTreeSet<_>>().len();
     let legend = format!(
         "Counts, the same on every machine; the mean of {}. Free as order 9: the share of free \
-         memory that can serve a \
-         request of order 9; more is better. Unusable: the share that cannot serve one of that \
-         order; less is better, and \
-         so it is of locks, writes, failures and mixed blocks. Shared writes: writes to memory \
-         that all CPUs of a zone \
-         write.",
+         memory that can serve a request of order 9; more is better. Unusable: the share that \
+         cannot serve one of that order; less is better, and so it is of locks, writes, failures \
+         and mixed blocks. Shared writes: writes to memory that all CPUs of a zone write.",
         counted(seeds as u64, "seed")
     );
     let _ = writeln!(text, "{}", wrap(&legend, style, ""));
@@ -134,8 +131,7 @@ fn beside_first(comparison: &Comparison, engine: &str, style: Style) -> String {
     let wide = style.width >= DIFFERENCES_FROM;
     let about = format!(
         "The share of free memory that can serve a request of an order: first {baseline}'s, then \
-         {engine}'s{}. More is \
-         better; worst first; means of the seeds.",
+         {engine}'s{}. More is better; worst first; means of the seeds.",
         if wide { ", then the difference" } else { "" },
     );
     let mut header = vec![TableCell::new("workload, in use")];

@@ -9,8 +9,7 @@ use super::figure::{About, FREE, Figures, LOCKS, MIXED, ORDER9, SHARED_WRITES};
 pub(super) const ABOUT: About = About {
     name: "two-cpu-mix",
     what: "Half of the memory in use is single frames, half chunks of orders 3 to 9, at 10 to 80 % \
-           of \
-           memory; one free in five is by another CPU. Wholly free blocks at the end.",
+           of memory; one free in five is by another CPU. Wholly free blocks at the end.",
     levels: &[Some(10), Some(20), Some(30), Some(40), Some(50), Some(60), Some(70), Some(80)],
     figures: &[FREE, ORDER9, LOCKS, SHARED_WRITES, MIXED],
 };

@@ -173,8 +173,7 @@ impl Compared {
             passes::survey(&args.common, true, (trace.shown(), trace))?;
             let (trace, zones) = (trace.shown(), &recorded.shown);
             return Err(CliError::new(format!(
-                "{trace}: the kernel took nothing from any zone of \
-                                              {zones}"
+                "{trace}: the kernel took nothing from any zone of {zones}"
             ))
             .hint(
                 "record the events kmem:mm_page_alloc_zone_locked and mm_page_pcpu_drain too, and \
@@ -189,8 +188,7 @@ impl Compared {
             let (order, largest) = (account.pageblock_order, account.max_order);
             return Err(CliError::new(format!(
                 "{}: recorded with pageblocks of order {order} and orders to {largest}: no engine \
-                 has \
-                 a kernel's lists for that",
+                 has a kernel's lists for that",
                 trace.shown()
             ))
             .hint("'freehold replay' without a comparison runs such a trace page by page"));

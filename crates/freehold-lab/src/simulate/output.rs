@@ -54,14 +54,11 @@ pub fn table(rows: &[Row], model: &Model, style: Style) -> String {
     }
     let legend = format!(
         "More frames/s and free blocks are better; of waits, holds, times, fallbacks and unusable \
-         less is. Wait columns: the \
-         share of CPU time spent waiting for the zone lock, for CPUs' own locks, and for cache \
-         lines. Bound: what limits the \
-         row; 'think' means that the workload itself does, so frames/s says nothing about the \
-         allocator. Longest: the \
-         longest hold of a zone lock. Unusable: the share of \
-         free memory that cannot \
-         serve order 9, at the end. Simulated by the constants of: {}",
+         less is. Wait columns: the share of CPU time spent waiting for the zone lock, for CPUs' \
+         own locks, and for cache lines. Bound: what limits the row; 'think' means that the \
+         workload itself does, so frames/s says nothing about the allocator. Longest: the longest \
+         hold of a zone lock. Unusable: the share of free memory that cannot serve order 9, at the \
+         end. Simulated by the constants of: {}",
         model.machine
     );
     let _ = writeln!(text, "{}", wrap(&legend, style, ""));

@@ -143,8 +143,7 @@ fn failures(replay: &Replay) -> Vec<String> {
     }
     vec![format!(
         "Over 1 % of allocations failed: {}. The machine is too small for this trace, and an \
-         engine that fails more often \
-         does less work, so no engine is called best.",
+         engine that fails more often does less work, so no engine is called best.",
         failed.join(", ")
     )]
 }
@@ -340,8 +339,7 @@ fn more_sentence(first: &Wait) -> String {
     };
     format!(
         "With more CPUs, each as busy as these, the share of their time that they would wait for \
-         {}'s zone lock is at least \
-         {}. {from}.",
+         {}'s zone lock is at least {}. {from}.",
         first.engine,
         listed(&shares.iter().map(String::as_str).collect::<Vec<_>>())
     )
@@ -397,10 +395,9 @@ pub fn render(answer: &Answer, style: Style) -> String {
     }
     let legend = format!(
         "Held here: the share of the recorded time that the lock would have been held. Wait: the \
-         share of their time that so \
-         many CPUs would spend waiting for it. Both are the model's, not measured, and the wait is \
-         a floor: requests are \
-         taken to come evenly. Shared writes cost nothing in it. Its constants are of: {}.",
+         share of their time that so many CPUs would spend waiting for it. Both are the model's, \
+         not measured, and the wait is a floor: requests are taken to come evenly. Shared writes \
+         cost nothing in it. Its constants are of: {}.",
         lock.model
     );
     // --wide is for the table of figures: the few columns of this one always fit.

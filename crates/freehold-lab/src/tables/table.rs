@@ -46,10 +46,9 @@ pub fn render(replay: &Replay, style: Style) -> String {
 
 /// Words of the table that are the project's own; docs/glossary.md has all of them.
 const WORDS: &str = "Steps: units of work under a lock. Shared writes: writes to memory that all \
-                     CPUs of a zone write. Frees \
-                     outside the CPU's own lists: those that the freeing CPU does not keep for \
-                     itself. Percentages: against the \
-                     first engine. More words: docs/glossary.md.";
+                     CPUs of a zone write. Frees outside the CPU's own lists: those that the \
+                     freeing CPU does not keep for itself. Percentages: against the first engine. \
+                     More words: docs/glossary.md.";
 
 /// Where the change beside the first engine stands.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -177,8 +176,7 @@ fn account_lines(replay: &Replay, layout: &Layout) -> String {
         let _ = write!(
             text,
             "\n  {free} pages of CMA were free, and no file says how much there was: none is built \
-             here; a \
-             copy of pagetypeinfo tells"
+             here; a copy of pagetypeinfo tells"
         );
     }
     text
@@ -245,8 +243,7 @@ fn machine_line(replay: &Replay) -> String {
                 0 => String::new(),
                 frames => format!(
                     "\n  {} more was free when recorded, and begins in use: its chunks do not fit \
-                     into the pageblocks of their \
-                     migratetype",
+                     into the pageblocks of their migratetype",
                     memory(frames)
                 ),
             };

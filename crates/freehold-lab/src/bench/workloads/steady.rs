@@ -19,8 +19,7 @@ const FREED: [Freed; 3] = [Freed::Lifo, Freed::Fifo, Freed::Random];
 
 pub const DEPTH: About = About {
     what: "One thread allocates 8, 64 or 512 single frames and frees them: the last first, the \
-           first first, or at \
-           random; over and over.",
+           first first, or at random; over and over.",
     metrics: &[
         ns("ns_per_pair_8_lifo"),
         ns("ns_per_pair_8_fifo"),
@@ -37,17 +36,15 @@ pub const DEPTH: About = About {
 
 pub const CHURN: About = About {
     what: "One thread holds 50 or 90 % of 1 GiB in single frames; a step frees one of them at \
-           random and allocates \
-           another.",
+           random and allocates another.",
     metrics: &[ns("ns_per_step_50"), ns("ns_per_step_90")],
     ..About::ONE_THREAD
 };
 
 pub const MIXED: About = About {
     what: "As churn, with chunks of orders 0 to 9, each order half as likely as the one below it: \
-           a step allocates one \
-           after freeing as many at random as make room for it, one on average. Failures are \
-           counted.",
+           a step allocates one after freeing as many at random as make room for it, one on \
+           average. Failures are counted.",
     metrics: &[
         ns("ns_per_step_50"),
         ns("ns_per_step_90"),
@@ -94,9 +91,8 @@ pub const USED_FRAMES: u64 = 1 << 17;
 
 pub const USED: About = About {
     what: "One thread has 100,000 single frames of 512 MiB, frees each with a chance of a half, \
-           and holds 100 chunks of one \
-           order: a step frees one of them at random and allocates another. Each order from 0 to \
-           8.",
+           and holds 100 chunks of one order: a step frees one of them at random and allocates \
+           another. Each order from 0 to 8.",
     // Those of the steps, but for order 9.
     metrics: ORDER_METRICS.split_at(10).1.split_at(9).0,
     ..About::ONE_THREAD
@@ -116,8 +112,7 @@ const MARK_METRICS: [Metric; 6] = [
 
 pub const NEAR_MARK: About = About {
     what: "As churn, with 900 to 995 thousandths of 1 GiB in use: down to the min mark, below \
-           which ordinary requests \
-           fail. An engine that fails sooner has no figure there.",
+           which ordinary requests fail. An engine that fails sooner has no figure there.",
     metrics: &MARK_METRICS,
     ..About::ONE_THREAD
 };

@@ -27,8 +27,7 @@ const HELD: usize = 1 << 14;
 
 pub const ABOUT: About = About {
     what: "Four threads on two cores, each a CPU with 16,384 single frames of which it replaces \
-           one after the other at \
-           random; every allocation is timed by itself.",
+           one after the other at random; every allocation is timed by itself.",
     threads: THREADS,
     fewest_threads: CORES,
     metrics: &[ns("alloc_p99_ns"), ns("alloc_p999_ns"), ns("alloc_p9999_ns")],

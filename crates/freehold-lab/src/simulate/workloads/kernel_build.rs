@@ -15,10 +15,8 @@ use crate::trials::random::Random;
 pub(super) const KERNEL_BUILD_LIKE: About = About {
     name: "kernel-build-like",
     what: "Each CPU runs processes of 256 to 8,192 frames: 78 % zeroed anonymous memory, 12 % page \
-           tables \
-           and slabs, 6 % page cache and 3 % inodes that outlive them, 1 % of order 1 to 3; one \
-           exit in \
-           four is on another CPU; frees are in batches of 31.",
+           tables and slabs, 6 % page cache and 3 % inodes that outlive them, 1 % of order 1 to 3; \
+           one exit in four is on another CPU; frees are in batches of 31.",
     source: "the pcp-buddy proposal's kernel builds; the shares are chosen, not measured",
     fewest_cpus: 1,
     frames_a_cpu: MOST as u64,

@@ -16,8 +16,7 @@ const RING: u64 = ((DEPTH + 2) * MESSAGE) as u64;
 pub(super) const MANY_ALLOC_FEW_FREE: About = About {
     name: "many-alloc-few-free",
     what: "Of 16 CPUs 15 allocate, zero and collect frames, and one frees what they hand it, in \
-           batches of \
-           31.",
+           batches of 31.",
     source: "the pcp-buddy proposal: jemalloc's purger threads",
     fewest_cpus: 2,
     frames_a_cpu: RING,

@@ -49,13 +49,12 @@ fn json_has_every_promised_name() {
     // First the kernel that recorded the sample.
     assert_eq!(names, ["6.18", "vanilla", "pcp-buddy", "pcp-buddy-fixed", "freehold"]);
     for engine in engines {
-        let names = "allocs frees failed zone_lock_acquisitions zone_lock_work \
-                     zone_lock_work_mean zone_lock_work_p99 zone_lock_work_max \
-                     shared_writes zone_locks_per_1000 shared_writes_per_1000 merges_zone \
-                     merges_pcp refills drains remote_frees fallbacks mixed_blocks \
-                     free_blocks_end largest_free_order_end unusable_index_mean \
-                     unusable_index_min unusable_index_lists_mean lost_frames pcp_hit_rate \
-                     ns_per_event";
+        let names = "allocs frees failed zone_lock_acquisitions zone_lock_work zone_lock_work_mean \
+                     zone_lock_work_p99 zone_lock_work_max shared_writes zone_locks_per_1000 \
+                     shared_writes_per_1000 merges_zone merges_pcp refills drains remote_frees \
+                     fallbacks mixed_blocks free_blocks_end largest_free_order_end \
+                     unusable_index_mean unusable_index_min unusable_index_lists_mean lost_frames \
+                     pcp_hit_rate ns_per_event";
         for name in names.split(' ') {
             assert!(engine[name].is_number(), "engines[].{name} of {engine}");
         }

@@ -7,8 +7,7 @@ use html5gum::{DefaultEmitter, Token, Tokenizer};
 const VOID: &str = " area base br col embed hr img input link meta source track wbr ";
 /// What ends a paragraph that is open.
 const BLOCKS: &str = " address article aside blockquote canvas details div dl fieldset figure \
-                      footer \
-                      form h1 h2 h3 h4 h5 h6 header hr main nav ol p pre section table ul ";
+                      footer form h1 h2 h3 h4 h5 h6 header hr main nav ol p pre section table ul ";
 /// What may be right inside: anything else is moved elsewhere, or gets a parent that nobody wrote.
 const CHILDREN: [(&str, &str); 7] = [
     ("html", " head body "),
