@@ -167,8 +167,8 @@ impl Tuning {
     /// Notes a free of `order` and says whether high-order frames have to leave now (`free_high`).
     ///
     /// 5.18 to 6.6: at once when a drain has just happened. 6.7: after a batch of frees in a row;
-    /// 6.16: after `batch + high_min / 2`, which with orders 1 to 3 alone is never on
-    /// a zone whose `high_min` is above 62 batches, since `free_count` stops past 32. Never in 5.17.
+    /// 6.16: after `batch + high_min / 2`, which with orders 1 to 3 alone is never on a zone whose
+    /// `high_min` is above 62 batches, since `free_count` stops past 32. Never in 5.17.
     #[inline]
     pub fn note_free(&mut self, on: Switches, order: u8, count: u32) -> bool {
         let high_order = (1..=3).contains(&order);

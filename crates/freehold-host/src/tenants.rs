@@ -529,13 +529,8 @@ impl<H: Handle> Tenants<H> {
     /// Gives back what a tenant has in stock.
     #[cold]
     fn settle(&self, slot: &Slot, index: u32) {
-        let stock = slot.stock.load(Ordering::Relaxed);
-        if stock <= 0 {
-            return;
-        }
-        let given = slot.stock.compare_exchange(stock, 0, Ordering::Relaxed, Ordering::Relaxed);
-        // Where it has changed, whoever has changed it settles it.
-        if given.is_ok() {
+        let all = |stock: i64| (stock > 0).then_some(0);
+        if let Ok(stock) = slot.stock.fetch_update(Ordering::Relaxed, Ordering::Relaxed, all) {
             self.uncharge(index, stock as u64);
         }
     }

@@ -36,7 +36,7 @@ pub enum EventKind {
         /// How much.
         order: Order,
     },
-    /// `mm_page_free_batched`: the frame of an earlier `Free` of this CPU went through a batch of
+    /// `mm_page_free_batched`: the frame of an earlier `Free` went through a batch of
     /// folios. Not a second free, and without the real order.
     FreeBatched {
         /// The first frame.

@@ -27,7 +27,9 @@ pub(super) fn format_of(head: &[u8]) -> Option<Format> {
     if lines().any(|line| lttng(line, &mut Day::default()).is_some()) {
         return Some(Format::Lttng);
     }
-    let dumped = has("Dumping ftrace buffer") || lines().take(64).any(|line| dump(line).is_some());
+    // Events that were lost are told in other texts, too.
+    let is_dumped = |line| dump(line).is_some_and(|found| !is_lost(&found));
+    let dumped = has("Dumping ftrace buffer") || lines().take(64).any(is_dumped);
     dumped.then_some(Format::FtraceDump)
 }
 
@@ -104,9 +106,10 @@ impl<R: Read> Read for Translated<R> {
 fn translate(format: Format, line: &str, state: &mut State) -> Option<String> {
     match format {
         Format::Lttng => match line.split_once("iscarded ") {
-            // Of babeltrace's standard error.
-            Some((_, rest)) if rest.contains(" events between") => {
-                Some(format!("CPU:0 [LOST {} EVENTS]", rest.split(' ').next()?))
+            // Of babeltrace's standard error; how many is not always known, and at least one.
+            Some((_, rest)) if rest.contains("event") => {
+                let count = rest.split(' ').next().filter(|word| word.parse::<u64>().is_ok());
+                Some(format!("CPU:0 [LOST {} EVENTS]", count.unwrap_or("1")))
             }
             _ => or_damaged(line, " kmem_mm_page_", lttng(line, &mut state.day)),
         },
@@ -394,6 +397,15 @@ mod tests {
         assert_eq!(translated(Format::FtraceDump, lost), "CPU:0 [LOST 7 EVENTS]\n");
         // Without a line end it was cut.
         assert!(!translated(Format::FtraceDump, text.trim_end()).ends_with('\n'));
-        assert_eq!(format_of(b" a-1 [000] .... 1.0: mm_page_free: pfn=1 order=0\n"), None);
+        let event = " a-1 [000] .... 1.0: mm_page_free: pfn=1 order=0\n";
+        for before in ["", "# tracer: nop\nCPU:1 [LOST 12 EVENTS]\n"] {
+            assert_eq!(format_of(format!("{before}{event}").as_bytes()), None, "{before}");
+        }
+        for (said, lost) in
+            [("discarded 7 events (unknown time range)", 7), ("may have discarded events", 1)]
+        {
+            let found = translated(Format::Lttng, &format!("Tracer {said}\n"));
+            assert_eq!(found, format!("CPU:0 [LOST {lost} EVENTS]\n"));
+        }
     }
 }

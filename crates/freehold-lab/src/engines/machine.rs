@@ -36,9 +36,9 @@ pub struct ListFill {
 }
 
 /// What `zone` keeps from requests that a higher zone could serve: nearly all of those that a lower
-/// zone serves.
+/// zone serves. Where that is all it has, others alone are served there, of whom nothing is kept.
 pub(super) fn lowmem_reserve(zone: &RecordedZone) -> u64 {
-    zone.protection.iter().copied().max().unwrap_or(0)
+    zone.protection.iter().copied().max().filter(|&kept| kept < zone.managed).unwrap_or(0)
 }
 
 impl MachineConfig {

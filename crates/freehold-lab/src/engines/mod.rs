@@ -186,4 +186,15 @@ mod tests {
             assert_eq!(spec.name(), preset.name);
         }
     }
+
+    /// A lowest zone keeps more than it has from those that a higher one could serve.
+    #[test]
+    fn what_is_kept_leaves_something() {
+        let zone = |managed| {
+            let protection = vec![0, 3019, 13_259];
+            machine::RecordedZone { managed, protection, ..Default::default() }
+        };
+        let kept = [3840, 500_000].map(|managed| machine::lowmem_reserve(&zone(managed)));
+        assert_eq!(kept, [0, 13_259]);
+    }
 }

@@ -76,8 +76,8 @@ pub(super) fn taken(event: &Event, kernel: Kernel) -> Option<Taken> {
     }
 }
 
-/// Counts the refills and drains in a trace of that kernel, by zone; a last entry takes what lies in
-/// none of `zones`. `middle_ns`: where the second half begins ([`middle_ns`]).
+/// Counts the refills and drains in a trace of that kernel, by zone; a last entry takes what lies
+/// in none of `zones`. `middle_ns`: where the second half begins ([`middle_ns`]).
 pub(super) fn count_kernel(
     trace: &dyn Trace,
     kernel: Kernel,

@@ -37,7 +37,7 @@ fn page_size(data: &Value) -> u64 {
 
 /// What a pageblock of the engines is called on this machine: `2 MiB blocks`.
 fn block(data: &Value) -> String {
-    format!("{} MiB blocks", (page_size(data) * PAGEBLOCK_FRAMES) >> 20)
+    format!("{} MiB blocks", page_size(data).saturating_mul(PAGEBLOCK_FRAMES) >> 20)
 }
 
 fn named(engine: &Value) -> String {

@@ -280,4 +280,19 @@ mod tests {
         assert_eq!(fh.zone_stats(0).unwrap().free, 1 << 16);
         fh.validate().unwrap();
     }
+
+    #[test]
+    fn a_cpu_that_went_offline_leases_nothing_for_a_second_free_in_a_row() {
+        let (fh, id) = (machine(2, 1 << 16), CpuId::new(1));
+        let mut frames = [Pfn::new(0); 2];
+        assert_eq!(fh.on(CpuId::new(0)).alloc_bulk(movable(0), &mut frames), Ok(2));
+        fh.on(CpuId::new(0)).flush().unwrap();
+        fh.on(id).free(frames[0], Order::ZERO).unwrap();
+        fh.on(id).offline().unwrap();
+        let inside = inside(&fh, id.get());
+        assert!(!inside.to_word::<0>(frames[1].get()));
+        assert_eq!(inside.leases.held(), 0);
+        drop(inside);
+        fh.validate().unwrap();
+    }
 }

@@ -264,8 +264,8 @@ impl<'a, 'm, P: Platform> Cpu<'a, 'm, P> {
     #[inline(always)]
     pub(crate) fn may_lease(self) -> bool {
         !self.home().is_lean()
-            && (self.leases.limit() != 0 || self.shares_a_word())
             && !self.fh.failing.any()
+            && (self.leases.limit() != 0 || self.shares_a_word())
     }
 
     /// Whether the CPU has one of the words that CPUs share, or gets one now.

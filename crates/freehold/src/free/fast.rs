@@ -223,7 +223,13 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
     #[inline(never)]
     fn second_to_word(self, block: Block<'m>, key: u64, frames: u64) -> bool {
         let (w, tag) = (key as usize % WORDS, block.head.tag.get());
-        let leased = tag.is_ordinary() && self.free_and_lease(block, w, tag, frames);
+        // Offline since it was looked whether it is online: a CPU that nobody comes to keeps nothing.
+        let leased =
+            self.online.get() && tag.is_ordinary() && self.free_and_lease(block, w, tag, frames);
+        if !leased {
+            // Else the slow way would ask once more.
+            self.ends_row();
+        }
         self.count_frees(leased.into());
         leased
     }

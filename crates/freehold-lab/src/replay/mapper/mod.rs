@@ -144,6 +144,7 @@ impl Mapper {
             EventKind::Alloc { pfn: Some(pfn), order, migratetype, gfp_flags } => {
                 self.facts.allocs += 1;
                 self.flush_batch(cpu, ops);
+                self.find_batched.iter_mut().for_each(|of| of.allocated(pfn));
                 if self.usable(pfn, order) {
                     self.warm.iter_mut().for_each(|warm| warm.allocated(pfn, order));
                     let (migratetype, flags) = asked_for(order, migratetype, gfp_flags);

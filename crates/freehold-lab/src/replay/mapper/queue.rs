@@ -47,6 +47,11 @@ impl FindBatched {
         self.rows.insert(pfn, row);
     }
 
+    /// What is allocated again is in no batch. Until 4.14 a batch's row comes before its frees.
+    pub(super) fn allocated(&mut self, pfn: Pfn) {
+        self.rows.remove(&pfn);
+    }
+
     pub(super) fn committed(&mut self, pfn: Pfn) {
         self.rows.remove(&pfn).into_iter().for_each(|row| self.found.add(row));
     }

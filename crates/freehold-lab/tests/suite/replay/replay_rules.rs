@@ -66,13 +66,17 @@ fn a_batch_is_freed_when_it_is_committed() {
     );
 }
 
+/// A row of a batch behind it, by clocks that differ, is not that free's.
 #[test]
-fn another_cpu_may_allocate_the_frame_while_its_free_is_pending() {
-    let replay = seen(
-        "0:0+10/0 1:0-10/0 1:1+10/0 2:0~10/0 3:1-10/0",
-        &["0+0/0", "1+1/0", "1-1/0", "0-[0/0]"],
-    );
+fn what_is_allocated_again_was_freed_at_its_row() {
+    let replay =
+        seen("0:0+10/0 1:0-10/0 1:1+10/0 2:0~10/0 3:1-10/0", &["0+0/0", "0-0/0", "1+0/0", "1-0/0"]);
     assert_eq!(replay.survey.facts.lost_frees, 0);
+    // Until 4.14 the row of a batch comes first.
+    seen(
+        "0:0+10/0 1:0~10/0 1:0-10/0 2:0+10/0 3:0~10/0 3:0-10/0",
+        &["0+0/0", "0-0/0", "0+0/0", "0-0/0"],
+    );
 }
 
 #[test]
