@@ -28,8 +28,22 @@ pub fn all_are(bytes: &[u8], byte: u8) -> bool {
     first == byte && rest == &bytes[..rest.len()]
 }
 
+/// Waits until that is so, for two seconds. A scope ends before its threads' destructors do, which
+/// give back what these threads kept.
+fn settles(is_so: impl Fn() -> bool) {
+    let waits = |_| std::thread::sleep(std::time::Duration::from_millis(10));
+    (0..200).take_while(|_| !is_so()).for_each(waits);
+}
+
+/// An arena is right once its threads have ended.
+pub fn at_rest(arena: &Arena) {
+    settles(|| arena.validate().is_ok());
+    arena.validate().unwrap();
+}
+
 /// All of an arena's frames are free, and nobody has freed any wrongly.
 pub fn all_free(arena: &Arena) {
+    settles(|| arena.validate().is_ok() && arena.free_frames() == arena.stats().frames);
     arena.validate().unwrap();
     let stats = arena.stats();
     assert_eq!(arena.free_frames(), stats.frames);

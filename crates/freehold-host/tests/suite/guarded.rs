@@ -45,7 +45,7 @@ fn frames_of_all_lengths_come_and_go_whole_and_in_parts() {
     }
     held.clear();
     assert_eq!(arena.stats().refused_drops, 0);
-    arena.validate().unwrap();
+    crate::common::at_rest(&arena);
 }
 
 /// What waits is there when it is needed.
