@@ -11,6 +11,7 @@
 use std::io::{self, BufRead, BufReader, Read};
 
 use super::info::Format;
+use super::line::lost;
 
 /// Which of them a text is, by its first lines.
 pub(super) fn format_of(head: &[u8]) -> Option<Format> {
@@ -28,7 +29,7 @@ pub(super) fn format_of(head: &[u8]) -> Option<Format> {
         return Some(Format::Lttng);
     }
     // Events that were lost are told in other texts, too.
-    let is_dumped = |line| dump(line).is_some_and(|found| !is_lost(&found));
+    let is_dumped = |line| dump(line).is_some_and(|found| lost(found.as_bytes()).is_none());
     let dumped = has("Dumping ftrace buffer") || lines().take(64).any(is_dumped);
     dumped.then_some(Format::FtraceDump)
 }
@@ -169,17 +170,10 @@ fn systrace(line: &str, inside: &mut bool) -> Option<String> {
     let text = line.strip_suffix("\\n\\").unwrap_or(line);
     // A page may have scripts of other kinds inside. What is lost, and how many CPUs there are, is
     // said beside the events.
-    let says = text.contains(" mm_page_") || text.starts_with(['#', 'C']) && systrace_note(text);
+    let says = text.contains(" mm_page_")
+        || text.starts_with("# ") && text.contains("entries-in-buffer")
+        || lost(text.as_bytes()).is_some();
     (*inside && says).then(|| text.to_owned())
-}
-
-fn systrace_note(text: &str) -> bool {
-    text.starts_with("# ") && text.contains("entries-in-buffer") || is_lost(text)
-}
-
-/// `CPU:1 [LOST 12 EVENTS]`, as a kernel prints it between events.
-fn is_lost(text: &str) -> bool {
-    text.starts_with("CPU:") && text.ends_with(" EVENTS]")
 }
 
 impl Samples {
@@ -266,11 +260,12 @@ fn event_of(sample: &str) -> Option<String> {
 
 /// A line that a kernel printed as it died: `task-pid CPUflags microseconds: event`.
 fn dump(line: &str) -> Option<String> {
-    if let Some(lost) = line.find("CPU:").map(|at| &line[at..]).filter(|rest| is_lost(rest)) {
-        return Some(lost.to_owned());
+    let told = line.find("CPU:").map(|at| &line[at..]);
+    if let Some(told) = told.filter(|told| lost(told.as_bytes()).is_some()) {
+        return Some(told.to_owned());
     }
-    let (before, event) = line.split_once(": mm_page_")?;
-    let event = format!("mm_page_{event}");
+    let at = line.find(": mm_page_")?;
+    let (before, event) = (&line[..at], &line[at + 2..]);
     // The last one: a task's name may have such letters in it.
     let before = before.trim_end().trim_end_matches(['+', '!', '#', '*', '@', '$']);
     let before = before.strip_suffix("us")?;

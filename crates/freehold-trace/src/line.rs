@@ -265,7 +265,7 @@ fn stat(line: &[u8]) -> Option<Line> {
 
 /// `CPU:1 [LOST 12 EVENTS]`, `CPU:1 [12 EVENTS DROPPED]`, or the same without a number, which is at
 /// least one.
-fn lost(line: &[u8]) -> Option<u64> {
+pub(super) fn lost(line: &[u8]) -> Option<u64> {
     let rest = line.strip_prefix(b"CPU:")?;
     let rest = rest.trim_ascii_start();
     let rest = rest[rest.iter().take_while(|b| b.is_ascii_digit()).count()..].trim_ascii_start();

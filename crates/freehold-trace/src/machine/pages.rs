@@ -129,10 +129,9 @@ mod flag {
 
 /// Whether a block is one transparent huge page.
 fn is_huge(block: &[u64]) -> bool {
-    let (thp, heads) = (|flags: &u64| flags & flag::THP != 0, |flags: &u64| flags & flag::HEAD);
     block.len() as u64 == BLOCK
-        && block.iter().all(thp)
-        && block[1..].iter().all(|flags| heads(flags) == 0)
+        && block.iter().all(|flags| flags & flag::THP != 0)
+        && block[1..].iter().all(|flags| flags & flag::HEAD == 0)
 }
 
 /// `head`: what the head of a compound page is, whose tails older kernels say nothing of.
