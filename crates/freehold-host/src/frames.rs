@@ -222,7 +222,7 @@ impl<H: Handle> Frames<H> {
     /// # Errors
     ///
     /// [`Error::Alloc`] where one of them is in use or `more` is 0, [`Error::OutsideArena`] behind
-    /// the arena's end, [`Error::Forked`]. Nothing has changed then.
+    /// the arena's end, [`Error::Limit`], [`Error::Forked`]. Nothing has changed then.
     pub fn try_extend(&mut self, more: u64) -> Result<(), Error> {
         let end = Pfn::new(self.range.end.get().saturating_add(more));
         self.arena.take_at(FrameRange { start: self.range.end, end }, |_| {})?;

@@ -19,7 +19,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use freehold::{FRAME_SIZE, FrameRange, FreeError, Order, Pfn};
@@ -95,6 +95,8 @@ pub(crate) struct Guard {
     state: Mutex<State>,
     /// The kernel had no room for one mapping more: all stays open, and mistakes are missed.
     blind: AtomicBool,
+    /// No frame from there on was ever poisoned.
+    top: AtomicU64,
     asan: Option<Asan>,
     valgrind: bool,
 }
@@ -105,6 +107,7 @@ impl Guard {
         let guard = Self {
             state: Mutex::default(),
             blind: AtomicBool::new(false),
+            top: AtomicU64::new(memory.first().get()),
             asan: Asan::find(),
             valgrind: valgrind(RUNNING, 0, 0) != 0,
         };
@@ -119,6 +122,8 @@ impl Guard {
     fn tell(&self, memory: &Memory, range: FrameRange, open: bool) {
         let (base, bytes) = memory.bytes(range);
         if let Some(asan) = self.asan {
+            // Relaxed: whoever ends the arena is behind all of its calls.
+            self.top.fetch_max(range.end.get(), Ordering::Relaxed);
             let call = if open { asan.unpoison } else { asan.poison };
             // SAFETY: memory of the arena's.
             unsafe { call(base.as_ptr().cast(), bytes) };
@@ -193,8 +198,44 @@ impl Guard {
         out
     }
 
+    /// The arena ends, and others get its addresses, by system calls that nobody sees.
+    pub(crate) fn end(&self, memory: &Memory) {
+        let top = Pfn::new(self.top.load(Ordering::Relaxed));
+        self.tell(memory, FrameRange { start: memory.first(), end: top }, true);
+    }
+
     /// All that waits: memory is short.
     pub(crate) fn all_waiting(&self) -> Vec<FrameRange> {
         Self::out(&mut self.state(), 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Arena;
+
+    /// Frames that are poisoned.
+    static POISONED: Mutex<Option<HashSet<usize>>> = Mutex::new(None);
+
+    extern "C" fn poison(base: *const c_void, bytes: usize) {
+        let frames = (base.addr()..base.addr() + bytes).step_by(4096);
+        POISONED.lock().unwrap().get_or_insert_default().extend(frames);
+    }
+
+    extern "C" fn unpoison(base: *const c_void, bytes: usize) {
+        let inside = |&at: &usize| !(base.addr()..base.addr() + bytes).contains(&at);
+        POISONED.lock().unwrap().get_or_insert_default().retain(inside);
+    }
+
+    #[test]
+    fn nothing_of_an_ended_arena_is_poisoned() {
+        let mut arena = Arena::builder(64 << 20).guard(true).build().unwrap();
+        arena.inner.guard.as_mut().unwrap().asan = Some(Asan { poison, unpoison });
+        let all: Vec<_> = (0..17).map(|n| arena.frames(100 * n + 1).unwrap()).collect();
+        drop(all);
+        assert!(POISONED.lock().unwrap().as_ref().unwrap().len() > 10_000);
+        drop(arena);
+        assert_eq!(POISONED.lock().unwrap().as_ref().unwrap().len(), 0);
     }
 }

@@ -1,36 +1,31 @@
 //! Who may give memory back, and when: one pass of an arena at a time, which ends early for whoever
 //! waits for it.
 
-use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use freehold::Order;
 
 thread_local! {
-    /// This thread is making a pass or changes the arena's size, for whose end it must not wait:
-    /// the program's own allocator may be the arena, and a pass keeps lists.
-    static IN_PASS: Cell<bool> = const { Cell::new(false) };
+    static ME: u8 = const { 0 };
 }
 
-/// Says so while it lives.
-pub(crate) struct Passing;
-
-impl Passing {
-    pub(crate) fn new() -> Self {
-        IN_PASS.set(true);
-        Self
-    }
-
-    /// Whether this thread has one.
-    pub(crate) fn is_here() -> bool {
-        IN_PASS.get()
-    }
+/// A number of the calling thread, which no other has while it lives; never 0.
+fn me() -> usize {
+    ME.with(|me| ptr::from_ref(me).addr())
 }
 
-impl Drop for Passing {
+/// Nobody else makes a pass of the arena, or changes its size, while it lives.
+pub(crate) struct Alone<'a> {
+    release: &'a Release,
+    _one: MutexGuard<'a, ()>,
+}
+
+impl Drop for Alone<'_> {
     fn drop(&mut self) {
-        IN_PASS.set(false);
+        // Relaxed: see `is_mine`.
+        self.release.owner.store(0, Ordering::Relaxed);
     }
 }
 
@@ -38,6 +33,9 @@ impl Drop for Passing {
 pub(crate) struct Release {
     /// One pass at a time.
     pass: Mutex<()>,
+    /// The thread that has it, or 0. It must not wait for its own end: the program's allocator may
+    /// be the arena, and a pass keeps lists; and who moves frames may make passes of other arenas.
+    owner: AtomicUsize,
     /// The smallest chunk that is given back out of a block in use.
     pub(crate) least: Order,
     /// How many wait for the pass that runs to end. Counted, as several passes may be in the queue
@@ -60,6 +58,7 @@ impl Release {
     pub(crate) fn new(least: Order) -> Self {
         Self {
             pass: Mutex::new(()),
+            owner: AtomicUsize::new(0),
             least,
             wanted: AtomicU64::new(0),
             in_hand: AtomicBool::new(false),
@@ -74,12 +73,17 @@ impl Release {
     }
 
     /// A pass begins: the only one while the guard lives.
-    pub(crate) fn begin(&self) -> (Passing, MutexGuard<'_, ()>) {
+    pub(crate) fn begin(&self) -> Alone<'_> {
         let one = self.lock();
-        let passing = Passing::new();
         // Release: see `hold_off`.
         self.passes.fetch_add(1, Ordering::Release);
-        (passing, one)
+        one
+    }
+
+    /// Whether the calling thread makes the pass, or has frames in hand.
+    pub(crate) fn is_mine(&self) -> bool {
+        // Relaxed: what another thread writes is never this one's number.
+        self.owner.load(Ordering::Relaxed) == me()
     }
 
     /// Whether somebody waits for the pass that runs, which is to end.
@@ -90,20 +94,21 @@ impl Release {
 
     /// No pass runs while the guard lives, and allocations that fail meanwhile wait for it: for
     /// whoever has frames in hand that are free. The pass that runs ends early.
-    pub(crate) fn alone(&self) -> (Passing, MutexGuard<'_, ()>) {
+    pub(crate) fn alone(&self) -> Alone<'_> {
         let alone = self.interrupt();
-        let passing = Passing::new();
         // Release: as at the start of a pass, see `hold_off`.
         self.in_hand.store(true, Ordering::Release);
-        (passing, alone)
+        alone
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, ()> {
-        self.pass.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn lock(&self) -> Alone<'_> {
+        let one = self.pass.lock().unwrap_or_else(PoisonError::into_inner);
+        self.owner.store(me(), Ordering::Relaxed);
+        Alone { release: self, _one: one }
     }
 
     /// The lock, from whoever makes a pass and is to end it.
-    fn interrupt(&self) -> MutexGuard<'_, ()> {
+    fn interrupt(&self) -> Alone<'_> {
         // Relaxed, both: a hint that saves waiting for the rest of the pass.
         self.wanted.fetch_add(1, Ordering::Relaxed);
         let alone = self.lock();
@@ -114,12 +119,12 @@ impl Release {
     /// An allocation has failed. Waits for the pass that runs, if any, and keeps the next one from
     /// starting while the guard lives; `None` where there never was a pass, so that trying again
     /// cannot help.
-    pub(crate) fn hold_off(&self) -> Option<MutexGuard<'_, ()>> {
+    pub(crate) fn hold_off(&self) -> Option<Alone<'_>> {
         // Acquire: pairs with the release at the start of a pass. Who found a block missing because
         // a pass has it came to the allocator after that pass took it, and so sees the pass
         // counted.
         let ever = self.passes.load(Ordering::Acquire) != 0 || self.in_hand.load(Ordering::Acquire);
-        if !ever || IN_PASS.get() {
+        if !ever || self.is_mine() {
             return None;
         }
         Some(self.interrupt())

@@ -29,8 +29,8 @@ impl View {
     ///
     /// # Errors
     ///
-    /// [`Error::Os`] where it cannot be mapped, or is a file that somebody could make shorter while
-    /// it is read, which would be a signal (`SIGBUS`): arenas' are sealed against that.
+    /// [`Error::Os`] where it cannot be mapped, is empty, or is a file that somebody could make
+    /// shorter while it is read, which would be a signal (`SIGBUS`): arenas' are sealed against that.
     pub fn map(fd: BorrowedFd<'_>) -> Result<Self, Error> {
         let refused = |call, errno| Error::os(call, errno, 0, "give the memfd of an arena");
         let seals = rustix::fs::fcntl_get_seals(fd)
@@ -39,9 +39,10 @@ impl View {
             return Err(refused("fcntl(F_GET_SEALS)", Errno::PERM));
         }
         let status = rustix::fs::fstat(fd).map_err(|errno| refused("fstat", errno))?;
-        let len = usize::try_from(status.st_size).unwrap_or(0);
+        let len = usize::try_from(status.st_size).ok().filter(|&len| len > 0);
+        let len = len.ok_or_else(|| refused("fstat", Errno::INVAL))?;
         // The base is a multiple of a block, so that huge pages can be shown, too.
-        Ok(Self { mapping: Mapping::aligned(len.max(1), 2 << 20, Some(fd))? })
+        Ok(Self { mapping: Mapping::aligned(len, 2 << 20, Some(fd))? })
     }
 
     /// Where so many bytes from an [`offset`](crate::Arena::offset) on are; `None` where there are

@@ -38,9 +38,9 @@ impl Arena {
     ///
     /// `mover(old, new)` copies the chunk at `old` to `new`, has whoever uses it use `new` from
     /// then on, and returns true. False says that it did not: the chunk at `old` is nobody's that
-    /// it knows, or busy. Then `new` goes home, and that block stays in use. It may allocate and
-    /// free in this arena, but not wait for another thread that does, nor give memory back; other
-    /// threads work on meanwhile.
+    /// it knows, or busy, or a [tenant's](crate::Tenants), which is known by its number. Then `new`
+    /// goes home, and that block stays in use. It may allocate and free in this arena, but not wait
+    /// for another thread that does, nor give memory of it back; other threads work on meanwhile.
     ///
     /// Of an arena in guard mode nothing moves. Takes a barrier and two looks at the board for each
     /// block, and the copies.

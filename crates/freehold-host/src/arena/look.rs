@@ -10,9 +10,8 @@ use crate::stats::Stats;
 use crate::{Error, thread};
 
 impl Arena {
-    /// Counters, what is in use, free and resident. Looks at every block that was ever used, as
-    /// [`free_frames`](Self::free_frames) does, and first has what all threads keep freed, as that.
-    /// In a forked child what threads kept counts as used.
+    /// Counters, what is in use, free and resident. Has what all threads keep freed first, as
+    /// [`free_frames`](Self::free_frames). In a forked child that counts as used.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let Inner { core, notes, release, memory, .. } = &*self.inner;

@@ -141,6 +141,9 @@ impl Drop for Arena {
             return;
         }
         core.collect_ended();
+        if let Some(guard) = &self.inner.guard {
+            guard.end(&self.inner.memory);
+        }
         core.close();
         thread::forget(core);
     }

@@ -9,7 +9,6 @@ use super::Arena;
 use crate::arena::Inner;
 use crate::guard::Guard;
 use crate::pass::{Which, pass};
-use crate::release::Passing;
 use crate::stops::Stopped;
 use crate::{Error, thread};
 
@@ -197,7 +196,7 @@ impl Arena {
     /// it were in use, and what a pass has in hand is busy to it: so only one at a time of these,
     /// and allocations that fail meanwhile wait for it.
     fn isolating<T>(&self, attempt: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
-        let _no_pass = (!Passing::is_here()).then(|| self.inner.release.alone());
+        let _no_pass = (!self.inner.release.is_mine()).then(|| self.inner.release.alone());
         attempt()
     }
 
@@ -239,7 +238,7 @@ impl Arena {
 
     /// Whether the OS may back these frames too, whoever has them; gives others back for that.
     pub(super) fn make_room(&self, range: FrameRange, limit: u64) -> Result<(), Error> {
-        let Inner { notes, memory, watch, .. } = &*self.inner;
+        let Inner { notes, memory, watch, release, .. } = &*self.inner;
         let first = memory.first().get() / PAGEBLOCK_FRAMES;
         let fits = || {
             let blocks = range.start.get() / PAGEBLOCK_FRAMES - first
@@ -251,7 +250,7 @@ impl Arena {
             return Ok(());
         }
         watch.press(notes.resident(), limit);
-        if !Passing::is_here() {
+        if !release.is_mine() {
             // What the kernel refuses is counted; whether it was enough is asked again.
             let _ = pass(&self.inner, Which::All);
         }

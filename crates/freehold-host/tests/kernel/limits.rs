@@ -1,5 +1,6 @@
 //! Limits on memory, what a program hears of them, and memory that another process sees.
 
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -180,7 +181,11 @@ fn frames_shared_with_a_process_that_is_killed_go_home() {
     drop(shared);
     assert_eq!(arena.free_frames(), arena.stats().frames);
     arena.validate().unwrap();
-    // A file that somebody could make shorter is refused.
+    // A file that somebody could make shorter is refused, and one of which nothing can be read.
     let plain = rustix::fs::memfd_create("plain", rustix::fs::MemfdFlags::ALLOW_SEALING).unwrap();
-    assert!(View::map(std::os::fd::AsFd::as_fd(&plain)).is_err());
+    assert!(View::map(plain.as_fd()).is_err());
+    rustix::fs::fcntl_add_seals(&plain, rustix::fs::SealFlags::SHRINK).unwrap();
+    assert!(View::map(plain.as_fd()).is_err(), "it is empty");
+    rustix::fs::ftruncate(&plain, 1).unwrap();
+    assert!(View::map(plain.as_fd()).is_ok());
 }

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use freehold_host::freehold::{FRAME_SIZE, Migratetype, Order, Pfn};
+use freehold_host::freehold::{FRAME_SIZE, Migratetype, Order, Pfn, Request};
 use freehold_host::{Arena, Evacuated};
 
 const MIB: u64 = 1 << 20;
@@ -160,4 +160,33 @@ fn others_work_on_meanwhile() {
     arena.drain().unwrap();
     crate::common::at_rest(&arena);
     assert_eq!(arena.stats().frames_used, used(&pool));
+}
+
+/// Whoever moves frames of one arena may make passes of another, and each finds its own way.
+#[test]
+fn a_pass_of_another_arena_within_a_move_changes_nothing() {
+    let (told, done) = std::sync::mpsc::channel();
+    thread::spawn(move || {
+        let arena = Arena::with_size(64 * MIB).unwrap();
+        let (pool, other) = (shrunk(&arena, 0, 16), Arena::with_size(8 * MIB).unwrap());
+        let limited = Arena::builder(8 * MIB).resident_limit(2 * MIB).build().unwrap();
+        drop(limited.frames(512).unwrap());
+        let second = Pfn::new(limited.range().start.get() + 512);
+        let second = Request::new(Order::PAGEBLOCK, Migratetype::Movable).from(second);
+        let mut seen = None;
+        let mover = |_, _| {
+            seen.get_or_insert_with(|| {
+                // What is in memory has to go back first.
+                let trimmed = limited.request(second).map(drop);
+                other.trim().unwrap();
+                (trimmed, arena.frames(arena.stats().frames).is_err())
+            });
+            false
+        };
+        // SAFETY: nothing moves.
+        unsafe { arena.evacuate(pool.order, u64::MAX, mover) }.unwrap();
+        told.send(seen).unwrap();
+    });
+    let seen = done.recv_timeout(std::time::Duration::from_secs(20));
+    assert_eq!(seen, Ok(Some((Ok(()), true))), "one waits for its own end, or is refused");
 }
