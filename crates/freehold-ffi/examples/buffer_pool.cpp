@@ -11,6 +11,17 @@
 #include <utility>
 #include <vector>
 
+static bool is_full(const freehold::Arena &arena, std::uint64_t frames)
+{
+    try {
+        freehold::Frames too_large = arena.frames(frames);
+        return false;
+    } catch (const freehold::Error &error) {
+        std::cout << "too large: " << error.what() << '\n';
+        return arena.stats().frames_used == 0 && error.is_out_of_memory();
+    }
+}
+
 int main()
 try {
     freehold::Arena pool(64 << 20);
@@ -30,13 +41,16 @@ try {
     const std::uint64_t frames = pool.stats().frames;
     std::cout << pool.stats().frames_free << " of " << frames << " frames free, "
               << pool.trim().bytes << " bytes back to the system\n";
-    try {
-        freehold::Frames too_large = pool.frames(frames + 1);
+    // No more than half of this one may be in memory.
+    freehold_arena_options options{};
+    options.size = sizeof options;
+    options.bytes = 64 << 20;
+    options.resident_limit = 32 << 20;
+    freehold_arena *limited = nullptr;
+    if (freehold_arena_new_with(&options, &limited, nullptr) != FREEHOLD_STATUS_OK)
         return 1;
-    } catch (const freehold::Error &error) {
-        std::cout << "too large: " << error.what() << '\n';
-        return pool.stats().frames_free == frames && error.is_out_of_memory() ? 0 : 1;
-    }
+    const freehold::Arena half(limited);
+    return is_full(pool, frames + 1) && is_full(half, frames) ? 0 : 1;
 } catch (const freehold::Error &error) {
     std::cerr << error.what() << '\n';
     return 1;

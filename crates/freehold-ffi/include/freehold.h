@@ -866,8 +866,9 @@ uint64_t freehold_arena_pfn_of(const struct freehold_arena *arena, const void *p
 struct freehold_frame_range freehold_arena_range(const struct freehold_arena *arena);
 
 /** The memfd behind the frames, for a second mapping, with frame `pfn` at
- * (`pfn` - `freehold_arena_range(arena).start`) * 4096; -1 for other kinds of memory. It is not to
- * be closed, nor its size changed. Frames used through it must be the caller's. */
+ * (`pfn` - `freehold_arena_range(arena).start`) * 4096; -1 for other kinds of memory, and once
+ * the program has closed it. Its size is not to be changed. Frames used through it must be the
+ * caller's. */
 int freehold_arena_memfd(const struct freehold_arena *arena);
 
 /** Has the kernel back the frames from `start` to `end` (not included) now, so that it says here if
@@ -907,7 +908,7 @@ enum freehold_status freehold_arena_pass(const struct freehold_arena *arena,
 enum freehold_status freehold_arena_new_with(const struct freehold_arena_options *options,
     struct freehold_arena **arena, struct freehold_error *error);
 
-/** Counters, and what is resident. Takes no time to speak of. */
+/** Counters, and what is resident. What threads keep is freed first, by a barrier on every CPU. */
 enum freehold_status freehold_arena_read_stats(const struct freehold_arena *arena,
     struct freehold_arena_stats *stats, struct freehold_error *error);
 #endif

@@ -17,6 +17,7 @@
 
 #include <freehold.h>
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -40,7 +41,12 @@ public:
     }
 
     freehold_status status() const noexcept { return details.status; }
-    bool is_out_of_memory() const noexcept { return details.status == FREEHOLD_STATUS_NO_MEMORY; }
+    bool is_out_of_memory() const noexcept
+    {
+        return details.status == FREEHOLD_STATUS_NO_MEMORY ||
+               details.status == FREEHOLD_STATUS_LIMIT ||
+               (details.status == FREEHOLD_STATUS_OS && details.os_errno == ENOMEM);
+    }
 
     freehold_error details;
 };

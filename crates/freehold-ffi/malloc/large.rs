@@ -25,7 +25,7 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 use freehold_host::freehold::{FrameRange, Pfn};
-use freehold_host::{Arena, Backing, Error, Frames};
+use freehold_host::{Arena, Backing, Error, Frames, Numa};
 
 use crate::{FROM, errno, next, no_memory, options, report, returns, set_errno};
 
@@ -144,9 +144,10 @@ fn sensible_size() -> u64 {
 
 fn try_size(bytes: u64) -> Result<&'static Arena, Error> {
     let options = options::get();
-    let arena =
-        Arena::builder(bytes).backing(options.backing).least_run(options.least_run).build()?;
-    Ok(arena.leak())
+    let builder = Arena::builder(bytes).backing(options.backing).least_run(options.least_run);
+    // The kernel joins no mappings of different memory policies: see `map_afresh`. By itself it
+    // takes memory of the node that touches it first.
+    Ok(builder.numa(Numa::ZonesOnly).build()?.leak())
 }
 
 /// Makes this process's arena, unless another thread does.
@@ -321,7 +322,7 @@ impl Place {
 #[cold]
 fn wrong(pointer: *mut u8, why: &str) -> ! {
     report::say(&format!(
-        "free or realloc of {pointer:p}: {why}. Compile with -fsanitize=address, or run under \
+        "free, realloc or malloc_usable_size of {pointer:p}: {why}. Compile with -fsanitize=address, or run under \
          valgrind without this library, to see who did it"
     ));
     std::process::abort()
@@ -436,6 +437,7 @@ fn move_pages(place: &Place, from: *mut c_void, to: *mut c_void, frames: usize) 
             ptr::copy_nonoverlapping(between.cast::<u8>(), to.cast(), bytes);
             libc::munmap(between, bytes);
         }
+        COPIED.fetch_add(1, Ordering::Relaxed);
         return true;
     }
     new.lengths[number].fetch_or(MOVED, Ordering::Relaxed);

@@ -145,6 +145,8 @@ malloc() {
     preloaded FREEHOLD_MALLOC_FROM=2K "$CHECK/malloc" stats 2>&1 | grep 'allowed is bytes, 4K to'
     preloaded FREEHOLD_MALLOC_STATS=1 FREEHOLD_MALLOC_FROM=1M "$CHECK/malloc" stats 2>&1 \
         | grep 'no request was large enough'
+    preloaded FREEHOLD_MALLOC_STATS=1 "$CHECK/malloc" refused 2>&1 | grep ' 0 moved by .*, 1 copied'
+    two_nodes "$CHECK/malloc" moves
     preloaded FREEHOLD_GUARD=1 timeout 60 "$CHECK/malloc" guard
     preloaded FREEHOLD_MALLOC_DECAY_MS=100 "$CHECK/malloc" ended
     [ -z "${QUICK:-}" ] || return 0
@@ -173,6 +175,23 @@ print(sorted(sums.items()), os.read(read, 20), os.wait()[1])'
             pragma integrity_check; select count(*), sum(length(b)), group_concat(a) from t;"
     fi
     if have redis-server; then redis; fi
+}
+
+# Preloads the malloc where it finds a machine with two memory nodes, of which the kernel has one,
+# with all CPUs.
+two_nodes() {
+    nodes="$CHECK/nodes"
+    mkdir -p "$nodes/node0" "$nodes/node1"
+    echo 0-1 > "$nodes/has_memory"
+    echo 0-1023 > "$nodes/node0/cpulist"
+    echo 1024 > "$nodes/node1/cpulist"
+    if ! unshare -m mount --bind "$nodes" /sys/devices/system/node 2> /dev/null; then
+        echo "SKIPPED: what needs two memory nodes: nothing may be mounted here" >&2
+        return
+    fi
+    # shellcheck disable=SC2016
+    unshare -m sh -c 'mount --bind "$0" /sys/devices/system/node && exec "$@"' "$nodes" \
+        env "LD_PRELOAD=$STAGE/usr/lib/libfreehold-malloc.so" "$@"
 }
 
 # Says with the malloc what it says without it.

@@ -2,12 +2,19 @@
  * from several threads against a shadow, lengthening and shortening, children of fork(2), memory
  * that goes back. `malloc twice` frees something twice, `malloc inside` frees what it was not
  * given; `malloc stats` asks whether there is an arena at all, `malloc guard` frees more than the
- * guard mode's list of freed frames has room for. */
+ * guard mode's list of freed frames has room for, `malloc moves` lengthens alone, and `malloc
+ * refused` where the kernel moves no pages to a place that it is told. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <malloc.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdint.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -180,6 +187,28 @@ static void moves(void)
     CHECK(mappings() < before + 20);
 }
 
+/* The kernel takes pages from where they are, and will not have them at the new place. */
+static void refused(void)
+{
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mremap, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[3])),
+        BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, MREMAP_FIXED, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOMEM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof filter / sizeof *filter, filter};
+    unsigned char *grows = malloc(300000), *beside = malloc(300000), *another = malloc(300000);
+    CHECK(grows && beside && another);
+    memset(grows, 3, 300000);
+    CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+    CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+    grows = realloc(grows, 700000);
+    CHECK(grows && holds(grows, 300000, 3));
+    free(grows), free(beside), free(another);
+}
+
 static void refusals(void)
 {
     void *found = &found;
@@ -315,6 +344,10 @@ int main(int count, char **arguments)
         return 0;
     if (strcmp(way, "ended") == 0)
         return ended(), 0;
+    if (strcmp(way, "moves") == 0)
+        return moves(), 0;
+    if (strcmp(way, "refused") == 0)
+        return refused(), 0;
     if (strcmp(way, "guard") == 0) {
         static void *all[3000];
         for (int n = 0; n < 3000; n++)
