@@ -16,6 +16,8 @@
 //!
 //! A small request costs a comparison and a jump more than without it.
 
+// It is made of Linux's calls and of glibc's: elsewhere there is nothing in it.
+#![cfg(target_os = "linux")]
 // No module of this has a caller outside of it, so nothing is documented for any.
 #![allow(missing_docs, clippy::missing_safety_doc, reason = "malloc(3) has the contract")]
 

@@ -271,7 +271,8 @@ impl Builder {
 
     /// An error for a knob out of its range; and the order of the least run.
     fn check_knobs(&self) -> Result<Order, Error> {
-        sys::check_page_size()?;
+        // Parts of a page do not go back.
+        let least_run = if sys::has_large_pages()? { PAGEBLOCK_FRAMES } else { self.least_run };
         let knob = |right: bool, knob: &'static str, value: u64, allowed: &'static str| match right
         {
             true => Ok(()),
@@ -285,11 +286,11 @@ impl Builder {
         let all = self.bytes.div_ceil(PAGEBLOCK_FRAMES * FRAME_SIZE);
         let low = self.watch.limit.filter(|&limit| self.populate && limit < all);
         knob(low.is_none(), "resident_limit", low.unwrap_or(0), "all blocks of what is populated")?;
-        Order::fitting(self.least_run)
-            .filter(|order| order.frames() == self.least_run && *order <= Order::PAGEBLOCK)
+        Order::fitting(least_run)
+            .filter(|order| order.frames() == least_run && *order <= Order::PAGEBLOCK)
             .ok_or(Error::Knob {
                 knob: "least_run",
-                value: self.least_run,
+                value: least_run,
                 allowed: "a power of two, 1 to 512 frames",
             })
     }

@@ -14,26 +14,24 @@
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rustix::fs::{Stat, fstat};
 use rustix::io::Errno;
-use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
 /// A descriptor of ours, as long as its number names what it named at first.
 pub(crate) struct File {
     fd: ManuallyDrop<OwnedFd>,
-    device: u64,
-    inode: u64,
+    named: Stat,
 }
 
 impl File {
     pub(crate) fn new(fd: OwnedFd) -> Result<Self, Errno> {
-        let status = rustix::fs::fstat(&fd)?;
-        Ok(Self { device: status.st_dev, inode: status.st_ino, fd: ManuallyDrop::new(fd) })
+        Ok(Self { named: fstat(&fd)?, fd: ManuallyDrop::new(fd) })
     }
 
     /// The descriptor; `None` where the program has closed it.
     pub(crate) fn get(&self) -> Option<BorrowedFd<'_>> {
-        let status = rustix::fs::fstat(self.fd.as_fd()).ok()?;
-        let same = status.st_dev == self.device && status.st_ino == self.inode;
+        let names = fstat(self.fd.as_fd()).ok()?;
+        let same = names.st_dev == self.named.st_dev && names.st_ino == self.named.st_ino;
         same.then(|| self.fd.as_fd())
     }
 }
@@ -45,15 +43,6 @@ impl Drop for File {
             unsafe { ManuallyDrop::drop(&mut self.fd) };
         }
     }
-}
-
-/// Runs `call` with a descriptor of this process, as `process_madvise(2)` wants it named. It is
-/// open for that call only: so nobody closes it meanwhile who does not know it, and a forked child
-/// has none of its parent's.
-pub(crate) fn with_pidfd<R>(
-    call: impl FnOnce(BorrowedFd<'_>) -> Result<R, Errno>,
-) -> Result<R, Errno> {
-    call(pidfd_open(getpid(), PidfdFlags::empty())?.as_fd())
 }
 
 #[cfg(test)]

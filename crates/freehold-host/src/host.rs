@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use freehold::{Freehold, Owned, Pfn, Platform};
-use rustix::thread::MembarrierCommand;
 
 use crate::notes::Notes;
+use crate::sys;
 
 /// How often a barrier is tried before it counts as forbidden.
 const RETRIES: u32 = 1000;
@@ -31,8 +31,7 @@ impl Host {
     /// Registers this process for expedited barriers, unless told not to; where the kernel has none
     /// (before Linux 4.14, or forbidden by a sandbox) owners use the ordinary lock.
     pub(crate) fn new(barrier: bool) -> Self {
-        let barrier = barrier
-            && rustix::thread::membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok();
+        let barrier = barrier && sys::register_barrier();
         Self {
             barrier,
             late_double_frees: AtomicU64::new(0),
@@ -65,9 +64,8 @@ impl Platform for Host {
         #[cfg(test)]
         self.barriers.fetch_add(1, Ordering::Relaxed);
         // The kernel may lack the memory for a moment.
-        let done = || rustix::thread::membarrier(MembarrierCommand::PrivateExpedited).is_ok();
         if (0..RETRIES).any(|_| {
-            done() || {
+            sys::barrier() || {
                 std::thread::yield_now();
                 false
             }

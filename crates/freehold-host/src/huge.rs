@@ -70,7 +70,7 @@ impl Inner {
             if !in_use || there() < PAGEBLOCK_FRAMES - MISSING {
                 continue;
             }
-            match memory.collapse(range) {
+            match crate::sys::collapse(memory.bytes(range)) {
                 Ok(()) => {
                     notes.made_whole(block);
                     released.collapsed += 1;

@@ -67,6 +67,13 @@
 //! calls, but not a device's. In a process that forks, [`OnFork::Unmapped`] spares the kernel
 //! copying pinned pages.
 //!
+//! # Where it runs
+//!
+//! Linux has all of it. On macOS and other Unix an arena is of plain anonymous memory: no memfd, no
+//! huge pages, no nodes, ordinary locks, and of pages of 16 KiB only whole blocks go back;
+//! [`HostMmu`] and [`HostVm`] are not there. It compiles there and was never run; its way is tested
+//! on Linux.
+//!
 //! # What it does not do
 //!
 //! - It moves no frames by itself: a program that can move its own has
@@ -81,13 +88,13 @@
 
 #![warn(missing_docs)]
 
-#[cfg(not(target_os = "linux"))]
-compile_error!("freehold-host is for Linux only: it is made of its memory and thread calls");
+#[cfg(not(unix))]
+compile_error!("freehold-host is for Linux and macOS: it is made of their memory and thread calls");
 
 // Elsewhere the line above is the only error, not the first of hundreds.
-#[cfg(target_os = "linux")]
+#[cfg(unix)]
 #[path = "."]
-mod linux {
+mod unix {
     pub(crate) mod arena;
     pub(crate) mod builder;
     #[cfg(test)]
@@ -107,9 +114,11 @@ mod linux {
     #[cfg(test)]
     pub(crate) mod meanwhile;
     pub(crate) mod memory;
+    #[cfg(target_os = "linux")]
     pub(crate) mod mmu;
     pub(crate) mod notes;
     pub(crate) mod numa;
+    #[cfg(target_os = "linux")]
     pub(crate) mod own_thread;
     pub(crate) mod pass;
     pub(crate) mod psi;
@@ -122,8 +131,10 @@ mod linux {
     pub(crate) mod sys;
     pub(crate) mod tenants;
     pub(crate) mod thread;
+    #[cfg(target_os = "linux")]
     pub(crate) mod userfault;
     pub(crate) mod view;
+    #[cfg(target_os = "linux")]
     pub(crate) mod vm;
     pub(crate) mod watch;
 
@@ -133,6 +144,7 @@ mod linux {
     pub use self::frame_allocator::ArenaFrames;
     pub use self::frames::Frames;
     pub use self::memory::{Backing, OnFork};
+    #[cfg(target_os = "linux")]
     pub use self::mmu::{HostMmu, HostStats, Stored};
     pub use self::numa::{Numa, Topology};
     pub use self::pass::Released;
@@ -140,13 +152,14 @@ mod linux {
     pub use self::stats::Stats;
     pub use self::tenants::{Cause, Limits, Tenant, Tenants, Usage};
     pub use self::view::View;
+    #[cfg(target_os = "linux")]
     pub use self::vm::HostVm;
     pub use self::watch::{Exhausted, Pressure};
     pub use {freehold, freehold_vm};
 }
 
-#[cfg(target_os = "linux")]
-pub use linux::*;
+#[cfg(unix)]
+pub use unix::*;
 
 /// The project's front page; here so that its code is compiled and run.
 #[cfg(doctest)]

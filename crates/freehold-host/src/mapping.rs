@@ -16,10 +16,10 @@ use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
 
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::Error;
-use crate::sys::NO_ROOM;
+use crate::sys::{self, Advice, NO_ROOM};
 
 const RW: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
@@ -42,8 +42,9 @@ const HEAP: usize = 64 << 10;
 unsafe fn unmap(base: *mut u8, len: usize) {
     // SAFETY: the caller's promise.
     if unsafe { rustix::mm::munmap(base.cast(), len) }.is_err() {
+        let Some(base) = NonNull::new(base) else { return };
         // SAFETY: the caller gives up what is in the range.
-        let _ = unsafe { rustix::mm::madvise(base.cast(), len, Advice::LinuxDontNeed) };
+        let _ = unsafe { sys::give_back((base, len), false) };
     }
 }
 
@@ -133,10 +134,9 @@ impl Mapping {
 
     /// Keeps the kernel from using huge pages here, where it has any.
     pub(crate) fn no_huge_pages(&self) {
-        let advice = Advice::LinuxNoHugepage;
         // SAFETY: our own range, in which nothing changes. A kernel without huge pages refuses the
         // advice, which is as good.
-        let _ = unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), self.len, advice) };
+        let _ = unsafe { sys::advise((self.base, self.len), Advice::LinuxNoHugepage) };
     }
 
     pub(crate) fn base(&self) -> NonNull<u8> {

@@ -13,20 +13,20 @@
 //! it.
 
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use freehold::{FRAME_SIZE, FrameRange, PAGEBLOCK_FRAMES, Pfn};
-use rustix::fs::SealFlags;
 use rustix::io::Errno;
-use rustix::mm::{Advice, MprotectFlags};
+use rustix::mm::MprotectFlags;
+use rustix::param::page_size;
 
 use crate::Error;
-use crate::descriptors::{File, with_pidfd};
+use crate::descriptors::File;
 use crate::mapping::Mapping;
 use crate::numa::Topology;
-use crate::sys::{self, Bytes, MAX_VECTORS, Placement};
+use crate::sys::{self, Advice, Bytes, MAX_VECTORS, Placement};
 
 /// What the frames are made of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -61,35 +61,6 @@ pub enum OnFork {
     Unmapped,
 }
 
-/// Gives a new file its length; an error where it would be more than the process may write, for
-/// which the kernel has a signal instead (`SIGXFSZ`).
-fn set_length(file: &OwnedFd, len: u64) -> Result<(), Error> {
-    let refused =
-        |errno| Error::os("ftruncate of the memfd", errno, len, "raise RLIMIT_FSIZE (ulimit -f)");
-    if sys::file_size_limit().is_some_and(|limit| limit < len) {
-        return Err(refused(Errno::FBIG));
-    }
-    rustix::fs::ftruncate(file, len).map_err(refused)
-}
-
-/// A memfd of that length for good (`F_SEAL_SHRINK`, `F_SEAL_GROW`), whose seals nobody changes
-/// (`F_SEAL_SEAL`) and from which nobody executes code (`MFD_NOEXEC_SEAL`, since Linux 6.3). So
-/// whoever else has the descriptor can make no byte of it unreadable, nor unwritable.
-fn sealed_memfd(len: u64) -> Result<OwnedFd, Error> {
-    let hint = "memfd_create(2) needs Linux 3.17 and a free file descriptor (ulimit -n)";
-    let fd = sys::memfd_create(c"freehold", true)
-        .or_else(|errno| match errno {
-            Errno::INVAL => sys::memfd_create(c"freehold", false),
-            errno => Err(errno),
-        })
-        .map_err(|errno| Error::os("memfd_create", errno, len, hint))?;
-    set_length(&fd, len)?;
-    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-    rustix::fs::fcntl_add_seals(&fd, seals)
-        .map_err(|errno| Error::os("fcntl(F_ADD_SEALS)", errno, len, "Linux 3.17 is needed"))?;
-    Ok(fd)
-}
-
 /// See the module's documentation.
 pub(crate) struct Memory {
     mapping: ManuallyDrop<Mapping>,
@@ -111,7 +82,7 @@ impl Memory {
         // The largest chunk is 1 GiB.
         let align = len.checked_next_power_of_two().unwrap_or(GIB).min(GIB);
         let memfd = backing == Backing::Memfd;
-        let fd = if memfd { Some(sealed_memfd(len as u64)?) } else { None };
+        let fd = if memfd { Some(sys::sealed_memfd(len as u64)?) } else { None };
         let mapping = Mapping::aligned(len, align, fd.as_ref().map(AsFd::as_fd))?;
         let file = fd.map(File::new).transpose();
         let file = file.map_err(|errno| Error::os("fstat of the memfd", errno, len as u64, ""))?;
@@ -211,27 +182,26 @@ impl Memory {
         call: &'static str,
         hint: &'static str,
     ) -> Result<(), Error> {
-        let (base, len) = self.bytes(range);
+        let bytes = self.bytes(range);
         let room = |errno| {
             if advice == Advice::LinuxPopulateWrite { hint } else { sys::no_room_or(hint, errno) }
         };
         // SAFETY: the range is ours, and none of the callers' advice changes what is in it.
-        unsafe { rustix::mm::madvise(base.as_ptr().cast(), len, advice) }
-            .map_err(|errno| Error::os(call, errno, len as u64, room(errno)))
+        unsafe { sys::advise(bytes, advice) }
+            .map_err(|errno| Error::os(call, errno, bytes.1 as u64, room(errno)))
     }
 
-    /// Lets frames be accessed, or not; `false` where the kernel has no room to note that.
+    /// Lets frames be accessed, or not; `false` where the kernel has no room to note that, or they
+    /// are no whole pages.
     pub(crate) fn set_access(&self, range: FrameRange, open: bool) -> bool {
         let (base, len) = self.bytes(range);
+        if (base.addr().get() | len) % page_size() != 0 {
+            return false;
+        }
         let access = MprotectFlags::READ | MprotectFlags::WRITE;
         let access = if open { access } else { MprotectFlags::empty() };
         // SAFETY: the range is ours; whoever has a slice of it is handed out, and open.
         unsafe { rustix::mm::mprotect(base.as_ptr().cast(), len, access) }.is_ok()
-    }
-
-    /// Keeps the kernel from using huge pages here, where it has any.
-    pub(crate) fn no_huge_pages(&self) {
-        self.mapping.no_huge_pages();
     }
 
     /// Has the kernel back these frames now, so that it is here that it says if it cannot.
@@ -250,17 +220,6 @@ impl Memory {
                 result => return result,
             }
         }
-    }
-
-    /// Has the kernel put a block into one huge page (Linux 6.1), whoever uses it: what is in it
-    /// does not change, and what was missing is zero.
-    pub(crate) fn collapse(&self, block: FrameRange) -> Result<(), Errno> {
-        // <linux/mman.h>; libc does not have it for every C library.
-        const MADV_COLLAPSE: libc::c_int = 25;
-        let (base, len) = self.bytes(block);
-        // SAFETY: the block is ours, and nothing in it changes.
-        let done = unsafe { libc::madvise(base.as_ptr().cast(), len, MADV_COLLAPSE) };
-        if done == 0 { Ok(()) } else { Err(sys::last_errno()) }
     }
 
     /// Calls `f` with each frame of a range that the kernel has in memory, counted from its start.
@@ -333,7 +292,7 @@ impl Memory {
         let ranges: Vec<Bytes> = runs.iter().map(|&run| self.bytes(run)).collect();
         *calls += 1;
         // SAFETY: the caller's promise.
-        match with_pidfd(|pidfd| unsafe { sys::dont_need_vectors(pidfd, &ranges) }) {
+        match unsafe { sys::dont_need_vectors(&ranges) } {
             Ok(mut bytes) => ranges
                 .iter()
                 .take_while(|(_, len)| {
@@ -359,16 +318,10 @@ impl Memory {
     ///
     /// As [`Self::release`].
     unsafe fn release_run(&self, run: FrameRange) -> Result<(), Error> {
-        let (base, len) = self.bytes(run);
-        // Of shared memory the pages are the file's, and it is the file that gives them back. The
-        // call goes through the mapping: the descriptor may be another file's by now.
-        let (advice, call) = match self.file {
-            Some(_) => (Advice::LinuxRemove, "madvise(MADV_REMOVE)"),
-            None => (Advice::LinuxDontNeed, "madvise(MADV_DONTNEED)"),
-        };
+        let bytes = self.bytes(run);
         // SAFETY: the range is ours, and the caller promises that nobody uses what is in it.
-        unsafe { rustix::mm::madvise(base.as_ptr().cast(), len, advice) }
-            .map_err(|errno| Error::os(call, errno, len as u64, kept(errno)))
+        unsafe { sys::give_back(bytes, self.file.is_some()) }
+            .map_err(|(errno, call)| Error::os(call, errno, bytes.1 as u64, kept(errno)))
     }
 
     /// In a forked child that does not have the frames: something else may be at their addresses by

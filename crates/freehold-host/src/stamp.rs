@@ -21,11 +21,9 @@
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
-use rustix::mm::Advice;
-
 use crate::Error;
 use crate::mapping::Mapping;
-use crate::sys::no_room_or;
+use crate::sys::{self, Advice, no_room_or};
 
 const WORDS: usize = 4096 / size_of::<AtomicU64>();
 
@@ -79,10 +77,9 @@ fn is_told_of_forks() -> bool {
 impl Page {
     fn new() -> Result<Self, Error> {
         let mapping = Mapping::zeroed(4096)?;
-        let advice = Advice::LinuxWipeOnFork;
+        let page = (mapping.base(), mapping.len());
         // SAFETY: the page is ours and this advice changes nothing in this process.
-        let emptied =
-            unsafe { rustix::mm::madvise(mapping.base().as_ptr().cast(), mapping.len(), advice) };
+        let emptied = unsafe { sys::advise(page, Advice::LinuxWipeOnFork) };
         if !is_told_of_forks() {
             let hint = "Linux 4.14 or later is needed, or memory for a handler of pthread_atfork";
             emptied.map_err(|errno| {

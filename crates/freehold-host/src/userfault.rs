@@ -70,6 +70,8 @@ impl Userfault {
         // Writes that the kernel makes for a thread, as in `read(2)`, are seen too where that is
         // allowed; else they fail with `EFAULT`.
         let fd = match open(0) {
+            // Where Linux is taken for another system.
+            _ if cfg!(feature = "plain") => Err(Errno::NOSYS),
             Err(Errno::PERM) => open(USER_MODE_ONLY),
             opened => opened,
         };

@@ -12,11 +12,11 @@
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
-use rustix::fs::SealFlags;
 use rustix::io::Errno;
 
 use crate::Error;
 use crate::mapping::Mapping;
+use crate::sys;
 
 /// All frames of another process's arena, at addresses of this one.
 pub struct View {
@@ -33,9 +33,9 @@ impl View {
     /// shorter while it is read, which would be a signal (`SIGBUS`): arenas' are sealed against that.
     pub fn map(fd: BorrowedFd<'_>) -> Result<Self, Error> {
         let refused = |call, errno| Error::os(call, errno, 0, "give the memfd of an arena");
-        let seals = rustix::fs::fcntl_get_seals(fd)
-            .map_err(|errno| refused("fcntl(F_GET_SEALS)", errno))?;
-        if !seals.contains(SealFlags::SHRINK) {
+        let sealed =
+            sys::cannot_shrink(fd).map_err(|errno| refused("fcntl(F_GET_SEALS)", errno))?;
+        if !sealed {
             return Err(refused("fcntl(F_GET_SEALS)", Errno::PERM));
         }
         let status = rustix::fs::fstat(fd).map_err(|errno| refused("fstat", errno))?;

@@ -59,7 +59,7 @@ unsafe impl<T: Sync> Sync for Owned<T> {}
 
 impl<T> Owned<T> {
     fn new(len: usize, make: impl FnMut() -> T) -> Result<Self, Error> {
-        Ok(Self(NonNull::from(Box::leak(crate::sys::boxed(len, make)?))))
+        Ok(Self(NonNull::from(Box::leak(crate::mmu::boxed(len, make)?))))
     }
 
     /// # Safety

@@ -112,6 +112,16 @@ pub struct HostMmu {
     pages: Arc<Pages>,
 }
 
+/// A slice on the heap. An allocation that fails otherwise would end the process.
+pub(crate) fn boxed<T>(len: usize, make: impl FnMut() -> T) -> Result<Box<[T]>, Error> {
+    let mut all = Vec::new();
+    let bytes = (len * size_of::<T>()) as u64;
+    let no_memory = |_| Error::os("malloc", Errno::NOMEM, bytes, "fewer bytes, or raise RLIMIT_AS");
+    all.try_reserve_exact(len).map_err(no_memory)?;
+    all.resize_with(len, make);
+    Ok(all.into_boxed_slice())
+}
+
 impl HostMmu {
     /// Address spaces 0, 1, ... `spaces - 1`, each with pages of its own at `range`. Costs address
     /// space, and 8 bytes a page; memory comes with the first touch of a page.
@@ -121,7 +131,7 @@ impl HostMmu {
     /// [`Error::Os`] where there is no address space or no `userfaultfd`, [`Error::PageSize`];
     /// [`Error::Knob`] for no spaces or no pages.
     pub fn new(spaces: u16, range: VpnRange) -> Result<Self, Error> {
-        crate::sys::check_page_size()?;
+        crate::sys::has_large_pages()?;
         let pages = u64::from(spaces)
             .checked_mul(range.len())
             .filter(|&pages| pages > 0 && pages < 1 << 36);
@@ -137,14 +147,16 @@ impl HostMmu {
             memory,
             spaces: spaces.into(),
             range,
-            entries: crate::sys::boxed(count as usize, AtomicU64::default)?,
+            entries: boxed(count as usize, AtomicU64::default)?,
             userfault: Userfault::new()?,
             protection: Mutex::new(()),
             counters: Counters::default(),
         });
         // A huge page could be given back only as a whole.
-        pages.memory.no_huge_pages();
-        pages.userfault.register(pages.memory.bytes(pages.memory.range()))?;
+        let all = pages.memory.bytes(pages.memory.range());
+        // SAFETY: nothing changes in it. Where there are none, that is refused.
+        let _ = unsafe { crate::sys::advise(all, crate::sys::Advice::LinuxNoHugepage) };
+        pages.userfault.register(all)?;
         Ok(Self { _handler: Handler::start(Arc::clone(&pages))?, pages })
     }
 
