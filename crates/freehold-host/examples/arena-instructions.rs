@@ -21,7 +21,8 @@ const ROWS: [(&str, u64); 6] = [
     ("frames-512", 512),
     ("frames-600", 600),
 ];
-const OTHERS: [&str; 9] = [
+const OTHERS: [&str; 10] = [
+    SHARED,
     "tenant-1",
     "tenant-1-of-four",
     "refused-1",
@@ -32,6 +33,8 @@ const OTHERS: [&str; 9] = [
     "arenas-100",
     "arenas-1000",
 ];
+/// A pair of one frame, by a thread that shares its slot.
+const SHARED: &str = "shared-1";
 /// In an arena of 1 GiB in place of 4.
 const SMALL: &str = "small-";
 /// Exchanges at random: the least and the most frames of a run, and how many runs live. Each also
@@ -143,8 +146,9 @@ fn run(row: &str, n: u64) -> Option<Result<(), Error>> {
         Some(row) => (1 << 30, row),
         None => (4 << 30, row),
     };
-    let build = || Arena::builder(bytes).lock(Lock::Biased).build();
-    let arena = match build() {
+    let builder = Arena::builder(bytes).lock(Lock::Biased);
+    let builder = if row == SHARED { builder.slots(0) } else { builder };
+    let arena = match builder.build() {
         Ok(arena) => arena,
         Err(error) => return Some(Err(error)),
     };
@@ -158,6 +162,7 @@ fn run(row: &str, n: u64) -> Option<Result<(), Error>> {
         return Some(exchange(&arena, *kind, n));
     }
     match row {
+        SHARED => owned(1),
         "tenant-1" => Some(tenant(&arena, 0, n)),
         "tenant-1-of-four" => Some(tenant(&arena, 3, n)),
         "refused-1" => Some(refused(&arena, 1, n)),
