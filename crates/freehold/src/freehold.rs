@@ -3,8 +3,7 @@
 use core::mem::MaybeUninit;
 
 use crate::Pfn;
-use crate::alloc::failing::Failures;
-use crate::alloc::watch::{ANY, Watch};
+use crate::alloc::watch::{ANY, Failures, Watch};
 use crate::block::layout::{ALIGN, LayoutBuilder};
 use crate::block::map::{FrameMap, MemoryRange};
 use crate::block::tag::{ABSENT, HOLES};
@@ -16,8 +15,8 @@ use crate::types::config::{Config, ConfigError, Watermarks};
 use crate::zone::bitmap::WholeBitmap;
 use crate::zone::board::Board;
 use crate::zone::summary::Summary;
-use crate::zone::zonelists::Zonelists;
-use crate::zone::{Apart, Zone, bitmap_blocks, first_block};
+use crate::zone::supply::Apart;
+use crate::zone::{Zone, Zonelists, bitmap_blocks, first_block};
 
 /// A page-frame allocator over the caller's metadata memory. See the
 /// [crate's documentation](crate).
@@ -79,7 +78,7 @@ fn lay_out<'m>(config: &Config<'_>, layout: &mut LayoutBuilder<'m>) -> Parts<'m>
         },
         map: FrameMap {
             first_section,
-            ranges: layout.take(config.memory_ranges(), |_| MemoryRange::new()),
+            ranges: layout.take(config.memory_ranges(), |_| MemoryRange::default()),
             blocks: layout.take_blocks(sections as usize, config.slots() as usize),
             ranges_version: AtomicU32::new(0),
         },
@@ -175,8 +174,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
             hotplug: AtomicBool::new(false),
             asymmetric,
             watch: Watch::new(),
-            holding: Apart(AtomicU64::new(0)),
-            failing: Failures(Apart(AtomicU64::new(0))),
+            holding: Apart::default(),
+            failing: Failures(Apart::default()),
             late_double_frees: AtomicU64::new(0),
         };
         this.zonelists.fill(this.zones);
@@ -243,7 +242,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     /// no memory. Constant time, but for blocks with holes and blocks never used.
     #[must_use]
     pub fn zone_of(&self, pfn: Pfn) -> Option<usize> {
-        let tag = self.map.locate(pfn.get()).map(|block| block.head.tag.get());
+        let tag = self.map.locate(pfn.get()).map(|block| block.tag.get());
         match tag.filter(|tag| tag.state() != ABSENT) {
             Some(tag) if !tag.has(HOLES) => Some(tag.zone()),
             _ => self

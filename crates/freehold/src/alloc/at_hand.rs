@@ -168,10 +168,10 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
         }
         let bit = u64::from(block.head.number) - zone.first_block;
         let Some(block) = zone.claim_whole_at(by, bit) else { return false };
-        block.split(by, MOVABLE);
+        by.split(block, MOVABLE);
         let taken = block.claim_at(by, run.start, run.count as usize);
         if !taken {
-            block.raise(by);
+            by.raise(block);
         }
         taken
     }

@@ -21,7 +21,7 @@
 use crate::alloc::ladder::{Climb, IN_USE};
 use crate::alloc::pick::Want;
 use crate::block::{WORDS, bits};
-use crate::cpu::by::{Cpu, Inside};
+use crate::cpu::by::Inside;
 use crate::cpu::lease::Purpose;
 use crate::free::fast::InHand;
 use crate::free::word::Freeing;
@@ -98,12 +98,10 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         self.leave_and_tell(request);
         core::mem::forget(back);
     }
-}
 
-impl<'m, P: Platform> Cpu<'_, 'm, P> {
     /// What the current lease has, as far as `out` goes.
     #[inline]
-    fn frames_in_hand(self, migratetype: usize, out: &mut [Pfn]) -> usize {
+    fn frames_in_hand(&self, migratetype: usize, out: &mut [Pfn]) -> usize {
         let lease = self.leases.current(Purpose::Frames, migratetype);
         let mask = lease.mask();
         if mask == 0 || mask & lease.word() != 0 {
@@ -118,12 +116,12 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
 
     /// Whole words of the block in use, past the leases: for as many frames as are still wanted.
     #[inline]
-    fn frames_of_block(self, migratetype: usize, out: &mut [Pfn]) -> usize {
+    fn frames_of_block(&self, migratetype: usize, out: &mut [Pfn]) -> usize {
         let zone = self.home_zone.get() as usize;
         let in_use = self.cursors(zone).get(&self.fh.map.blocks, Purpose::Frames, migratetype);
         let Some(block) = in_use.filter(|_| out.len() >= 64) else { return 0 };
-        let (head, line) = (block.head, block.line);
-        let tag = head.tag.get();
+        let line = block.line;
+        let tag = block.tag.get();
         if tag.zone() != zone || !tag.is_ordinary_of(migratetype) {
             return 0;
         }
@@ -133,7 +131,7 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
         };
         for w in 0..WORDS {
             let word = line.word(w);
-            if word == 0 || head.is_leased(w) {
+            if word == 0 || block.is_leased(w) {
                 continue;
             }
             // Most are full, of which there is nothing to count.

@@ -292,7 +292,8 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
         let alone = || 2 * full() < LEN;
         let in_use = || self.runs_from.starts(block);
         // Without an index that may be out of bounds nothing has to be kept for a panic.
-        let roomy = self.fh.zones.get(self.home_zone.get() as usize).is_some_and(Zone::is_roomy);
+        let roomy =
+            self.fh.zones.get(self.home_zone.get() as usize).is_some_and(|zone| zone.is_roomy());
         let fits = roomy || alone() && (head.class() <= hint_class(order) || in_use());
         if !fits || !tag.is_ordinary_of_in(migratetype, self.home_split.get()) {
             return NO_FRAME;
@@ -387,8 +388,7 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
         if !fits || !tag.is_ordinary_of_in(migratetype, self.home_split.get()) {
             return None;
         }
-        let offset = block.claim_words::<LEN>(self.by())?;
-        Some(Pfn::new(block.base() + offset as u64))
+        block.claim_words::<LEN>(self.by()).map(Pfn::new)
     }
 
     /// A whole block that this CPU keeps.

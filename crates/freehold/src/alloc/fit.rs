@@ -24,17 +24,17 @@
 //! [`alloc_contig_free`](crate::Freehold::alloc_contig_free) does both.
 
 use crate::block::Block;
+use crate::block::tag::MOVABLE;
 use crate::block::words::{class_of, free_tail, smallest_gap};
 use crate::block::{FRAMES, SECTION_BLOCKS, SECTION_BLOCKS_LOG, WORDS, bits};
 use crate::calls::handle::{Door, Handle};
 use crate::cpu::by::{Cpu, Inside};
 use crate::free::word::Freeing;
-use crate::platform::OnPanic;
 use crate::platform::PlatformExt;
 use crate::primitive::{Count, Relaxed};
 use crate::zone::Zone;
 use crate::zone::board::{CLASSES, row_of};
-use crate::{AllocError, AllocFlags, FrameRange, Freehold, Migratetype, Order, Pfn, Platform};
+use crate::{AllocError, AllocFlags, FrameRange, Freehold, Order, Pfn, Platform};
 
 /// Blocks of one class that have a gap of which the smallest is taken, and places of whole blocks
 /// for a run of up to a block.
@@ -43,8 +43,6 @@ const LOOKS: u32 = 8;
 const MISSES: u32 = 8;
 /// Likewise of which that is known.
 const SKIPS: u32 = 32;
-
-const MOVABLE: usize = Migratetype::Movable as usize;
 
 impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
     /// Allocates `count` movable frames in a row, any number, which start anywhere: best fit, so
@@ -75,9 +73,8 @@ impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
         let found = inside.alloc_run(count).map(|run| (run, inside.rest_behind(run.end)));
         let fh = self.fh;
         drop(inside);
-        let back = OnPanic(|| _ = found.map(|(run, _)| Freeing::of(fh, None).commit(run)));
-        fh.outside().tell_pressure();
-        core::mem::forget(back);
+        let give_back = || _ = found.map(|(run, _)| Freeing::of(fh, None).commit(run));
+        fh.outside().tell_pressure_or(give_back);
         #[cfg(feature = "debug-poison")]
         if let Ok((run, _)) = found {
             fh.platform.check_poison(run);
@@ -187,11 +184,11 @@ impl<'m, P: Platform> Runs<'_, 'm, P> {
         let row = row_of(MOVABLE, class);
         let mut see = |block: Block<'m>| {
             // But where all are looked at.
-            if most != u32::MAX && block.head.has_no_gap(len) {
+            if most != u32::MAX && block.has_no_gap(len) {
                 skips -= 1;
                 return (skips == 0).then_some(block);
             }
-            let known = block.class_in_row(self.cpu.by(), self.zone, row)?;
+            let known = self.cpu.by().class_in_row(block, self.zone, row)?;
             let words = block.words_to_use(self.cpu.fh, in_memory);
             match smallest_gap(&words, len) {
                 Ok((size, start)) => {
@@ -204,9 +201,9 @@ impl<'m, P: Platform> Runs<'_, 'm, P> {
                 Err(longer) => {
                     // Or it would be looked at again each time.
                     if !in_memory {
-                        block.head.set_no_gap(longer as u16);
+                        block.set_no_gap(longer as u16);
                         if class_of(known - 1, |w| words[w], |_| true) < known {
-                            block.lower(self.cpu.by(), known, known);
+                            self.cpu.by().lower(block, known, known);
                         }
                     }
                     misses = misses.saturating_sub(1);
@@ -333,14 +330,14 @@ impl<'m, P: Platform> Runs<'_, 'm, P> {
             return Some(first * FRAMES as u64 - place.tail as u64);
         }
         for block in (first..first + got).filter_map(|number| fh.map.locate_block(number)) {
-            block.insert_whole(self.cpu.by());
+            self.cpu.by().insert_whole(block);
         }
         if granted && place.whole != 0 {
             self.zone.give_back_blocks(fh, place.whole);
         }
         if let Some(block) = tail {
             let spans = bits::spans(FRAMES - place.tail, place.tail);
-            spans.for_each(|(w, m)| block.put_back(self.cpu.by(), w, m));
+            spans.for_each(|(w, m)| self.cpu.by().put_back(block, w, m));
         }
         None
     }
@@ -354,14 +351,14 @@ impl<'m, P: Platform> Runs<'_, 'm, P> {
         let number = self.zone.first_block + behind;
         if self.zone.bitmap.contains(behind) {
             let Some(block) = self.zone.claim_whole_at(self.cpu.by(), behind) else { return false };
-            block.split(self.cpu.by(), MOVABLE);
+            self.cpu.by().split(block, MOVABLE);
             if place.whole == 0 {
                 // While runs are cut of it, it stays split, as what other words come from does.
                 self.cpu.holds();
                 if let Some(before) =
                     self.cpu.cursors(usize::from(self.zone.id)).cut_from(&fh.map.blocks, block)
                 {
-                    before.leave(self.cpu.by());
+                    self.cpu.by().leave(before);
                 }
             }
         }
@@ -369,7 +366,7 @@ impl<'m, P: Platform> Runs<'_, 'm, P> {
         let claimed = block.claim_at(self.cpu.by(), 0, place.head);
         if !claimed {
             // It may be one that was split for this.
-            block.raise(self.cpu.by());
+            self.cpu.by().raise(block);
         }
         claimed
     }
@@ -379,7 +376,7 @@ impl<'m> Zone<'m> {
     /// Its split movable block of that number, of which no frame is missing.
     fn movable_block<P>(&self, fh: &Freehold<'m, P>, number: u64) -> Option<Block<'m>> {
         let block = fh.map.locate_block(number)?;
-        let tag = block.head.tag.get();
+        let tag = block.tag.get();
         (tag.is_ordinary_of(MOVABLE) && tag.zone() == usize::from(self.id)).then_some(block)
     }
 }

@@ -30,7 +30,7 @@
 //!   being whole, and frames of another type keep theirs for long.
 //! * Behind *mixed* every CPU that has such a run is asked for what it has
 //!   ([`recall`](crate::cpu::recall)), which interrupts it. Then the top of the ladder is asked,
-//!   too. From here on no CPU takes more in hand than its call needs ([`failing`](super::failing)).
+//!   too. From here on no CPU takes more in hand than its call needs ([`watch`](super::watch)).
 //!   What changed hands between the two looks is asked for a second time.
 //!
 //! A request fails only after all of this came to nothing on every zone that it may use.
@@ -47,7 +47,7 @@
 //! | [`Inside`], [`Cpu`](crate::cpu::by::Cpu) | a CPU's state for as long as somebody is inside; what is done with it there |
 //! | [`By`] | who does something: a CPU, or a thread that is in no CPU's state |
 //! | [`Want`] | what a step looks for: a run of some order in a block of some type |
-//! | [`Block`], [`Zone`] | 512 frames by their metadata; whole blocks, the board of the others, marks |
+//! | [`Block`](crate::block::Block), [`Zone`] | 512 frames by their metadata; whole blocks, the board of the others, marks |
 //! | [`Slot`](super::lease::Slot) | a word that a CPU leases, of which it has frames in hand |
 //!
 //! A request that may not wait asks nobody, but takes what other CPUs have in hand where their
@@ -59,7 +59,7 @@ use core::ops::Range;
 use crate::alloc::pick::{RefillPhase, Want};
 use crate::alloc::watch::key_of;
 use crate::block::tag::{CMA, HIGH_ATOMIC, TYPES};
-use crate::block::{BLOCK_ORDER, Block, WORDS};
+use crate::block::{BLOCK_ORDER, WORDS};
 use crate::cpu::by::{By, Inside};
 use crate::cpu::recall::Recall;
 use crate::free::word::Freeing;
@@ -416,7 +416,7 @@ impl<'c, 'm, P: Platform> Climb<'c, 'm, P> {
             inside.take_of(block, want).or_else(|| self.next_blocks(z, want, true))
         } else {
             let _granted = zone.reserve(by, want.migratetype, 1 << want.order, want.flags)?;
-            self.claim(want.pick(by, zone).fallback()?, want)
+            want.pick(by, zone).fallback()?.claim(by, want.order)
         };
         by.keep_block_of(want, pfn?)
     }
@@ -438,7 +438,7 @@ impl<'c, 'm, P: Platform> Climb<'c, 'm, P> {
                 wants.clone().find_map(|want| want.pick(by, zone).block(false, u32::MAX))?;
             let taken = match leasing {
                 Some(inside) => inside.take_of(block, want),
-                None => self.claim(block, want),
+                None => block.claim(by, want.order),
             };
             if let Some(pfn) = taken {
                 zone.counters.fallbacks.add_shared(1);
@@ -447,11 +447,6 @@ impl<'c, 'm, P: Platform> Climb<'c, 'm, P> {
             }
         }
         None
-    }
-
-    /// A run of a split block, past the leases.
-    fn claim(&self, block: Block<'m>, want: Want) -> Option<u64> {
-        block.claim(self.by, want.order).map(|offset| block.base() + offset as u64)
     }
 
     fn reserve(&self, z: usize) -> Option<u64> {

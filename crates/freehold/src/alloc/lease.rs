@@ -78,8 +78,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let leasable =
             tag.is_ordinary() && self.is_home(tag.zone()) && tag.migratetype() != HIGH_ATOMIC;
         if want.order >= 6 || !leasable || !self.may_lease() {
-            let offset = block.claim(self.by(), want.order)?;
-            return Some(block.base() + offset as u64);
+            return block.claim(self.by(), want.order);
         }
         let kind = (want.purpose(), want.migratetype);
         // Others may take a word meanwhile, but each time that is one chance less.
@@ -229,14 +228,14 @@ impl<'a, 'm, P: Platform> Cpu<'a, 'm, P> {
         // The class before the tag: who makes a block whole writes them in the other order.
         let changed = head.is_busy() || head.tag.get() != tag;
         let nothing = got | freed == 0 || got & freed != 0;
-        if changed || nothing || !self.pay_leased(tag, block, got) {
+        if changed || nothing || !self.pay_leased(tag, got) {
             // Becoming whole, whole, of another type or isolated by now; or nothing there; or what
             // is freed was free; or the zone would not keep its mark. The frames before the lease,
             // as in `Slot::end`: nobody takes any of them until all are back.
             block.put_back_uncounted(fh, w, got);
             head.set_lease(w, 0);
             let now = line.word_after_class(w);
-            block.raise_by(self.by(), now);
+            self.by().raise_by(block, now);
             return None;
         }
         let (all, place) = (got | freed, (block, w, line.cell(w)));
@@ -330,10 +329,10 @@ impl<'a, 'm, P: Platform> Cpu<'a, 'm, P> {
 
     /// These frames have left their word for the hand, if the zone keeps its mark.
     #[inline(always)]
-    fn pay_leased(self, tag: Tag, block: Block<'m>, frames: u64) -> bool {
+    fn pay_leased(self, tag: Tag, frames: u64) -> bool {
         let count = u64::from(frames.count_ones());
         self.cpu.counters.refilled_frames.add(count);
-        block.pay(self.by(), tag, count)
+        self.by().pay(tag, count)
     }
 }
 
@@ -366,7 +365,7 @@ impl<'m, P: Platform> Slot<'_, '_, 'm, P> {
         let (cpu, lease) = (self.cpu, self.lease());
         let got = block.line.take_word(w);
         let tag = block.head.tag.get();
-        if !cpu.pay_leased(tag, block, got) {
+        if !cpu.pay_leased(tag, got) {
             // The zone would not keep its mark.
             block.put_back_uncounted(cpu.fh, w, got);
             self.end();
@@ -398,7 +397,7 @@ impl<'m, P: Platform> Slot<'_, '_, 'm, P> {
         let Some((block, w)) = lease.place(&self.cpu.fh.map.blocks) else { return };
         let (head, line, mask) = (block.head, block.line, lease.all());
         if mask != 0 {
-            block.put_in_word(self.cpu.by(), w, mask);
+            self.cpu.by().put_in_word(block, w, mask);
         }
         self.cpu.leases.close(self.number);
         match head.lease(w) {
@@ -412,9 +411,9 @@ impl<'m, P: Platform> Slot<'_, '_, 'm, P> {
         let now = line.word_after_class(w);
         if now == !0 {
             head.set_no_gap(0);
-            block.raise_by_words::<1>(self.cpu.by(), w);
+            self.cpu.by().raise_by_words::<1>(block, w);
         } else if now | mask != 0 {
-            block.raise_by(self.cpu.by(), now);
+            self.cpu.by().raise_by(block, now);
         }
     }
 
@@ -444,7 +443,7 @@ impl<'m, P: Platform> Slot<'_, '_, 'm, P> {
             // A free that came in between has not counted for the board.
             let now = line.word_after_class(w);
             if now != 0 {
-                block.raise_by(self.cpu.by(), now);
+                self.cpu.by().raise_by(block, now);
             }
         }
         false

@@ -9,14 +9,12 @@
 //! | [`reserve`] | blocks are kept for requests that may not wait |
 //! | [`bulk`] | many single frames |
 //! | [`placed`] | within address limits, aligned to more than their size, above order 9 |
-//! | [`failing`] | a request is about to fail: the last looks, and nobody takes more than it needs |
 //! | [`fit`] | runs of any number of frames |
 //! | [`at_hand`] | runs by their place, for an owner that remembers it |
-//! | [`watch`] | a request that came to nothing is not tried again without need |
+//! | [`watch`] | a request is about to fail: the last looks; it is not tried again without need |
 
 pub(crate) mod at_hand;
 pub(crate) mod bulk;
-pub(crate) mod failing;
 pub(crate) mod fast;
 pub(crate) mod fit;
 pub(crate) mod ladder;

@@ -10,11 +10,12 @@
 //! None of it takes a lock: another thread that chooses the same block takes other words of it.
 
 use crate::block::Block;
-use crate::block::tag::HIGH_ATOMIC;
+use crate::block::tag::{HIGH_ATOMIC, MOVABLE};
 use crate::block::words::{count_of, find_run};
-use crate::block::{FRAMES, SECTION_BLOCKS, SECTION_BLOCKS_LOG, bits};
+use crate::block::{FRAMES, SECTION_BLOCKS, SECTION_BLOCKS_LOG, WORDS, bits};
 use crate::cpu::by::{By, Inside};
 use crate::cpu::lease::Purpose;
+use crate::platform::PlatformExt;
 use crate::primitive::{Count, Relaxed};
 use crate::zone::Zone;
 use crate::zone::board::{CLASSES, LOOSE, row_of};
@@ -86,7 +87,7 @@ impl Want {
     /// Whether it takes loose frames before it breaks up a run of four.
     #[inline(always)]
     pub(crate) fn is_for_loose(self) -> bool {
-        self.order == 0 && self.migratetype == Migratetype::Movable as usize
+        self.order == 0 && self.migratetype == MOVABLE
     }
 
     /// The smallest class that will do.
@@ -120,10 +121,9 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// is what keeps others whole.
     fn fits(&self, block: Block<'m>, z: usize, want: Want) -> bool {
         let zone = &self.fh.zones[z];
-        let head = block.head;
-        let tag = head.tag.get();
+        let tag = block.tag.get();
         // Once: others change it.
-        let class = head.class();
+        let class = block.class();
         class >= want.class()
             && tag.zone() == z
             && tag.migratetype() == want.migratetype
@@ -181,19 +181,21 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         self.holds();
         cursors.set(want.purpose(), want.migratetype, block);
         if let Some(before) = before {
-            before.leave(self.by());
+            self.by().leave(before);
         }
     }
 }
 
-impl<'m> Block<'m> {
+impl<'m, P: Platform> By<'_, 'm, P> {
     /// A block is not in use any more: what is wholly free becomes whole.
-    pub(crate) fn leave(self, by: By<'_, 'm, impl Platform>) {
-        if self.head.class() >= CLASSES && self.head.tag.get().is_open() {
-            self.raise(by);
+    pub(crate) fn leave(self, block: Block<'m>) {
+        if block.class() >= CLASSES && block.tag.get().is_open() {
+            self.raise(block);
         }
     }
 }
+
+impl<'m> Block<'m> {}
 
 /// A look for what is wanted in a zone, for somebody.
 pub(crate) struct Pick<'c, 'm, P> {
@@ -229,10 +231,9 @@ impl<'m, P: Platform> Pick<'_, 'm, P> {
                 if most == 0 {
                     return Some(None);
                 }
-                let head = block.head;
-                let (tag, known) = (head.tag.get(), head.class());
+                let (tag, known) = (block.tag.get(), block.class());
                 let right = known == class && tag.is_open_of(want.migratetype, zone.id);
-                let known = if right { Some(known) } else { block.class_in_row(by, zone, row) };
+                let known = if right { Some(known) } else { by.class_in_row(block, zone, row) };
                 if known.is_some_and(|known| known < want.class()) {
                     // One of a type whose blocks are all in one row.
                     return None;
@@ -240,7 +241,7 @@ impl<'m, P: Platform> Pick<'_, 'm, P> {
                 most -= 1;
                 let known = known?;
                 if !block.has_open_run(want.order) {
-                    block.lower(by, known, want.class());
+                    by.lower(block, known, want.class());
                     return None;
                 }
                 if spread && passed_over < PASSED_OVER && block.is_shared(by) {
@@ -278,24 +279,37 @@ impl<'m, P: Platform> Pick<'_, 'm, P> {
             });
             let block = |bit: u32| by.fh.map.blocks.beside(first, bit);
             let found = blocks.by_ref().map(block).find(|&block| {
-                let tag = block.head.tag.get();
+                let tag = block.tag.get();
                 let words = block.open_words();
                 let right = tag.is_open()
                     && tag.migratetype() == want.migratetype
                     && words.iter().any(|&word| bits::loose(word) != 0)
-                    && (count_of(&words) <= MOST_FREE || block.only_loose_in_memory(by.fh, &words));
+                    && (count_of(&words) <= MOST_FREE || self.only_loose_in_memory(block, &words));
                 if !right {
-                    block.unlist_loose(by, zone);
+                    by.unlist_loose(block, zone);
                 }
                 right
             });
             drop(blocks);
             if found.is_none() {
                 // All that those have is loose, and their classes say so.
-                bits::each(left).map(block).for_each(|block| block.unlist_loose(by, zone));
+                bits::each(left).map(block).for_each(|block| by.unlist_loose(block, zone));
             }
             found
         })
+    }
+
+    /// Whether a block has loose frames in memory, and free ones that are not: it is no use to have
+    /// it whole, and what is loose costs nothing.
+    fn only_loose_in_memory(&self, block: Block<'m>, words: &[u64; WORDS]) -> bool {
+        let base = block.base();
+        let (mut loose, mut absent) = (0, 0);
+        for (w, &word) in words.iter().enumerate() {
+            let there = self.by.fh.platform.frames_in_memory(base, w);
+            loose |= bits::loose(word) & there;
+            absent |= word & !there;
+        }
+        loose != 0 && absent != 0
     }
 
     /// A block of another type that is at least half free becomes one of the wanted type (Linux
@@ -309,7 +323,7 @@ impl<'m, P: Platform> Pick<'_, 'm, P> {
         {
             return None;
         }
-        let movable = want.migratetype == Migratetype::Movable as usize;
+        let movable = want.migratetype == MOVABLE;
         let smallest = if movable { want.order.max(4) } else { want.order };
         for &fallback in Migratetype::PCP[want.migratetype].fallbacks() {
             let mut looks = LOOKS_FOR_FALLBACK;
@@ -321,13 +335,13 @@ impl<'m, P: Platform> Pick<'_, 'm, P> {
                         return Some(None);
                     }
                     looks -= 1;
-                    let tag = block.head.tag.get();
+                    let tag = block.tag.get();
                     let words = block.open_words();
                     let half = count_of(&words) >= FRAMES as u32 / 2;
-                    let fits = block.class_in_row(by, zone, row).is_some()
+                    let fits = by.class_in_row(block, zone, row).is_some()
                         && half
                         && find_run(&words, want.order).is_some();
-                    let claimed = fits && block.retype(by, tag, want.migratetype);
+                    let claimed = fits && by.retype(block, tag, want.migratetype);
                     claimed.then_some(Some(block))
                 });
                 match found {
@@ -349,8 +363,9 @@ impl<'m, P: Platform> Pick<'_, 'm, P> {
         // Others may be faster, but not for ever.
         for _ in 0..FRAMES {
             let block = self.block(false, u32::MAX)?;
-            if let Some(offset) = block.claim(by, want.order) {
-                return Some(block.base() + offset as u64);
+            let found = block.claim(by, want.order);
+            if found.is_some() {
+                return found;
             }
             if !zone.leaves_mark(by, want.migratetype, 1 << want.order, want.flags) {
                 // Somebody was faster with what is above the mark.
@@ -366,18 +381,14 @@ impl<'m, P: Platform> Pick<'_, 'm, P> {
         let Self { by, zone, want } = *self;
         if want.flags.contains(AllocFlags::HIGH_ATOMIC) && zone.high_atomic_blocks.get() != 0 {
             let reserve = Want { migratetype: HIGH_ATOMIC, ..want };
-            if let Some(pfn) = reserve.pick(by, zone).run() {
-                return Some(pfn);
+            let found = reserve.pick(by, zone).run();
+            if found.is_some() {
+                return found;
             }
         }
         // HIGHATOMIC frames are looked at above or in the last resort only: they do not count here.
         let _granted = zone.reserve(by, want.migratetype, 1 << want.order, want.flags)?;
-        if let Some(pfn) = self.run() {
-            return Some(pfn);
-        }
-        let block = self.split_whole()?;
-        let offset = block.claim(by, want.order)?;
-        Some(block.base() + offset as u64)
+        self.run().or_else(|| self.split_whole()?.claim(by, want.order))
     }
 
     /// A whole block becomes a split one of the wanted type.
@@ -386,7 +397,7 @@ impl<'m, P: Platform> Pick<'_, 'm, P> {
             return None;
         }
         let block = self.zone.take_whole(self.by, self.want)?;
-        block.split(self.by, self.want.migratetype);
+        self.by.split(block, self.want.migratetype);
         Some(block)
     }
 }
@@ -403,7 +414,7 @@ impl<'m> Zone<'m> {
     ) -> Option<T> {
         let section = from >> SECTION_BLOCKS_LOG;
         self.each_section_in_row(by, row, section, |first, word| {
-            let is_first = self.board.section_of(first.head.number) == section;
+            let is_first = self.board.section_of(first.number) == section;
             let before = if is_first { from % SECTION_BLOCKS } else { 0 };
             let word = word >> before << before;
             bits::each(word).find_map(|bit| see(by.fh.map.blocks.beside(first, bit)))

@@ -116,7 +116,7 @@ impl<'m, P: Platform> Places<'_, 'm, P> {
     }
 
     /// Makes sure that the zone keeps its mark, of a request for frames of that kind.
-    fn granted(&self, kind: usize) -> Option<Granted<'_, 'm>> {
+    fn granted(&self, kind: usize) -> Option<Granted<'_>> {
         self.zone.reserve(self.by, kind, self.window.frames, self.request.flags)
     }
 
@@ -131,7 +131,7 @@ impl<'m, P: Platform> Places<'_, 'm, P> {
         while let Some(number) = map.next_set_up(at, end) {
             at = window.next_start(number + 1);
             let Some(block) = map.locate_block(number) else { continue };
-            let tag = block.head.tag.get();
+            let tag = block.tag.get();
             let there = tag.zone() == usize::from(zone.id) && is_one(tag.migratetype());
             if !there || !tag.is_open() {
                 continue;
@@ -148,8 +148,7 @@ impl<'m, P: Platform> Places<'_, 'm, P> {
     fn claim(&self, block: Block<'m>) -> Option<Pfn> {
         let (low, high, align) = self.window.within(block.base())?;
         let order = self.request.order.get().into();
-        let offset = block.claim_within(self.by, order, align, low, high)?;
-        Some(Pfn::new(block.base() + offset as u64))
+        block.claim_within(self.by, order, align, low, high).map(Pfn::new)
     }
 
     /// From CMA blocks side by side, each of them wholly free: all or none.
@@ -163,17 +162,17 @@ impl<'m, P: Platform> Places<'_, 'm, P> {
             if !fits || base % window.align != 0 {
                 return None;
             }
-            let block = |n: u64| by.fh.map.locate_block(u64::from(first.head.number) + n);
+            let block = |n: u64| by.fh.map.locate_block(u64::from(first.number) + n);
             let claim = |n: &u64| block(*n).is_some_and(|b| b.claim(by, BLOCK_ORDER).is_some());
             let taken = (0..len).take_while(claim).count() as u64;
             if taken == len {
                 return Some(Pfn::new(base));
             }
             if let Some(block) = block(taken).filter(|block| !block.has_open_run(BLOCK_ORDER)) {
-                block.lower(by, CLASS_WHOLE, CLASS_WHOLE);
+                by.lower(block, CLASS_WHOLE, CLASS_WHOLE);
             }
             for block in (0..taken).filter_map(block) {
-                (0..WORDS).for_each(|w| block.put_back(by, w, !0));
+                (0..WORDS).for_each(|w| by.put_back(block, w, !0));
             }
             None
         })
@@ -224,12 +223,12 @@ impl<'m, P: Platform> Places<'_, 'm, P> {
             if in_use {
                 return Some(Pfn::new(number << 9));
             }
-            block.split(by, request.migratetype as usize);
+            by.split(block, request.migratetype as usize);
             let found = self.claim(block);
             if found.is_some() {
                 return found;
             }
-            block.raise(by);
+            by.raise(block);
         }
     }
 

@@ -44,13 +44,13 @@ impl<'m, P: Platform> Freehold<'m, P> {
         let find = || Want::new(0, HIGH_ATOMIC).pick(by, zone).block(false, u32::MAX);
         let found = if zone.high_atomic_blocks.get() == 0 { None } else { find() };
         found.is_some_and(|block| {
-            let tag = block.head.tag.get();
+            let tag = block.tag.get();
             let given_up =
-                tag.migratetype() == HIGH_ATOMIC && block.retype(by, tag, migratetype as usize);
+                tag.migratetype() == HIGH_ATOMIC && by.retype(block, tag, migratetype as usize);
             if given_up {
                 // Relaxed: a count.
                 zone.high_atomic_blocks.fetch_sub(1, Ordering::Relaxed);
-                block.raise(by);
+                by.raise(block);
             }
             given_up
         })
@@ -82,7 +82,7 @@ impl<'m, P: Platform> By<'_, 'm, P> {
     #[cold]
     fn keep_block(self, pfn: u64) {
         let Some(block) = self.fh.map.locate(pfn) else { return };
-        let tag = block.head.tag.get();
+        let tag = block.tag.get();
         let zone = tag.zone_of(self.fh.zones);
         let cap = zone.managed.get() / 100;
         let kept = zone.high_atomic_blocks.get();
@@ -94,7 +94,7 @@ impl<'m, P: Platform> By<'_, 'm, P> {
         }
         // Counted before it is one: a call that gives it up takes it off.
         zone.high_atomic_blocks.add_shared(1);
-        if !block.retype(self, tag, HIGH_ATOMIC) {
+        if !self.retype(block, tag, HIGH_ATOMIC) {
             // Relaxed: a count.
             zone.high_atomic_blocks.fetch_sub(1, Ordering::Relaxed);
         }

@@ -7,10 +7,28 @@ use crate::block::tag::{FRESH, IN_HAND, TAKEN, WHOLE};
 use crate::block::words::{CLASS_BUSY, CLASS_NONE, find_run};
 use crate::block::{FRAMES, WORDS, bits};
 use crate::cpu::by::By;
-use crate::platform::PlatformExt;
 use crate::zone::Zone;
 use crate::zone::board::row_of;
 use crate::{Freehold, Platform};
+
+impl<'m, P: Platform> By<'_, 'm, P> {
+    /// The class of a block with a bit in a row, if it belongs there; else the bit is cleared.
+    #[inline(never)]
+    pub(crate) fn class_in_row(self, block: Block<'m>, zone: &Zone<'m>, row: usize) -> Option<u8> {
+        let (tag, class) = (block.tag.get(), block.class());
+        if class == CLASS_BUSY {
+            return None;
+        }
+        let right = tag.is_open()
+            && tag.zone() == usize::from(zone.id)
+            && class != CLASS_NONE
+            && row_of(tag.migratetype(), class) == row;
+        if !right {
+            self.unlist(block, zone, row);
+        }
+        right.then_some(class)
+    }
+}
 
 impl<'m> Block<'m> {
     /// Whether frames just taken out of a word may be handed out; otherwise they are put back. They
@@ -27,11 +45,10 @@ impl<'m> Block<'m> {
         frames: u64,
         count: u64,
     ) -> bool {
-        let head = self.head;
         // Before the tag, as in `lease`.
-        let busy = head.is_busy();
-        let tag = head.tag.get();
-        let open = !busy && tag.is_open() && !head.is_leased(w) && self.pay(by, tag, count);
+        let busy = self.is_busy();
+        let tag = self.tag.get();
+        let open = !busy && tag.is_open() && !self.is_leased(w) && by.pay(tag, count);
         if !open {
             self.put_back_after_all(by, w, frames, count);
         }
@@ -43,16 +60,16 @@ impl<'m> Block<'m> {
     #[inline(never)]
     fn put_back_after_all(self, by: By<'_, 'm, impl Platform>, w: usize, frames: u64, count: u64) {
         // Before they are put back, which counts them again.
-        self.count_free(by, self.head.tag.get(), count.wrapping_neg());
-        self.put_back(by, w, frames);
+        by.count_free(self.tag.get(), count.wrapping_neg());
+        by.put_back(self, w, frames);
     }
 
     /// The words of a block that nobody leases, by a glance.
     pub(crate) fn open_words(self) -> [u64; WORDS] {
-        let (head, line) = (self.head, self.line);
+        let line = self.line;
         core::array::from_fn(|w| match line.word(w) {
             0 => 0,
-            _ if head.is_leased(w) => 0,
+            _ if self.is_leased(w) => 0,
             word => word,
         })
     }
@@ -63,17 +80,18 @@ impl<'m> Block<'m> {
         if order > 6 {
             return find_run(&self.open_words(), order).is_some();
         }
-        let (head, line) = (self.head, self.line);
+        let line = self.line;
         if order == 6 {
             // One comparison a word.
-            return (0..WORDS).any(|w| line.word(w) == !0 && !head.is_leased(w));
+            return (0..WORDS).any(|w| line.word(w) == !0 && !self.is_leased(w));
         }
         let lanes = bits::LANES[order as usize];
-        (0..WORDS).any(|w| lanes.has_full(line.word(w)) && !head.is_leased(w))
+        (0..WORDS).any(|w| lanes.has_full(line.word(w)) && !self.is_leased(w))
     }
 
-    /// Takes a run of that order (0 to 9) out of a split block's words; its offset.
-    pub(crate) fn claim(self, by: By<'_, 'm, impl Platform>, order: u32) -> Option<usize> {
+    /// Takes a run of that order (0 to 9) out of a split block's words; its first
+    /// frame.
+    pub(crate) fn claim(self, by: By<'_, 'm, impl Platform>, order: u32) -> Option<u64> {
         match order {
             ..6 => {}
             6 => return self.claim_words::<1>(by),
@@ -85,7 +103,7 @@ impl<'m> Block<'m> {
         for _ in 0..WORDS {
             let offset = find_run(&self.open_words(), order)?;
             if self.claim_at(by, offset, 1 << order) {
-                return Some(offset);
+                return Some(self.base() + offset as u64);
             }
         }
         None
@@ -96,15 +114,15 @@ impl<'m> Block<'m> {
     pub(crate) fn claim_words<const LEN: usize>(
         self,
         by: By<'_, 'm, impl Platform>,
-    ) -> Option<usize> {
-        let (head, line) = (self.head, self.line);
+    ) -> Option<u64> {
+        let line = self.line;
         // A loop: unrolled, which an iterator's search is not.
         for first in (0..WORDS).step_by(LEN) {
             let mut words = first..first + LEN;
-            if words.all(|w| line.word(w) == !0 && !head.is_leased(w))
+            if words.all(|w| line.word(w) == !0 && !self.is_leased(w))
                 && self.claim_words_at::<LEN>(by, first)
             {
-                return Some(first * 64);
+                return Some(self.base() + first as u64 * 64);
             }
         }
         None
@@ -137,13 +155,12 @@ impl<'m> Block<'m> {
         first: usize,
         end: usize,
     ) -> bool {
-        let head = self.head;
-        let leased = || (first..first + LEN).any(|w| head.is_leased(w));
+        let leased = || (first..first + LEN).any(|w| self.is_leased(w));
         // One look for all of them, as in `still_open`; the class before the tag.
-        let busy = head.is_busy();
-        let tag = head.tag.get();
+        let busy = self.is_busy();
+        let tag = self.tag.get();
         let open = end == first + LEN && !busy && tag.is_open() && !leased();
-        if open && self.pay(by, tag, 64 * LEN as u64) {
+        if open && by.pay(tag, 64 * LEN as u64) {
             return true;
         }
         self.put_words_back(by, first..end);
@@ -154,10 +171,10 @@ impl<'m> Block<'m> {
     #[cold]
     #[inline(never)]
     fn put_words_back(self, by: By<'_, 'm, impl Platform>, words: core::ops::Range<usize>) {
-        let tag = self.head.tag.get();
+        let tag = self.tag.get();
         // Before they are put back, which counts them again.
-        self.count_free(by, tag, (64 * words.len() as u64).wrapping_neg());
-        words.for_each(|w| self.put_back(by, w, !0));
+        by.count_free(tag, (64 * words.len() as u64).wrapping_neg());
+        words.for_each(|w| by.put_back(self, w, !0));
     }
 
     /// [`claim`](Self::claim) of a run that starts at a multiple of `align` and whose frames lie in
@@ -169,7 +186,7 @@ impl<'m> Block<'m> {
         align: usize,
         low: usize,
         high: usize,
-    ) -> Option<usize> {
+    ) -> Option<u64> {
         let len = 1 << order;
         if (low, high, align) == (0, FRAMES, len) {
             return self.claim(by, order);
@@ -177,7 +194,9 @@ impl<'m> Block<'m> {
         let words = self.open_words();
         let is_free = |start: usize| bits::spans(start, len).all(|(w, m)| words[w] & m == m);
         let mut starts = (low.next_multiple_of(align)..high).step_by(align);
-        starts.find(|&at| at + len <= high && is_free(at) && self.claim_at(by, at, len))
+        let claimed =
+            starts.find(|&at| at + len <= high && is_free(at) && self.claim_at(by, at, len));
+        claimed.map(|at| self.base() + at as u64)
     }
 
     /// Takes exactly these frames; all or none.
@@ -187,7 +206,7 @@ impl<'m> Block<'m> {
             let count = u64::from(m.count_ones());
             if !(line.take_bits(w, m) && self.still_open(by, w, m, count)) {
                 for (w, m) in bits::spans(offset, len).take(done) {
-                    self.put_back(by, w, m);
+                    by.put_back(self, w, m);
                 }
                 return false;
             }
@@ -195,62 +214,20 @@ impl<'m> Block<'m> {
         true
     }
 
-    /// The class of a block with a bit in a row, if it belongs there; else the bit is cleared.
-    #[inline(never)]
-    pub(crate) fn class_in_row(
-        self,
-        by: By<'_, 'm, impl Platform>,
-        zone: &Zone<'m>,
-        row: usize,
-    ) -> Option<u8> {
-        let head = self.head;
-        let (tag, class) = (head.tag.get(), head.class());
-        if class == CLASS_BUSY {
-            return None;
-        }
-        let right = tag.is_open()
-            && tag.zone() == usize::from(zone.id)
-            && class != CLASS_NONE
-            && row_of(tag.migratetype(), class) == row;
-        if !right {
-            self.unlist(by, zone, row);
-        }
-        right.then_some(class)
-    }
-
-    /// Whether a block has loose frames in memory, and free ones that are not: it is no use to have
-    /// it whole, and what is loose costs nothing.
-    pub(crate) fn only_loose_in_memory(
-        self,
-        fh: &Freehold<'m, impl Platform>,
-        words: &[u64; WORDS],
-    ) -> bool {
-        let base = self.base();
-        let (mut loose, mut absent) = (0, 0);
-        for (w, &word) in words.iter().enumerate() {
-            let there = fh.platform.frames_in_memory(base, w);
-            loose |= bits::loose(word) & there;
-            absent |= word & !there;
-        }
-        loose != 0 && absent != 0
-    }
-
     /// Whether another CPU leases a word of a block.
     pub(crate) fn is_shared(self, by: By<'_, 'm, impl Platform>) -> bool {
-        let head = self.head;
         let me = by.cpu().map_or(0, |cpu| cpu.number + 1);
-        (0..WORDS).any(|w| head.is_leased(w) && head.lease(w) != me)
+        (0..WORDS).any(|w| self.is_leased(w) && self.lease(w) != me)
     }
 
     /// A whole block that this thread has is handed out; its first frame.
     #[inline(always)]
     pub(crate) fn take_block(self, fh: &Freehold<'m, impl Platform>, migratetype: usize) -> u64 {
-        let head = self.head;
-        debug_assert_eq!(head.tag.get().state(), WHOLE);
+        debug_assert_eq!(self.tag.get().state(), WHOLE);
         self.report_strays(fh);
-        let tag = head.tag.get();
+        let tag = self.tag.get();
         let tag = tag.with_state(TAKEN).with_type(migratetype);
-        head.tag.set(tag.with_flag(FRESH | IN_HAND, false));
+        self.tag.set(tag.with_flag(FRESH | IN_HAND, false));
         self.base()
     }
 }

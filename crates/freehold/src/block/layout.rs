@@ -209,7 +209,7 @@ impl Place {
     /// A block's first frame.
     #[inline(always)]
     fn first(block: Block<'_>) -> u64 {
-        u64::from(block.head.index) * FRAMES as u64
+        u64::from(block.index) * FRAMES as u64
     }
 
     #[inline(always)]
@@ -353,14 +353,14 @@ impl<'m> Blocks<'m> {
     #[inline(always)]
     pub(crate) fn beside(&self, block: Block<'m>, in_section: u32) -> Block<'m> {
         let mask = SECTION_BLOCKS as u32 - 1;
-        self.block(block.head.index & !mask | in_section & mask)
+        self.block(block.index & !mask | in_section & mask)
     }
 
     /// The board's rows of a block's section.
     #[inline(always)]
     pub(crate) fn rows(&self, block: Block<'m>) -> &'m Rows {
         // SAFETY: as in `block`.
-        unsafe { self.rows.add((block.head.index >> SECTION_BLOCKS_LOG) as usize).as_ref() }
+        unsafe { self.rows.add((block.index >> SECTION_BLOCKS_LOG) as usize).as_ref() }
     }
 
     /// Leaves a section marked as being set up, as one does who is stopped there.

@@ -22,16 +22,13 @@ use crate::primitive::{AtomicU32, AtomicU64, Ordering, Relaxed, acquire_fence, r
 /// A thread that changes one may be stopped between its two ends, and must not claim memory
 /// meanwhile that is not there: a spent entry starts and ends at 0, its end goes first, and a new
 /// one's start comes first.
+#[derive(Default)]
 pub(crate) struct MemoryRange {
     pub(crate) start: AtomicU64,
     pub(crate) end: AtomicU64,
 }
 
 impl MemoryRange {
-    pub(crate) fn new() -> Self {
-        Self { start: AtomicU64::new(0), end: AtomicU64::new(0) }
-    }
-
     pub(crate) fn is_spent(&self) -> bool {
         self.end.get() <= self.start.get()
     }
@@ -153,7 +150,7 @@ impl<'m> FrameMap<'m> {
 
     /// Which frames of a block exist.
     pub(crate) fn present(&self, block: Block<'_>) -> [u64; WORDS] {
-        let tag = block.head.tag.get();
+        let tag = block.tag.get();
         match tag.state() {
             ABSENT => [0; WORDS],
             _ if !tag.has(HOLES) => [!0; WORDS],

@@ -69,11 +69,21 @@ pub(crate) struct Block<'m> {
     pub(crate) line: &'m words::Line,
 }
 
+/// A block is asked for its tag, class and leases.
+impl core::ops::Deref for Block<'_> {
+    type Target = words::Head;
+
+    #[inline(always)]
+    fn deref(&self) -> &words::Head {
+        self.head
+    }
+}
+
 impl Block<'_> {
     /// The PFN of its first frame.
     #[inline(always)]
     pub(crate) fn base(self) -> u64 {
-        u64::from(self.head.number) << BLOCK_ORDER
+        u64::from(self.number) << BLOCK_ORDER
     }
 }
 

@@ -50,6 +50,8 @@ pub(crate) const IN_HAND: u32 = 1 << 16;
 
 /// Migratetypes of blocks: all but [`Isolate`](crate::Migratetype::Isolate), which is a flag here.
 pub(crate) const TYPES: usize = 5;
+/// The number of [`Movable`](crate::Migratetype::Movable).
+pub(crate) const MOVABLE: usize = crate::Migratetype::Movable as usize;
 /// The number of [`HighAtomic`](crate::Migratetype::HighAtomic).
 pub(crate) const HIGH_ATOMIC: usize = 3;
 /// The number of [`Cma`](crate::Migratetype::Cma).

@@ -5,9 +5,10 @@ use core::cell::Cell;
 use core::ops::Deref;
 
 use super::state::{CpuState, Cursors};
-use crate::platform::{Pressure, PressureLevel};
+use crate::platform::{OnPanic, Pressure, PressureLevel};
 use crate::primitive::{Count, Ordering, Relaxed};
 use crate::zone::Zone;
+use crate::zone::supply::Supply;
 use crate::{AllocError, CpuId, Freehold, Platform};
 
 /// Copies a type whatever host it is for, which a derive would want to be copied, too.
@@ -89,7 +90,7 @@ copied!(By);
 
 impl<P: Platform> By<'_, '_, P> {
     /// Counts writes to what all CPUs of a zone share.
-    pub(crate) fn wrote(self, zone: &Zone<'_>, writes: u32) {
+    pub(crate) fn wrote(self, zone: &Supply, writes: u32) {
         match self.state {
             Some(cpu) => cpu.counters.shared_writes.add(u64::from(writes)),
             None if writes != 0 => zone.counters.shared_writes.add_shared(u64::from(writes)),
@@ -103,6 +104,13 @@ impl<'a, 'm, P: Platform> By<'a, 'm, P> {
     #[inline(always)]
     pub(crate) fn cpu(self) -> Option<Cpu<'a, 'm, P>> {
         self.state.map(|cpu| Cpu { fh: self.fh, cpu })
+    }
+
+    /// [`tell_pressure`](Self::tell_pressure); where the host panics, what a call has taken goes back.
+    pub(crate) fn tell_pressure_or(self, give_back: impl FnMut()) {
+        let back = OnPanic(give_back);
+        self.tell_pressure();
+        core::mem::forget(back);
     }
 
     /// Tells the host about changed pressure. Called at the edge of the API.

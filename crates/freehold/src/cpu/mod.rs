@@ -6,13 +6,11 @@
 //! | [`lease`] | the leased words and what of them is in hand |
 //! | [`recent`] | what it has freed last, to be looked for in its words |
 //! | [`state`] | all of it together, and what it counts |
-//! | [`give_back`] | what is not used goes back: ticks, drains |
-//! | [`recall`] | other CPUs' leases end: one heavy barrier for all of them |
+//! | [`recall`] | what CPUs have goes back: ticks, drains, and others' leases, with one heavy barrier for all |
 //! | [`by`] | who does something: a CPU, entered, or somebody outside of all |
 
 pub(crate) mod by;
 pub(crate) mod door;
-pub(crate) mod give_back;
 pub(crate) mod lease;
 pub(crate) mod recall;
 pub(crate) mod recent;

@@ -1,5 +1,12 @@
-//! CPUs' leases end, so that a thread that needs the memory finds it: before a request fails, and
-//! where a range is isolated.
+//! What CPUs have goes back: what a CPU does not use, by itself; and all of it, where somebody asks.
+//!
+//! | when | what |
+//! |---|---|
+//! | a CPU's tick | leases not in use; all it has, if it has allocated nothing since the last one |
+//! | its zone comes near the min mark | leases and whole blocks, of all CPUs |
+//! | a CPU goes offline; a request is about to fail; a range is isolated; all is drained | all it has |
+//!
+//! Who asks others recalls what they have:
 //!
 //! ```text
 //! a look at each CPU; knock at those that have something, or at all   (the owner stays out, or is inside still)
@@ -10,7 +17,9 @@
 //! Whether a CPU is inside its state at this moment, on its way with frames that are in no slot
 //! yet, is nowhere but in its door.
 
-use crate::cpu::by::{Cpu, Inside};
+use crate::block::Block;
+use crate::block::tag::{IN_HAND, MOVABLE};
+use crate::cpu::by::{By, Cpu, Inside};
 use crate::cpu::lease::SLOTS;
 use crate::cpu::state::CpuState;
 use crate::platform::PlatformExt;
@@ -61,7 +70,7 @@ impl<'a, 'm, P: Platform> Recall<'a, 'm, P> {
     pub(crate) fn for_order(&self, order: Option<Order>) -> u32 {
         // Acquire: a thread that has taken what we did not find was inside its CPU's state then.
         acquire_fence();
-        self.of(|cpu| cpu.may_have_for(order))
+        self.of(|cpu| Self::may_have_for(cpu, order))
     }
 
     /// Whether [`for_order`](Self::for_order) would ask anybody now. A recall that asks nobody, and
@@ -70,7 +79,7 @@ impl<'a, 'm, P: Platform> Recall<'a, 'm, P> {
     pub(crate) fn would_ask(&self, order: Option<Order>) -> bool {
         // Acquire: as `for_order`.
         acquire_fence();
-        self.numbers(|cpu| cpu.may_have_for(order)).next().is_some()
+        self.numbers(|cpu| Self::may_have_for(cpu, order)).next().is_some()
     }
 
     /// [`for_order`](Self::for_order), of the CPUs that `wanted` picks.
@@ -84,7 +93,7 @@ impl<'a, 'm, P: Platform> Recall<'a, 'm, P> {
     #[cold]
     pub(crate) fn at_open_doors(&self, order: Order) -> bool {
         let mut any = false;
-        for number in self.numbers(|cpu| cpu.has_for(Some(order))) {
+        for number in self.numbers(|cpu| Self::has_for(cpu, Some(order))) {
             let inside = Inside::try_enter(self.fh, &self.fh.cpus[number], false);
             any |= inside.is_some();
             inside.iter().for_each(Inside::give_back_all);
@@ -175,47 +184,114 @@ impl<'a, 'm, P: Platform> Recall<'a, 'm, P> {
         }
         (left, visited)
     }
-}
 
-impl<'m, P: Platform> Cpu<'_, 'm, P> {
     /// Whether a CPU has something for a request of that order, or may be on its way with it.
     ///
     /// A thread that is inside may have taken frames that are in no slot yet, or not put back yet
     /// what it had. So the door is looked at before the hand, for one that is about to have them,
     /// and after it, for one that has just had them. Where all three looks show nothing, and frames
     /// were this CPU's before the first, they are on the board by the last, or in use.
-    fn may_have_for(self, order: Option<Order>) -> bool {
+    fn may_have_for(cpu: Cpu<'_, 'm, P>, order: Option<Order>) -> bool {
         // Acquire, in each look: what was done inside before is seen by the look that follows.
-        self.door.is_occupied() || self.has_for(order) || {
+        cpu.door.is_occupied() || Self::has_for(cpu, order) || {
             // Acquire: a thread that has emptied the hand was inside then.
             acquire_fence();
-            self.door.is_occupied()
+            cpu.door.is_occupied()
         }
     }
 
     /// Whether a CPU has something that a request of that order would ask it for, by a glance.
-    pub(crate) fn has_for(self, order: Option<Order>) -> bool {
-        self.kept.iter().any(|kept| !kept.is_none())
-            || self.leases.held() != 0 && self.has_in_hand(order)
-            || order.is_none_or(|order| order >= Order::PAGEBLOCK) && self.uses_a_free_block()
-            || order.is_none() && self.may_take_any()
+    pub(crate) fn has_for(cpu: Cpu<'_, 'm, P>, order: Option<Order>) -> bool {
+        cpu.kept.iter().any(|kept| !kept.is_none())
+            || cpu.leases.held() != 0 && Self::has_in_hand(cpu, order)
+            || order.is_none_or(|order| order >= Order::PAGEBLOCK) && Self::uses_a_free_block(cpu)
+            || order.is_none() && cpu.may_take_any()
     }
 
     /// Whether a CPU takes its next words from a block that may be wholly free, and stays split
     /// until that CPU goes on to another one; by a glance.
-    fn uses_a_free_block(self) -> bool {
-        let places = (0..self.fh.zones.len()).flat_map(|z| self.cursors(z).places());
-        places.filter_map(|place| place.seen(&self.fh.map.blocks)).any(|(block, _)| {
-            let head = block.head;
-            head.class() >= CLASSES && head.tag.get().is_open()
-        })
+    fn uses_a_free_block(cpu: Cpu<'_, 'm, P>) -> bool {
+        let places = (0..cpu.fh.zones.len()).flat_map(|z| cpu.cursors(z).places());
+        places
+            .filter_map(|place| place.seen(&cpu.fh.map.blocks))
+            .any(|(block, _)| block.class() >= CLASSES && block.tag.get().is_open())
     }
 
     /// Whether a CPU has a run of that order in hand, by a glance.
-    fn has_in_hand(self, order: Option<Order>) -> bool {
+    fn has_in_hand(cpu: Cpu<'_, 'm, P>, order: Option<Order>) -> bool {
         let Some(order) = order.filter(|&order| order < Order::PAGEBLOCK) else { return true };
         // Of a run of several words each is full.
         let order = u32::from(order.get()).min(6);
-        (0..SLOTS).any(|slot| self.leases.slot(slot).shows_run(order))
+        (0..SLOTS).any(|slot| cpu.leases.slot(slot).shows_run(order))
+    }
+}
+
+impl<P: Platform> Inside<'_, '_, P> {
+    /// Puts everything in hand back: leases, whole blocks, where the next words would come from.
+    pub(crate) fn give_back_all(&self) {
+        self.empty_hand();
+        self.cpu.recent.clear();
+        self.cpu.runs_from.clear();
+        for z in 0..self.fh.zones.len() {
+            for place in self.cursors(z).places() {
+                let Some(block) = place.block(&self.fh.map.blocks) else { continue };
+                place.clear();
+                self.by().leave(block);
+            }
+        }
+        self.tell_all();
+        self.holds_nothing();
+    }
+
+    /// Puts leases and whole blocks back. Where the next frames come from stays.
+    pub(crate) fn empty_hand(&self) {
+        self.end_leases(0);
+        self.give_up_share();
+        for kept in &self.cpu.kept {
+            let Some(block) = kept.block(&self.fh.map.blocks) else { continue };
+            kept.clear();
+            self.by().release_whole(block);
+        }
+        self.cpu.keeps.set(false);
+    }
+
+    /// The periodic work; see [`On::tick`](crate::On::tick).
+    pub(crate) fn tick(&self) {
+        let allocs =
+            self.counters.allocs.iter().flatten().fold(0, |sum: u64, n| sum.wrapping_add(n.get()));
+        let idle = allocs == self.allocs_at_tick.get();
+        self.allocs_at_tick.set(allocs);
+        if idle {
+            self.give_back_all();
+        } else {
+            // What single frames and runs come from now stays.
+            let in_use =
+                |keep: u32, slot: u32| if slot < SLOTS as u32 { keep | 1 << slot } else { keep };
+            self.end_leases(self.leases.currents().fold(0, in_use));
+            self.give_up_unused_share();
+            self.tell_all();
+        }
+    }
+}
+
+impl<'m, P: Platform> By<'_, 'm, P> {
+    /// A whole block that this thread has, or a CPU has kept, is anybody's from now on.
+    pub(crate) fn release_whole(self, block: Block<'m>) {
+        let tag = block.tag.get();
+        // In the bitmap a type means nothing.
+        block.tag.set(tag.with_flag(IN_HAND, false).with_type(MOVABLE));
+        self.free_whole(block);
+    }
+}
+
+impl<'m> Block<'m> {}
+
+impl<'m, P: Platform> Freehold<'m, P> {
+    /// Gives everything free that CPUs have to the zones.
+    ///
+    /// Each CPU's state is entered in turn.
+    pub fn drain_all(&self) {
+        Recall::of_all(self).of(|_| true);
+        self.outside().tell_pressure();
     }
 }

@@ -239,7 +239,7 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
     #[cold]
     #[inline(never)]
     fn tell_of_free(self, block: Block<'m>, now: u64, migratetype: usize) -> bool {
-        block.raise_by(self.by(), now);
+        self.by().raise_by(block, now);
         self.tell_after_free(migratetype);
         opaque_true()
     }
@@ -291,12 +291,12 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
             return false;
         }
         // Before they can be seen: see `watch`.
-        block.count_free(by, tag, count);
+        by.count_free(tag, count);
         let Ok(now) = block.line.put(w, frames) else {
-            block.count_free(by, tag, count.wrapping_neg());
+            by.count_free(tag, count.wrapping_neg());
             return false;
         };
-        block.raise_by(by, now);
+        by.raise_by(block, now);
         self.count_frees(1);
         self.tell_after_free(tag.migratetype());
         true
@@ -342,10 +342,10 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
         self.count_frees(1);
         if larger || self.fh.watch.is_for(ANY) {
             // Whatever has come, all words are looked at.
-            block.raise_by(self.by(), !0);
+            self.by().raise_by(block, !0);
         }
         if loose {
-            block.list_loose(self.by());
+            self.by().list_loose(block);
         }
         self.tell_after_free(tag.migratetype());
         true
@@ -395,13 +395,13 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
             own.set(allowed);
             self.recent.push(6 + LEN.ilog2(), block, (pfn % FRAMES as u64) as u32);
         } else {
-            block.count_free(self.by(), tag, count);
+            self.by().count_free(tag, count);
         }
         let in_use = self.runs_from.starts(block) && tag.migratetype() < HIGH_ATOMIC;
         if line.put_whole(first).is_err() {
             match HOME {
                 true => own.sub(count),
-                false => block.count_free(self.by(), tag, count.wrapping_neg()),
+                false => self.by().count_free(tag, count.wrapping_neg()),
             }
             return false;
         }
@@ -438,10 +438,10 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
             // Somebody frees a part of it just now, wrongly, and counts it: it is free once.
             let (_, strays) = block.line.put_back(w, !0);
             let twice = u64::from(strays.count_ones());
-            block.count_free(self.by(), tag, twice.wrapping_neg());
+            self.by().count_free(tag, twice.wrapping_neg());
             block.report_late(self.fh, w, strays);
         }
-        block.raise_by_words::<LEN>(self.by(), first);
+        self.by().raise_by_words::<LEN>(block, first);
         self.tell_after_free(tag.migratetype());
         opaque_true()
     }

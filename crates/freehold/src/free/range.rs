@@ -22,7 +22,7 @@ use crate::block::Block;
 use crate::block::tag::{IN_HAND, SPLIT, TAKEN, Tag, WHOLE};
 use crate::block::{FRAMES, WORDS, bits, pieces};
 use crate::free::fast::InHand;
-use crate::free::word::Freeing;
+use crate::free::word::{Freeing, no_such_frame};
 use crate::platform::PlatformExt;
 use crate::primitive::Relaxed;
 use crate::{FrameRange, FreeError, Migratetype, Order, Pfn, Platform};
@@ -110,7 +110,7 @@ impl<'m, P: Platform> Freeing<'_, 'm, P> {
         for (base, offset, len) in pieces(range) {
             let first = Pfn::new(base + offset as u64);
             let Some(block) = self.fh.map.locate(base) else {
-                return Err(self.fh.no_such_frame(first));
+                return Err(no_such_frame(self.fh, first));
             };
             if len == FRAMES && block.head.tag.get().state() == TAKEN {
                 continue;
@@ -181,7 +181,7 @@ impl<'m, P: Platform> Freeing<'_, 'm, P> {
         }
         match kept {
             Some(kept) => kept.set(block, 0),
-            None => block.free_whole(self.by()),
+            None => self.by().free_whole(block),
         }
         Ok(())
     }

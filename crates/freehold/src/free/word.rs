@@ -66,17 +66,15 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     }
 }
 
-impl<P: Platform> Freehold<'_, P> {
-    /// The error for a frame whose block has no metadata.
-    #[cold]
-    pub(crate) fn no_such_frame(&self, pfn: Pfn) -> FreeError {
-        if !self.zones.iter().any(|z| z.span.contains(pfn)) {
-            FreeError::OutOfZone { pfn }
-        } else if self.map.is_present(pfn.get()) {
-            FreeError::NeverAllocated { pfn }
-        } else {
-            FreeError::Hole { pfn }
-        }
+/// The error for a frame whose block has no metadata.
+#[cold]
+pub(crate) fn no_such_frame(fh: &Freehold<'_, impl Platform>, pfn: Pfn) -> FreeError {
+    if !fh.zones.iter().any(|z| z.span.contains(pfn)) {
+        FreeError::OutOfZone { pfn }
+    } else if fh.map.is_present(pfn.get()) {
+        FreeError::NeverAllocated { pfn }
+    } else {
+        FreeError::Hole { pfn }
     }
 }
 
@@ -133,7 +131,7 @@ impl<'i, 'm, P: Platform> Freeing<'i, 'm, P> {
         let w = (key % WORDS as u64) as usize;
         let first = Pfn::new(key * 64 + u64::from(frames.trailing_zeros()));
         let Some(block) = self.fh.map.locate(key * 64) else {
-            return Err(self.fh.no_such_frame(first));
+            return Err(no_such_frame(self.fh, first));
         };
         let mut tag = block.head.tag.get();
         if !tag.is_ordinary() {
@@ -163,13 +161,13 @@ impl<'i, 'm, P: Platform> Freeing<'i, 'm, P> {
         let by = self.by();
         let count = u64::from(frames.count_ones());
         // Before they can be seen: see `watch`.
-        block.count_free(by, tag, count);
+        by.count_free(tag, count);
         match block.line.put(w, frames) {
             Err(there) => {
-                block.count_free(by, tag, count.wrapping_neg());
+                by.count_free(tag, count.wrapping_neg());
                 return Err(block.is_free(w, there));
             }
-            Ok(now) => block.raise_by(by, now),
+            Ok(now) => by.raise_by(block, now),
         }
         match self.inside {
             None => block.count_frees_outside(self.fh, tag, frees),
@@ -245,7 +243,7 @@ impl<'m> Block<'m> {
             SPLIT if tag.has(HOLES) => frames & !fh.map.present_of_ranges(self.base())[w],
             _ => 0,
         };
-        if missing == 0 { Ok(()) } else { Err(fh.no_such_frame(self.frame_of(w, missing))) }
+        if missing == 0 { Ok(()) } else { Err(no_such_frame(fh, self.frame_of(w, missing))) }
     }
 
     /// A block that is no ordinary split one: refuses the free, or is made ready; the tag then.
@@ -265,12 +263,12 @@ impl<'m> Block<'m> {
             }
             // A part of it is freed: from now on its words tell, and what others free there may
             // count for no row yet.
-            let _moving = self.moving_block(by);
+            let _moving = by.moving_block(self);
             let strays = self.words();
             if head.tag.exchange(tag, tag.with_state(SPLIT)) {
                 self.report_these_strays(by.fh, strays);
                 // Its class may say too much still, from before it was whole.
-                self.publish(by.fh.outside());
+                by.fh.outside().publish(self);
                 return Ok(tag.with_state(SPLIT));
             }
             tag = head.tag.get();

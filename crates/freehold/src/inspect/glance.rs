@@ -82,7 +82,7 @@ impl<P: Platform> Freehold<'_, P> {
         }
         for migratetype in [HIGH_ATOMIC, CMA] {
             zone.each_in_row_from(self.outside(), row_of(migratetype, 1), 0, |block| {
-                if let Some(order) = block.head.class().checked_sub(1) {
+                if let Some(order) = block.class().checked_sub(1) {
                     listed[usize::from(order).min(BLOCK_ORDER as usize)] += 1;
                 }
                 None::<()>
@@ -111,7 +111,7 @@ impl<'m> Zone<'m> {
         reserve: bool,
         cma: bool,
     ) -> bool {
-        let has = |block: Block<'m>| (block.head.class() >= class).then_some(());
+        let has = |block: Block<'m>| (block.class() >= class).then_some(());
         let none_of =
             |migratetype| self.each_in_row_from(by, row_of(migratetype, 1), 0, has).is_none();
         self.wholes() == 0
@@ -130,13 +130,12 @@ impl<'m> Zone<'m> {
     ) -> Option<T> {
         let mut run = None::<(Block<'m>, u64)>;
         self.each_in_row_from(by, row_of(CMA, 1), 0, |block| {
-            let number = u64::from(block.head.number);
+            let number = u64::from(block.number);
             let before = run.take();
-            if block.head.class() < CLASS_WHOLE {
+            if block.class() < CLASS_WHOLE {
                 return None;
             }
-            let goes_on =
-                |(first, n): &(Block<'m>, u64)| u64::from(first.head.number) + n == number;
+            let goes_on = |(first, n): &(Block<'m>, u64)| u64::from(first.number) + n == number;
             let (first, n) = match before.filter(goes_on) {
                 _ if number % len == 0 => (block, 0),
                 Some(run) => run,

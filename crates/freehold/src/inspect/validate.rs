@@ -20,8 +20,7 @@
 use core::fmt;
 
 use crate::block::Block;
-use crate::block::map::FrameMap;
-use crate::block::tag::{ABSENT, CMA, HIGH_ATOMIC, IN_HAND, ISOLATED, SPLIT, WHOLE};
+use crate::block::tag::{ABSENT, CMA, HIGH_ATOMIC, IN_HAND, ISOLATED, MOVABLE, SPLIT, WHOLE};
 use crate::block::words::{CLASS_BUSY, CLASS_NONE, CLASS_WHOLE, EMPTY, class_of, count_of};
 use crate::cpu::lease::{Leases, NO_WORD, SLOTS};
 use crate::cpu::state::CpuState;
@@ -30,7 +29,7 @@ use crate::primitive::Relaxed;
 use crate::zone::Zone;
 use crate::zone::board::{LOOSE, row_of};
 use crate::zone::moving::Movers;
-use crate::{Freehold, Migratetype, Pfn, Platform};
+use crate::{Freehold, Pfn, Platform};
 
 /// A broken invariant: a defect of the allocator, or of its metadata memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -86,53 +85,59 @@ impl<'m, P: Platform> Freehold<'m, P> {
             self.platform.barrier();
         }
         self.cpus.iter().for_each(|cpu| cpu.door.await_owner(&self.platform));
-        let result = walk(self);
+        let result = Walk { fh: self }.all();
         self.cpus.iter().for_each(|cpu| cpu.door.leave_intruder());
         result
     }
 }
 
-/// Every CPU's door is shut.
-fn walk<P: Platform>(fh: &Freehold<'_, P>) -> Result<(), Violation> {
-    let mut in_hand = 0;
-    for block in fh.map.all() {
-        block.check_frames(fh)?;
-        block.check_place(fh)?;
-        in_hand += u64::from(block.head.tag.get().has(IN_HAND));
-    }
-    fh.cpus.iter().try_for_each(|cpu| cpu.check_leases(&fh.map))?;
-    let kept =
-        fh.cpus.iter().flat_map(|cpu| &cpu.kept).filter(|kept| !kept.is_none()).count() as u64;
-    expect(0, "blocks that CPUs keep and blocks in a hand differ", kept, in_hand)?;
-    let holding = fh.cpus.iter().filter(|cpu| cpu.holds.get()).count() as u64;
-    expect(0, "CPUs that say so hold something", holding, fh.holding.0.get())?;
-    for cpu in fh.cpus.iter().filter(|cpu| !cpu.holds.get()) {
-        ensure(0, "a CPU that says it holds nothing does", fh.cpu(cpu).is_empty())?;
-    }
-    let moving = Movers(fh).moves().at_it;
-    expect(0, "marks of frames on the way that nobody has", moving, 0)?;
-    expect(0, "requests that are about to fail", fh.failing.0.0.get(), 0)?;
-    fh.zones.iter().try_for_each(|zone| zone.check_zone(fh))
+/// The walk, while every CPU's door is shut.
+struct Walk<'a, 'm, P> {
+    fh: &'a Freehold<'m, P>,
 }
 
-impl<'m> CpuState<'m> {
+impl<'m, P: Platform> Walk<'_, 'm, P> {
+    /// All points.
+    fn all(&self) -> Result<(), Violation> {
+        let fh = self.fh;
+        let mut in_hand = 0;
+        for block in fh.map.all() {
+            self.check_frames(block)?;
+            self.check_place(block)?;
+            in_hand += u64::from(block.tag.get().has(IN_HAND));
+        }
+        fh.cpus.iter().try_for_each(|cpu| self.check_leases(cpu))?;
+        let kept =
+            fh.cpus.iter().flat_map(|cpu| &cpu.kept).filter(|kept| !kept.is_none()).count() as u64;
+        expect(0, "blocks that CPUs keep and blocks in a hand differ", kept, in_hand)?;
+        let holding = fh.cpus.iter().filter(|cpu| cpu.holds.get()).count() as u64;
+        expect(0, "CPUs that say so hold something", holding, fh.holding.0.get())?;
+        for cpu in fh.cpus.iter().filter(|cpu| !cpu.holds.get()) {
+            ensure(0, "a CPU that says it holds nothing does", fh.cpu(cpu).is_empty())?;
+        }
+        let moving = Movers(fh).moves().at_it;
+        expect(0, "marks of frames on the way that nobody has", moving, 0)?;
+        expect(0, "requests that are about to fail", fh.failing.0.0.get(), 0)?;
+        fh.zones.iter().try_for_each(|zone| self.check_zone(zone))
+    }
+
     /// Point 2 for one CPU, and what an offline one may have.
-    fn check_leases(&self, map: &FrameMap<'m>) -> Result<(), Violation> {
-        let (number, mut held) = (u64::from(self.number), 0);
+    fn check_leases(&self, cpu: &CpuState<'m>) -> Result<(), Violation> {
+        let (number, mut held) = (u64::from(cpu.number), 0);
         for slot in 0..SLOTS {
-            let lease = self.leases.slot(slot);
+            let lease = cpu.leases.slot(slot);
             if !lease.is_in_use() {
                 expect(number, "a slot not in use has frames", lease.all(), 0)?;
                 continue;
             }
             held |= 1 << slot;
             let pfn = lease.first();
-            let place = lease.seen_place(&map.blocks);
+            let place = lease.seen_place(&self.fh.map.blocks);
             let first = |(block, w): (Block<'m>, usize)| block.base() + w as u64 * 64;
             expect(pfn, "a slot that names another word", place.map_or(NO_WORD, first), pfn)?;
-            let ready = self.leases.is_ready(slot);
+            let ready = cpu.leases.is_ready(slot);
             if let Some((block, w)) = place.filter(|_| ready) {
-                let named = u64::from(block.head.lease(w));
+                let named = u64::from(block.lease(w));
                 expect(pfn, "a slot is ready whose word is not leased", named, number + 1)?;
             }
             expect(pfn, "frames in hand twice", lease.mask() & lease.spare(), 0)?;
@@ -140,42 +145,40 @@ impl<'m> CpuState<'m> {
                 ensure(pfn, "frames in a hand that nobody would look for", ready)?;
             }
         }
-        expect(number, "the note of slots in use", u64::from(self.leases.held()), held)?;
-        if !self.online.get() {
+        expect(number, "the note of slots in use", u64::from(cpu.leases.held()), held)?;
+        if !cpu.online.get() {
             expect(number, "an offline CPU leases words", held, 0)?;
         }
-        for (block, _) in self.kept.iter().filter_map(|kept| kept.seen(&map.blocks)) {
-            let tag = block.head.tag.get();
+        for (block, _) in cpu.kept.iter().filter_map(|kept| kept.seen(&self.fh.map.blocks)) {
+            let tag = block.tag.get();
             let whole = tag.state() == WHOLE && tag.has(IN_HAND);
-            ensure(number, "a block that a CPU keeps", whole && self.online.get())?;
+            ensure(number, "a block that a CPU keeps", whole && cpu.online.get())?;
         }
         Ok(())
     }
-}
 
-impl<'m> Block<'m> {
     /// Points 1 and 2 for one block.
-    fn check_frames(self, fh: &Freehold<'m, impl Platform>) -> Result<(), Violation> {
-        let (head, line, base) = (self.head, self.line, self.base());
-        let tag = head.tag.get();
-        let present = fh.map.present(self);
+    fn check_frames(&self, block: Block<'m>) -> Result<(), Violation> {
+        let (line, base) = (block.line, block.base());
+        let tag = block.tag.get();
+        let present = self.fh.map.present(block);
         for (w, &present) in present.iter().enumerate() {
             let pfn = base + w as u64 * 64;
-            let (word, lease) = (line.word(w), head.lease(w));
+            let (word, lease) = (line.word(w), block.lease(w));
             if tag.state() != SPLIT {
                 expect(pfn, "a block that is no split one has frames in a word", word, 0)?;
                 // Nobody is inside any door: none is on its way to being given up.
                 expect(pfn, "a block that is no split one has a word leased", u64::from(lease), 0)?;
                 continue;
             }
-            let hand = self.leased_frames(fh, w);
+            let hand = block.leased_frames(self.fh, w);
             expect(pfn, "frames both free and in a hand", word & hand, 0)?;
             expect(pfn, "frames free that do not exist", (word | hand) & !present, 0)?;
             if tag.has(ISOLATED) {
                 expect(pfn, "a word of an isolated block is in a hand", hand, 0)?;
             }
             if lease != 0 {
-                let cpu = fh.cpus.get(usize::from(lease & !EMPTY).wrapping_sub(1));
+                let cpu = self.fh.cpus.get(usize::from(lease & !EMPTY).wrapping_sub(1));
                 let slot = cpu.map(|cpu| cpu.leases.slot(Leases::slot_of(pfn / 64)));
                 let first = slot.map_or(NO_WORD, |slot| slot.first());
                 expect(pfn, "a lease that its CPU does not know", first, pfn)?;
@@ -185,100 +188,99 @@ impl<'m> Block<'m> {
     }
 
     /// Point 3 for one block.
-    fn check_place(self, fh: &Freehold<'m, impl Platform>) -> Result<(), Violation> {
-        let (head, line, base) = (self.head, self.line, self.base());
-        let (tag, class) = (head.tag.get(), head.class());
+    fn check_place(&self, block: Block<'m>) -> Result<(), Violation> {
+        let (line, base) = (block.line, block.base());
+        let (tag, class) = (block.tag.get(), block.class());
         let most = class.min(CLASS_WHOLE);
         expect(base, "a block that is nobody's to change", class.into(), most.into())?;
         if tag.state() == ABSENT {
             return Ok(());
         }
-        let zone = &fh.zones[tag.zone()];
-        let in_bitmap = zone.bitmap.contains(zone.bit(head.number));
+        let zone = &self.fh.zones[tag.zone()];
+        let in_bitmap = zone.bitmap.contains(zone.bit(block.number));
         let whole = tag.state() == WHOLE && !tag.has(IN_HAND);
         expect(base, "whole, and in the bitmap", in_bitmap.into(), whole.into())?;
         if !tag.is_open() {
             return Ok(());
         }
-        let exact = class_of(CLASS_NONE, |w| line.word(w), |w| !head.is_leased(w));
+        let exact = class_of(CLASS_NONE, |w| line.word(w), |w| !block.is_leased(w));
         // One that some CPU takes its next words from stays split.
         let whole = exact == CLASS_WHOLE && tag.migratetype() < HIGH_ATOMIC;
-        let in_use = || fh.cursors.iter().any(|cursors| cursors.names(self));
+        let in_use = || self.fh.cursors.iter().any(|cursors| cursors.names(block));
         ensure(base, "a wholly free block that is not whole", !whole || in_use())?;
         let least = if whole { CLASS_WHOLE - 1 } else { exact };
         expect(base, "the class of a block is too low", class.max(least).into(), class.into())?;
         let listed = class == CLASS_NONE
             || class == CLASS_BUSY
             || zone.board.shows(
-                fh.map.blocks.rows(self),
+                self.fh.map.blocks.rows(block),
                 row_of(tag.migratetype(), class),
-                head.number,
+                block.number,
             );
         ensure(base, "a block that its row does not show", listed)?;
-        let shown = !head.loose.get()
-            || tag.migratetype() != Migratetype::Movable as usize
-            || zone.board.shows(fh.map.blocks.rows(self), LOOSE, head.number);
+        let shown = !block.loose.get()
+            || tag.migratetype() != MOVABLE
+            || zone.board.shows(self.fh.map.blocks.rows(block), LOOSE, block.number);
         ensure(base, "a block whose loose frames no row shows", shown)
     }
-}
 
-impl<'m> Zone<'m> {
     /// Point 5 for the zone's memory.
-    fn check_pieces(&self, map: &FrameMap<'m>) -> Result<(), Violation> {
+    fn check_pieces(&self, zone: &Zone<'m>) -> Result<(), Violation> {
         let pieces = || {
-            let there = map.ranges.iter().filter(|piece| !piece.is_spent());
+            let there = self.fh.map.ranges.iter().filter(|piece| !piece.is_spent());
             let ends = there.map(|piece| (piece.start.get(), piece.end.get()));
-            ends.filter(|&(start, _)| self.span.contains(Pfn::new(start)))
+            ends.filter(|&(start, _)| zone.span.contains(Pfn::new(start)))
         };
         let mut managed = 0;
         for (start, end) in pieces() {
             managed += end - start;
             let within = pieces().filter(|&(at, last)| at < end && start < last).count();
             expect(start, "pieces of memory overlap", within as u64, 1)?;
-            let last = self.span.end.get();
+            let last = zone.span.end.get();
             expect(start, "a piece of memory ends in its zone", end.max(last), last)?;
         }
-        let start = self.span.start.get();
-        expect(start, "the zone's count of its frames", self.managed.get(), managed)
+        let start = zone.span.start.get();
+        expect(start, "the zone's count of its frames", zone.managed.get(), managed)
     }
 
     /// Point 4 for the zone's bitmap and its counts of reserved blocks.
-    fn check_zone(&self, fh: &Freehold<'m, impl Platform>) -> Result<(), Violation> {
-        self.check_pieces(&fh.map)?;
-        let start = self.span.start.get();
+    fn check_zone(&self, zone: &Zone<'m>) -> Result<(), Violation> {
+        self.check_pieces(zone)?;
+        let start = zone.span.start.get();
         let (mut bits, mut at) = (0u64, 0);
-        while let Some(bit) = self.bitmap.next(at) {
+        while let Some(bit) = zone.bitmap.next(at) {
             bits += 1;
             at = bit + 1;
-            let tag = fh.map.locate_block(self.first_block + bit).map(|block| block.head.tag.get());
+            let tag = self.fh.map.locate_block(zone.first_block + bit).map(|block| block.tag.get());
             let right = tag.is_none_or(|tag| {
                 tag.state() == ABSENT || tag.state() == WHOLE && !tag.has(IN_HAND)
             });
-            let pfn = (self.first_block + bit) << 9;
+            let pfn = (zone.first_block + bit) << 9;
             ensure(pfn, "a bit for a block that the zone does not have", right)?;
         }
-        expect(start, "the zone's count of whole blocks", self.wholes(), bits)?;
-        ensure(start, "the bitmap's summary shows all bits", self.bitmap.is_summed_up())?;
+        expect(start, "the zone's count of whole blocks", zone.wholes(), bits)?;
+        ensure(start, "the bitmap's summary shows all bits", zone.bitmap.is_summed_up())?;
         let (mut in_words, mut in_cma) = (0, 0);
-        for block in fh.map.all() {
-            let tag = block.head.tag.get();
-            if tag.state() == SPLIT && tag.zone() == usize::from(self.id) {
+        for block in self.fh.map.all() {
+            let tag = block.tag.get();
+            if tag.state() == SPLIT && tag.zone() == usize::from(zone.id) {
                 let free = u64::from(count_of(&block.words()));
                 in_words += free;
                 in_cma += if tag.migratetype() == CMA { free } else { 0 };
             }
         }
-        let overdrawn = fh.cpus.iter().filter(|cpu| fh.cpu(cpu).is_overdrawn()).count() as u64;
+        let overdrawn =
+            self.fh.cpus.iter().filter(|cpu| self.fh.cpu(cpu).is_overdrawn()).count() as u64;
         expect(start, "CPUs that have taken more than they were allowed", overdrawn, 0)?;
-        let free = self.free(fh);
+        let free = zone.free(self.fh);
         expect(start, "the zone's count of free frames", free.all, bits * 512 + in_words)?;
         expect(start, "the zone's count of free CMA frames", free.cma, in_cma)?;
         let of = |migratetype: usize| {
-            let tags = fh.map.all().map(|block| block.head.tag.get());
-            let here = tags.filter(|tag| tag.state() != ABSENT && tag.zone() == self.id.into());
+            let tags = self.fh.map.all().map(|block| block.tag.get());
+            let here = tags.filter(|tag| tag.state() != ABSENT && tag.zone() == zone.id.into());
             here.filter(|tag| tag.migratetype() == migratetype).count() as u64
         };
-        let (reserved, cma) = (self.high_atomic_blocks.get(), self.cma_blocks.get());
+        let (reserved, cma) = (zone.high_atomic_blocks.get(), zone.cma_blocks.get());
         expect(start, "the zone's count of HIGHATOMIC blocks", reserved, of(HIGH_ATOMIC))?;
         expect(start, "the zone's count of CMA blocks", cma, of(CMA))
     }
@@ -307,7 +309,7 @@ mod tests {
             Freeing::of(&fh, None).word(pfn.get() / 64, 1 << (pfn.get() % 64), 1).unwrap();
         }
         let (block, w) = place(&fh, frames[129]);
-        assert!(block.head.loose.get() && block.head.is_leased(w));
+        assert!(block.loose.get() && block.is_leased(w));
         fh.validate().unwrap();
         (fh, block, w)
     }
@@ -328,20 +330,20 @@ mod tests {
         }),
         ("free that do not exist", |fh, block, _| {
             fh.map.ranges[0].end.set(block.base());
-            block.head.tag.set(block.head.tag.get().with_flag(HOLES, true));
+            block.tag.set(block.tag.get().with_flag(HOLES, true));
         }),
         ("isolated block is in a hand", |_, block, _| {
-            block.head.tag.set(block.head.tag.get().with_flag(ISOLATED, true));
+            block.tag.set(block.tag.get().with_flag(ISOLATED, true));
         }),
-        ("a lease that its CPU does not know", |_, block, w| block.head.set_lease(w, 2)),
+        ("a lease that its CPU does not know", |_, block, w| block.set_lease(w, 2)),
         ("a lease that its CPU does not know", |_, block, w| {
-            block.head.set_lease((w + 1) % WORDS, 1 | EMPTY);
+            block.set_lease((w + 1) % WORDS, 1 | EMPTY);
         }),
         ("a slot not in use has frames", |fh, _, _| {
             let mut slots = (0..SLOTS).map(|slot| fh.cpus[1].leases.slot(slot));
             slots.find(|slot| !slot.is_in_use()).unwrap().set_mask(1);
         }),
-        ("whose word is not leased", |_, block, w| block.head.set_lease(w, 0)),
+        ("whose word is not leased", |_, block, w| block.set_lease(w, 0)),
         ("that nobody would look for", |fh, block, w| {
             fh.cpus[0].leases.set_empty(Leases::slot_of(block.base() / 64 + w as u64));
         }),
@@ -349,18 +351,18 @@ mod tests {
         ("blocks in a hand differ", |fh, _, _| fh.cpus[0].kept.iter().for_each(Place::clear)),
         ("say so hold something", |fh, _, _| fh.cpus[0].holds.set(false)),
         ("whole, and in the bitmap", |fh, block, _| {
-            let bit = fh.zones[0].bit(block.head.number);
+            let bit = fh.zones[0].bit(block.number);
             fh.zones[0].bitmap.insert(bit as usize / 64, 1 << (bit % 64));
         }),
         ("class of a block is too low", |_, block, _| {
-            assert!(block.head.change_class(block.head.class(), CLASS_NONE));
+            assert!(block.change_class(block.class(), CLASS_NONE));
         }),
         ("its row does not show", |fh, block, _| {
-            let row = row_of(Migratetype::Movable as usize, block.head.class());
-            fh.zones[0].board.clear(fh.map.blocks.rows(block), row, block.head.number, || false);
+            let row = row_of(Migratetype::Movable as usize, block.class());
+            fh.zones[0].board.clear(fh.map.blocks.rows(block), row, block.number, || false);
         }),
         ("whose loose frames no row shows", |fh, block, _| {
-            fh.zones[0].board.clear(fh.map.blocks.rows(block), LOOSE, block.head.number, || false);
+            fh.zones[0].board.clear(fh.map.blocks.rows(block), LOOSE, block.number, || false);
         }),
         ("count of free frames", |_, block, _| {
             let w = (0..WORDS).find(|&w| block.line.word(w).count_ones() == 32).unwrap();

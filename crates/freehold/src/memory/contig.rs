@@ -1,16 +1,15 @@
 //! Allocation of a given range (`alloc_contig_range`), no matter who has it; the search for one.
 
-use crate::alloc::failing::Failing;
+use crate::alloc::watch::Failing;
 use crate::block::map::FrameMap;
-use crate::block::tag::{ABSENT, CMA, HOLES, ISOLATED, WHOLE};
+use crate::block::tag::{ABSENT, CMA, HOLES, ISOLATED, MOVABLE, WHOLE};
 use crate::block::{FRAMES, WORDS, bits};
 use crate::cpu::recall::Recall;
 use crate::free::word::Freeing;
 use crate::memory::isolate::{Isolated, blocks_of, check_range};
-use crate::platform::OnPanic;
 use crate::primitive::Relaxed;
 use crate::zone::moving::Movers;
-use crate::{AllocError, FrameRange, Freehold, Migratetype, Pfn, Platform};
+use crate::{AllocError, FrameRange, Freehold, Pfn, Platform};
 
 impl<'m, P: Platform> Freehold<'m, P> {
     /// Allocates exactly these frames, moving their users away (`alloc_contig_range`).
@@ -40,9 +39,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
         isolated.empty(range, &mut migrate)?;
         let taken = isolated.take(range);
         drop(isolated);
-        let back = OnPanic(|| _ = taken.map(|()| Freeing::of(self, None).commit(range)));
-        self.outside().tell_pressure();
-        core::mem::forget(back);
+        let give_back = || _ = taken.map(|()| Freeing::of(self, None).commit(range));
+        self.outside().tell_pressure_or(give_back);
         #[cfg(feature = "debug-poison")]
         if taken.is_ok() {
             self.platform.check_poison(range);
@@ -158,17 +156,16 @@ impl<'m, P: Platform> Search<'_, 'm, P> {
     /// the one that is returned.
     fn obstacle_in(&self, number: u64, start: u64, end: u64) -> Option<u64> {
         let (base, map) = (number << 9, &self.fh.map);
-        let there = map.locate_block(number).filter(|block| block.head.tag.get().state() != ABSENT);
+        let there = map.locate_block(number).filter(|block| block.tag.get().state() != ABSENT);
         let Some(block) = there else {
             // Never used: there if the ranges say so.
             return (start..end).rev().find(|&pfn| !map.is_present(pfn)).map(|last| last + 1);
         };
-        let tag = block.head.tag.get();
+        let tag = block.tag.get();
         if tag.has(ISOLATED) {
             return Some(end);
         }
-        let movable =
-            tag.migratetype() == Migratetype::Movable as usize || tag.migratetype() == CMA;
+        let movable = tag.migratetype() == MOVABLE || tag.migratetype() == CMA;
         let moves = self.moving && movable;
         if tag.state() == WHOLE || moves && !tag.has(HOLES) {
             return None;

@@ -18,14 +18,14 @@
 //! **If the caller stops.** It holds no lock and is inside no CPU's state. Others allocate and free
 //! as ever; they lack the free frames of that one block until the guard ends.
 
-use crate::block::tag::{HOLES, ISOLATED, SPLIT};
+use crate::block::tag::MOVABLE;
 use crate::block::words::count_of;
 use crate::block::{Block, FRAMES, bits};
 use crate::memory::isolate::{Isolated, check_range};
 use crate::zone::Zone;
 use crate::zone::board::{CLASSES, row_of};
 use crate::zone::moving::Movers;
-use crate::{AllocError, FrameRange, Freehold, Migratetype, Pfn, Platform};
+use crate::{AllocError, FrameRange, Freehold, Pfn, Platform};
 
 /// Blocks that one search of the board keeps.
 const KEPT: usize = if cfg!(loom) { 2 } else { 32 };
@@ -37,6 +37,16 @@ pub struct SparseBlock {
     pub used: u16,
     /// Its first frame.
     pub start: Pfn,
+}
+
+impl SparseBlock {
+    /// A block as one to be emptied, where it is one: movable and split, nothing of it missing, and
+    /// isolated by nobody.
+    fn of(block: Block<'_>) -> Option<Self> {
+        let used = FRAMES as u32 - count_of(&block.words());
+        let fits = block.tag.get().is_ordinary_of(MOVABLE) && (1..FRAMES as u32).contains(&used);
+        fits.then(|| Self { used: used as u16, start: Pfn::new(block.base()) })
+    }
 }
 
 /// Movable blocks by how little of them is in use: see [`Freehold::emptiest`].
@@ -134,7 +144,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         &self,
         pfns: [Pfn; N],
     ) -> [Result<Evacuation<'_, 'm, P>, AllocError>; N] {
-        let begun = pfns.map(|pfn| self.isolate_to_empty(pfn));
+        let begun = pfns.map(|pfn| Evacuation::begin(self, pfn));
         if begun.iter().all(Result::is_err) {
             return begun;
         }
@@ -146,18 +156,13 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 let busy = AllocError::Busy { pfn: evacuation.start() };
                 // Another type may have claimed it before it was isolated: what it holds may not
                 // move.
-                if arrived && evacuation.block.is_movable() { Ok(evacuation) } else { Err(busy) }
+                if arrived && evacuation.block.tag.get().migratetype() == MOVABLE {
+                    Ok(evacuation)
+                } else {
+                    Err(busy)
+                }
             })
         })
-    }
-
-    /// Isolates the block that a frame lies in where it can be emptied, but for its leases.
-    fn isolate_to_empty(&self, pfn: Pfn) -> Result<Evacuation<'_, 'm, P>, AllocError> {
-        let start = pfn.pageblock();
-        check_range(self, FrameRange { start, end: Pfn::new(start.get() + FRAMES as u64) })?;
-        let block = self.map.locate(start.get()).filter(|block| block.can_be_emptied());
-        let block = block.filter(|block| Isolated::block(self, block.head.number.into()));
-        block.map(|block| Evacuation { fh: self, block }).ok_or(AllocError::Busy { pfn: start })
     }
 }
 
@@ -178,15 +183,15 @@ impl<'a, 'm, P: Platform, F: FnMut(Pfn) -> bool> Emptiest<'a, 'm, P, F> {
             if self.found[KEPT - 1].is_some_and(|worst| worst.used < least) {
                 return;
             }
-            let row = row_of(Migratetype::Movable as usize, class);
+            let row = row_of(MOVABLE, class);
             let stopped = zone.each_in_row_from(fh.outside(), row, 0, |block| {
                 if self.looks == 0 {
                     return Some(());
                 }
                 self.looks -= 1;
                 // A bit may be left in a row that the block is not in any more.
-                if block.head.class() == class {
-                    self.see(block.as_sparse().filter(|&block| Some(block) > last));
+                if block.class() == class {
+                    self.see(SparseBlock::of(block).filter(|&block| Some(block) > last));
                 }
                 None
             });
@@ -222,7 +227,7 @@ impl<P: Platform, F: FnMut(Pfn) -> bool> Iterator for Emptiest<'_, '_, P, F> {
             }
             let block = self.found[self.returned]?;
             self.returned += 1;
-            let now = self.fh.map.locate(block.start.get()).and_then(Block::as_sparse);
+            let now = self.fh.map.locate(block.start.get()).and_then(SparseBlock::of);
             let now = now.filter(|&now| {
                 // Others may come first: those found, those not kept, and what was passed over.
                 let has_more = self.returned == KEPT || self.passed_over;
@@ -239,27 +244,6 @@ impl<P: Platform, F: FnMut(Pfn) -> bool> Iterator for Emptiest<'_, '_, P, F> {
     }
 }
 
-impl Block<'_> {
-    fn is_movable(self) -> bool {
-        self.head.tag.get().migratetype() == Migratetype::Movable as usize
-    }
-
-    /// Whether a block is a movable one of which some is in use and nothing is missing, and which
-    /// nobody empties.
-    fn can_be_emptied(self) -> bool {
-        let tag = self.head.tag.get();
-        tag.state() == SPLIT && !tag.has(HOLES) && !tag.has(ISOLATED) && self.is_movable()
-    }
-
-    /// The block as one to be emptied, where it is one.
-    fn as_sparse(self) -> Option<SparseBlock> {
-        let used = FRAMES as u32 - count_of(&self.words());
-        let some = 1..FRAMES as u32;
-        (self.can_be_emptied() && some.contains(&used))
-            .then(|| SparseBlock { used: used as u16, start: Pfn::new(self.base()) })
-    }
-}
-
 /// A block that is being emptied: see [`Freehold::evacuate`]. Whoever gives up drops it, be it by a
 /// panic. If it is forgotten, the block stays as it is until [`Freehold::restore`].
 #[must_use = "the block is in use again when this is dropped"]
@@ -268,7 +252,17 @@ pub struct Evacuation<'a, 'm, P: Platform> {
     block: Block<'m>,
 }
 
-impl<P: Platform> Evacuation<'_, '_, P> {
+impl<'a, 'm, P: Platform> Evacuation<'a, 'm, P> {
+    /// Isolates the block that a frame lies in where it can be emptied, but for its leases.
+    fn begin(fh: &'a Freehold<'m, P>, pfn: Pfn) -> Result<Self, AllocError> {
+        let start = pfn.pageblock();
+        check_range(fh, FrameRange { start, end: Pfn::new(start.get() + FRAMES as u64) })?;
+        let block =
+            fh.map.locate(start.get()).filter(|block| block.tag.get().is_ordinary_of(MOVABLE));
+        let block = block.filter(|block| Isolated::block(fh, block.number.into()));
+        block.map(|block| Self { fh, block }).ok_or(AllocError::Busy { pfn: start })
+    }
+
     /// Its first frame.
     #[must_use]
     pub fn start(&self) -> Pfn {
@@ -312,7 +306,7 @@ impl<P: Platform> Evacuation<'_, '_, P> {
 
 impl<P: Platform> Drop for Evacuation<'_, '_, P> {
     fn drop(&mut self) {
-        Isolated::restore(self.fh, u64::from(self.block.head.number));
+        Isolated::restore(self.fh, u64::from(self.block.number));
         self.fh.outside().tell_pressure();
     }
 }

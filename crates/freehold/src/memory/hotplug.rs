@@ -86,20 +86,15 @@ impl<P: Platform> Drop for Hotplug<'_, '_, P> {
     }
 }
 
-impl<P: Platform> On<'_, '_, P> {
+impl<'a, 'm, P: Platform> On<'a, 'm, P> {
     /// The CPU comes online; nothing where it is already.
     ///
     /// # Errors
     ///
     /// [`AllocError::CpuOffline`] where there is no such CPU.
     pub fn online(&self) -> Result<(), AllocError> {
-        let (fh, cpu) = (self.fh, self.id);
-        let Some(state) = fh.cpus.get(cpu.index()) else {
-            return Err(AllocError::CpuOffline { cpu });
-        };
-        let hotplug = Hotplug::lock(fh);
-        let inside = Inside::enter(fh, state, false);
-        state.online.set(true);
+        let (hotplug, inside) = self.alone()?;
+        inside.cpu.online.set(true);
         drop(inside);
         hotplug.compute_limits();
         Ok(())
@@ -112,26 +107,27 @@ impl<P: Platform> On<'_, '_, P> {
     /// [`AllocError::CpuOffline`] where there is no such CPU or it is offline,
     /// [`AllocError::CpuOwned`].
     pub fn offline(&self) -> Result<(), AllocError> {
-        let (fh, cpu) = (self.fh, self.id);
-        let Some(state) = fh.cpus.get(cpu.index()) else {
-            return Err(AllocError::CpuOffline { cpu });
-        };
-        let hotplug = Hotplug::lock(fh);
-        let inside = Inside::enter(fh, state, false);
-        if !state.online.get() {
-            return Err(AllocError::CpuOffline { cpu });
-        }
-        if state.owned.get() {
-            return Err(AllocError::CpuOwned { cpu });
+        let (hotplug, inside) = self.alone()?;
+        inside.is_online()?;
+        if inside.cpu.owned.get() {
+            return Err(AllocError::CpuOwned { cpu: self.id });
         }
         // A thread that enters after this leases nothing: every way in looks.
-        state.online.set(false);
+        inside.cpu.online.set(false);
         inside.give_back_all();
         drop(inside);
         hotplug.compute_limits();
         drop(hotplug);
-        fh.outside().tell_pressure();
+        self.fh.outside().tell_pressure();
         Ok(())
+    }
+
+    /// With the lock, and inside the CPU's state.
+    fn alone(&self) -> Result<(Hotplug<'a, 'm, P>, Inside<'a, 'm, P>), AllocError> {
+        let (fh, cpu) = (self.fh, self.id);
+        let state = fh.cpus.get(cpu.index()).ok_or(AllocError::CpuOffline { cpu })?;
+        let hotplug = Hotplug::lock(fh);
+        Ok((hotplug, Inside::enter(fh, state, false)))
     }
 
     /// Whether the CPU is online.
@@ -254,7 +250,7 @@ impl<'a, 'm, P: Platform> Hotplug<'a, 'm, P> {
         isolated.empty(range, &mut |_| false).map_err(busy)?;
         map.change_ranges(|| map.forget_range(range));
         for block in blocks_of(range).filter_map(|number| map.locate_block(number)) {
-            block.remove(fh, zone);
+            self.remove_block(zone, block);
         }
         // What is absent is not restored.
         drop(isolated);
@@ -263,13 +259,11 @@ impl<'a, 'm, P: Platform> Hotplug<'a, 'm, P> {
         self.memory_changed();
         Ok(())
     }
-}
 
-impl<'m> Block<'m> {
     /// An isolated block, all of it free, is no memory from now on.
-    fn remove(self, fh: &Freehold<'m, impl Platform>, zone: &Zone<'m>) {
-        let (head, line) = (self.head, self.line);
-        let tag = head.tag.get();
+    fn remove_block(&self, zone: &Zone<'m>, block: Block<'m>) {
+        let line = block.line;
+        let tag = block.tag.get();
         debug_assert_eq!(tag.zone(), usize::from(zone.id));
         match tag.migratetype() {
             // Relaxed: a count, which requests change meanwhile.
@@ -278,9 +272,9 @@ impl<'m> Block<'m> {
             _ => {}
         }
         // It stays of its zone: who has freed the last of it outside every door may yet say so.
-        head.tag.set(Tag::new(ABSENT, 0, zone.id));
+        block.tag.set(Tag::new(ABSENT, 0, zone.id));
         let frames: u32 = (0..crate::block::WORDS).map(|w| line.take_word(w).count_ones()).sum();
-        self.count_free(fh.outside(), tag, u64::from(frames).wrapping_neg());
+        self.fh.outside().count_free(tag, u64::from(frames).wrapping_neg());
         zone.managed.set(zone.managed.get() - u64::from(frames));
     }
 }
@@ -386,15 +380,15 @@ mod tests {
         cpu.flush().unwrap();
         let (block, w) = place(&fh, frames[0]);
         let bit = 1 << (frames[0].get() % 64);
-        let tag = block.head.tag.get();
+        let tag = block.tag.get();
         assert_eq!(tag.zone(), 1);
-        block.count_free(fh.outside(), tag, 1);
+        fh.outside().count_free(tag, 1);
         let now = block.line.put(w, bit).unwrap();
         frames[1..].iter().for_each(|&pfn| cpu.free(pfn, Order::ZERO).unwrap());
         fh.drain_all();
         let all = FrameRange::new(frames[0].pageblock(), 512).unwrap();
         fh.remove_memory(all).unwrap();
-        block.raise_by(fh.outside(), now);
+        fh.outside().raise_by(block, now);
         fh.validate().unwrap();
         fh.add_memory(all).unwrap();
         fh.validate().unwrap();

@@ -77,10 +77,9 @@ impl<'a, 'm, P: Platform> Isolated<'a, 'm, P> {
                 zone.update_mode();
                 drop(moving);
                 if let Some(block) = whole {
-                    let head = block.head;
-                    let migratetype = head.tag.get().migratetype();
+                    let migratetype = block.tag.get().migratetype();
                     let tag = block.fill(fh, migratetype);
-                    head.tag.set(tag.with_flag(ISOLATED, true));
+                    block.tag.set(tag.with_flag(ISOLATED, true));
                     // From the claim until its words were full its frames did not count.
                     fh.watch.came(ANY);
                     return true;
@@ -90,8 +89,7 @@ impl<'a, 'm, P: Platform> Isolated<'a, 'm, P> {
                 fh.platform.relax();
                 continue;
             };
-            let head = block.head;
-            let tag = head.tag.get();
+            let tag = block.tag.get();
             match tag.state() {
                 ABSENT if zone.bitmap.contains(bit) => {}
                 ABSENT => return false,
@@ -105,7 +103,7 @@ impl<'a, 'm, P: Platform> Isolated<'a, 'm, P> {
                 state => {
                     let strays = (state == TAKEN).then(|| block.words());
                     let to = tag.with_state(SPLIT).with_flag(ISOLATED, true);
-                    if head.tag.exchange(tag, to) {
+                    if block.tag.exchange(tag, to) {
                         if let Some(strays) = strays {
                             block.report_these_strays(fh, strays);
                         }
@@ -122,13 +120,13 @@ impl<'a, 'm, P: Platform> Isolated<'a, 'm, P> {
     /// of them. `block` takes one for each that it comes to; left to do for it is what
     /// another CPU takes meanwhile.
     fn end_keeping(fh: &Freehold<'m, P>, range: FrameRange) {
-        let is_kept = |block: Block<'m>| block.head.tag.get().has(IN_HAND);
+        let is_kept = |block: Block<'m>| block.tag.get().has(IN_HAND);
         if blocks_of(range).filter_map(|number| fh.map.locate_block(number)).any(is_kept) {
             Recall::of_all(fh).of(|cpu| {
                 cpu.kept
                     .iter()
                     .filter_map(|kept| kept.seen(&fh.map.blocks))
-                    .any(|(block, _)| blocks_of(range).contains(&block.head.number.into()))
+                    .any(|(block, _)| blocks_of(range).contains(&block.number.into()))
             });
         }
     }
@@ -144,7 +142,7 @@ impl<'a, 'm, P: Platform> Isolated<'a, 'm, P> {
             let leases = &inside.cpu.leases;
             let slots = (0..SLOTS).filter(|slot| leases.held() >> slot & 1 != 0);
             let mut places = slots.filter_map(|slot| leases.slot(slot).seen_place(&fh.map.blocks));
-            if places.any(|(block, _)| block.head.tag.get().has(ISOLATED)) {
+            if places.any(|(block, _)| block.tag.get().has(ISOLATED)) {
                 inside.give_back_all();
             }
         });
@@ -153,21 +151,20 @@ impl<'a, 'm, P: Platform> Isolated<'a, 'm, P> {
     /// Makes an isolated block ordinary again.
     pub(crate) fn restore(fh: &Freehold<'m, P>, number: u64) {
         let Some(block) = fh.map.locate_block(number) else { return };
-        let head = block.head;
         // Its frames can be had before its row says so.
-        let _moving = block.moving_block(fh.outside());
+        let _moving = fh.outside().moving_block(block);
         loop {
-            let tag = head.tag.get();
+            let tag = block.tag.get();
             if tag.state() == ABSENT || !tag.has(ISOLATED) {
                 return;
             }
-            if head.tag.exchange(tag, tag.with_flag(ISOLATED, false)) {
+            if block.tag.exchange(tag, tag.with_flag(ISOLATED, false)) {
                 break;
             }
         }
         // From here on somebody else may have isolated it, whose flag stays.
-        block.publish(fh.outside());
-        block.raise(fh.outside());
+        fh.outside().publish(block);
+        fh.outside().raise(block);
     }
 
     /// Takes every frame of a range of isolated blocks; all or none.
@@ -180,7 +177,7 @@ impl<'a, 'm, P: Platform> Isolated<'a, 'm, P> {
             })
         };
         let put_back = |block: Option<Block<'m>>, w, mask| {
-            block.into_iter().for_each(|block| block.put_back(fh.outside(), w, mask));
+            block.into_iter().for_each(|block| fh.outside().put_back(block, w, mask));
         };
         for (done, (base, block, w, mask)) in words().enumerate() {
             let taken = block.map_or(0, |block| block.take_isolated(fh, w, mask));
@@ -333,8 +330,8 @@ impl<P: Platform> Freehold<'_, P> {
         let mut taken = [0; WORDS];
         // A thread that has no metadata was never split.
         let Some(block) = self.map.locate(base) else { return Ok(taken) };
-        let moving = block.moving_block(self.outside());
-        let tag = block.head.tag.get();
+        let moving = self.outside().moving_block(block);
+        let tag = block.tag.get();
         // The words of any other are empty.
         if tag.state() == SPLIT {
             for (w, mask) in bits::spans(offset, len) {
@@ -360,13 +357,13 @@ impl<P: Platform> Freehold<'_, P> {
 impl<'m> Block<'m> {
     /// Those frames of a word of an isolated block that are free.
     fn take_isolated(self, fh: &Freehold<'m, impl Platform>, w: usize, mask: u64) -> u64 {
-        let (line, tag) = (self.line, self.head.tag.get());
+        let (line, tag) = (self.line, self.tag.get());
         loop {
             let there = line.word(w) & mask;
             // Others only free here: what is there stays there.
             if there == 0 || line.take_bits(w, there) {
                 let count = u64::from(there.count_ones());
-                self.count_free(fh.outside(), tag, count.wrapping_neg());
+                fh.outside().count_free(tag, count.wrapping_neg());
                 return there;
             }
         }

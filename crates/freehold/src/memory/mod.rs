@@ -2,9 +2,8 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | [`populate`] | memory becomes the zone's |
+//! | [`populate`] | memory becomes the zone's; what follows from how much there is: watermarks, home zones, limits |
 //! | [`hotplug`] | CPUs and memory that come and go |
-//! | [`sizes`] | what follows from how much there is: watermarks, home zones, limits |
 //! | [`isolate`] | blocks from which nothing is allocated while they are emptied; walking them |
 //! | [`contig`] | allocation of a given range |
 //! | [`evacuate`] | which block to empty next, and emptying it |
@@ -14,4 +13,3 @@ pub(crate) mod evacuate;
 pub(crate) mod hotplug;
 pub(crate) mod isolate;
 pub(crate) mod populate;
-pub(crate) mod sizes;

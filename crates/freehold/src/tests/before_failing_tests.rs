@@ -206,7 +206,7 @@ fn who_would_rather_not_mix_types_takes_no_block_over() {
     let whole: Vec<Pfn> = lower.iter().copied().filter(|pfn| pfn.get() < 512).collect();
     cpu.free_bulk(&whole).unwrap();
     let (block, _) = place(&fh, Pfn::new(0));
-    assert!(block.retype(fh.outside(), block.head.tag.get(), 1));
+    assert!(fh.outside().retype(block, block.tag.get(), 1));
     fh.drain_all();
     let not_mixed = movable(0).flags(AllocFlags::NO_FRAGMENT);
     let found = exhaust(&fh, not_mixed);

@@ -91,7 +91,7 @@ fn a_lease_comes_to_nothing_while_its_block_is_looked_at() {
             move || {
                 let inside = inside(fh, 1);
                 let block = fh.map.locate(frame.get()).unwrap();
-                let before = block.head.tag.get().with_type(0);
+                let before = block.tag.get().with_type(0);
                 let w = (frame.get() / 64 % 8) as usize;
                 let leased = inside.lease(block, w, before, (Purpose::Frames, MOVABLE), (0, None));
                 assert_eq!(leased, None);
@@ -113,11 +113,9 @@ fn a_block_comes_back_to_a_row_while_its_bit_is_cleared() {
         let (head, zone, row) = (block.head, &fh.zones[0], row_of(MOVABLE, 7));
         assert!(head.change_class(head.class(), CLASS_NONE));
         zone.board.set(fh.map.blocks.rows(block), row, head.number);
-        together::<()>(roles![move || free(fh, 1, words[3], 6), move || block.unlist(
-            fh.outside(),
-            zone,
-            row
-        )]);
+        together::<()>(roles![move || free(fh, 1, words[3], 6), move || {
+            fh.outside().unlist(block, zone, row);
+        }]);
         settled_of(fh, 512, 512 - 64);
     });
 }
@@ -128,7 +126,7 @@ fn a_row_with_something_in_it_is_found() {
     both(2, || {
         let fh = machine(false, 512);
         let block = fh.map.locate(take(fh, 0, 9).get()).unwrap();
-        let (rows, number) = (fh.map.blocks.rows(block), block.head.number);
+        let (rows, number) = (fh.map.blocks.rows(block), block.number);
         let (board, row) = (&fh.zones[0].board, row_of(MOVABLE, 3));
         board.set(rows, row, number);
         board.clear(rows, row, number, || false);
@@ -152,7 +150,7 @@ fn a_block_is_isolated_while_a_word_of_it_is_leased() {
         let frame = take(fh, 0, 0);
         fh.on(cpu(0)).flush().unwrap();
         let block = fh.map.locate(frame.get()).unwrap();
-        let tag = block.head.tag.get();
+        let tag = block.tag.get();
         let isolated = together::<Option<Isolated<'_, '_, Host>>>(roles![
             move || {
                 let inside = inside(fh, 1);
@@ -182,7 +180,7 @@ fn a_word_comes_back_while_its_block_is_made_whole() {
         let block = fh.map.locate(first).unwrap();
         together::<()>(roles![move || free(fh, 1, Pfn::new(first + 448), 6), move || {
             if block.claim_words_at::<1>(fh.outside(), 0) {
-                block.put_back(fh.outside(), 0, !0);
+                fh.outside().put_back(block, 0, !0);
             }
         }]);
         settled_of(fh, 512, 0);
@@ -273,7 +271,7 @@ fn what_was_done_with_a_whole_block_is_passed_on_with_its_frames() {
             free(fh, 1, frame, 0);
             if let Some(whole) = zone.take_whole(fh.outside(), Want::new(0, MOVABLE)) {
                 content.with_mut(|_| ());
-                whole.split(fh.outside(), MOVABLE);
+                fh.outside().split(whole, MOVABLE);
             }
         });
         let taker = spawn(move || {
@@ -387,7 +385,7 @@ fn a_block_that_a_place_names_is_set_up() {
             },
             move || {
                 if let Some((block, _)) = kept.seen(&fh.map.blocks) {
-                    block.head.tag.get();
+                    block.tag.get();
                 }
             }
         ]);
@@ -405,7 +403,7 @@ fn two_set_up_sections() {
             together::<()>(roles![move || assert!(fh.map.set_up(1024, wait)), move || {
                 assert!(fh.map.set_up(other, wait));
             }]);
-            let mut numbers: Vec<u32> = fh.map.all().map(|block| block.head.number).collect();
+            let mut numbers: Vec<u32> = fh.map.all().map(|block| block.number).collect();
             numbers.sort_unstable();
             assert!(numbers.iter().copied().eq(blocks.clone()), "{numbers:?}");
             settled_of(fh, 2 * FRAMES, 0);

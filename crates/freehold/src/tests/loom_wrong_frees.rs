@@ -146,8 +146,8 @@ fn a_free_frame_is_freed_while_a_lease_of_its_word_comes_to_nothing() {
             // The block gets another type.
             move || {
                 let block = fh.map.locate(frame.get()).unwrap();
-                let tag = block.head.tag.get();
-                block.retype(fh.outside(), tag, Migratetype::Unmovable as usize);
+                let tag = block.tag.get();
+                fh.outside().retype(block, tag, Migratetype::Unmovable as usize);
                 false
             },
             move || freed_and_taken(fh, other).1
@@ -253,7 +253,7 @@ fn a_free_frame_is_freed_while_its_word_is_taken_in_vain() {
         let (block, other) = (fh.map.locate(block).unwrap(), Pfn::new(block + 130));
         // The first two words that are free as a whole are those of frames 128 to 255.
         let got = together::<Option<usize>>(roles![
-            move || block.claim(fh.outside(), 7),
+            move || block.claim(fh.outside(), 7).map(|first| (first - block.base()) as usize),
             move || block.claim_at(fh.outside(), 192, 1).then_some(192),
             move || Freeing::of(fh, None)
                 .word(other.get() / 64, 1 << (other.get() % 64), 1)

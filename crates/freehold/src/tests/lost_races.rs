@@ -18,7 +18,7 @@ fn who_comes_out_with_frames_during_a_look_is_seen() {
         let other = inside(fh, 1);
         let block = fh.zones[0].take_whole(other.by(), Want::new(0, 1)).unwrap();
         let come_out = move || {
-            block.head.tag.set(block.head.tag.get().with_flag(IN_HAND, true));
+            block.tag.set(block.tag.get().with_flag(IN_HAND, true));
             other.holds();
             other.cpu.kept[0].set(block, 0);
             drop(other);
@@ -49,7 +49,7 @@ fn who_goes_in_with_frames_during_a_look_is_seen_or_tells() {
                     Some(block)
                 });
                 if leaves {
-                    block.unwrap().release_whole(other.by());
+                    other.by().release_whole(block.unwrap());
                 } else {
                     // It is stopped there.
                     core::mem::forget(other);
@@ -94,13 +94,13 @@ fn no_request_fails_beside_a_reserve_that_is_being_given_up() {
         let pfn = fh.here().alloc(movable(0)).unwrap();
         fh.drain_all();
         let block = fh.map.locate(pfn.get()).unwrap();
-        assert!(block.retype(fh.outside(), block.head.tag.get(), HIGH_ATOMIC));
+        assert!(fh.outside().retype(block, block.tag.get(), HIGH_ATOMIC));
         fh.zones[0].high_atomic_blocks.add_shared(1);
         // The bits of the rows that it was in are cleared by a search that meets them.
         fh.on(CpuId::new(1)).alloc(movable(0)).unwrap_err();
         host.turns.store(0, Ordering::Relaxed);
         let request = move || {
-            let ordinary = block.head.tag.get().migratetype() != HIGH_ATOMIC;
+            let ordinary = block.tag.get().migratetype() != HIGH_ATOMIC;
             let found = fh.here().alloc(movable(0));
             let turns = host.taken();
             assert!(found.is_ok() || !ordinary || turns != 0, "step {n}: {found:?}");
@@ -188,9 +188,9 @@ fn a_block_that_is_not_kept_after_all_does_not_count() {
         let pfn = fh.here().alloc(movable(3)).unwrap();
         let block = fh.map.locate(pfn.get()).unwrap();
         let retype = move || {
-            let tag = block.head.tag.get();
+            let tag = block.tag.get();
             if tag.migratetype() != HIGH_ATOMIC {
-                assert!(block.retype(fh.outside(), tag, Migratetype::Unmovable as usize));
+                assert!(fh.outside().retype(block, tag, Migratetype::Unmovable as usize));
             }
         };
         let request = movable(3).flags(AllocFlags::HIGH_ATOMIC);
@@ -276,12 +276,12 @@ fn isolation_waits_for_a_lease_that_is_just_opening() {
     fh.drain_all();
     let block = fh.map.locate(pfn.get()).unwrap();
     let other = inside(fh, 1);
-    assert!(block.head.change_lease(5, 0, other.lease_name()));
+    assert!(block.change_lease(5, 0, other.lease_name()));
     let word = block.line.take_word(5);
     host.set_then(1, move || {
         // It finds another tag than it chose the block for.
         block.put_back_uncounted(fh, 5, word);
-        block.head.set_lease(5, 0);
+        block.set_lease(5, 0);
         drop(other);
     });
     let all = frames_at(block.base(), 512);

@@ -258,7 +258,7 @@ impl World {
         let of_slot = |slot: usize| {
             let lease = cpu.leases.slot(slot);
             let place = lease.seen_place(&self.fh.map.blocks).filter(|_| lease.is_in_use());
-            let is_its = place.is_some_and(|(block, w)| block.head.lease(w) == cpu.number + 1);
+            let is_its = place.is_some_and(|(block, w)| block.lease(w) == cpu.number + 1);
             u64::from((lease.all() | if is_its { lease.word() } else { 0 }).count_ones())
         };
         let kept = cpu.kept.iter().filter(|kept| !kept.is_none()).count() as u64;

@@ -29,11 +29,10 @@
 //! counts them for the old one, so that one kind may have too many for good and the other less than
 //! none. Only their sum is exact.
 
-use super::Zone;
-use super::counters::Free;
+use super::supply::{Free, Supply};
 use crate::alloc::watch::ANY;
+use crate::block::FRAMES;
 use crate::block::tag::{HIGH_ATOMIC, TYPES, Tag};
-use crate::block::{Block, FRAMES};
 use crate::cpu::by::{By, Cpu};
 use crate::primitive::{AtomicU64, Count, Ordering, Relaxed};
 use crate::{AllocFlags, Freehold, Platform};
@@ -62,21 +61,21 @@ struct Ask {
 
 /// Frames that a thread outside every CPU's state has been granted, for as long as this lives: what
 /// it takes meanwhile the zone's count loses once more.
-pub(crate) struct Granted<'z, 'm> {
-    zone: &'z Zone<'m>,
+pub(crate) struct Granted<'z> {
+    supply: &'z Supply,
     kind: usize,
     frames: u64,
 }
 
-impl Drop for Granted<'_, '_> {
+impl Drop for Granted<'_> {
     fn drop(&mut self) {
         if self.frames != 0 {
-            self.zone.add_free(self.kind, self.frames);
+            self.supply.add_free(self.kind, self.frames);
         }
     }
 }
 
-impl<'m> Zone<'m> {
+impl Supply {
     /// Frames of a kind have come, and are nobody's allowance.
     pub(crate) fn add_free(&self, kind: usize, frames: u64) {
         // SeqCst: whether somebody watches for it is read next.
@@ -164,7 +163,7 @@ impl<'m> Zone<'m> {
 
     /// [`grant`](Self::grant) for a thread that may not wait until others have told: it counts on
     /// what they have. `own` of that is the thread's already.
-    fn grant_by_sum(&self, by: By<'_, 'm, impl Platform>, ask: Ask, own: u64) -> bool {
+    fn grant_by_sum(&self, by: By<'_, '_, impl Platform>, ask: Ask, own: u64) -> bool {
         let needed = ask.mark.saturating_add(own);
         let usable = |free: Free| free.usable(ask.reserves, ask.kind == CMA_KIND);
         // Before the sum: of two one sees what the other takes.
@@ -178,13 +177,13 @@ impl<'m> Zone<'m> {
 
     /// The largest allowance that a CPU keeps of what it frees, from now on: two grants. None while
     /// every frame counts for somebody.
-    pub(crate) fn next_most(&self, fh: &Freehold<'m, impl Platform>) -> u64 {
+    pub(crate) fn next_most(&self, fh: &Freehold<'_, impl Platform>) -> u64 {
         let ask = Ask { kind: ORDINARY, frames: 0, mark: self.min.get(), reserves: false };
         self.most_of(fh, if ask.mark == 0 { 0 } else { self.rest(ask) })
     }
 
     /// [`next_most`](Self::next_most), where so many frames are left above the mark.
-    fn most_of(&self, fh: &Freehold<'m, impl Platform>, rest: i64) -> u64 {
+    fn most_of(&self, fh: &Freehold<'_, impl Platform>, rest: i64) -> u64 {
         let most = 2 * self.fold.get();
         if self.min.get() == 0 {
             return most;
@@ -197,16 +196,16 @@ impl<'m> Zone<'m> {
 
     /// Makes sure that so many frames of blocks of that type may be taken under the mark of these
     /// flags, before they are looked for: `None` where the zone would not keep it. What is taken in
-    /// the end is paid for by [`Block::pay`], by the min mark.
+    /// the end is paid for by [`By::pay`], by the min mark.
     pub(crate) fn reserve<'z>(
         &'z self,
-        by: By<'_, 'm, impl Platform>,
+        by: By<'_, '_, impl Platform>,
         migratetype: usize,
         frames: u64,
         flags: AllocFlags,
-    ) -> Option<Granted<'z, 'm>> {
+    ) -> Option<Granted<'z>> {
         let (kind, mark) = (kind_of(migratetype), self.min_mark(flags));
-        let nothing = Granted { zone: self, kind, frames: 0 };
+        let nothing = Granted { supply: self, kind, frames: 0 };
         // Without a mark what is found is free.
         if self.min.get() == 0 || kind == RESERVED {
             return Some(nothing);
@@ -239,7 +238,7 @@ impl<'m> Zone<'m> {
     /// frames do not count any more. HIGHATOMIC frames count if `reserves` and the flags say so.
     pub(crate) fn grant_blocks(
         &self,
-        by: By<'_, 'm, impl Platform>,
+        by: By<'_, '_, impl Platform>,
         blocks: u64,
         flags: AllocFlags,
         reserves: bool,
@@ -261,7 +260,7 @@ impl<'m> Zone<'m> {
     }
 
     /// Whole blocks that were granted are not taken.
-    pub(crate) fn give_back_blocks(&self, fh: &Freehold<'m, impl Platform>, blocks: u64) {
+    pub(crate) fn give_back_blocks(&self, fh: &Freehold<'_, impl Platform>, blocks: u64) {
         self.add_free(ORDINARY, blocks * FRAMES as u64);
         fh.watch.came(ANY);
     }
@@ -270,7 +269,7 @@ impl<'m> Zone<'m> {
     /// and that CPU's allowance. A glance: it is what is taken that is paid for.
     pub(crate) fn leaves_mark(
         &self,
-        by: By<'_, 'm, impl Platform>,
+        by: By<'_, '_, impl Platform>,
         migratetype: usize,
         frames: u64,
         flags: AllocFlags,
@@ -286,7 +285,7 @@ impl<'m> Zone<'m> {
     /// to put the last `frames` back. Whether it was granted, and the most that it keeps now.
     fn top_up(
         &self,
-        by: By<'_, 'm, impl Platform>,
+        by: By<'_, '_, impl Platform>,
         counts: &[AtomicU64; 8],
         migratetype: usize,
         frames: u64,
@@ -335,41 +334,42 @@ impl<'m> Zone<'m> {
     }
 }
 
-impl<'m> Block<'m> {
+impl<P: Platform> By<'_, '_, P> {
     /// Frames came into a word of a block, or, as a number that wraps, did not in the end.
     #[inline(always)]
-    pub(crate) fn count_free(self, by: By<'_, 'm, impl Platform>, tag: Tag, frames: u64) {
-        match by.cpu() {
+    pub(crate) fn count_free(self, tag: Tag, frames: u64) {
+        match self.cpu() {
             Some(cpu) if cpu.is_home(tag.zone()) => {
                 cpu.allowance[tag.migratetype()].add(frames);
             }
-            _ => self.count_free_elsewhere(by, tag, frames),
+            _ => self.count_free_elsewhere(tag, frames),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn count_free_elsewhere(self, by: By<'_, 'm, impl Platform>, tag: Tag, frames: u64) {
-        let (zone, migratetype) = (&by.fh.zones[tag.zone() % by.fh.zones.len()], tag.migratetype());
-        match by.cpu() {
+    fn count_free_elsewhere(self, tag: Tag, frames: u64) {
+        let (zone, migratetype) =
+            (&self.fh.zones[tag.zone() % self.fh.zones.len()], tag.migratetype());
+        match self.cpu() {
             Some(cpu) => {
                 let counts = cpu.counts_of(usize::from(zone.id));
                 counts[migratetype].add(frames);
-                let (most, now) = (zone.next_most(by.fh), counts[migratetype].get() as i64);
+                let (most, now) = (zone.next_most(self.fh), counts[migratetype].get() as i64);
                 if now < 0 {
                     // A free that was refused, of which the zone was told already.
                     counts[migratetype].set(0);
                     zone.sub_free(kind_of(migratetype), now.unsigned_abs());
                 } else if now > most as i64 {
                     zone.take_back(counts, most / 2);
-                    by.fh.watch.came(ANY);
-                    by.wrote(zone, 1);
+                    self.fh.watch.came(ANY);
+                    self.wrote(zone, 1);
                     zone.update_mode();
                 }
             }
             None => {
                 zone.add_free(kind_of(migratetype), frames);
-                by.fh.watch.came(ANY);
+                self.fh.watch.came(ANY);
                 zone.update_mode();
             }
         }
@@ -379,30 +379,31 @@ impl<'m> Block<'m> {
     /// they have to go back, and nothing was counted. A thread outside every CPU's state has
     /// [reserved](Zone::reserve) them before.
     #[inline(always)]
-    pub(crate) fn pay(self, by: By<'_, 'm, impl Platform>, tag: Tag, frames: u64) -> bool {
-        match by.cpu() {
+    pub(crate) fn pay(self, tag: Tag, frames: u64) -> bool {
+        match self.cpu() {
             Some(cpu) if cpu.is_home(tag.zone()) => cpu.pay(tag.migratetype(), frames),
-            _ => self.pay_elsewhere(by, tag, frames),
+            _ => self.pay_elsewhere(tag, frames),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn pay_elsewhere(self, by: By<'_, 'm, impl Platform>, tag: Tag, frames: u64) -> bool {
-        let (zone, migratetype) = (&by.fh.zones[tag.zone() % by.fh.zones.len()], tag.migratetype());
-        let Some(cpu) = by.cpu() else {
+    fn pay_elsewhere(self, tag: Tag, frames: u64) -> bool {
+        let (zone, migratetype) =
+            (&self.fh.zones[tag.zone() % self.fh.zones.len()], tag.migratetype());
+        let Some(cpu) = self.cpu() else {
             zone.sub_free(kind_of(migratetype), frames);
             zone.update_mode();
             return true;
         };
         let counts = cpu.counts_of(usize::from(zone.id));
         counts[migratetype].sub(frames);
-        counts[migratetype].get() as i64 >= 0 || zone.top_up(by, counts, migratetype, frames).0
+        counts[migratetype].get() as i64 >= 0 || zone.top_up(self, counts, migratetype, frames).0
     }
 }
 
 impl<'m, P: Platform> Cpu<'_, 'm, P> {
-    /// [`Block::pay`] for frames of the home zone.
+    /// [`By::pay`] for frames of the home zone.
     #[inline(always)]
     pub(crate) fn pay(self, migratetype: usize, frames: u64) -> bool {
         let own = &self.allowance[migratetype];

@@ -31,6 +31,18 @@ use crate::{Freehold, Platform};
 /// One call begun, and at it.
 const ONE: u64 = 1 << 32 | 1;
 
+/// What threads in no CPU's state count and mark, on several lines: not all of them write one.
+#[derive(Default)]
+#[repr(C, align(128))]
+pub(crate) struct Outside {
+    pub(crate) frees: AtomicU64,
+    /// Calls that have frames on the way; see the module's documentation.
+    pub(crate) moving: AtomicU64,
+}
+
+/// Lines of them that a zone has.
+pub(crate) const OUTSIDE: usize = if cfg!(loom) { 1 } else { 8 };
+
 /// Somebody outside every CPU's state has frames on the way for as long as this lives.
 pub(crate) struct Moving<'m>(&'m AtomicU64);
 
@@ -129,7 +141,7 @@ impl<P: Platform> Movers<'_, '_, P> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::{LOOKS, Movers};
+    use super::{LOOKS, Movers, OUTSIDE};
     use crate::block::bits;
     use crate::block::words::{CLASS_NONE, CLASS_WHOLE};
     use crate::tests::testing::*;
@@ -149,7 +161,7 @@ mod tests {
         let mark = zone.moving(fh.outside(), 0);
         let blocks: Vec<_> = [take(), take(), take()].into();
         let arrive = move || {
-            blocks.into_iter().for_each(|block| block.insert_whole(fh.outside()));
+            blocks.into_iter().for_each(|block| fh.outside().insert_whole(block));
             drop(mark);
         };
         host.set_then(at, arrive);
@@ -244,7 +256,7 @@ mod tests {
         let cpu = fh.here();
         let block = fh.map.locate(cpu.alloc(request(9)).unwrap().get()).unwrap();
         if case.before.is_empty() {
-            assert!(block.head.change_class(CLASS_NONE, CLASS_WHOLE - 1));
+            assert!(block.change_class(CLASS_NONE, CLASS_WHOLE - 1));
         } else {
             free_outside(fh, &case.before);
         }
@@ -279,5 +291,27 @@ mod tests {
             }
             assert!(waited > 0, "case {number}: at no step are the frames out of sight");
         }
+    }
+
+    /// Frees outside every door write as many lines as there are, by their blocks; those by a door
+    /// that is free write their CPU's own.
+    #[test]
+    fn frees_of_different_blocks_write_different_lines() {
+        let (fh, _) = machine(512 * 4 * OUTSIDE as u64);
+        let cpu = fh.here();
+        let block = movable(9);
+        let blocks: Vec<_> = (0..OUTSIDE).map(|_| cpu.alloc(block).unwrap()).collect();
+        let lines = || fh.zones[0].outside.each_ref().map(|line| line.frees.get());
+        for pfn in &blocks {
+            cpu.free(*pfn, Order::ZERO).unwrap();
+        }
+        assert_eq!(lines(), [0; OUTSIDE]);
+        assert_eq!(fh.totals().unattributed_frees, 0);
+        for pfn in &blocks {
+            Freeing::of(fh, None).word(pfn.get() / 64, 1 << 1, 1).unwrap();
+        }
+        assert_eq!(lines(), [1; OUTSIDE]);
+        assert_eq!(fh.totals().unattributed_frees, OUTSIDE as u64);
+        fh.validate().unwrap();
     }
 }

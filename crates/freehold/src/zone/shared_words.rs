@@ -10,6 +10,7 @@
 use crate::primitive::{AtomicBool, AtomicU64, Ordering, Relaxed};
 
 /// See the module's documentation. On lines of its own: what it counts changes often.
+#[derive(Default)]
 #[repr(align(128))]
 pub(crate) struct SharedWords {
     most: AtomicU64,
@@ -19,11 +20,6 @@ pub(crate) struct SharedWords {
 }
 
 impl SharedWords {
-    pub(crate) fn new() -> Self {
-        let none = || AtomicU64::new(0);
-        Self { most: none(), taken: none(), wanted: AtomicBool::new(false) }
-    }
-
     /// How many there are; with fewer than are taken none is to be had for a while.
     pub(crate) fn set_most(&self, most: u64) {
         self.most.set(most);

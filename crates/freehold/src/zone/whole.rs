@@ -11,7 +11,7 @@
 //! has waited long, the bit is set again and the next section is looked at.
 
 use crate::alloc::pick::Want;
-use crate::block::tag::{ABSENT, FRESH, Tag, WHOLE};
+use crate::block::tag::{ABSENT, FRESH, MOVABLE, Tag, WHOLE};
 use crate::block::words::CLASS_WHOLE;
 use crate::block::{BLOCK_ORDER, Block, SECTION_BLOCKS, SECTION_BLOCKS_LOG, WORDS};
 use crate::cpu::by::By;
@@ -19,9 +19,7 @@ use crate::freehold::REGION;
 use crate::platform::PlatformExt;
 use crate::primitive::Ordering;
 use crate::zone::Zone;
-use crate::{AllocFlags, Freehold, Migratetype, Platform};
-
-const MOVABLE: usize = Migratetype::Movable as usize;
+use crate::{AllocFlags, Freehold, Platform};
 
 /// Whole blocks looked at for one that has memory behind it.
 const LOOKS_FOR_MEMORY: u32 = 16;
@@ -166,8 +164,8 @@ impl<'m> Zone<'m> {
         }
         let block = fh.map.locate_block(number)?;
         // A block whose bit was cleared is whole; here it was never used.
-        if block.head.tag.get().state() == ABSENT {
-            block.head.tag.set(Tag::new(WHOLE, MOVABLE, self.id).with_flag(FRESH, true));
+        if block.tag.get().state() == ABSENT {
+            block.tag.set(Tag::new(WHOLE, MOVABLE, self.id).with_flag(FRESH, true));
         }
         Some(block)
     }

@@ -1,7 +1,7 @@
 //! What the board says of a block after frames came and went, and what wrong frees count.
 
 use super::*;
-use crate::block::tag::ISOLATED;
+use crate::block::tag::{ISOLATED, MOVABLE};
 use crate::tests::testing::*;
 
 /// What comes into a leased word is its leaseholder's to take: to the board it is nothing, until
@@ -13,7 +13,7 @@ fn a_leased_word_does_not_count() {
     let movable = movable(0);
     let frames: [Pfn; FRAMES] = core::array::from_fn(|_| cpu.alloc(movable).unwrap());
     let (block, w) = place(&fh, frames[FRAMES - 1]);
-    assert!(block.head.is_leased(w));
+    assert!(block.is_leased(w));
     Freeing::of(&fh, None).word(frames[FRAMES - 1].get() / 64, 1, 1).unwrap();
     assert_eq!((block.class_by_words(CLASS_NONE), block.line.word(w)), (CLASS_NONE, 1));
     cpu.flush().unwrap();
@@ -47,15 +47,15 @@ fn full() -> (Machine, Block<'static>) {
     // A part of it is freed, and taken again.
     Freeing::of(&fh, None).word(block.base() / 64, 1, 1).unwrap();
     assert_eq!(block.claim(fh.outside(), 0), Some(0));
-    block.lower(fh.outside(), block.head.class(), block.head.class());
-    assert_eq!(block.head.class(), CLASS_NONE);
+    fh.outside().lower(block, block.class(), block.class());
+    assert_eq!(block.class(), CLASS_NONE);
     (fh, block)
 }
 
 /// The classes whose rows show a block.
 fn rows_of(fh: &Machine, block: Block<'static>) -> Vec<u8> {
     let (rows, head) = (fh.map.blocks.rows(block), block.head);
-    let row = |class: u8| row_of(Migratetype::Movable as usize, class);
+    let row = |class: u8| row_of(MOVABLE, class);
     (1..CLASS_WHOLE)
         .filter(|&class| fh.zones[0].board.shows(rows, row(class), head.number))
         .collect()
@@ -73,7 +73,7 @@ fn a_block_is_in_the_row_of_the_run_that_is_completed_wherever_in_its_word() {
         let (fh, block) = full();
         free(&fh, block, at..at + (1 << order));
         let class = order + 1;
-        assert_eq!(block.head.class(), class, "order {order} at {at}");
+        assert_eq!(block.class(), class, "order {order} at {at}");
         assert!(rows_of(&fh, block).contains(&class), "order {order} at {at}");
         fh.validate().unwrap();
     }
@@ -86,11 +86,11 @@ fn words_that_lie_side_by_side_are_one_run() {
     for (words, class) in [(1, 7), (2, 8), (4, 9)] {
         let there = block.open_words().iter().filter(|&&word| word == !0).count() as u64;
         free(&fh, block, there * 64..words * 64);
-        assert_eq!(block.head.class(), class, "{words} words");
+        assert_eq!(block.class(), class, "{words} words");
         assert!(rows_of(&fh, block).contains(&class), "{words} words");
     }
     free(&fh, block, 256..512);
-    assert_eq!(block.head.tag.get().state(), WHOLE);
+    assert_eq!(block.tag.get().state(), WHOLE);
     fh.validate().unwrap();
 }
 
@@ -100,15 +100,15 @@ fn who_finds_less_than_a_class_says_lowers_it() {
     let (fh, block) = full();
     free(&fh, block, 0..256);
     assert_eq!((block.claim(fh.outside(), 7), rows_of(&fh, block).last()), (Some(0), Some(&9)));
-    block.lower(fh.outside(), 9, 9);
-    assert_eq!(block.head.class(), 8);
+    fh.outside().lower(block, 9, 9);
+    assert_eq!(block.class(), 8);
     assert!(!rows_of(&fh, block).contains(&9) && rows_of(&fh, block).contains(&8));
     // To the next smaller run at once, where that is there.
     block.claim(fh.outside(), 7).unwrap();
     free(&fh, block, 0..2);
-    block.unlist(fh.outside(), &fh.zones[0], row_of(Migratetype::Movable as usize, 2));
-    block.lower(fh.outside(), 8, 3);
-    assert_eq!(block.head.class(), 2);
+    fh.outside().unlist(block, &fh.zones[0], row_of(MOVABLE, 2));
+    fh.outside().lower(block, 8, 3);
+    assert_eq!(block.class(), 2);
     assert!(!rows_of(&fh, block).contains(&8) && rows_of(&fh, block).contains(&2));
     fh.validate().unwrap();
 }
@@ -138,12 +138,11 @@ fn a_frame_freed_twice_while_its_block_does_not_become_whole_counts_once() {
     freed_twice_meanwhile(511, |fh, block| assert!(!block.take_all_words(fh)));
     // The last frame comes, and the block is isolated once all of its words are taken.
     freed_twice_meanwhile(512, |fh, block| {
-        let head = block.head;
-        block.put_in_word(fh.outside(), 7, 1 << 63);
+        fh.outside().put_in_word(block, 7, 1 << 63);
         assert!(block.take_all_words(fh));
-        let tag = head.tag.get();
-        assert!(head.tag.exchange(tag, tag.with_flag(ISOLATED, true)));
-        assert!(!block.become_whole(fh.outside()));
+        let tag = block.tag.get();
+        assert!(block.tag.exchange(tag, tag.with_flag(ISOLATED, true)));
+        assert!(!fh.outside().become_whole(block));
     });
 }
 
@@ -168,7 +167,7 @@ fn a_host_that_panics_where_it_must_not_ends_the_program() {
         let block = fh.map.locate(pfn.unwrap().get()).unwrap();
         let free = block.line.word(7) & 1;
         assert_eq!(free, 1, "a frame that is free already");
-        return block.put_back(fh.outside(), 7, free);
+        return fh.outside().put_back(block, 7, free);
     }
     let me = std::env::current_exe().unwrap();
     let mut child = std::process::Command::new(me);

@@ -14,7 +14,7 @@ fn a_section_is_found_set_up() {
             })),
             move || {
                 if let Some(block) = fh.map.locate(1024 + 512) {
-                    assert_eq!((block.base(), block.head.number), (1024 + 512, 3));
+                    assert_eq!((block.base(), block.number), (1024 + 512, 3));
                 }
             }
         ]);

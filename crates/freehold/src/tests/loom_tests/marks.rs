@@ -5,7 +5,7 @@ use super::*;
 use crate::alloc::watch::ANY;
 use crate::primitive::Relaxed;
 use crate::zone::allowance::ORDINARY;
-use crate::zone::mode;
+use crate::zone::supply::mode;
 
 /// A machine with `above` frames above its mark, whose CPU 1 has freed `freed` of them and not
 /// told. One of its blocks is split.
@@ -137,7 +137,7 @@ fn who_begins_to_fail_has_others_tell_of_each_free() {
     model_within(3, || {
         let fh = near_mark(300, 1);
         together::<()>(roles![
-            move || core::mem::forget(crate::alloc::failing::Failing::new(fh)),
+            move || core::mem::forget(crate::alloc::watch::Failing::new(fh)),
             move || {
                 fh.cpu(&fh.cpus[1]).tell_all();
             }

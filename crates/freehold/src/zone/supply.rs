@@ -9,17 +9,154 @@
 //! take nothing in hand: what is in the hand of a CPU with an owner cannot be had without waiting.
 
 use super::allowance::{CMA_KIND, KINDS, ORDINARY, RESERVED, kind_of};
-use super::counters::Free;
-use super::{Zone, mode};
+use super::shared_words::SharedWords;
 use crate::block::FRAMES;
 use crate::block::tag::{CMA, TYPES};
 use crate::cpu::by::By;
-use crate::primitive::{AtomicU64, Ordering, Relaxed};
+use crate::primitive::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, Relaxed};
 use crate::{AllocFlags, Freehold, Platform, Request};
 
 const WORD: u64 = 64;
 
-impl Zone<'_> {
+/// How a zone's memory stands, which decides what a CPU may do without asking.
+pub(crate) mod mode {
+    /// Best fit.
+    pub(crate) const ORDINARY: u8 = 0;
+    /// Nearly all of it is whole: whatever is at hand will do.
+    pub(crate) const ROOMY: u8 = 1;
+    /// Near its min mark: what is taken in hand has to be asked for.
+    pub(crate) const TIGHT: u8 = 2;
+    /// Nearer still: what CPUs may have in hand would be as much as is left, so they have nothing.
+    pub(crate) const LEAN: u8 = 3;
+}
+
+/// What a zone has to give: its free frames by kind, what of them may be taken, and by whom.
+///
+/// Lines that every CPU reads come first. What changes with each grant is on others.
+#[derive(Default)]
+#[repr(C, align(128))]
+pub(crate) struct Supply {
+    /// The zone's number.
+    pub(crate) id: u8,
+    /// One of [`mode`]'s. Written only where it changes, since every CPU reads it.
+    pub(crate) mode: AtomicU8,
+    /// It has become LEAN, and nobody has emptied the hands yet.
+    pub(crate) hands_to_empty: AtomicBool,
+    /// Parts of blocks have no memory: what is at hand may cost most, so it is never roomy.
+    pub(crate) thrifty: AtomicBool,
+    /// Each CPU has blocks of its own in use.
+    pub(crate) spread: AtomicBool,
+    /// The marks follow the kernel's formulae when the amount of memory changes.
+    pub(crate) kernel_marks: AtomicBool,
+    /// The level has changed and nobody has told the host yet.
+    pub(crate) level_changed: AtomicBool,
+    /// The pressure level last told to the host: 0 none, 1 below low, 2 below min.
+    pub(crate) level: AtomicU32,
+    /// The largest allowance, in frames.
+    pub(crate) fold: AtomicU64,
+    /// Into so many allowances what is left above the mark is divided.
+    pub(crate) shares: AtomicU64,
+    /// With fewer ordinary frames it becomes TIGHT, or stays so; and LEAN. See
+    /// [`set_modes`](Self::set_modes).
+    pub(crate) tight_below: [AtomicU64; 2],
+    pub(crate) lean_below: [AtomicU64; 2],
+    /// Its own count when it was last summed up for the host.
+    pub(crate) summed_at: AtomicU64,
+    /// Frames there are; changes at hotplug.
+    pub(crate) managed: AtomicU64,
+    /// CMA blocks there are. None: a request that would take CMA frames is an ordinary one.
+    pub(crate) cma_blocks: AtomicU64,
+    pub(crate) min: AtomicU64,
+    pub(crate) low: AtomicU64,
+    pub(crate) high: AtomicU64,
+    /// What its CPUs may lease, where each has no word of its own.
+    pub(crate) words: SharedWords,
+    /// How many bits are set in the bitmap, less those that somebody is about to clear.
+    pub(crate) whole_blocks: Apart,
+    /// Free frames by kind, without all CPUs' allowances: may be below 0. See [`allowance`].
+    pub(crate) free: [AtomicU64; KINDS],
+    /// HIGHATOMIC blocks there are.
+    pub(crate) high_atomic_blocks: AtomicU64,
+    pub(crate) counters: ZoneCounters,
+}
+
+/// A count on a line of its own, behind which the others follow that are written as often.
+#[derive(Default)]
+#[repr(C, align(128))]
+pub(crate) struct Apart(pub(crate) AtomicU64);
+
+/// Statistics, each an atomic addition by a thread that did it.
+#[derive(Default)]
+pub(crate) struct ZoneCounters {
+    pub(crate) fallbacks: AtomicU64,
+    pub(crate) mixed: AtomicU64,
+    /// Writes to what all CPUs share that no CPU counts.
+    pub(crate) shared_writes: AtomicU64,
+    /// Sums of free frames over all CPUs.
+    #[cfg(test)]
+    pub(crate) sums: AtomicU64,
+}
+
+impl Supply {
+    /// Whole blocks that nobody has claimed.
+    pub(crate) fn wholes(&self) -> u64 {
+        self.whole_blocks.0.get()
+    }
+
+    /// Claims `n` whole blocks: a thread that has claimed them finds as many bits set, since a bit
+    /// is set before it is counted.
+    pub(crate) fn claim_wholes(&self, n: u64) -> bool {
+        let mut count = self.wholes();
+        while count >= n {
+            // Release: a thread that finds the block gone sees that a CPU is inside its door with
+            // it. Relaxed on failure: a thread that claims one by the count looks for its bit.
+            let claimed = self.whole_blocks.0.compare_exchange_weak(
+                count,
+                count - n,
+                Ordering::Release,
+                Ordering::Relaxed,
+            );
+            match claimed {
+                Ok(_) => return true,
+                Err(now) => count = now,
+            }
+        }
+        false
+    }
+
+    /// How many blocks the zone has.
+    pub(crate) fn blocks(&self) -> u64 {
+        self.managed.get() >> 9
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_roomy(&self) -> bool {
+        self.mode.get() == mode::ROOMY
+    }
+
+    /// Whether one of so many frames is free.
+    pub(crate) fn has_free_of(&self, frames: u64) -> bool {
+        let free = self.free[ORDINARY].get() as i64;
+        free.max(0) as u64 * frames >= self.managed.get()
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_tight(&self) -> bool {
+        self.mode.get() >= mode::TIGHT
+    }
+
+    /// Whether CPUs are to have nothing in hand.
+    #[inline(always)]
+    pub(crate) fn is_lean(&self) -> bool {
+        self.mode.get() == mode::LEAN
+    }
+
+    /// Whether they may have something in hand all the same.
+    #[inline(always)]
+    pub(crate) fn has_hands_to_empty(&self) -> bool {
+        self.is_lean() && self.hands_to_empty.get()
+    }
+
     /// The min watermark as far as the request's flags lower it (Linux 7.3): MIN_RESERVE takes half
     /// off, NON_BLOCK a further quarter, OOM half of what is left, NO_WATERMARKS all.
     pub(crate) fn min_mark(&self, flags: AllocFlags) -> u64 {
@@ -122,12 +259,10 @@ impl Zone<'_> {
         let marks = [below(near), below(near + near / 8), below(lean), below(2 * lean)];
         self.tight_below.iter().chain(&self.lean_below).zip(marks).for_each(|(n, m)| n.set(m));
     }
-}
 
-impl<'m> Zone<'m> {
     /// Free frames of a zone, all CPUs' allowances summed up: exact while nothing runs. Looks at a
     /// line or two of each CPU.
-    pub(crate) fn free(&self, fh: &Freehold<'m, impl Platform>) -> Free {
+    pub(crate) fn free(&self, fh: &Freehold<'_, impl Platform>) -> Free {
         #[cfg(test)]
         crate::primitive::Count::add(&self.counters.sums, 1);
         let z = usize::from(self.id);
@@ -155,7 +290,7 @@ impl<'m> Zone<'m> {
 
     /// Whether a zone has what a request asks for above its mark, with all that CPUs may take.
     /// HIGHATOMIC frames count if the flags allow it.
-    pub(crate) fn has_for(&self, fh: &Freehold<'m, impl Platform>, request: &Request) -> bool {
+    pub(crate) fn has_for(&self, fh: &Freehold<'_, impl Platform>, request: &Request) -> bool {
         let (flags, frames) = (request.flags, request.order.frames());
         let needed = self.min_mark(flags).saturating_add(frames);
         self.free(fh).usable(flags.may_use_reserve(), request.cma()) >= needed
@@ -167,7 +302,7 @@ impl<'m> Zone<'m> {
     #[inline]
     pub(crate) fn may_lease(
         &self,
-        by: By<'_, 'm, impl Platform>,
+        by: By<'_, '_, impl Platform>,
         migratetype: usize,
         order: u32,
         flags: AllocFlags,
@@ -180,7 +315,7 @@ impl<'m> Zone<'m> {
     }
 
     /// Compares the free frames with the marks; a change is told later, at the edge of the API.
-    pub(crate) fn update_level(&self, fh: &Freehold<'m, impl Platform>) {
+    pub(crate) fn update_level(&self, fh: &Freehold<'_, impl Platform>) {
         // Mostly what is whole alone says that there is none, and none was told.
         if self.level.get() == 0 && self.wholes() * FRAMES as u64 > self.high.get() {
             return;
@@ -213,6 +348,23 @@ impl<'m> Zone<'m> {
             // Release: see `tell_pressure`.
             self.level_changed.store(true, Ordering::Release);
         }
+    }
+}
+
+/// Frames that are free, and nobody's hand has.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Free {
+    pub(crate) all: u64,
+    pub(crate) high_atomic: u64,
+    pub(crate) cma: u64,
+}
+
+impl Free {
+    /// Of these, what a request may count on: not HIGHATOMIC frames unless it may use reserves, nor
+    /// CMA frames unless those will do.
+    pub(crate) fn usable(self, reserves: bool, cma: bool) -> u64 {
+        let reserved = if reserves { 0 } else { self.high_atomic };
+        self.all.saturating_sub(reserved + if cma { 0 } else { self.cma })
     }
 }
 
@@ -322,13 +474,13 @@ mod tests {
         let frame = cpu.alloc(movable(0)).unwrap();
         cpu.flush().unwrap();
         let (block, _) = place(&fh, frame);
-        let before = block.head.tag.get();
-        assert!(block.retype(fh.outside(), before, Migratetype::Unmovable as usize));
+        let before = block.tag.get();
+        assert!(fh.outside().retype(block, before, Migratetype::Unmovable as usize));
         // All 511 free frames are taken, counted for the old type, and freed, counted for the new
         // one.
-        block.count_free(fh.outside(), before, 511u64.wrapping_neg());
-        let after = block.head.tag.get();
-        block.count_free(fh.outside(), after, 511);
+        fh.outside().count_free(before, 511u64.wrapping_neg());
+        let after = block.tag.get();
+        fh.outside().count_free(after, 511);
         assert_eq!(fh.zones[0].free(&fh).all, 1023);
         fh.validate().unwrap();
     }
@@ -343,7 +495,7 @@ mod tests {
         let counts = || [ORDINARY, RESERVED].map(|kind| fh.zones[0].free[kind].get() as i64);
         let [ordinary, reserved] = counts();
         let become_of = |kind: Migratetype| {
-            assert!(block.retype(fh.outside(), block.head.tag.get(), kind as usize));
+            assert!(fh.outside().retype(block, block.tag.get(), kind as usize));
             counts()
         };
         assert_eq!(become_of(Migratetype::HighAtomic), [ordinary - 511, reserved + 511]);
@@ -364,7 +516,7 @@ mod tests {
         let other = (w + 1) % 8;
         let away = line.take_word(other);
         let unmovable = Migratetype::Unmovable as usize;
-        assert!(block.retype(fh.outside(), block.head.tag.get(), unmovable));
+        assert!(fh.outside().retype(block, block.tag.get(), unmovable));
         assert_eq!((away, line.put_back(other, away)), (!0, (!0, 0)));
         fh.validate().unwrap();
         fh.here().free(pfn, Order::ZERO).unwrap();
