@@ -73,6 +73,9 @@ fn git(arguments: &[&str]) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
+/// All tests: programs, and what their names begin with.
+const ALL: [(&str, &str); 2] = [("all", ""), ("loom", "loom_")];
+
 /// A checkout of the working tree as it is, in which mistakes are made.
 struct Tree<'a> {
     folder: PathBuf,
@@ -130,7 +133,7 @@ impl<'a> Tree<'a> {
             std::fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))
         };
         put(&mutant.applied(&text)?)?;
-        let others: &[(&str, &str)] = if all { &[("all", ""), ("loom", "loom_")] } else { &[] };
+        let others: &[(&str, &str)] = if all { &ALL } else { &[] };
         let mut noticed = Ok(None);
         for (program, tests) in mutant.first().into_iter().chain(others.iter().copied()) {
             match self.passes(program, tests) {
@@ -164,10 +167,14 @@ fn run(arguments: &Arguments) -> Result<ExitCode, String> {
         return Ok(ExitCode::SUCCESS);
     }
     let tree = Tree::new(&arguments.package)?;
-    if let Some((program, tests)) = wanted.iter().find_map(|mutant| mutant.first())
-        && !tree.passes(program, tests)?
-    {
-        return Err(format!("{tests} fails without a mutant"));
+    let mut asked: Vec<_> = wanted.iter().filter_map(|mutant| mutant.first()).collect();
+    asked.extend(arguments.all.then_some(ALL).into_iter().flatten());
+    asked.sort_unstable();
+    asked.dedup();
+    for (program, tests) in asked {
+        if !tree.passes(program, tests)? {
+            return Err(format!("{program}: {tests} fails without a mutant"));
+        }
     }
     let (mut noticed, mut unexplained) = (0, 0);
     for mutant in &wanted {

@@ -43,7 +43,7 @@ enum Case {
     Nofalse(nofalse::Arguments),
     /// One thread stands still anywhere: the others get all but what it has, without waiting.
     Stop {
-        #[arg(long, default_value_t = 5)]
+        #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
         seconds: u64,
         #[arg(long, default_value_t = 1)]
         seed: u64,

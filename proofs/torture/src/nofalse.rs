@@ -26,9 +26,9 @@ use crate::stops;
 
 #[derive(Args)]
 pub(crate) struct Arguments {
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: u16,
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=9))]
     order: u8,
@@ -47,7 +47,7 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 0)]
     more: u64,
     /// Each thread has up to so many, and frees them itself: no boxes.
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     hold: Option<u64>,
 }
 

@@ -7,7 +7,8 @@
 //!  {..., "rows": ["| {trace/name} | ..."]}   the table's rows come from its JSON (see `render`)
 //!  {..., "rows": [...], "first": 12}         the same of the first so many items
 //!  {"file", "says", "command"}               the document says that, with figures in its holes
-//!  {..., "numbers": true}                    every number of the table there is one of its
+//!  {..., "numbers": true}                    every number of two digits and more in the table
+//!                                            there, but for its first column, is one of its
 //!  {..., "sentences": true}                  every sentence of the block there is one of its
 //!  {..., "slow": true}                       only with --all: takes minutes
 //!  {..., "picture": {...}}                   the picture of the table there (see `picture`)
@@ -117,6 +118,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
         picture(entry, arguments, &root, &mut tally)?;
     }
     let Tally { right, different, by_hand, skipped } = tally;
+    if right + different + by_hand + skipped == 0 {
+        let part = arguments.file.as_deref().unwrap_or_default();
+        return Err(format!("docs/checked.json has no file with '{part}' in its name"));
+    }
     let became = if arguments.write { "rewritten" } else { "different" };
     println!(
         "docs: {right} blocks and pictures as printed, {different} {became}, {by_hand} to be \
@@ -142,7 +147,7 @@ fn one(
         tally.skipped += 1;
         return Ok(());
     }
-    let Some(mut command) = runner.expand(&entry.command) else {
+    let Some(mut command) = runner.expand(&entry.command)? else {
         println!("SKIPPED, the recorded traces are not in ../shared/traces: {name}");
         tally.skipped += 1;
         return Ok(());
@@ -288,28 +293,38 @@ impl Runner {
     }
 
     /// A command's words, with the recordings in place of `{traces}` and of `{traces/NAME}`; `None`
-    /// without them.
-    fn expand(&self, command: &str) -> Option<Vec<String>> {
+    /// without their folder. One that is not there is an error.
+    fn expand(&self, command: &str) -> Result<Option<Vec<String>>, String> {
         let traces = self.root.join("../shared/traces");
         let mut words = Vec::new();
+        if command.contains("{traces") && !traces.is_dir() {
+            return Ok(None);
+        }
         for word in command.split_whitespace() {
             match word.strip_prefix("{traces").and_then(|rest| rest.strip_suffix('}')) {
                 Some("") => {
-                    let files = fs::read_dir(&traces).ok()?.flatten().map(|file| file.path());
+                    let files = fs::read_dir(&traces).map_err(|error| error.to_string())?;
+                    let files = files.flatten().map(|file| file.path());
                     let mut files: Vec<PathBuf> = files
                         .filter(|path| path.extension().is_some_and(|ending| ending == "parquet"))
                         .collect();
                     files.sort();
+                    if files.is_empty() {
+                        return Err(format!("{} has no recording", traces.display()));
+                    }
                     words.extend(files.iter().map(|path| path.display().to_string()));
                 }
                 Some(name) => {
                     let path = traces.join(format!("{}.parquet", name.trim_start_matches('/')));
-                    words.push(path.exists().then(|| path.display().to_string())?);
+                    if !path.exists() {
+                        return Err(format!("there is no {}", path.display()));
+                    }
+                    words.push(path.display().to_string());
                 }
                 None => words.push(word.to_owned()),
             }
         }
-        Some(words)
+        Ok(Some(words))
     }
 
     fn output(&mut self, words: &[String]) -> Result<String, String> {
@@ -370,6 +385,23 @@ mod tests {
         fs::remove_file(&drawing.drawn).unwrap();
         assert_eq!(found, "<svg>new</svg>");
         assert!(of(&mut ["contiguity".to_owned()]).is_none());
+    }
+
+    #[test]
+    fn a_recording_that_is_not_there_is_an_error_and_no_folder_of_them_is_not() {
+        let root = std::env::temp_dir().join(format!("freehold-traces-{}", std::process::id()));
+        let runner = |below: &str| {
+            let (root, freehold) = (root.join(below), PathBuf::new());
+            Runner { root, freehold, outputs: BTreeMap::new() }
+        };
+        fs::create_dir_all(root.join("shared/traces")).unwrap();
+        fs::create_dir_all(root.join("main")).unwrap();
+        let found = runner("main").expand("freehold {traces/nowhere}");
+        let none = runner("main").expand("freehold {traces}");
+        let without = runner("").expand("freehold {traces/nowhere}");
+        fs::remove_dir_all(&root).unwrap();
+        assert!(found.unwrap_err().contains("nowhere.parquet") && none.is_err());
+        assert_eq!(without, Ok(None));
     }
 
     #[test]

@@ -23,7 +23,7 @@ chunks is counted exactly, once, on one thread that plays all CPUs.
 
 The first engine is the baseline. A star stands where all runs lie above all of the first's, or \
 all below: of 4 runs \
-at least. One comparison of equals in thirty gets one.
+at least. At most one comparison of equals in thirty gets one.
 
 Examples:
   freehold bench                                everything, the default engines

@@ -125,7 +125,7 @@ fn run_here(
     Ok(report)
 }
 
-/// By metric, then engine; the first engine with a figure is what others are compared with.
+/// By metric, then engine; the first engine is what others are compared with.
 fn rows(kind: Kind, sides: &[Side<'_>], report: &mut Report) {
     for metric in kind.metrics() {
         let baseline =

@@ -133,6 +133,7 @@ fn simulated(
 fn refused(error: SimulateError) -> CliError {
     let hint = match &error {
         SimulateError::TooFewCpus { fewest, .. } => Some(format!("give it more: --cpus {fewest}")),
+        SimulateError::Full { .. } => Some("give it more --memory, or fewer --cpus".to_owned()),
         _ => None,
     };
     CliError::new(error.to_string()).hint_if(hint)
@@ -157,7 +158,7 @@ fn list(printed: &Printed) -> Result<Outcome, CliError> {
     Ok(Outcome::Fine)
 }
 
-/// All combinations: workload, memory, CPUs, seed, engine.
+/// All combinations: workload, memory, seed, CPUs, engine.
 fn scenarios(args: &SimulateArgs, engines: &[EngineSpec]) -> Result<Vec<Scenario>, CliError> {
     let workloads = given::or(&args.workloads, &[Kind::KernelBuildLike]);
     let cpus = given::or(&args.cpus, &DEFAULT_CPUS);
@@ -172,8 +173,8 @@ fn scenarios(args: &SimulateArgs, engines: &[EngineSpec]) -> Result<Vec<Scenario
     let mut all = Vec::new();
     for &workload in &workloads {
         for &frames in &memory {
-            for &cpus in cpus.iter().filter(|&&cpus| fits(workload, cpus)) {
-                for seed in given::or(&args.seed, &[1]) {
+            for seed in given::or(&args.seed, &[1]) {
+                for &cpus in cpus.iter().filter(|&&cpus| fits(workload, cpus)) {
                     for engine in engines {
                         let one = Scenario::new(engine.clone(), workload, cpus, frames);
                         all.push(Scenario { seed, measured: args.frames, ..one });

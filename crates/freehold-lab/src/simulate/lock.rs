@@ -28,7 +28,7 @@ pub struct Grant {
 
 #[derive(Clone, Debug, Default)]
 pub struct Lock {
-    /// Booked stretches by rising time, none touching another.
+    /// Booked stretches by when they begin, none touching the next.
     booked: VecDeque<(Time, Time)>,
     /// Who held it last, as CPU + 1; 0 = nobody yet.
     last: u16,
@@ -42,7 +42,7 @@ impl Lock {
 
     /// The earliest time from `at` on after which nobody has booked it.
     pub fn free_after_all(&self, at: Time) -> Time {
-        self.booked.back().map_or(at, |&(_, end)| end.max(at))
+        self.booked.iter().fold(at, |last, &(_, end)| last.max(end))
     }
 
     /// Forgets what ended by `now`: nobody will ask for a time before it.
@@ -74,10 +74,10 @@ impl Lock {
         Grant { start, end: start + hold, waited: start - at }
     }
 
-    /// Books from `start`, which must not be before [`free_after_all`](Self::free_after_all), to
-    /// `end`: for a hold whose length is known only when it is over.
+    /// Books from `start`, when nobody holds it, to `end`: for a hold whose length is known only
+    /// when it is over. It may reach into another that was booked for later.
     pub fn hold_until(&mut self, cpu: u16, start: Time, end: Time) {
-        self.book(self.booked.len(), start, end);
+        self.book(self.booked.partition_point(|&(from, _)| from < start), start, end);
         self.last = cpu + 1;
     }
 
@@ -130,6 +130,18 @@ mod tests {
         lock.acquire(0, at(100), at(10));
         assert_eq!(lock.acquire(1, at(95), at(6)).start, at(110));
         assert_eq!(lock.acquire(1, at(95), at(5)).start, at(95));
+    }
+
+    #[test]
+    fn a_hold_that_reaches_into_a_later_one_does_not_hide_it() {
+        let mut lock = Lock::default();
+        lock.hold_until(0, at(100), at(110));
+        lock.hold_until(1, at(20), at(30));
+        assert_eq!(lock.free_after_all(at(25)), at(110));
+        lock.hold_until(1, at(95), at(105));
+        assert_eq!((lock.free_after_all(at(25)), lock.is_held(at(108))), (at(110), true));
+        lock.forget_before(at(30));
+        assert_eq!(lock.booked.len(), 2);
     }
 
     #[test]

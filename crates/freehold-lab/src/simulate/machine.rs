@@ -255,7 +255,9 @@ impl<'a> Machine<'a> {
         let done = self.engine.marks(id).since(&before);
         self.tally.ticks += 1;
         let at = self.pcp_work(now, done);
-        self.zone_work(cpu, at, done, self.costs.drain_step, 0)
+        let at = self.zone_work(cpu, at, done, self.costs.drain_step, 0);
+        self.tally.in_calls += at - now;
+        at
     }
 
     /// What was done under the CPU's own lock, or, of freehold, by looks for the next block, and by

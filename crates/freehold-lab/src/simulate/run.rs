@@ -30,6 +30,9 @@ use crate::trials::defaults::TICK_MS;
 use crate::trials::pool;
 use crate::trials::simulated::{Simulated, accounted, with_simulated};
 
+/// Failures of each CPU, beyond two for each frame: memory is too small, and the end would be far.
+const PATIENCE: u64 = 64;
+
 #[derive(Clone, Debug)]
 pub struct Scenario {
     pub engine: EngineSpec,
@@ -55,6 +58,8 @@ pub enum SimulateError {
          were given"
     )]
     TooFewCpus { workload: Kind, fewest: u16, cpus: u16 },
+    #[error("{workload}: most requests fail, {frames} frames are too few for {cpus} CPUs")]
+    Full { workload: Kind, cpus: u16, frames: u64 },
     /// A defect of an engine, found at the end.
     #[error(
         "engine {engine} lost frames or failed its checks after {workload} on {cpus} CPUs: {reason}"
@@ -133,10 +138,11 @@ fn with_engine(
     );
     let ticks = Ticks::new(cpus, scenario.tick_ms);
     let mut run = Run::new(machine, model, programs(&setting), ticks);
-    run.until(warm);
+    let full = || SimulateError::Full { workload, cpus, frames: config.memory_frames };
+    run.until(warm).ok_or_else(full)?;
     run.begin_measuring();
     let before = (engine.heavy_barriers(), engine.counters());
-    run.until(measured);
+    run.until(measured).ok_or_else(full)?;
 
     accounted(engine, run.live()).map_err(|reason| {
         let engine = scenario.engine.name().to_owned();
@@ -183,10 +189,10 @@ fn row(
         longest_hold_ns: tally.longest_hold.whole_ns(),
         pcp_busy: tally.pcp_busy,
         pcp_lock_acquisitions: counters.pcp_lock_acquisitions - before.pcp_lock_acquisitions,
-        fallbacks: counters.fallbacks,
+        fallbacks: counters.fallbacks - before.fallbacks,
         failed: tally.failed,
-        merges_zone: counters.merges_zone,
-        merges_pcp: counters.merges_pcp,
+        merges_zone: counters.merges_zone - before.merges_zone,
+        merges_pcp: counters.merges_pcp - before.merges_pcp,
         ticks: tally.ticks,
         heavy_barriers: engine.heavy_barriers() - barriers,
         free_blocks: memory.free_blocks,
@@ -345,18 +351,25 @@ impl<'a> Run<'a> {
     }
 
     /// Goes on until that many frames more have been allocated, or nobody has anything left to do.
-    fn until(&mut self, frames: u64) {
+    /// `None`: most requests fail.
+    fn until(&mut self, frames: u64) -> Option<()> {
+        let patience = 2 * frames + PATIENCE * self.programs.len() as u64;
         while self.world.machine.tally.frames < frames {
-            let Some((at, cpu)) = self.world.queue.pop() else { return };
+            let Some((at, cpu)) = self.world.queue.pop() else { break };
             self.now = self.now.max(at);
-            self.world.machine.advance(at);
             while let Some((ticking, due)) = self.ticks.next(at) {
                 let over = self.world.machine.tick(ticking, due);
                 self.ticks.put_off(ticking, over - due);
             }
+            // Ticks were due before it.
+            self.world.machine.advance(at);
             let at = at + self.ticks.taken(cpu);
             self.step(at, cpu);
+            if self.world.machine.tally.failed > patience {
+                return None;
+            }
         }
+        Some(())
     }
 
     fn step(&mut self, at: Time, cpu: u16) {

@@ -25,7 +25,7 @@ const EVERY: u16 = 8;
 const FEW: usize = 8;
 const BYSTANDER_THINK_NS: f64 = 2000.0;
 
-/// Frames of a worker: together they have half of memory, or [`MOST`] each.
+/// Frames of a worker: its share of half of memory, or [`MOST`].
 pub(super) const fn set(cpus: u16, memory: u64) -> u64 {
     let share = memory / 2 / cpus as u64;
     if share > MOST {

@@ -134,8 +134,10 @@ impl KernelBuild {
             None => self.process.push((pfn, order)),
             Some((row, most)) => {
                 row.push_back((pfn, order));
-                if row.len() > most + BATCH {
-                    let old: Vec<(Pfn, Order)> = row.drain(..BATCH).collect();
+                // A small share of memory is not kept by a batch on top.
+                let batch = BATCH.min(most + 1);
+                if row.len() > most + batch {
+                    let old: Vec<(Pfn, Order)> = row.drain(..batch).collect();
                     io.free(&old);
                 }
             }

@@ -9,7 +9,7 @@ use freehold::{Order, Pfn};
 
 use super::{About, BATCH, DEPTH, Io, MESSAGE, MOVABLE, Message, Program, Setting, Step, frames};
 
-/// Frames under way from a sender at most: in messages that wait, in the one being filled and the
+/// Frames under way from a sender to a receiver at most: in messages that wait, in the one being filled and the
 /// one being freed.
 const RING: u64 = ((DEPTH + 2) * MESSAGE) as u64;
 

@@ -43,6 +43,17 @@ fn the_same_arguments_print_the_same_bytes_on_any_number_of_threads() {
 }
 
 #[test]
+fn little_memory_for_many_cpus_comes_to_an_end() {
+    let args = "-w kernel-build-like --cpus 4,64 --memory 4M --seed 1,2 -e vanilla --json";
+    let document = document_of(&simulate(args).assert().success());
+    let rows = document["rows"].as_array().unwrap();
+    let rows: Vec<_> =
+        rows.iter().map(|row| (row["seed"].as_u64(), row["cpus"].as_u64())).collect();
+    let of = |seed, cpus| (Some(seed), Some(cpus));
+    assert_eq!(rows, [of(1, 4), of(1, 64), of(2, 4), of(2, 64)], "a table is of one seed");
+}
+
+#[test]
 fn the_table_names_the_machine_whose_constants_are_used() {
     let said = flat(&text(&simulate("-w pair --cpus 1 --memory 1G").assert().success()));
     assert!(said.contains("vanilla") && said.contains("Simulated by the constants of:"), "{said}");
@@ -58,6 +69,7 @@ fn mistakes_are_named_with_what_to_do() {
         ("--cpus 1025", "1,025 is out of range: 1 to 1,024"),
         ("-e vanila", "did you mean 'vanilla'"),
         ("-w exit-avalanche --cpus 1", "give it more: --cpus 2"),
+        ("-w pair --cpus 1024 --memory 4M -e vanilla", "give it more --memory, or fewer --cpus"),
     ] {
         assert_refused(&mut simulate(args), &[message]);
     }
