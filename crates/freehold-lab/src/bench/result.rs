@@ -169,6 +169,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_difference_is_clear_where_four_runs_and_four_do_not_overlap() {
+        let of = |figures: &[f64]| {
+            let mut spread = Spread::default();
+            figures.iter().for_each(|&figure| spread.add(figure));
+            spread
+        };
+        let is_clear =
+            |of: &Spread, base: &Spread| Comparison::of(of, "vanilla", base).unwrap().clear;
+        let (low, high) = (of(&[1.0, 2.0, 3.0, 4.0]), of(&[5.0, 6.0, 7.0, 8.0]));
+        assert!(is_clear(&low, &high) && is_clear(&high, &low) && !is_clear(&low, &low));
+        assert!(!is_clear(&high, &of(&[2.0, 3.0, 4.0, 5.0])), "one is as high");
+        assert!(!is_clear(&of(&[5.0, 6.0, 7.0]), &low), "three may be chance");
+        let half = Comparison::of(&low, "vanilla", &of(&[5.0])).unwrap();
+        assert_eq!((half.percent, half.base), (Some(-50.0), 5.0));
+    }
+
+    #[test]
     fn medians() {
         let mut spread = Spread::default();
         assert_eq!((spread.median(), spread.min(), spread.max()), (None, None, None));

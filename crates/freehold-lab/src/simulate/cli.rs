@@ -103,7 +103,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<Outcome, CliError> {
         ));
     }
     let seed = args.seed.first().copied().unwrap_or(1);
-    let document = Document::new(seed, &model, rows);
+    let document = Document { command: "simulate", seed, model: &model, rows };
     output::result(&args.shown.printed, &document, |style| {
         if rows.is_empty() { String::new() } else { table(rows, &model, style) }
     })?;

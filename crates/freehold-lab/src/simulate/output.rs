@@ -21,12 +21,6 @@ pub struct Document<'a> {
     pub rows: &'a [Row],
 }
 
-impl<'a> Document<'a> {
-    pub fn new(seed: u64, model: &'a Model, rows: &'a [Row]) -> Self {
-        Self { command: "simulate", seed, model, rows }
-    }
-}
-
 fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }

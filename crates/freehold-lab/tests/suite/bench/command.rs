@@ -101,23 +101,6 @@ fn json_has_every_metric_of_every_engine() {
     }
 }
 
-/// Four runs of each engine: all of one above all of the other, or not.
-#[test]
-fn a_difference_is_clear_where_runs_do_not_overlap() {
-    let command =
-        ["--quick", "--runs", "4", "--json", "-e", "vanilla", "-e", "freehold", "random-free"];
-    let document = document_of(&bench().args(command).assert().code(0));
-    let rows = document["rows"].as_array().expect("an array");
-    let [base, row] = ["vanilla", "freehold"].map(|engine| {
-        let of = |row: &&serde_json::Value| row["engine"] == engine;
-        rows.iter().find(of).expect("a row")
-    });
-    let of = |row: &serde_json::Value, name: &str| row[name].as_f64().expect("a number");
-    let apart = of(row, "min") > of(base, "max") || of(row, "max") < of(base, "min");
-    assert_eq!((row["clear"].as_bool(), row["baseline"].as_str()), (Some(apart), Some("vanilla")));
-    assert!(row["percent"].as_f64().is_some() && base["clear"].is_null(), "{row}");
-}
-
 /// Engines that need the feature `peers`.
 const PEERS: [&str; 3] = ["mimalloc", "jemalloc", "snmalloc"];
 
