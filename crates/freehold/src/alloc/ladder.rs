@@ -45,9 +45,10 @@
 //! |---|---|
 //! | [`Climb`] | a request on the ladder: who makes it, and what is asked for |
 //! | [`Inside`], [`Cpu`](crate::cpu::by::Cpu) | a CPU's state for as long as somebody is inside; what is done with it there |
-//! | [`By`] | who does something: a CPU, or a thread that is in no CPU's state |
+//! | [`By`] | who does something, a CPU or a thread that is in no CPU's state: by it frames go back, blocks are split, listed and whole again |
 //! | [`Want`] | what a step looks for: a run of some order in a block of some type |
-//! | [`Block`](crate::block::Block), [`Zone`] | 512 frames by their metadata; whole blocks, the board of the others, marks |
+//! | [`Block`](crate::block::Block), [`Zone`] | 512 frames by their metadata; whole blocks, the board of the others |
+//! | [`Supply`](crate::zone::supply::Supply) | of a zone: what is free, what may be taken of it, how short it is |
 //! | [`Slot`](super::lease::Slot) | a word that a CPU leases, of which it has frames in hand |
 //!
 //! A request that may not wait asks nobody, but takes what other CPUs have in hand where their

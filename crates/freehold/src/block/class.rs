@@ -344,7 +344,7 @@ impl<'m, P: Platform> By<'_, 'm, P> {
         let writes = zone.insert_whole(block.number);
         self.fh.watch.came(CLASS_WHOLE);
         self.wrote(zone, writes);
-        zone.update_mode_after_more();
+        zone.update_mode();
     }
 
     /// A whole block that this thread has is a split one of that type, and its frames can be had.

@@ -199,20 +199,6 @@ impl Supply {
         if cma > self.roughly_free() / 2 { [Some(CMA), Some(own)] } else { [Some(own), Some(CMA)] }
     }
 
-    /// [`update_mode`](Self::update_mode) after a block has become whole: by the count of those
-    /// alone where that cannot change more.
-    #[inline]
-    pub(crate) fn update_mode_after_more(&self) {
-        let stays = match self.mode.get() {
-            mode::ROOMY => true,
-            mode::ORDINARY => self.wholes() * 8 <= self.blocks() * 7,
-            _ => false,
-        };
-        if !stays {
-            self.update_mode();
-        }
-    }
-
     /// Notes how its memory stands. After counts have changed by more than a few frames.
     pub(crate) fn update_mode(&self) {
         let before = self.mode.get();
