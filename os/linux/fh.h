@@ -7,8 +7,8 @@
 #include <linux/bitops.h>
 #include <linux/gfp.h>
 #include <linux/kernel.h>
+#include <linux/mmzone.h>
 #include <linux/mutex.h>
-#include <linux/numa.h>
 #include <linux/types.h>
 
 #include "freehold.h"
@@ -20,10 +20,10 @@
 /* platform.c: what the allocator asks of the kernel, and the ways in. */
 
 /*
- * The allocators by number: one for each node that has a zone Normal, by the node's number. So what
- * is asked of a zone never comes from another one.
+ * The allocators by number: one for each zone that is served, node by node. So what is asked of a
+ * zone never comes from another one.
  */
-#define FH_ALLOCATORS MAX_NUMNODES
+#define FH_ALLOCATORS (MAX_NUMNODES * MAX_NR_ZONES)
 extern freehold_allocator *fh_allocators[FH_ALLOCATORS];
 /* Double frees that no call could see; calls that failed as no call should. */
 extern atomic64_t fh_late_double_frees, fh_refused;
@@ -49,8 +49,8 @@ size_t fh_alloc_bulk_of(unsigned int which, gfp_t gfp, u16 flags, size_t count, 
 int fh_free_of(unsigned int which, u64 pfn, unsigned int order);
 /* All CPUs give back what they have in hand of it. Process context, or whoever may block. */
 void fh_drain_of(unsigned int which);
-/* This CPU alone, of all of them. */
-void fh_flush(void);
+/* This CPU alone. */
+void fh_flush_of(unsigned int which);
 /* This CPU's periodic work, about once a second. */
 void fh_tick(void);
 
@@ -73,15 +73,15 @@ extern struct mutex fh_alone;
 	result_;			\
 })
 
-/* freehold.c: the frame numbers that memory may have, on this machine. */
-extern unsigned long fh_first_pfn, fh_end_pfn;
+/* freehold.c: memory of this machine has lower frame numbers, now and later. */
+extern unsigned long fh_end_pfn;
 /* A bit for each block that memory may have: whether it is ours now. */
 extern unsigned long *fh_block_map;
-#define FH_BLOCK_NUMBERS ((fh_end_pfn - fh_first_pfn) >> FH_BLOCK_ORDER)
+#define FH_BLOCK_NUMBERS (fh_end_pfn >> FH_BLOCK_ORDER)
 
 static inline unsigned long fh_block_number(unsigned long pfn)
 {
-	return (pfn - fh_first_pfn) >> FH_BLOCK_ORDER;
+	return pfn >> FH_BLOCK_ORDER;
 }
 
 /* Any frame number. */

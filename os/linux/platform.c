@@ -189,15 +189,13 @@ size_t fh_alloc_bulk_of(unsigned int which, gfp_t gfp, u16 flags, size_t count, 
 	return allocated;
 }
 
-void fh_flush(void)
+void fh_flush_of(unsigned int which)
 {
-	for (unsigned int which = 0; which < allocators; which++) {
-		struct fh_cpu *cpu = enter(which);
+	struct fh_cpu *cpu = enter(which);
 
-		if (cpu)
-			freehold_flush(cpu->handles[which], NULL);
-		leave(cpu);
-	}
+	if (cpu)
+		freehold_flush(cpu->handles[which], NULL);
+	leave(cpu);
 }
 
 void fh_tick(void)

@@ -69,7 +69,6 @@ static enum compact_result fh_compact(struct compact_control *cc, struct capture
 		(cc->mode != MIGRATE_SYNC ? ISOLATE_ASYNC_MIGRATE : 0);
 	const bool heeds_notes = !cc->ignore_skip_hint;
 	struct fh_sources sources = {};
-	unsigned long block;
 	enum compact_result ret;
 
 	/*
@@ -88,30 +87,32 @@ static enum compact_result fh_compact(struct compact_control *cc, struct capture
 	cc->migrate_pfn = pageblock_start_pfn(cc->zone->zone_start_pfn);
 	cc->free_pfn = ULONG_MAX;
 	while (fh_goes_on(cc, capc, &sources, &ret)) {
+		unsigned long block;
 		int err;
 
-		block = fh_next_source(cc, &sources);
-		if (!block && fatal_signal_pending(current)) {
-			ret = COMPACT_CONTENDED;
-			break;
-		}
-		if (!block) {
+		if (!fh_next_source(cc, &sources)) {
+			if (fatal_signal_pending(current)) {
+				ret = COMPACT_CONTENDED;
+				break;
+			}
 			cc->free_pfn = 0;
 			continue;
 		}
+		block = sources.last;
 		err = fh_move_block(cc, block, mode);
-		if (capc && !err && !capc->page)
-			WRITE_ONCE(capc->page, fh_capture(cc, block));
-		fh_end_source(&sources, err == FH_STAYS || err == -ENOMEM);
-		/* A large folio may lack a place, and be split by nobody. */
-		if (err == -ENOMEM && !fh_isolate_target(cc, 0)) {
-			cc->free_pfn = 0;
-			fh_end_sources(&sources);
-		}
 		if (err == -EAGAIN || err == -EINTR) {
 			ret = COMPACT_CONTENDED;
 			break;
 		}
+		if (capc && !err && !capc->page)
+			WRITE_ONCE(capc->page, fh_capture(cc, block));
+		fh_end_source(&sources, err == FH_STAYS || err == -ENOMEM);
+		/* A large folio may lack a place, and be split by nobody. */
+		if (err == -ENOMEM && !fh_isolate_target(cc, 0))
+			cc->free_pfn = 0;
+		/* Who waits for a block waits for one, not for all that were begun together. */
+		if (!cc->free_pfn || atomic_read(&fh_waiting))
+			fh_end_sources(&sources);
 		cc->migrate_pfn = block + pageblock_nr_pages;
 	}
 	fh_end_sources(&sources);

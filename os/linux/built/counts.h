@@ -14,8 +14,6 @@ enum fh_count {
 	/* Acquisitions of zone->lock in that file, and how many of them found it taken. */
 	FH_ZONE_LOCKS,
 	FH_ZONE_WAITS,
-	/* Of these acquisitions those of a zone Normal. */
-	FH_NORMAL_LOCKS,
 	/*
 	 * Of the per-CPU lists: how often they were filled from the zone and emptied into it, and
 	 * by how many frames.
@@ -40,16 +38,13 @@ static inline void fh_count(enum fh_count what, long by)
 	atomic_long_add(by, &fh_counts[what]);
 }
 
-/* The function that last took the lock of a zone Normal. */
-extern const char *fh_normal_locker;
+/* tell.c: that function has taken the lock of a zone, which may be Freehold's. */
+void fh_note_lock(const struct zone *zone, const char *function);
 
 static inline void fh_zone_locked(struct zone *zone, const char *function)
 {
 	fh_count(FH_ZONE_LOCKS, 1);
-	if (zone_idx(zone) == ZONE_NORMAL) {
-		fh_count(FH_NORMAL_LOCKS, 1);
-		WRITE_ONCE(fh_normal_locker, function);
-	}
+	fh_note_lock(zone, function);
 }
 
 /*
@@ -73,7 +68,7 @@ do {									\
 	fh_zone_locked(zone, __func__);						\
 } while (0)
 
-/* begin.c, disown.c: all pageblocks are the zone's from now on. */
+/* counts.c, disown.c: all pageblocks are the zone's from now on. */
 void fh_disown(void);
 
 /* A file of that name in /sys/kernel/debug. */

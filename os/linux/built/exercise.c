@@ -311,22 +311,14 @@ static int exercise_show(struct seq_file *file, void *unused)
 	return 0;
 }
 
-static int exercise_open(struct inode *inode, struct file *file)
-{
-	return single_open(file, exercise_show, NULL);
-}
-
-static const struct file_operations exercise_operations = {
-	.open = exercise_open, .read = seq_read, .llseek = seq_lseek, .release = single_release,
-	.write = exercise_write,
-};
+DEFINE_SHOW_STORE_ATTRIBUTE(exercise);
 
 static int __init exercise_start(void)
 {
 	int status = register_nmi_handler(NMI_LOCAL, nmi_step, 0, "page_alloc_exercise");
 
 	if (!status)
-		debugfs_create_file("page_alloc_exercise", 0600, NULL, NULL, &exercise_operations);
+		debugfs_create_file("page_alloc_exercise", 0600, NULL, NULL, &exercise_fops);
 	return status;
 }
 late_initcall(exercise_start);

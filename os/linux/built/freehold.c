@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Freehold as the allocator of zone Normal, of each node that has one. At the end of the boot all
- * of these zones become Freehold's in one step:
+ * Freehold as the allocator of each node's zones DMA32, Normal and Movable. At the end of the boot
+ * all of these zones become Freehold's in one step:
  *
  *   1  an allocator for each zone over all of its blocks, in which every frame is allocated
  *   2  with all CPUs stopped: what is free in the kernel's lists is freed to Freehold; from then on
  *      mm/page_alloc.c asks and frees here
  *
  * Whoever has a frame then frees it to Freehold later. The kernel's lists of the zones stay empty
- * for good. A zone has an allocator of its own, by its node's number, as it has lists and marks of
- * its own in the kernel: who asks a zone is never served by another one. A zone may begin or end
- * inside a pageblock: the rest of it is a hole, or of another node's zone Normal, for whose
- * allocator the first zone's part is one. Where a pageblock is shared with a zone that is not
- * Freehold's, all is refused, with the reason in the log, and the kernel serves itself. Zones DMA32
- * and Movable are the kernel's own.
+ * for good. A zone has an allocator of its own, as it has lists and marks of its own in the kernel:
+ * who asks a zone is never served by another one, and which zones are asked the kernel's zonelists
+ * say. A zone may begin or end inside a pageblock: the rest of it is a hole, or of another zone of
+ * Freehold's, for whose allocator the first zone's part is one. Where a pageblock is shared with a
+ * zone that is not Freehold's, all is refused, with the reason in the log, and the kernel serves
+ * itself. Zone DMA is the kernel's own, and so is a zone Movable that has no memory at the boot.
  */
 #include "fh.h"
 
@@ -33,29 +33,25 @@
 #include "own.h"
 #include "walkers.h"
 
-/*
- * The frames of all of Freehold's zones lie in between. The map is there from the hand-over on:
- * what it has a bit for is Freehold's.
- */
-unsigned long fh_first_pfn = ULONG_MAX, fh_end_pfn;
+/* The map is there from the hand-over on: what it has a bit for is Freehold's. */
+unsigned long fh_end_pfn;
 unsigned long *fh_block_map;
 unsigned long fh_swept;
-long fh_locks_before;
 
-/* What the hand-over gets: zones that have an allocator, by node, and their blocks. */
-static struct zone *found[MAX_NUMNODES] __initdata;
+/* What the hand-over gets: zones that have an allocator, by its number, and their blocks. */
+static struct zone *found[FH_ALLOCATORS] __initdata;
 static unsigned long *found_blocks __initdata;
 
-/* Pieces of CMA memory of a zone, whole blocks each. */
-#define MAX_CMA_PIECES 64
-static freehold_frame_range cma[MAX_CMA_PIECES] __initdata;
+/* Pieces of memory of a zone, and of its CMA memory, whole blocks each. */
+#define MAX_PIECES 64
+static freehold_frame_range memory[MAX_PIECES] __initdata, cma[MAX_PIECES] __initdata;
 
 static struct delayed_work tending;
 static DEFINE_PER_CPU(struct work_struct, ticks);
 
 void fh_give(unsigned long pfn, unsigned int order)
 {
-	int status = fh_free_of(fh_node_of(pfn), pfn, order);
+	int status = fh_free_of(fh_number(pfn), pfn, order);
 
 	if (!WARN_ONCE(status, "freehold: order %u at %lu is not taken: %d\n", order, pfn, status))
 		fh_account(pfn, 1L << order);
@@ -63,17 +59,19 @@ void fh_give(unsigned long pfn, unsigned int order)
 
 static int __init hand_over(void *unused)
 {
-	int node;
-
-	for_each_node(node) {
-		if (!found[node])
+	for (unsigned int which = 0; which < FH_ALLOCATORS; which++) {
+		if (!found[which])
 			continue;
 		/* Ahead of the rest: what the lists give is counted in the zone. */
-		WRITE_ONCE(fh_zones[node], found[node]);
-		fh_empty_lists(found[node], true);
-		fh_forget_highatomic(found[node]);
+		WRITE_ONCE(fh_zones[which], found[which]);
+		fh_zones_end = which + 1;
+		/* A zone without memory has no lists yet. */
+		if (!populated_zone(found[which]))
+			continue;
+		fh_empty_lists(found[which], true);
+		fh_forget_highatomic(found[which]);
+		atomic_long_set(&fh_locks[which], 0);
 	}
-	fh_locks_before = atomic_long_read(&fh_counts[FH_NORMAL_LOCKS]);
 	/* Pairs with fh_has_page(). */
 	smp_store_release(&fh_block_map, found_blocks);
 	return 0;
@@ -87,11 +85,10 @@ static void tick_this_cpu(struct work_struct *unused)
 /* Once a second: each CPU's periodic work, and whatever came to the kernel's lists. */
 static void tend(struct work_struct *unused)
 {
+	unsigned int cpu, which;
 	struct zone *zone;
-	unsigned int cpu;
-	int node;
 
-	for_each_zone_of_freehold(zone, node)
+	for_each_zone_of_freehold(zone, which)
 		if (fh_in_lists(zone))
 			WRITE_ONCE(fh_swept, fh_swept + fh_empty_lists(zone, false));
 	fh_note_reserves();
@@ -110,33 +107,41 @@ static struct zone *__init zone_of(unsigned long pfn)
 	return page ? page_zone(page) : NULL;
 }
 
-#ifdef CONFIG_CMA
-static size_t __init find_cma(struct zone *zone)
+/* Whether the pageblock of that frame is of the zone, or a part of it is. */
+static bool __init is_of(unsigned long pfn, struct zone *zone)
 {
-	size_t pieces = 0;
-	unsigned long pfn;
+	return zone_of(pfn) == zone || zone_of(pfn + FH_BLOCK_FRAMES - 1) == zone;
+}
 
-	for (pfn = round_down(zone->zone_start_pfn, FH_BLOCK_FRAMES); pfn < zone_end_pfn(zone);
-	     pfn += FH_BLOCK_FRAMES) {
-		if (zone_of(pfn) != zone ||
-		    !is_migrate_cma(get_pageblock_migratetype(pfn_to_page(pfn))))
+static bool __init is_cma_of(unsigned long pfn, struct zone *zone)
+{
+	return zone_of(pfn) == zone && zone_spans_pfn(zone, pfn) &&
+	       is_migrate_cma(get_pageblock_migratetype(pfn_to_page(pfn)));
+}
+
+/* The zone's pageblocks of which that is so, in pieces; how many, or SIZE_MAX for too many. */
+static size_t __init find_pieces(struct zone *zone, bool (*is)(unsigned long, struct zone *),
+				 freehold_frame_range *pieces)
+{
+	unsigned long pfn = round_down(zone->zone_start_pfn, FH_BLOCK_FRAMES);
+	size_t count = 0;
+
+	for (; pfn < zone_end_pfn(zone); pfn += FH_BLOCK_FRAMES) {
+		if (!is(pfn, zone))
 			continue;
-		if (pieces && cma[pieces - 1].end == pfn) {
-			cma[pieces - 1].end += FH_BLOCK_FRAMES;
+		if (count && pieces[count - 1].end == pfn) {
+			pieces[count - 1].end += FH_BLOCK_FRAMES;
 			continue;
 		}
-		if (pieces == MAX_CMA_PIECES)
+		if (count == MAX_PIECES)
 			return SIZE_MAX;
-		cma[pieces++] = (freehold_frame_range){ pfn, pfn + FH_BLOCK_FRAMES };
+		pieces[count++] = (freehold_frame_range){ pfn, pfn + FH_BLOCK_FRAMES };
+		/* In front of it is a hole: the kernel knows no pageblock of a frame there. */
+		if (zone_of(pfn) == zone && !zone_spans_pfn(zone, pfn))
+			pieces[0].start = zone->zone_start_pfn;
 	}
-	return pieces;
+	return count;
 }
-#else
-static size_t __init find_cma(struct zone *zone)
-{
-	return 0;
-}
-#endif
 
 /* Memory that comes later may be as much as the machine has now, and lie as far behind it. */
 static unsigned long __init end_of_room(void)
@@ -151,44 +156,63 @@ static unsigned long __init end_of_room(void)
 	return round_up(end + (end - first), FH_BLOCK_FRAMES);
 }
 
-/*
- * An allocator over all of the zone, of which nothing is free. Holes are frames that nobody ever
- * frees.
- */
-static int __init make_allocator(struct zone *normal, unsigned long room)
+/* Every frame of an allocator's memory is in use. */
+static int __init take_all(freehold_allocator *fh, size_t pieces)
 {
-	freehold_frame_range all = {
-		round_down(normal->zone_start_pfn, FH_BLOCK_FRAMES),
-		round_up(zone_end_pfn(normal), FH_BLOCK_FRAMES),
-	};
-	freehold_zone zone = {
-		.span = { all.start, room },
-		.memory = &all, .memory_count = 1,
-		.cma = cma, .cma_count = find_cma(normal),
-		.watermarks = FREEHOLD_WATERMARK_RULE_NONE,
-		.spare_sections = DIV_ROUND_UP(room - all.end, FH_SECTION_FRAMES),
-	};
 	freehold_error error;
+
+	for (size_t at = 0; at < pieces; at++) {
+		if (FH_ALONE(freehold_alloc_contig_range(fh, memory[at].start, memory[at].end, NULL,
+							 NULL, &error))) {
+			pr_err("REFUSED: %s: the kernel serves itself\n", error.message);
+			return -EIO;
+		}
+	}
+	return 0;
+}
+
+/*
+ * An allocator over all of the zone, of which nothing is free. Holes in its pageblocks are frames
+ * that nobody ever frees. Memory that has gone may come back as another zone's, so there is room
+ * for all that the machine may have; a zone below zone Normal gets none beyond its end.
+ */
+static int __init make_allocator(struct zone *zone)
+{
+	size_t pieces = find_pieces(zone, is_of, memory), cma_count = find_pieces(zone, is_cma_of, cma);
+	unsigned long end = zone_idx(zone) < ZONE_NORMAL ? zone_end_pfn(zone) : fh_end_pfn;
+	freehold_zone config = {
+		.span = { 0, round_up(end, FH_BLOCK_FRAMES) },
+		.memory = memory, .memory_count = pieces,
+		.cma = cma, .cma_count = cma_count,
+		.watermarks = FREEHOLD_WATERMARK_RULE_NONE,
+	};
+	unsigned int which = fh_number_of_zone(zone);
+	unsigned long frames = 0;
 	int status;
 
-	if (zone.cma_count == SIZE_MAX) {
-		pr_err("REFUSED: node %d has more than %d pieces of CMA memory: the kernel serves itself\n",
-		       zone_to_nid(normal), MAX_CMA_PIECES);
+	if (pieces == SIZE_MAX || cma_count == SIZE_MAX) {
+		pr_err("REFUSED: node %d's zone %s has more than %d pieces of memory, or of CMA memory: the kernel serves itself\n",
+		       zone_to_nid(zone), zone->name, MAX_PIECES);
 		return -E2BIG;
 	}
-	status = fh_platform_add(zone_to_nid(normal), &zone,
-				 2 * ((all.end - all.start) >> FH_BLOCK_ORDER));
-	if (status)
-		return status;
-	if (FH_ALONE(freehold_alloc_contig_range(fh_of_zone(normal), all.start, all.end, NULL, NULL,
-						 &error))) {
-		pr_err("REFUSED: %s: the kernel serves itself\n", error.message);
-		return -EIO;
-	}
-	found[zone_to_nid(normal)] = normal;
-	fh_first_pfn = min(fh_first_pfn, all.start);
-	fh_end_pfn = max(fh_end_pfn, room);
-	return 0;
+	for (size_t at = 0; at < pieces; at++)
+		frames += memory[at].end - memory[at].start;
+	config.spare_sections = DIV_ROUND_UP(config.span.end - frames, FH_SECTION_FRAMES);
+	status = fh_platform_add(which, &config, 2 * (config.span.end >> FH_BLOCK_ORDER)) ?:
+		 take_all(fh_allocators[which], pieces);
+	if (!status)
+		found[which] = zone;
+	return status;
+}
+
+/* A zone Normal without memory may get some. */
+static bool __init is_served(struct zone *zone)
+{
+#ifdef CONFIG_ZONE_DMA
+	if (zone_idx(zone) == ZONE_DMA)
+		return false;
+#endif
+	return populated_zone(zone) || zone_idx(zone) == ZONE_NORMAL;
 }
 
 static int __init make_allocators(void)
@@ -199,22 +223,17 @@ static int __init make_allocators(void)
 		pr_err("REFUSED: pageblocks are not of 2 MiB: the kernel serves itself\n");
 		return -EOPNOTSUPP;
 	}
-	for_each_online_node(node) {
-		struct zone *zone = &NODE_DATA(node)->node_zones[ZONE_NORMAL];
-
-		if (!status && populated_zone(zone))
-			status = make_allocator(zone, end_of_room());
-	}
-	if (!status && !fh_end_pfn) {
-		pr_err("REFUSED: no node has a zone Normal: the kernel serves itself\n");
-		status = -EOPNOTSUPP;
-	}
+	fh_end_pfn = end_of_room();
+	for_each_node_state(node, N_MEMORY)
+		for (int at = 0; at < MAX_NR_ZONES && !status; at++)
+			if (is_served(&NODE_DATA(node)->node_zones[at]))
+				status = make_allocator(&NODE_DATA(node)->node_zones[at]);
 	return status;
 }
 
 static bool __init is_found(struct zone *zone)
 {
-	return zone && zone == found[zone_to_nid(zone)];
+	return zone && found[fh_number_of_zone(zone)];
 }
 
 /* Notes which blocks are of these zones; at most two zones meet in one. */
@@ -223,7 +242,7 @@ static int __init find_blocks(void)
 	found_blocks = bitmap_zalloc(FH_BLOCK_NUMBERS, GFP_KERNEL);
 	if (!found_blocks)
 		return -ENOMEM;
-	for (unsigned long pfn = fh_first_pfn; pfn < fh_end_pfn; pfn += FH_BLOCK_FRAMES) {
+	for (unsigned long pfn = 0; pfn < fh_end_pfn; pfn += FH_BLOCK_FRAMES) {
 		struct zone *first = zone_of(pfn), *last = zone_of(pfn + FH_BLOCK_FRAMES - 1);
 
 		if (!is_found(first) && !is_found(last))
@@ -240,17 +259,18 @@ static int __init find_blocks(void)
 
 static int __init freehold_start(void)
 {
+	unsigned int cpu, which;
 	struct zone *zone;
-	unsigned int cpu;
-	int node, status = make_allocators() ?: find_blocks() ?: fh_platform_start();
+	int status = make_allocators() ?: find_blocks() ?: fh_platform_start();
 
 	/* What was made stays behind, and nobody uses it. */
 	if (status)
 		return status;
 	stop_machine(hand_over, NULL, NULL);
-	for_each_zone_of_freehold(zone, node)
-		pr_info("node %d's zone Normal is Freehold's: %lu of %lu frames are free\n", node,
-			zone_page_state(zone, NR_FREE_PAGES), zone_managed_pages(zone));
+	for_each_zone_of_freehold(zone, which)
+		pr_info("node %d's zone %s is Freehold's: %lu of %lu frames are free\n",
+			zone_to_nid(zone), zone->name, zone_page_state(zone, NR_FREE_PAGES),
+			zone_managed_pages(zone));
 	for_each_possible_cpu(cpu)
 		INIT_WORK(per_cpu_ptr(&ticks, cpu), tick_this_cpu);
 	INIT_DELAYED_WORK(&tending, tend);

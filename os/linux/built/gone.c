@@ -10,8 +10,9 @@
  *   added     memory that the machine did not have becomes Freehold's when it first comes online:
  *             all of it in use, and isolated, as what has gone offline; then as above
  *
- * What cannot be had is refused, with the reason in the log: new memory that Freehold has left no
- * room for, and memory of a zone of Freehold's that is to come back as another zone's.
+ * Memory that has gone may come back as another zone's: the former zone's allocator has it for good,
+ * as if in use. What cannot be had is refused, with the reason in the log: memory that the zone has
+ * no room for, and memory of a zone of Freehold's that is to be the kernel's own.
  */
 #include "fh.h"
 
@@ -24,6 +25,8 @@
 #include "own.h"
 #include "taken.h"
 #include "walkers.h"
+
+unsigned long fh_gone_blocks[FH_ALLOCATORS];
 
 static void give_back(unsigned long base, const freehold_block_frames *taken)
 {
@@ -61,8 +64,10 @@ int fh_take_offline(unsigned long start_pfn, unsigned long end_pfn)
 			status = -EBUSY;
 		}
 	}
-	if (!status)
+	if (!status) {
+		fh_gone_blocks[fh_number(start_pfn)] += (end_pfn - start_pfn) >> FH_BLOCK_ORDER;
 		return 0;
+	}
 	/* Those before it were all free. */
 	for (pfn -= FH_BLOCK_FRAMES; pfn > start_pfn; pfn -= FH_BLOCK_FRAMES)
 		for (unsigned long page = pfn - FH_BLOCK_FRAMES; fh_has_page(page) && page < pfn;
@@ -72,24 +77,25 @@ int fh_take_offline(unsigned long start_pfn, unsigned long end_pfn)
 	return status;
 }
 
-/* A block that the zone's allocator has not had. Where it cannot have it the reason. */
+/* A block that the zone's allocator has not had yet. Where it cannot have it the reason. */
 static const char *add(unsigned long pfn, struct zone *zone)
 {
 	/* One memory comes at a time. */
 	static freehold_error error;
 	unsigned long end = pfn + FH_BLOCK_FRAMES;
 
-	if (pfn < fh_first_pfn || end > fh_end_pfn)
+	if (end > fh_end_pfn)
 		return "Freehold has left no room there";
 	if (FH_ALONE(freehold_add_memory_in_use(fh_of_zone(zone), pfn, end, &error)))
 		return error.message;
 	if (FH_ALONE(freehold_isolate(fh_of_zone(zone), pfn, end, &error)))
 		return error.message;
 	set_bit(fh_block_number(pfn), fh_block_map);
+	fh_gone_blocks[fh_number_of_zone(zone)]++;
 	return NULL;
 }
 
-static int before_online(struct notifier_block *unused, unsigned long action, void *data)
+static int on_memory(struct notifier_block *unused, unsigned long action, void *data)
 {
 	struct memory_notify *memory = data;
 	unsigned long pfn = memory->start_pfn, end = pfn + memory->nr_pages;
@@ -97,11 +103,13 @@ static int before_online(struct notifier_block *unused, unsigned long action, vo
 	bool ours = fh_is_allocator_of(zone);
 	const char *why = NULL;
 
+	if (action == MEM_ONLINE && ours)
+		fh_gone_blocks[fh_number_of_zone(zone)] -= memory->nr_pages >> FH_BLOCK_ORDER;
 	if (action != MEM_GOING_ONLINE)
 		return NOTIFY_OK;
 	for (; pfn < end && !why; pfn += FH_BLOCK_FRAMES) {
 		if (!ours && fh_has_page(pfn))
-			why = "it was Freehold's, and is to be another zone's";
+			why = "it was Freehold's, and is to be the kernel's own";
 		else if (ours && freehold_zone_of(fh_of_zone(zone), pfn) < 0)
 			why = add(pfn, zone);
 	}
@@ -111,7 +119,7 @@ static int before_online(struct notifier_block *unused, unsigned long action, vo
 	return NOTIFY_BAD;
 }
 
-static struct notifier_block notifier = { .notifier_call = before_online };
+static struct notifier_block notifier = { .notifier_call = on_memory };
 
 static int __init gone_start(void)
 {

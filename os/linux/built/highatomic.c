@@ -18,7 +18,7 @@
  *   free        all pages and chunks are freed
  *
  * What has been freed by one command is in no CPU's list when it ends. Read, it says how many pages
- * and chunks there are, and how many of the last ones asked for were of a zone Normal.
+ * and chunks there are, and how many of the last ones asked for were had.
  */
 #include <linux/debugfs.h>
 #include <linux/gfp.h>
@@ -48,7 +48,7 @@ struct pages {
 static DEFINE_MUTEX(running);
 static struct pages singles = { LIST_HEAD_INIT(singles.list) },
 		    chunks = { LIST_HEAD_INIT(chunks.list) };
-static unsigned long normal;
+static unsigned long had;
 
 /* What one command asks for. */
 struct wanted {
@@ -68,7 +68,7 @@ static void take(void *argument)
 
 		if (!page)
 			return;
-		normal += page_zonenum(page) == ZONE_NORMAL;
+		had++;
 		list_add(&page->lru, &wanted->into->list);
 		wanted->into->count++;
 		if (wanted->may_sleep && at % 512 == 0)
@@ -126,7 +126,7 @@ static int trial(const char *what, unsigned long count)
 	struct wanted single = { &singles, ORDINARY, 0, ULONG_MAX, true };
 	struct wanted chunk = { &chunks, ORDINARY | __GFP_COMP, CHUNK_ORDER, count, true };
 
-	normal = 0;
+	had = 0;
 	if (!strcmp(what, "fill")) {
 		take(&single);
 		give(&singles, 0, false, LEFT);
@@ -173,19 +173,11 @@ static ssize_t trial_write(struct file *file, const char __user *text, size_t si
 
 static int trial_show(struct seq_file *file, void *unused)
 {
-	seq_printf(file, "singles %lu\nchunks %lu\nnormal %lu\n", singles.count, chunks.count,
-		   normal);
+	seq_printf(file, "singles %lu\nchunks %lu\nhad %lu\n", singles.count, chunks.count,
+		   had);
 	return 0;
 }
 
-static int trial_open(struct inode *inode, struct file *file)
-{
-	return single_open(file, trial_show, NULL);
-}
+DEFINE_SHOW_STORE_ATTRIBUTE(trial);
 
-static const struct file_operations trial_operations = {
-	.owner = THIS_MODULE, .open = trial_open, .read = seq_read, .llseek = seq_lseek,
-	.release = single_release, .write = trial_write,
-};
-
-FH_FILE(atomic_trial, 0600, trial_operations);
+FH_FILE(atomic_trial, 0600, trial_fops);

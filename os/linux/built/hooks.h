@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the kernel's memory management asks of Freehold, which is the allocator of each node's zone
- * Normal (freehold.json says where). mm/page_alloc.c, mm/vmstat.c and mm/show_mem.c include this.
+ * What the kernel's memory management asks of Freehold, which is the allocator of each node's zones
+ * DMA32, Normal and Movable (freehold.json says where). mm/page_alloc.c, mm/vmstat.c and
+ * mm/show_mem.c include this.
  *
  *   freehold.c   the hand-over: all of these zones, once, at the end of the boot
  *   serve.c      allocations and frees, and the count of free pages
@@ -18,19 +19,26 @@
 #include <linux/util_macros.h>
 
 /*
- * Freehold's zone of each node, from the hand-over on; none before, and where Freehold could not
- * serve it.
+ * Freehold's zones by the number of their allocator, from the hand-over on; none before, and where
+ * Freehold does not serve it.
  */
-extern struct zone *fh_zones[MAX_NUMNODES];
+extern struct zone *fh_zones[MAX_NUMNODES * MAX_NR_ZONES];
+/* One more than the last of these numbers. */
+extern unsigned int fh_zones_end;
+
+static inline unsigned int fh_number_of_zone(const struct zone *zone)
+{
+	return zone_to_nid(zone) * MAX_NR_ZONES + zone_idx(zone);
+}
 
 static inline bool fh_is_allocator_of(const struct zone *zone)
 {
-	return READ_ONCE(fh_zones[zone_to_nid(zone)]) == zone;
+	return READ_ONCE(fh_zones[fh_number_of_zone(zone)]);
 }
 
-#define for_each_zone_of_freehold(zone, node)		\
-	for_each_node(node)				\
-		for_each_if((zone = READ_ONCE(fh_zones[node])))
+#define for_each_zone_of_freehold(zone, which)			\
+	for (which = 0; which < fh_zones_end; which++)		\
+		for_each_if((zone = READ_ONCE(fh_zones[which])))
 
 /* Whether a frame is one of these zones' that Freehold has, free or not. */
 bool fh_has_page(unsigned long pfn);

@@ -157,9 +157,9 @@ long number_in(const char *path, const char *name);
 long number_of(const char *path);
 void while_others_allocate(void (*does)(void));
 
-/* walks.c: the frames of zone Normal of the nodes, one after the other. */
+/* walks.c: the frames of the zones, one after the other; those behind a hole are not present. */
 struct frames {
-	long first, count;
+	long first, count, present;
 };
 struct frames zone_of_round(int round);
 

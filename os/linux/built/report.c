@@ -91,7 +91,7 @@ int fh_report_free(struct page_reporting_dev_info *device, struct zone *zone,
 		static_branch_enable(&fh_reports);
 	}
 	for_each_set_bit(block, fh_block_map, FH_BLOCK_NUMBERS) {
-		unsigned long pfn = fh_first_pfn + (block << FH_BLOCK_ORDER);
+		unsigned long pfn = block << FH_BLOCK_ORDER;
 
 		if (test_bit(block, reported) || !pfn_to_online_page(pfn) ||
 		    page_zone(pfn_to_page(pfn)) != zone)

@@ -38,9 +38,9 @@ static void note_reserve(struct zone *zone)
 void fh_note_reserves(void)
 {
 	struct zone *zone;
-	int node;
+	unsigned int which;
 
-	for_each_zone_of_freehold(zone, node)
+	for_each_zone_of_freehold(zone, which)
 		note_reserve(zone);
 }
 

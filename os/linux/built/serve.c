@@ -16,7 +16,8 @@
 #include "hooks.h"
 #include "own.h"
 
-struct zone *fh_zones[MAX_NUMNODES] __read_mostly;
+struct zone *fh_zones[FH_ALLOCATORS] __read_mostly;
+unsigned int fh_zones_end __read_mostly;
 
 bool fh_has_page(unsigned long pfn)
 {
@@ -46,7 +47,7 @@ static __always_inline void account_taken(struct zone *zone, unsigned long pfn,
 
 void fh_account(unsigned long pfn, long frames)
 {
-	struct zone *zone = fh_zones[fh_node_of(pfn)];
+	struct zone *zone = fh_zones[fh_number(pfn)];
 
 	if (frames < 0)
 		account_taken(zone, pfn, -frames);
@@ -106,12 +107,13 @@ bool fh_owes(struct zone *zone, unsigned int order, unsigned int alloc_flags)
 
 struct page *fh_page(struct zone *zone, gfp_t gfp, unsigned int order, unsigned int alloc_flags)
 {
+	unsigned int which = fh_number_of_zone(zone);
 	u64 pfn;
 
-	if (fh_alloc_of(zone_to_nid(zone), gfp, flags_of(alloc_flags, order), order, &pfn))
+	if (fh_alloc_of(which, gfp, flags_of(alloc_flags, order), order, &pfn))
 		return NULL;
 	if (unlikely(fh_owes(zone, order, alloc_flags)) && !fh_is_cma(pfn)) {
-		fh_free_of(zone_to_nid(zone), pfn, order);
+		fh_free_of(which, pfn, order);
 		atomic64_inc(&fh_owed_chunks);
 		return NULL;
 	}
@@ -121,7 +123,8 @@ struct page *fh_page(struct zone *zone, gfp_t gfp, unsigned int order, unsigned 
 
 int fh_single_frames(struct zone *zone, gfp_t gfp, unsigned int alloc_flags, int count, u64 *pfns)
 {
-	int got = fh_alloc_bulk_of(zone_to_nid(zone), gfp, flags_of(alloc_flags, 0), count, pfns);
+	int got = fh_alloc_bulk_of(fh_number_of_zone(zone), gfp, flags_of(alloc_flags, 0), count,
+				   pfns);
 
 	for (int i = 0; i < got; i++)
 		account_taken(zone, pfns[i], 1);
@@ -130,12 +133,12 @@ int fh_single_frames(struct zone *zone, gfp_t gfp, unsigned int alloc_flags, int
 
 void fh_free_page(unsigned long pfn, unsigned int order)
 {
-	unsigned int node = fh_node_of(pfn);
-	int status = fh_free_of(node, pfn, order);
+	unsigned int which = fh_number(pfn);
+	int status = fh_free_of(which, pfn, order);
 
 	if (!WARN_ONCE(status, "freehold: a free of order %u at %lu is refused: %d\n", order, pfn,
 		       status))
-		account(fh_zones[node], pfn, 1L << order);
+		account(fh_zones[which], pfn, 1L << order);
 }
 
 bool fh_may_have(struct zone *zone, unsigned int order, unsigned int alloc_flags)
@@ -154,10 +157,10 @@ bool fh_may_have(struct zone *zone, unsigned int order, unsigned int alloc_flags
 
 void fh_drain_zones(struct zone *zone)
 {
+	unsigned int which;
 	struct zone *each;
-	int node;
 
-	for_each_zone_of_freehold(each, node)
-		if (!zone || zone == each)
-			fh_drain_of(node);
+	for_each_zone_of_freehold(each, which)
+		if (populated_zone(each) && (!zone || zone == each))
+			fh_drain_of(which);
 }

@@ -90,6 +90,9 @@ bool fh_read_blocks(struct zone *zone, unsigned long count[MIGRATE_TYPES])
 		return false;
 	for (int type = 0; type < MIGRATE_TYPES; type++)
 		count[type] = blocks.blocks_by_type[type_of[type]];
+#ifdef CONFIG_MEMORY_ISOLATION
+	count[MIGRATE_ISOLATE] -= fh_gone_blocks[fh_number_of_zone(zone)];
+#endif
 	return true;
 }
 
@@ -106,10 +109,10 @@ unsigned long fh_count_of(struct zone *zone, int item)
 unsigned long fh_count_of_all(int item)
 {
 	unsigned long count = 0;
+	unsigned int which;
 	struct zone *zone;
-	int node;
 
-	for_each_zone_of_freehold(zone, node)
+	for_each_zone_of_freehold(zone, which)
 		count += fh_count_of(zone, item);
 	return count;
 }
@@ -120,7 +123,7 @@ static int count_marked(void *marked)
 	unsigned long *count = marked;
 
 	fh_mark_free(true);
-	for (unsigned long pfn = fh_first_pfn; pfn < fh_end_pfn; pfn++)
+	for (unsigned long pfn = 0; pfn < fh_end_pfn; pfn++)
 		if (fh_has_page(pfn) && PageBuddy(pfn_to_page(pfn)))
 			*count += 1UL << page_private(pfn_to_page(pfn));
 	fh_mark_free(false);
@@ -137,17 +140,32 @@ static int marked_get(void *unused, u64 *count)
 }
 DEFINE_DEBUGFS_ATTRIBUTE(marked_operations, marked_get, NULL, "%llu\n");
 
+atomic_long_t fh_locks[FH_ALLOCATORS];
+const char *fh_locker = "nobody";
+
+void fh_note_lock(const struct zone *zone, const char *function)
+{
+	if (!fh_is_allocator_of(zone))
+		return;
+	atomic_long_inc(&fh_locks[fh_number_of_zone(zone)]);
+	WRITE_ONCE(fh_locker, function);
+}
+
 /* What all zones' allocators did. */
 struct sums {
 	u64 allocations, shared_writes, failed;
+	long locks;
 };
 
-/* Of one node's zone; what its allocator did is added. */
-static int show_zone(struct seq_file *file, int node, struct zone *zone, struct sums *sums)
+/* Of one zone, behind its node's number and its name; what its allocator did is added. */
+static int show_zone(struct seq_file *file, struct zone *zone, struct sums *sums)
 {
 	freehold_totals totals;
 	freehold_zone_stats stats;
+	long locks = atomic_long_read(&fh_locks[fh_number_of_zone(zone)]);
+	char name[32];
 
+	snprintf(name, sizeof(name), "node%d_%s", zone_to_nid(zone), zone->name);
 	if (freehold_read_totals(fh_of_zone(zone), &totals, NULL) ||
 	    freehold_read_zone_stats(fh_of_zone(zone), 0, &stats, NULL))
 		return -EIO;
@@ -156,27 +174,29 @@ static int show_zone(struct seq_file *file, int node, struct zone *zone, struct 
 			sums->allocations += totals.cpus.allocs[type][order];
 	sums->shared_writes += totals.shared_writes;
 	sums->failed += totals.cpus.failed;
-	seq_printf(file, "node%d_frames %llu\n", node, stats.managed);
-	seq_printf(file, "node%d_free_frames %llu\n", node, stats.free);
-	seq_printf(file, "node%d_whole_blocks %llu\n", node, stats.whole_blocks + stats.blocks_in_cpus);
+	sums->locks += locks;
+	seq_printf(file, "%s_frames %llu\n", name, stats.managed);
+	seq_printf(file, "%s_free_frames %llu\n", name, stats.free);
+	seq_printf(file, "%s_whole_blocks %llu\n", name, stats.whole_blocks + stats.blocks_in_cpus);
 	/*
 	 * The zone's count of free pages, and what its own lists have: nothing, but for a moment
 	 * after the hand-over.
 	 */
-	seq_printf(file, "node%d_counted_free %lu\n", node,
+	seq_printf(file, "%s_counted_free %lu\n", name,
 		   zone_page_state_snapshot(zone, NR_FREE_PAGES));
-	seq_printf(file, "node%d_in_lists %lu\n", node, fh_in_lists(zone));
+	seq_printf(file, "%s_in_lists %lu\n", name, fh_in_lists(zone));
+	seq_printf(file, "%s_locks %ld\n", name, locks);
 	return 0;
 }
 
 static int statistics_show(struct seq_file *file, void *unused)
 {
 	struct sums sums = {};
+	unsigned int which;
 	struct zone *zone;
-	int node;
 
-	for_each_zone_of_freehold(zone, node)
-		if (show_zone(file, node, zone, &sums))
+	for_each_zone_of_freehold(zone, which)
+		if (show_zone(file, zone, &sums))
 			return -EIO;
 	seq_printf(file, "allocations %llu\n", sums.allocations);
 	seq_printf(file, "shared_writes %llu\n", sums.shared_writes);
@@ -191,9 +211,8 @@ static int statistics_show(struct seq_file *file, void *unused)
 	seq_printf(file, "emptied %lld\n", atomic64_read(&fh_emptied));
 	seq_printf(file, "not_emptied %lld\n", atomic64_read(&fh_not_emptied));
 	seq_printf(file, "swept %lu\n", READ_ONCE(fh_swept));
-	seq_printf(file, "locks_since %ld\n",
-		   atomic_long_read(&fh_counts[FH_NORMAL_LOCKS]) - fh_locks_before);
-	seq_printf(file, "last_lock_by %s\n", READ_ONCE(fh_normal_locker));
+	seq_printf(file, "locks_since %ld\n", sums.locks);
+	seq_printf(file, "last_lock_by %s\n", READ_ONCE(fh_locker));
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(statistics);

@@ -14,7 +14,7 @@
  *                     many there were of the latter. blocks_order: of that order instead;
  *                     blocks_unmovable: unmovable ones; blocks_alone: kswapd has given up
  *   scanners_trial    read: compaction forgets which blocks it has skipped; how far apart its two
- *                     scanners begin then, in hundredths of a zone Normal, the least of all
+ *                     scanners begin then, in hundredths of a zone, the least of all large ones
  *   reporting_trial   a device for free page reporting, from a written 1 to a written 0; read, the
  *                     frames that it was shown
  */
@@ -158,7 +158,7 @@ static int scanners_get(void *unused, u64 *apart)
 	for_each_populated_zone(zone) {
 		unsigned long from, to;
 
-		if (zone_idx(zone) != ZONE_NORMAL)
+		if (zone_managed_pages(zone) < totalram_pages() / 4)
 			continue;
 		zone->compact_blockskip_flush = true;
 		reset_isolation_suitable(zone->zone_pgdat);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Compaction, isolation and contiguous ranges of Freehold's zones: walkers.h.
+ * For walkers of Freehold's zones (walkers.h): compaction, isolation, contiguous ranges, dumps and
+ * hibernation.
  *
  * What a walker takes has no reference and no mark, as a page has that comes off the kernel's
- * lists, and goes back by an ordinary free. Free pages of isolated blocks stay counted as free:
- * they are few, and for a short time.
+ * lists, and goes back by an ordinary free. Free pages of an isolated block stay counted as free.
+ * Those of a block that compaction empties do not: nobody gets them until its end.
  */
 #include "fh.h"
 
@@ -55,7 +56,7 @@ void fh_mark_free(bool marked)
 	unsigned int at, order;
 
 	for (unsigned long number = 0; number < FH_BLOCK_NUMBERS; number++) {
-		unsigned long base = fh_first_pfn + (number << FH_BLOCK_ORDER);
+		unsigned long base = number << FH_BLOCK_ORDER;
 
 		if (!read_block(base, &block))
 			continue;
@@ -93,7 +94,7 @@ static unsigned long take(unsigned long start, unsigned long end, bool isolated,
 		return 0;
 	if (!isolated && is_isolated(start)) {
 		for_each_taken(&taken, at, order)
-			fh_free_of(fh_node_of(start), base + at, order);
+			fh_free_of(fh_number(start), base + at, order);
 		return 0;
 	}
 	for_each_taken(&taken, at, order) {
@@ -155,7 +156,7 @@ bool fh_block_serves(unsigned long start, int order)
 }
 
 atomic64_t fh_looks, fh_rounds, fh_emptied, fh_not_emptied;
-atomic_t fh_emptying;
+atomic_t fh_emptying, fh_waiting;
 
 /* Of each zone those found by whoever came last, with least in use first. */
 #define FOUND 32
@@ -163,7 +164,7 @@ static struct found {
 	unsigned int at, count;
 	unsigned long blocks[FOUND];
 	u32 used[FOUND];
-} found_in[MAX_NUMNODES];
+} found_in[FH_ALLOCATORS];
 static DEFINE_SPINLOCK(found_lock);
 
 static bool is_not_noted(void *unused, u64 start)
@@ -202,7 +203,7 @@ static struct batch batch_of(struct compact_control *cc)
 	unsigned long most = zone_page_state(cc->zone, NR_FREE_PAGES) / (32 * FH_BLOCK_FRAMES);
 	bool one_chunk = cc->order >= 0 && !cc->proactive_compaction;
 
-	if (one_chunk && cc->order != FH_BLOCK_ORDER)
+	if ((one_chunk && cc->order != FH_BLOCK_ORDER) || atomic_read(&fh_waiting))
 		return (struct batch){ 1, 0 };
 	return (struct batch){ clamp(most, 1, FH_AT_ONCE), one_chunk ? SWAP_CLUSTER_MAX : ULONG_MAX };
 }
@@ -218,8 +219,11 @@ static unsigned int take_found(struct found *last, struct batch batch, u64 *bloc
 
 		if (count && used > batch.pages)
 			break;
-		/* Others have moved there meanwhile, or found that it cannot be emptied. */
-		if (fh_used_in(block, block + FH_BLOCK_FRAMES) > used ||
+		/*
+		 * It has gone, others have moved there meanwhile, or found that it cannot be
+		 * emptied.
+		 */
+		if (!fh_has_page(block) || fh_used_in(block, block + FH_BLOCK_FRAMES) > used ||
 		    get_pageblock_skip(pfn_to_page(block)))
 			continue;
 		if (count)
@@ -233,7 +237,7 @@ static unsigned int take_found(struct found *last, struct batch batch, u64 *bloc
 /* The next ones that are not noted; none where the task is to die. */
 static unsigned int next_found(struct compact_control *cc, u64 *blocks)
 {
-	struct found *last = &found_in[zone_to_nid(cc->zone)], found = {};
+	struct found *last = &found_in[fh_number_of_zone(cc->zone)], found = {};
 	struct batch batch = batch_of(cc);
 	unsigned int count = take_found(last, batch, blocks);
 
@@ -286,20 +290,20 @@ static bool begin_to_empty(struct fh_sources *sources, u64 *blocks, unsigned int
 	return begun;
 }
 
-unsigned long fh_next_source(struct compact_control *cc, struct fh_sources *sources)
+bool fh_next_source(struct compact_control *cc, struct fh_sources *sources)
 {
 	u64 blocks[FH_AT_ONCE] = { sources->last ^ FH_BLOCK_FRAMES };
 	bool begun = fh_is_begun(sources);
 	unsigned int count;
 
 	/* The other half of a chunk that is larger than a block. */
-	if (sources->last && cc->order > FH_BLOCK_ORDER && fh_has_page(blocks[0]) &&
+	if (!begun && sources->last && cc->order > FH_BLOCK_ORDER && fh_has_page(blocks[0]) &&
 	    !get_pageblock_skip(pfn_to_page(blocks[0])))
 		begun = begin_to_empty(sources, blocks, 1);
 	while (!begun && (count = next_found(cc, blocks)))
 		begun = begin_to_empty(sources, blocks, count);
 	sources->last = begun ? sources->blocks[sources->at] : 0;
-	return sources->last;
+	return begun;
 }
 
 static void restore_source(struct fh_sources *sources)
@@ -357,7 +361,7 @@ static bool take_of_last(struct compact_control *cc)
 void fh_places_are_free(struct compact_control *cc)
 {
 	/* In nobody's hand, so they can be taken again; they are of the word that was last taken. */
-	fh_flush();
+	fh_flush_of(fh_number_of_zone(cc->zone));
 	if (cc->fast_start_pfn % FH_BLOCK_FRAMES)
 		cc->fast_start_pfn -= WORD_FRAMES;
 }
@@ -370,6 +374,7 @@ bool fh_isolate_target(struct compact_control *cc, unsigned int order)
 {
 	unsigned long size = 1UL << order, mark = min_wmark_pages(cc->zone) + WORD_FRAMES;
 	u16 flags = FREEHOLD_ALLOC_CMA | FREEHOLD_ALLOC_NO_FRAGMENT;
+	unsigned int which = fh_number_of_zone(cc->zone);
 	freehold_pageblock block;
 	struct page *page;
 	u64 pfn;
@@ -379,15 +384,15 @@ bool fh_isolate_target(struct compact_control *cc, unsigned int order)
 	if (!order && take_of_last(cc))
 		return true;
 	cc->total_free_scanned += size;
-	if (fh_alloc_of(zone_to_nid(cc->zone), __GFP_MOVABLE, flags, order, &pfn))
+	if (fh_alloc_of(which, __GFP_MOVABLE, flags, order, &pfn))
 		return false;
 	if (!read_block(pfn, &block) || block.free + size == block.frames) {
-		fh_free_of(zone_to_nid(cc->zone), pfn, order);
-		fh_flush();
+		fh_free_of(which, pfn, order);
+		fh_flush_of(which);
 		return false;
 	}
 	/* The rest of the block is in nobody's hand, and can be taken. */
-	fh_flush();
+	fh_flush_of(which);
 	cc->fast_start_pfn = pageblock_start_pfn(pfn);
 	fh_account(pfn, -(long)size);
 	page = pfn_to_page(pfn);
@@ -423,7 +428,9 @@ bool fh_wait_for_emptying(int tries)
 {
 	if (tries == HZ || (tries && !atomic_read(&fh_emptying)))
 		return false;
+	atomic_inc(&fh_waiting);
 	schedule_timeout_uninterruptible(1);
+	atomic_dec(&fh_waiting);
 	return true;
 }
 
@@ -436,7 +443,7 @@ static bool isolate(freehold_allocator *fh, struct page *page, unsigned long pfn
 	return true;
 }
 
-/* A block may be of two nodes: each has an allocator for its part. */
+/* A block may be of two zones: each has an allocator for its part. */
 bool fh_isolate_block(struct page *page)
 {
 	unsigned long pfn = pageblock_start_pfn(page_to_pfn(page)), end = pfn + FH_BLOCK_FRAMES;

@@ -43,6 +43,9 @@ unsigned long fh_used_in(unsigned long start, unsigned long end);
 /* Whether a chunk of that order in the block is free, or all of it. */
 bool fh_block_serves(unsigned long start, int order);
 
+/* Those who want a block that is being emptied. */
+extern atomic_t fh_waiting;
+
 /* Blocks from which nobody allocates, and which of them is emptied now. */
 #define FH_AT_ONCE 8ul
 struct fh_sources {
@@ -58,10 +61,10 @@ static inline bool fh_is_begun(const struct fh_sources *sources)
 }
 
 /*
- * The block with least in use that is not noted; for more than a block the other half of the last
- * one. 0 where there is none.
+ * sources->last: the block with least in use that is not noted; for more than a block the other half
+ * of the last one. False where there is none.
  */
-unsigned long fh_next_source(struct compact_control *cc, struct fh_sources *sources);
+bool fh_next_source(struct compact_control *cc, struct fh_sources *sources);
 /* Of that one. Noted: it could not be emptied. */
 void fh_end_source(struct fh_sources *sources, bool noted);
 /* Of those that were begun and that nobody wants any more. */

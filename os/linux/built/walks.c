@@ -25,22 +25,22 @@ static long random_number(void)
 struct frames zone_of_round(int round)
 {
 	FILE *file = fopen("/proc/zoneinfo", "r");
-	char line[128], zone[32] = "";
+	char line[128];
 	struct frames zones[64] = {};
 	int found = 0;
 
 	must(file != NULL, "/proc/zoneinfo");
 	while (fgets(line, sizeof(line), file)) {
-		sscanf(line, "Node %*d, zone %31s", zone);
-		if (strcmp(zone, "Normal") || found == 64)
+		if (found == 64)
 			continue;
 		sscanf(line, " spanned %ld", &zones[found].count);
+		sscanf(line, " present %ld", &zones[found].present);
 		/* The last line of a zone that has pages. */
 		if (sscanf(line, " start_pfn: %ld", &zones[found].first) == 1 && zones[found].count)
 			found++;
 	}
 	fclose(file);
-	must(found > 0, "zone Normal");
+	must(found > 0, "zones");
 	return zones[round % found];
 }
 
@@ -55,7 +55,7 @@ static void ranges_come_and_go(void)
 		char words[64];
 
 		snprintf(words, sizeof(words), "%ld %ld",
-			 zone.first + random_number() % (zone.count - length), length);
+			 zone.first + random_number() % (zone.present - length), length);
 		if (put(DEBUG "contig_trial", words))
 			had++;
 		else

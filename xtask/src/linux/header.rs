@@ -33,11 +33,12 @@ struct list_head; struct compact_control; struct zone; struct page;
 #define DEFINE_STATIC_KEY_FALSE(name) int name
 #define DEFINE_DEBUGFS_ATTRIBUTE(name, get, set, format) extern int name
 #define DEFINE_SHOW_ATTRIBUTE(name) extern int name##_fops
+#define DEFINE_SHOW_STORE_ATTRIBUTE(name) extern int name##_fops
 #define min_t(type, a, b) ((type)(a) + (type)(b))
 #define for_each_online_cpu(cpu) for (;;)
 #define for_each_possible_cpu(cpu) for (;;)
 #define for_each_online_node(node) for (;;)
-#define for_each_node(node) for (;;)
+#define for_each_node_state(node, state) for (;;)
 #define for_each_if(holds) if (holds)
 #define for_each_populated_zone(zone) for (;;)
 #define for_each_set_bit(bit, bits, size) for (;;)

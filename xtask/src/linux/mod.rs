@@ -83,8 +83,15 @@ pub(crate) struct Arguments {
         value_parser = clap::value_parser!(u8).range(1..=16))]
     cpus: Vec<u8>,
     /// Memory of the machine in MiB: 2560, or 1536 with --checks.
-    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(512..=65536))]
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(192..=65536))]
     memory: Option<u32>,
+    /// How much of it lies below 4 GiB, in zone DMA32.
+    #[arg(long, default_value_t = 512, value_name = "MIB",
+        value_parser = clap::value_parser!(u32).range(192..=3072))]
+    low: u32,
+    /// How much of it is in zone Movable.
+    #[arg(long, value_name = "MIB")]
+    movable: Option<u32>,
     /// What those kernels check of themselves: compiled anew for it, once, and several times as
     /// slow.
     #[arg(long, value_enum, value_name = "CHECK", value_delimiter = ',')]

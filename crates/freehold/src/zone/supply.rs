@@ -360,7 +360,8 @@ pub(crate) fn kernel_watermarks(managed: u64, total: u64) -> [u64; 3] {
         return [0; 3];
     }
     let min_kib = (total * 4 * 16).isqrt().clamp(128, 262_144);
-    let min = (u128::from(min_kib / 4) * u128::from(managed) / u128::from(total)) as u64;
+    // At most 2^16 times the 2^40 frames that a zone may end at.
+    let min = min_kib / 4 * managed / total;
     let gap = (min / 4).max(managed / 1000);
     [min, min + gap, min + 2 * gap]
 }

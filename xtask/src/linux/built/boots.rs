@@ -21,6 +21,10 @@ const FUNCTIONS: usize = 400;
 pub(super) struct Guest {
     pub(super) image: PathBuf,
     pub(super) archive: PathBuf,
+    /// MiB of its memory that lie below 4 GiB.
+    pub(super) low: u64,
+    /// MiB that are in zone Movable.
+    pub(super) movable: Option<u32>,
 }
 
 /// The first file system of the guest: the same for all kernels, however many CPUs they have.
@@ -40,7 +44,7 @@ pub(super) fn files(
     let ours = build::root().join("os/linux/built");
     let mut inside = vec![("bin/busybox".to_owned(), folder.join("tools/bin/busybox"))];
     inside.extend(["init", "accounts"].map(|name| (name.to_owned(), ours.join(name))));
-    for names in ["loads.c machine.c walks.c atomic.c", "finish.c"] {
+    for names in ["loads.c machine.c walks.c atomic.c", "port.c"] {
         let sources: Vec<PathBuf> = names.split(' ').map(|name| ours.join(name)).collect();
         inside.push(objects::program(folder, &sources)?);
     }
@@ -81,7 +85,8 @@ pub(super) fn run(
     limit: u64,
 ) -> Result<(End, Vec<String>), Trouble> {
     let always = "console=ttyS0 quiet loglevel=3 panic=-1 no_timer_check init_on_alloc=0";
-    let line = format!("{always} {}", words.join(" "));
+    let movable = guest.movable.map_or(String::new(), |mib| format!(" movablecore={mib}M"));
+    let line = format!("{always}{movable} {}", words.join(" "));
     let machine = of_kernels(machine, guest);
     let mut child = machine.start(&guest.image, &line, Stdio::piped()).map_err(Trouble::Wrong)?;
     let stdout = child.stdout.take().map(BufReader::new);
@@ -114,7 +119,7 @@ pub(super) fn boot(
     let design = kind.design;
     let mut words = words(kind);
     words.push(loads::word(loads));
-    words.extend(not_told_of(machine, loads).map(|end| format!("mem={end}M")));
+    words.extend(not_told_of(machine, guest.low, loads).map(|end| format!("mem={end}M")));
     words.extend((nodes > 1).then(|| format!("numa=fake={nodes}")));
     let started = Instant::now();
     let (end, lines) = run(machine, guest, &words, limit)?;
@@ -157,21 +162,19 @@ pub(super) fn words(kind: &Kind) -> Vec<String> {
     words
 }
 
-/// MiB of the machine's memory that lie below 4 GiB.
-const LOW: u64 = 512;
-
 /// Where the memory ends that the kernel is told of, in MiB, if a load adds the rest.
-fn not_told_of(machine: &Machine, loads: &[Load]) -> Option<u64> {
+fn not_told_of(machine: &Machine, low: u64, loads: &[Load]) -> Option<u64> {
     let memory: u64 = machine.memory.trim_end_matches('M').parse().ok()?;
     let added = loads.iter().find(|load| load.name == loads::ADDED)?;
-    Some(4096 + memory.checked_sub(LOW + loads::SECTION * u64::from(added.rounds))?)
+    Some(4096 + memory.checked_sub(low + loads::SECTION * u64::from(added.rounds))?)
 }
 
 /// The machine as these kernels need it.
 fn of_kernels(machine: &Machine, guest: &Guest) -> Machine {
     let mut machine = machine.clone();
-    // Zone Normal begins at 4 GiB: the machine's memory shall, too, but for what the kernel needs.
-    machine.extra.extend(["-machine".into(), format!("pc,max-ram-below-4g={LOW}M").into()]);
+    // Zone Normal begins at 4 GiB, and most of the machine's memory does unless somebody says more.
+    let low = format!("pc,max-ram-below-4g={}M", guest.low);
+    machine.extra.extend(["-machine".into(), low.into()]);
     // The firmware's table lists one CPU for each socket.
     machine.extra.extend(["-smp".into(), format!("{0},sockets={0}", machine.cpus).into()]);
     machine.extra.extend(["-initrd".into(), guest.archive.clone().into()]);
@@ -222,8 +225,8 @@ impl<'a> Snapshots<'a> {
             boot,
             zone_locks: during("zone_locks")?,
             zone_waits: during("zone_waits")?,
-            // What has no such file has no such locks.
-            freehold_locks: during("freehold_locks").unwrap_or(0),
+            // What has no such file has no such zones.
+            freehold_locks: during("locks_since").unwrap_or(0),
             refills: during("refills")?,
             drains: during("drains")?,
             free_blocks_after: count("kernel_blocks", "after")?,
@@ -245,7 +248,7 @@ const MAX_ORDER: usize = 10;
 
 /// What is told beside the table, and has no field of its own in a row.
 pub(super) const OTHERS: &str = "\
-    normal_locks exercised_thread exercised_thread_nothing exercised_hardirq \
+    exercised_thread exercised_thread_nothing exercised_hardirq \
     exercised_hardirq_nothing exercised_nmi exercised_nmi_nothing pgscan_kswapd pgsteal_kswapd \
     pgscan_direct pgsteal_direct phase0_frames phase1_frames phase2_frames phase3_frames \
     drained_frames merges remote_frees shared_writes thp_fault_alloc thp_fault_fallback \
@@ -272,9 +275,9 @@ mod tests {
             extra: Vec::new(),
         };
         let load = |name, rounds| [Load { name, rounds }];
-        assert_eq!(not_told_of(&machine, &load("exit", 2)), None);
-        assert_eq!(not_told_of(&machine, &load(loads::ADDED, 2)), Some(4096 + 2048 - 256));
-        assert_eq!(not_told_of(&machine, &load(loads::ADDED, 17)), None, "there is not so much");
+        assert_eq!(not_told_of(&machine, 512, &load("exit", 2)), None);
+        assert_eq!(not_told_of(&machine, 512, &load(loads::ADDED, 2)), Some(4096 + 2048 - 256));
+        assert_eq!(not_told_of(&machine, 512, &load(loads::ADDED, 17)), None, "not so much");
     }
 
     /// The guest's own function, with a log of ours.

@@ -51,8 +51,9 @@ pub(super) fn run(args: &Arguments, wanted: &[String], folder: &Path) -> Result<
     fs::rename(boots::files(folder, false, &suites)?.archive, &archive)?;
     let (mut ended, mut outcomes) = (End::Passed, [Outcomes::new(), Outcomes::new()]);
     for (kind, outcomes) in kinds.into_iter().zip(&mut outcomes) {
-        let guest =
-            boots::Guest { image: super::image(args, folder, &kind)?, archive: archive.clone() };
+        let image = super::image(args, folder, &kind)?;
+        let (archive, low, movable) = (archive.clone(), args.low.into(), args.movable);
+        let guest = boots::Guest { image, archive, low, movable };
         for (more, suffix) in BOOTS {
             let suites = if suffix.is_empty() { &wanted } else { OURS };
             let mut words = boots::words(&kind);

@@ -105,9 +105,9 @@ pub(super) fn chosen(wanted: &[String], cpus: u8, checks: bool) -> Result<Vec<Lo
 pub(super) fn word(loads: &[Load]) -> String {
     let words: Vec<String> =
         loads.iter().map(|load| format!("{}:{}", load.name, load.rounds)).collect();
-    // Within zone Normal, which begins at 4 GiB; of 4,096 pages, as the load asks for.
+    // Above 4 GiB where there is memory; of 4,096 pages, as the load asks for.
     let needs_area = loads.iter().any(|load| [CMA, BRIM].contains(&load.name));
-    let area = if needs_area { " cma=16M@4608M" } else { "" };
+    let area = if needs_area { " cma=16M" } else { "" };
     format!("built.loads={}{area}", words.join(","))
 }
 
@@ -135,7 +135,7 @@ mod tests {
             chosen(&words, 4, false).map(|it| word(&it)).map_err(|trouble| trouble.to_string())
         };
         // In the order that they are run in, whatever order they are named in.
-        assert!(words(&["cma:3", "exit"]).unwrap().ends_with("exit:2,cma:3 cma=16M@4608M"));
+        assert!(words(&["cma:3", "exit"]).unwrap().ends_with("exit:2,cma:3 cma=16M"));
         assert_eq!(words(&["cpus:20", "exit"]).unwrap(), "built.loads=exit:2,cpus:20");
         assert_eq!(words(&[COST]).unwrap(), "built.loads=cost:1");
         let unknown = words(&["exits"]).unwrap_err();

@@ -257,7 +257,7 @@ fn wanted(arguments: &Arguments, kind: &Kind) -> Vec<String> {
 fn guest_files(arguments: &Arguments, folder: &Path, kind: &Kind) -> Result<boots::Files, Trouble> {
     let loads = loads::chosen(&wanted(arguments, kind), 2, !kind.checks.is_empty())?;
     let more = match arguments.record {
-        Some(_) => record::programs(folder)?,
+        Some(_) => record::programs()?,
         None => Vec::new(),
     };
     boots::files(folder, loads.iter().any(|load| load.name == loads::COMPILE), &more)
@@ -275,7 +275,12 @@ fn boots(
     let machine = machine(arguments, qemu, cpus);
     let mut loads = loads::chosen(&wanted(arguments, kind), cpus, !kind.checks.is_empty())?;
     loads.retain(|load| files.compiler || load.name != loads::COMPILE);
-    let guest = boots::Guest { image: image.to_owned(), archive: files.archive.clone() };
+    let guest = boots::Guest {
+        image: image.to_owned(),
+        archive: files.archive.clone(),
+        low: arguments.low.into(),
+        movable: arguments.movable,
+    };
     let (memory, nodes, how) = (&machine.memory, arguments.nodes, machine.accelerator.describe());
     let (name, s) = (kind.name(), if nodes == 1 { "" } else { "s" });
     eprintln!("{name}: Linux {}, {cpus} CPUs, {memory} in {nodes} node{s}, {how}", source::VERSION);

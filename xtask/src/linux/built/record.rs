@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::super::tools::{output, run};
-use super::super::{Trouble, compiler, objects};
+use super::super::{Trouble, compiler};
 use super::Design;
 use super::boots::{self, Guest};
 use super::loads::{self, Load};
@@ -24,8 +24,8 @@ use crate::qemu::{Accelerator, End, Machine};
 pub(super) const LOADS: [&str; 6] =
     ["exit:3", "arena:6", "huge:4", "mixed:300", "cache:2", "shells:32"];
 
-/// What the guest has besides: the recorder with its libraries, and the way out for files.
-pub(super) fn programs(folder: &Path) -> Result<Vec<(String, PathBuf)>, Trouble> {
+/// What the guest has besides: the recorder with its libraries.
+pub(super) fn programs() -> Result<Vec<(String, PathBuf)>, Trouble> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut cargo = Command::new(cargo);
     cargo.current_dir(build::root()).args(["build", "--quiet", "--release", "-p", "freehold-lab"]);
@@ -33,7 +33,6 @@ pub(super) fn programs(folder: &Path) -> Result<Vec<(String, PathBuf)>, Trouble>
     let recorder = build::target().join("release/freehold");
     let mut programs = compiler::libraries(&output(Command::new("ldd").arg(&recorder))?);
     programs.push(("freehold".to_owned(), recorder));
-    programs.push(objects::program(folder, &[build::root().join("os/linux/built/send.c")])?);
     Ok(programs)
 }
 

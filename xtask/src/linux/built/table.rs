@@ -18,7 +18,8 @@ pub(super) struct Row {
     pub(super) nodes: u8,
     /// From 1.
     pub(super) boot: u32,
-    /// Acquisitions of the zone's lock in `mm/page_alloc.c`, and those that had to wait.
+    /// Acquisitions of zones' locks in `mm/page_alloc.c`, those that had to wait, and those of zones
+    /// that are Freehold's.
     pub(super) zone_locks: i64,
     pub(super) zone_waits: i64,
     pub(super) freehold_locks: i64,
@@ -31,8 +32,7 @@ pub(super) struct Row {
     pub(super) reports: i64,
     #[serde(skip)]
     pub(super) others: Vec<(&'static str, i64)>,
-    /// Free pages in the lists of zone Normal after the load, as `/proc/buddyinfo` tells, order by
-    /// order.
+    /// Free pages in the zones' lists after the load, as `/proc/buddyinfo` tells, order by order.
     #[serde(skip)]
     pub(super) free_by_order: Vec<i64>,
 }
@@ -109,7 +109,7 @@ pub(super) fn table(rows: &[Row]) -> String {
     let columns: [Column; 7] = [
         ("zone locks", |row| row.zone_locks),
         ("waits", |row| row.zone_waits),
-        ("own locks", |row| row.freehold_locks),
+        ("of its zones", |row| row.freehold_locks),
         ("refills", |row| row.refills),
         ("drains", |row| row.drains),
         ("whole blocks", |row| row.free_blocks_after),
@@ -131,7 +131,7 @@ pub(super) fn table(rows: &[Row]) -> String {
 }
 
 /// What else was counted, a line for each of them: without what is 0 everywhere, and with the mean
-/// of what is free in zone Normal's lists.
+/// of what is free in the zones' lists.
 pub(super) fn others(rows: &[Row]) -> String {
     let mut text = String::new();
     for group in groups(rows) {

@@ -89,7 +89,7 @@ pub(super) fn added(design: Design) -> Result<BTreeMap<String, Vec<u8>>, Trouble
     let root = build::root();
     let mut names = "built/Makefile built/counts.c built/counts.h built/trials.c \
         built/highatomic.c built/exercise.c built/cost.c built/ranges.c built/traffic.c \
-        built/contig.h built/begin.c"
+        built/contig.h"
         .to_owned();
     if matches!(design, Design::Rfc | Design::RfcMended) {
         names += " built/disown.c";
@@ -97,8 +97,8 @@ pub(super) fn added(design: Design) -> Result<BTreeMap<String, Vec<u8>>, Trouble
     if design == Design::Freehold {
         names += " built/freehold.c built/hooks.h built/lists.h built/own.h built/serve.c \
             built/reserve.c built/tell.c built/walkers.c built/walkers.h built/gone.c \
-            built/report.c built/taken.h built/compact.h platform.c arithmetic.c fh.h \
-            include/stdbool.h include/stddef.h include/stdint.h";
+            built/report.c built/taken.h built/compact.h platform.c fh.h include/stdbool.h \
+            include/stddef.h include/stdint.h";
     }
     let mut added = BTreeMap::new();
     for name in names.split_whitespace() {
