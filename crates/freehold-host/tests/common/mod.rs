@@ -28,11 +28,11 @@ pub fn all_are(bytes: &[u8], byte: u8) -> bool {
     first == byte && rest == &bytes[..rest.len()]
 }
 
-/// Waits until that is so, for two seconds. A scope ends before its threads' destructors do, which
-/// give back what these threads kept.
-fn settles(is_so: impl Fn() -> bool) {
+/// Waits until that is so, for a minute at most. A scope ends before its threads' destructors do,
+/// which give back what these threads kept.
+pub fn settles(is_so: impl Fn() -> bool) {
     let waits = |_| std::thread::sleep(std::time::Duration::from_millis(10));
-    (0..200).take_while(|_| !is_so()).for_each(waits);
+    (0..6000).take_while(|_| !is_so()).for_each(waits);
 }
 
 /// An arena is right once its threads have ended.

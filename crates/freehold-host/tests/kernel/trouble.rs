@@ -1,6 +1,6 @@
 //! What the machine does to an arena: fork, no address space, no memory, more arena than memory.
 
-use crate::common::{Stops, all_are, all_free, child};
+use crate::common::{Stops, all_are, all_free, child, settles};
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -71,11 +71,9 @@ fn fork_with_private_memory() {
                 assert!(all_are(&frames, 7), "the child wrote into the parent's frames");
             }
         });
-        // Scoped threads have only promised to have returned: wait until their slots are back.
+        // Scoped threads have only promised to have returned.
         let threads = |stats: freehold_host::Stats| stats.slots_taken + stats.threads_sharing;
-        while threads(arena.stats()) > 1 {
-            thread::yield_now();
-        }
+        settles(|| threads(arena.stats()) <= 1);
         all_free(&arena);
     }
 }

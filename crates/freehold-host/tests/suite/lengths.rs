@@ -14,7 +14,8 @@ fn used(next: impl FnMut() -> u64) -> f64 {
 fn an_arena_is_full_of_runs_of_any_length() {
     for len in [1, 2, 3, 5, 7, 17, 33, 65, 100, 129, 170, 171, 250, 257, 300, 341, 400, 511, 512] {
         let share = used(|| len);
-        assert!(share >= 0.94, "{len} frames each: full at {share:.3}");
+        let least = if len <= 300 { 0.98 } else { 0.94 };
+        assert!(share >= least, "{len} frames each: full at {share:.3}");
     }
     for len in [513, 600, 777, 1025, 1500, 2000] {
         let share = used(|| len);

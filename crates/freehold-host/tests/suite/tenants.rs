@@ -184,7 +184,10 @@ fn between_threads_no_frame_is_lost_and_no_limit_exceeded() {
                     let taken = tenants.alloc(leaves[leaf], count);
                     let mut held = held.lock().unwrap();
                     match taken {
-                        Ok(range) => held.push((range.start, leaf, count)),
+                        Ok(range) => {
+                            held.push((range.start, leaf, count));
+                            assert!(used(tenants, top) <= 3000);
+                        }
                         Err(error) => assert!(matches!(error, Error::Limit { .. }), "{error}"),
                     }
                     let others = (random.usize(..3) > 0 && !held.is_empty()).then(|| {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use freehold_host::{Arena, Frames, Lock};
 
-use crate::common::{all_free, is_marked, mark, skipped};
+use crate::common::{all_free, is_marked, mark, settles, skipped};
 use crate::length::length;
 
 const MIB: u64 = 1 << 20;
@@ -145,10 +145,8 @@ fn a_thread_that_ends_loses_nothing() {
             });
             dying.join().unwrap()
         });
-        // Scoped threads have only promised to have returned: wait until the slot is back.
-        while arena.stats().slots_taken != 1 {
-            thread::yield_now();
-        }
+        // Scoped threads have only promised to have returned.
+        settles(|| arena.stats().slots_taken == 1);
         assert_eq!(arena.free_frames(), arena.stats().frames - 177);
         assert!(is_stamped(&left.1, 5));
         stamp(&mut left.0, 6);
@@ -194,9 +192,9 @@ fn more_threads_than_slots_share_and_move_up_when_a_slot_is_free() {
                 });
             }
         });
-        while arena.stats().slots_taken + arena.stats().threads_sharing != 0 {
-            thread::yield_now();
-        }
+        let threads = || arena.stats().slots_taken + arena.stats().threads_sharing;
+        settles(|| threads() == 0);
+        assert_eq!(threads(), 0);
         all_free(&arena);
 
         // Two slots taken, a third thread shares; when one ends, the third moves up at its next
@@ -222,9 +220,7 @@ fn more_threads_than_slots_share_and_move_up_when_a_slot_is_free() {
                 assert!(arena.current_cpu().unwrap().get() < 2, "it has a slot of its own by now");
             });
             first.join().unwrap();
-            while arena.stats().slots_taken == 2 && arena.stats().threads_sharing == 1 {
-                thread::yield_now();
-            }
+            settles(|| threads() < 3);
             down.wait();
         });
     });
