@@ -23,12 +23,12 @@
 #include <linux/debugfs.h>
 #include <linux/gfp.h>
 #include <linux/init.h>
+#include <linux/irq_work.h>
 #include <linux/list.h>
 #include <linux/mm.h>
 #include <linux/mutex.h>
 #include <linux/sched.h>
 #include <linux/seq_file.h>
-#include <linux/smp.h>
 #include <linux/string.h>
 #include <linux/uaccess.h>
 
@@ -57,12 +57,11 @@ struct wanted {
 	unsigned int order;
 	unsigned long count;
 	bool may_sleep;
+	struct irq_work work;
 };
 
-static void take(void *argument)
+static void take(struct wanted *wanted)
 {
-	struct wanted *wanted = argument;
-
 	for (unsigned long at = 0; at < wanted->count; at++) {
 		struct page *page = alloc_pages(wanted->gfp, wanted->order);
 
@@ -76,14 +75,24 @@ static void take(void *argument)
 	}
 }
 
-/* By another CPU's interrupt; where there is none, with interrupts off. */
+static void take_now(struct irq_work *work)
+{
+	take(container_of(work, struct wanted, work));
+}
+
+/*
+ * By another CPU's interrupt, where there is one: of a kind in which allocators may take their
+ * locks, also by lockdep's rules for kernels whose spinlocks sleep.
+ */
 static void take_in_interrupt(struct wanted *wanted)
 {
 	unsigned int cpu, here = get_cpu();
 
 	cpu = cpumask_any_but(cpu_online_mask, here);
-	smp_call_function_single(cpu < nr_cpu_ids ? cpu : here, take, wanted, true);
+	init_irq_work(&wanted->work, take_now);
+	irq_work_queue_on(&wanted->work, cpu < nr_cpu_ids ? cpu : here);
 	put_cpu();
+	irq_work_sync(&wanted->work);
 }
 
 /* At most so many, the last ones first. */

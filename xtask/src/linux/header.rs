@@ -43,6 +43,7 @@ struct list_head; struct compact_control; struct zone; struct page;
 #define for_each_populated_zone(zone) for (;;)
 #define for_each_set_bit(bit, bits, size) for (;;)
 #define for_each_clear_bit_from(bit, bits, size) for (;;)
+#define container_of(at, type, member) ((type *)(at))
 #define list_last_entry(list, type, member) ((type *)(list))
 #define list_for_each_entry(entry, list, member) for (;;)
 #define list_for_each_entry_safe(entry, next, list, member) for (;;)
