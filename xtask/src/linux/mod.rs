@@ -71,13 +71,16 @@ pub(crate) struct Arguments {
         required_unless_present = "foreign"
     )]
     built: Option<built::Built>,
-    /// Vanilla and Freehold under the kernel's own tests of its memory and loads that ask for
-    /// chunks where one page is kept in each block: a table, the worst first; or those of some
-    /// categories.
+    /// Vanilla and Freehold under the kernel's own tests of its memory, stress-ng and loads that
+    /// ask for chunks where one page is kept in each block: a table, the worst first; or those of
+    /// some categories.
     #[arg(long, value_name = "CATEGORY", num_args = 0.., value_delimiter = ',',
         conflicts_with_all = ["built", "loads", "record", "instructions", "plant", "nodes",
             "boots"])]
     foreign: Option<Vec<String>>,
+    /// The Linux Test Project, built there: its tests of memory are the category ltp.
+    #[arg(long, value_name = "FOLDER", requires = "foreign")]
+    ltp: Option<PathBuf>,
     /// CPUs of the machine; also several numbers, as in 2,4,8.
     #[arg(long, default_value = "2", value_delimiter = ',', value_name = "N",
         value_parser = clap::value_parser!(u8).range(1..=16))]
@@ -105,7 +108,8 @@ pub(crate) struct Arguments {
     nodes: u8,
     /// Record the loads in those kernels instead of counting (`freehold record --drain`): a trace
     /// of each load there, with what a replay needs beside it.
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "FOLDER",
+        conflicts_with_all = ["nodes", "boots", "checks", "plant", "instructions"])]
     record: Option<PathBuf>,
     /// How often each of those kernels is booted.
     #[arg(long, default_value_t = 1, value_name = "N",

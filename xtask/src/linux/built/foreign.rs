@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -26,6 +27,9 @@ const LIMIT: u64 = 3 * 3600;
 /// What else a guest is told in each of its boots, and what our loads are called then.
 const BOOTS: [(&str, &str); 2] = [("", ""), (" cma=64M@4608M", ", CMA")];
 
+/// A program that others wrote, and the suite of its tests.
+const STRESS: &str = "stress-ng";
+
 /// Our loads and whether there is room for huge pages: the suite that each boot has.
 const OURS: &str = "ours";
 
@@ -37,11 +41,23 @@ pub(super) fn run(args: &Arguments, wanted: &[String], folder: &Path) -> Result<
     let kind = |design| Kind::of(design, &args.checks);
     let kinds = [kind(Design::Vanilla)?, kind(Design::Freehold)?];
     let qemu = super::qemu(args)?;
-    let (suites, not_built) = suites(folder)?;
-    let known = categories(folder)?;
+    let (mut suites, not_built) = suites(folder)?;
+    let mut known = categories(folder)?;
+    if let Some(ltp) = &args.ltp {
+        let mut tests = Vec::new();
+        programs(&ltp.join("testcases/kernel/mem"), &mut tests)?;
+        // It says of those without libraries that it finds none, and fails.
+        let said = Command::new("ldd").args(tests.iter().map(|(_, path)| path)).output()?.stdout;
+        suites.extend(compiler::libraries(&String::from_utf8_lossy(&said)));
+        suites.extend(tests);
+        known += ",ltp";
+    }
     if let Some(name) = wanted.iter().find(|&name| !known.split(',').any(|of| of == name)) {
         return Err(Trouble::Wrong(format!("no category {name}; there are {known}")));
     }
+    // Two programs may want one library.
+    suites.sort();
+    suites.dedup_by(|one, other| one.0 == other.0);
     let wanted = if wanted.is_empty() { known } else { wanted.join(",") };
     let limit = args.timeout.unwrap_or(LIMIT);
     // All 30 have two minutes each where nobody says another limit; a few have more.
@@ -60,7 +76,7 @@ pub(super) fn run(args: &Arguments, wanted: &[String], folder: &Path) -> Result<
             words.push(format!("built.foreign={suites}{more} built.seconds={seconds}"));
             let (end, lines) = boots::run(&machine, &guest, &words, limit)?;
             eprintln!("{}{suffix}: {end:?}", kind.name());
-            ended = if end == End::Passed { ended } else { end };
+            ended = super::worse(ended, end);
             add(outcomes, &lines, suffix);
         }
     }
@@ -120,17 +136,55 @@ fn suites(folder: &Path) -> Result<(Files, Vec<String>), Trouble> {
             }
         }
     }
+    if !files.iter().any(|(name, _)| name.starts_with("mm/") && !name.ends_with(".sh")) {
+        return Err(Trouble::Missing(format!("none of {TESTS} was built: foreign.log")));
+    }
     let bash = build::in_path("bash");
     let bash = bash.ok_or_else(|| Trouble::Missing("bash is not installed".to_owned()))?;
     files.extend(compiler::libraries(&output(Command::new("ldd").arg(&bash))?));
     files.push(("bin/bash".to_owned(), bash));
+    match stress(folder) {
+        Ok(stress) => files.extend(stress),
+        Err(Trouble::Missing(why)) => eprintln!("SKIPPED: {STRESS}: {why}"),
+        Err(wrong) => return Err(wrong),
+    }
     Ok((files, not_built(&String::from_utf8_lossy(&made.stderr))))
 }
 
-/// The categories that the tests' runner tells of.
+/// Of all folders below that one what has no ending and can be run.
+fn programs(folder: &Path, files: &mut Files) -> Result<(), Trouble> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if path.is_dir() {
+            programs(&path, files)?;
+        } else if path.extension().is_none() && fs::metadata(&path)?.permissions().mode() & 1 == 1 {
+            files.push((format!("ltp/{name}"), path.clone()));
+        }
+    }
+    Ok(())
+}
+
+/// Debian's package of it, unpacked, with the libraries that it is linked with.
+fn stress(folder: &Path) -> Result<Files, Trouble> {
+    let (names, file) = (format!("{STRESS} libjudydebian1 libsctp1"), "usr/bin/stress-ng");
+    let there = source::unpacked(folder, STRESS, &names, file)?;
+    let mut ldd = Command::new("ldd");
+    ldd.env("LD_LIBRARY_PATH", there.join("usr/lib/x86_64-linux-gnu")).arg(there.join(file));
+    let said = output(&mut ldd)?;
+    if let Some(line) = said.lines().find(|line| line.ends_with("not found")) {
+        return Err(Trouble::Missing(line.trim().to_owned()));
+    }
+    let mut files = compiler::libraries(&said);
+    files.push((STRESS.to_owned(), there.join(file)));
+    Ok(files)
+}
+
+/// The categories that the tests' runner tells of, and stress-ng.
 fn categories(folder: &Path) -> Result<String, Trouble> {
     let runner = fs::read_to_string(folder.join("source").join(TESTS).join("run_vmtests.sh"))?;
-    let names: Vec<&str> = runner.lines().filter_map(|line| line.strip_prefix("- ")).collect();
+    let names = runner.lines().filter_map(|line| line.strip_prefix("- "));
+    let names: Vec<&str> = names.chain([STRESS]).collect();
     Ok(names.join(","))
 }
 
@@ -361,7 +415,7 @@ mod tests {
         );
         let told = Command::new("sh").args(["-c", &try_it]).output().unwrap();
         assert_eq!(String::from_utf8(told.stdout).unwrap(), "madvise\n3\n");
-        assert!(script.contains("    restore < /tmp/settings\n    tests $1"));
+        assert!(script.contains("done\n    restore < /tmp/settings\n}"));
     }
 
     #[test]

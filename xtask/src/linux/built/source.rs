@@ -103,20 +103,8 @@ fn archive(apt: &Path) -> Result<PathBuf, Trouble> {
 ///
 /// [`Trouble::Missing`] where a package cannot be had.
 pub(super) fn tools(folder: &Path) -> Result<PathBuf, Trouble> {
-    let tools = folder.join("tools");
-    if !tools.join("usr/include/numa.h").is_file() {
-        let packages = folder.join("packages");
-        fs::create_dir_all(&packages)?;
-        let names = "flex bison m4 busybox-static libcap-dev libnuma-dev";
-        let mut apt_get = Command::new("apt-get");
-        apt_get.current_dir(&packages).args(["-qq", "download"]).args(names.split(' '));
-        let why =
-            |error| format!("{names} cannot be downloaded (apt-get update may help): {error}");
-        run(&mut apt_get).map_err(|error| Trouble::Missing(why(error)))?;
-        for package in fs::read_dir(&packages)? {
-            run(Command::new("dpkg-deb").arg("-x").arg(package?.path()).arg(&tools))?;
-        }
-    }
+    let names = "flex bison m4 busybox-static libcap-dev libnuma-dev";
+    let tools = unpacked(folder, "tools", names, "usr/include/numa.h")?;
     let needed = ["make", "cc", "ld", "bc", "perl", "git"];
     if let Some(program) = needed.iter().find(|program| build::in_path(program).is_none()) {
         return Err(Trouble::Missing(format!("{program} is not installed")));
@@ -125,4 +113,28 @@ pub(super) fn tools(folder: &Path) -> Result<PathBuf, Trouble> {
         return Err(Trouble::Missing("libelf-dev is not installed".to_owned()));
     }
     Ok(tools)
+}
+
+/// A folder of that name that packages of those names are unpacked in, the last of them with that
+/// file.
+pub(super) fn unpacked(
+    folder: &Path,
+    name: &str,
+    names: &str,
+    file: &str,
+) -> Result<PathBuf, Trouble> {
+    let to = folder.join(name);
+    if !to.join(file).is_file() {
+        let packages = folder.join(format!("{name}.packages"));
+        fs::create_dir_all(&packages)?;
+        let mut apt_get = Command::new("apt-get");
+        apt_get.current_dir(&packages).args(["-qq", "download"]).args(names.split(' '));
+        let why =
+            |error| format!("{names} cannot be downloaded (apt-get update may help): {error}");
+        run(&mut apt_get).map_err(|error| Trouble::Missing(why(error)))?;
+        for package in fs::read_dir(&packages)? {
+            run(Command::new("dpkg-deb").arg("-x").arg(package?.path()).arg(&to))?;
+        }
+    }
+    Ok(to)
 }
