@@ -30,8 +30,8 @@ pub(super) struct Guest {
 /// The first file system of the guest: the same for all kernels, however many CPUs they have.
 pub(super) struct Files {
     pub(super) archive: PathBuf,
-    /// Whether there is a compiler in it.
-    pub(super) compiler: bool,
+    /// Why there is no compiler in it, where one was wanted.
+    pub(super) no_compiler: Option<String>,
 }
 
 /// Makes it, with a compiler where it `compiles`, and `more` programs: names in the guest, and
@@ -48,19 +48,19 @@ pub(super) fn files(
         let sources: Vec<PathBuf> = names.split(' ').map(|name| ours.join(name)).collect();
         inside.push(objects::program(folder, &sources)?);
     }
-    let mut compiler = compiles;
+    let mut no_compiler = None;
     if compiles {
         match compiler::carried(folder, FUNCTIONS) {
             Ok(files) => inside.extend(files),
             Err(Trouble::Missing(why)) => {
                 eprintln!("SKIPPED: the load {}: {why}", loads::COMPILE);
-                compiler = false;
+                no_compiler = Some(why);
             }
             Err(wrong) => return Err(wrong),
         }
     }
     inside.extend_from_slice(more);
-    let folders = "bin dev lib lib64 mm out proc sys tmp".split(' ');
+    let folders = "bin dev lib lib64 ltp mm out proc sys tmp".split(' ');
     let mut list: String = folders.map(|name| format!("dir /{name} 0755 0 0\n")).collect();
     for (name, path) in inside {
         list += &format!("file /{name} {} 0755 0 0\n", path.display());
@@ -71,7 +71,7 @@ pub(super) fn files(
     let source = folder.join("source/usr/gen_init_cpio.c");
     tools::run(Command::new("cc").args(["-O2", "-o"]).arg(&maker).arg(source))?;
     tools::run(Command::new(maker).arg("-o").arg(&archive).arg(listed))?;
-    Ok(Files { archive, compiler })
+    Ok(Files { archive, no_compiler })
 }
 
 /// Runs a guest that is told those words; how it ended, and each line that it printed. They are
@@ -123,6 +123,9 @@ pub(super) fn boot(
     words.extend((nodes > 1).then(|| format!("numa=fake={nodes}")));
     let started = Instant::now();
     let (end, lines) = run(machine, guest, &words, limit)?;
+    if lines.is_empty() && end != End::Passed {
+        return Err(Trouble::Wrong(format!("{} did not begin: {end:?}", kind.name())));
+    }
     let seconds = started.elapsed().as_secs_f64();
     eprintln!("{}, boot {number}: {end:?} after {seconds:.0} s", kind.name());
     let snapshots = Snapshots::of(&lines);

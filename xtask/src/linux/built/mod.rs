@@ -16,10 +16,12 @@ mod tree;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use clap::ValueEnum;
 
 use self::plant::Plant;
+use super::tools::output;
 use super::{Arguments, Trouble};
 use crate::build;
 use crate::qemu::{self, Accelerator, End, Kvm, Machine};
@@ -175,6 +177,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<End, Trouble> {
     if let Some(categories) = &arguments.foreign {
         return foreign::run(arguments, categories, &folder);
     }
+    if let (Some(_), [_, _, ..]) = (&arguments.record, &arguments.cpus[..]) {
+        return Err(Trouble::Wrong("--record is for one number of --cpus".to_owned()));
+    }
     let qemu = qemu(arguments)?;
     let mut rows = Vec::new();
     let mut worst = End::Passed;
@@ -199,9 +204,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<End, Trouble> {
         for &cpus in if arguments.instructions { &[1][..] } else { &arguments.cpus } {
             let (end, counted) = boots(arguments, files, &kind, &image, qemu.clone(), cpus)?;
             rows.extend(counted);
-            if end != End::Passed {
-                worst = end;
-            }
+            worst = worse(worst, end);
         }
     }
     if let (Some(plant), None) = (&plant, &missing) {
@@ -223,6 +226,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<End, Trouble> {
     print!("{}\n{}", table::table(&rows), table::others(&rows));
     eprintln!("all rows: {}", file.display());
     Ok(worst)
+}
+
+fn worse(one: End, other: End) -> End {
+    if other.code() > one.code() { other } else { one }
 }
 
 /// Where QEMU is.
@@ -274,7 +281,12 @@ fn boots(
 ) -> Result<(End, Vec<table::Row>), Trouble> {
     let machine = machine(arguments, qemu, cpus);
     let mut loads = loads::chosen(&wanted(arguments, kind), cpus, !kind.checks.is_empty())?;
-    loads.retain(|load| files.compiler || load.name != loads::COMPILE);
+    if let Some(why) = &files.no_compiler {
+        loads.retain(|load| load.name != loads::COMPILE);
+        if loads.is_empty() {
+            return Err(Trouble::Missing(why.clone()));
+        }
+    }
     let guest = boots::Guest {
         image: image.to_owned(),
         archive: files.archive.clone(),
@@ -294,9 +306,7 @@ fn boots(
         let (end, counted) =
             boots::boot(&machine, &guest, kind, (boot, arguments.nodes), &loads, limit)?;
         rows.extend(counted);
-        if end != End::Passed {
-            worst = end;
-        }
+        worst = worse(worst, end);
     }
     Ok((worst, rows))
 }
@@ -309,7 +319,16 @@ fn image(arguments: &Arguments, folder: &Path, kind: &Kind) -> Result<PathBuf, T
     }
     let kept = kernel::kept(folder, kind);
     let why = format!("{} is not there, and --cached builds none", kept.display());
-    if kept.exists() { Ok(kept) } else { Err(Trouble::Missing(why)) }
+    if !kept.exists() {
+        return Err(Trouble::Missing(why));
+    }
+    let sources = ["os/linux", "crates/freehold/src", "crates/freehold-ffi/src"];
+    let mut newer = Command::new("find");
+    newer.current_dir(build::root()).args(sources).arg("-newer").arg(&kept);
+    if !output(newer.args(["-type", "f", "-print", "-quit"]))?.is_empty() {
+        eprintln!("{}: older than its sources", kept.display());
+    }
+    Ok(kept)
 }
 
 /// Seconds for a boot: of a busy machine that translates two CPUs; with checks several times as
@@ -385,5 +404,32 @@ mod tests {
         assert_eq!(of("--built contiguous --instructions --loads cost"), ["cost"]);
         assert_eq!(of("--built vanilla --instructions"), ["cost"]);
         assert!(of("--built vanilla").is_empty());
+    }
+
+    #[test]
+    fn the_worst_of_the_boots_is_told() {
+        assert_eq!(worse(End::TimedOut, End::Failed), End::TimedOut);
+        assert_eq!(worse(End::Passed, End::Failed), End::Failed);
+    }
+
+    /// Otherwise a defect would be noticed by it.
+    #[test]
+    fn a_machine_that_does_not_begin_is_no_failed_boot() {
+        let arguments = super::super::parsed("--built freehold").unwrap();
+        let machine = machine(&arguments, "false".into(), 2);
+        let guest = boots::Guest { image: PathBuf::new(), archive: PathBuf::new(), low: 512, movable: None };
+        let kind = Kind::of(Design::Freehold, &[]).unwrap();
+        let refused = boots::boot(&machine, &guest, &kind, (1, 1), &[], 60).unwrap_err();
+        assert!(refused.to_string().contains("did not begin"), "{refused}");
+    }
+
+    #[test]
+    fn what_a_recording_does_not_heed_is_refused() {
+        for words in ["--nodes 2", "--boots 2", "--checks kasan"] {
+            let refused = super::super::parsed(&format!("--built vanilla --record t {words}"));
+            assert!(refused.unwrap_err().contains("cannot be used with"), "{words}");
+        }
+        let several = super::super::parsed("--built vanilla --record t --cpus 2,4").unwrap();
+        assert!(run(&several).unwrap_err().to_string().contains("one number of --cpus"));
     }
 }
