@@ -298,7 +298,7 @@ fn boots(
     eprintln!("{name}: Linux {}, {cpus} CPUs, {memory} in {nodes} node{s}, {how}", source::VERSION);
     let limit = limit(arguments, cpus);
     if let Some(to) = &arguments.record {
-        let end = record::record(&machine, &guest, kind.design, to, &loads, limit)?;
+        let end = record::record(&machine, &guest, kind, to, &loads, limit)?;
         return Ok((end, Vec::new()));
     }
     let (mut worst, mut rows) = (End::Passed, Vec::new());

@@ -14,7 +14,7 @@ use std::process::Command;
 
 use super::super::tools::{output, run};
 use super::super::{Trouble, compiler};
-use super::Design;
+use super::Kind;
 use super::boots::{self, Guest};
 use super::loads::{self, Load};
 use crate::build;
@@ -40,12 +40,12 @@ pub(super) fn programs() -> Result<Vec<(String, PathBuf)>, Trouble> {
 pub(super) fn record(
     machine: &Machine,
     guest: &Guest,
-    design: Design,
+    kind: &Kind,
     to: &Path,
     loads: &[Load],
     limit: u64,
 ) -> Result<End, Trouble> {
-    let folder = guest.archive.with_file_name("recorded").join(design.name());
+    let folder = guest.archive.with_file_name("recorded").join(kind.design.name());
     if folder.exists() {
         fs::remove_dir_all(&folder)?;
     }
@@ -58,7 +58,9 @@ pub(super) fn record(
         machine.accelerator = Accelerator::TcgSingle;
     }
     machine.extra.extend(["-debugcon".into(), format!("file:{}", archive.display()).into()]);
-    let mut words = vec![loads::word(loads), format!("built.record={}", design.name())];
+    let design = kind.design;
+    let mut words = boots::words(kind);
+    words.extend([loads::word(loads), format!("built.record={}", design.name())]);
     words.extend(clock(&fs::read_to_string("/proc/cpuinfo")?));
     let (end, lines) = boots::run(&machine, guest, &words, limit)?;
     fs::write(folder.join("log.txt"), lines.join("\n"))?;

@@ -46,8 +46,9 @@ fn missing(trouble: Trouble) -> Trouble {
 /// [`Trouble::Missing`] where the package cannot be had.
 pub(super) fn source(folder: &Path) -> Result<PathBuf, Trouble> {
     let source = folder.join("source");
-    // One that was unpacked without the kernel's tests is unpacked again.
-    if source.join("tools/testing/selftests/mm/Makefile").is_file() {
+    // Another version, or one without the kernel's tests, is unpacked again.
+    let version = fs::read_to_string(source.join("Makefile")).is_ok_and(|text| is(&text, VERSION));
+    if version && source.join("tools/testing/selftests/mm/Makefile").is_file() {
         return Ok(source);
     }
     if source.exists() {
@@ -67,6 +68,21 @@ pub(super) fn source(folder: &Path) -> Result<PathBuf, Trouble> {
     run(&mut tar)?;
     fs::rename(&half, &source)?;
     Ok(source)
+}
+
+/// Whether a kernel's first Makefile is of that version.
+fn is(makefile: &str, version: &str) -> bool {
+    let parts = ["VERSION = ", "PATCHLEVEL = ", "SUBLEVEL = "];
+    parts
+        .map(|part| makefile.lines().find_map(|line| line.strip_prefix(part)).unwrap_or_default())
+        .join(".")
+        == version
+}
+
+#[test]
+fn a_source_is_of_the_version_that_its_makefile_says() {
+    let makefile = "# SPDX\nVERSION = 7\nPATCHLEVEL = 1\nSUBLEVEL = 3\nEXTRAVERSION =\n";
+    assert!(is(makefile, "7.1.3") && !is(makefile, "7.1.4") && !is("", VERSION));
 }
 
 /// The archive of the source package, which apt checks against its signed list.
