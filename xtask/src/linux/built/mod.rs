@@ -417,7 +417,12 @@ mod tests {
     fn a_machine_that_does_not_begin_is_no_failed_boot() {
         let arguments = super::super::parsed("--built freehold").unwrap();
         let machine = machine(&arguments, "false".into(), 2);
-        let guest = boots::Guest { image: PathBuf::new(), archive: PathBuf::new(), low: 512, movable: None };
+        let guest = boots::Guest {
+            image: PathBuf::new(),
+            archive: PathBuf::new(),
+            low: 512,
+            movable: None,
+        };
         let kind = Kind::of(Design::Freehold, &[]).unwrap();
         let refused = boots::boot(&machine, &guest, &kind, (1, 1), &[], 60).unwrap_err();
         assert!(refused.to_string().contains("did not begin"), "{refused}");
