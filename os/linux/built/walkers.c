@@ -296,8 +296,9 @@ bool fh_next_source(struct compact_control *cc, struct fh_sources *sources)
 	bool begun = fh_is_begun(sources);
 	unsigned int count;
 
-	/* The other half of a chunk that is larger than a block. */
-	if (!begun && sources->last && cc->order > FH_BLOCK_ORDER && fh_has_page(blocks[0]) &&
+	/* The other half of a chunk that is larger than a block, where the zone has it. */
+	if (!begun && sources->last && cc->order > FH_BLOCK_ORDER &&
+	    zone_spans_pfn(cc->zone, blocks[0]) && fh_has_page(blocks[0]) &&
 	    !get_pageblock_skip(pfn_to_page(blocks[0])))
 		begun = begin_to_empty(sources, blocks, 1);
 	while (!begun && (count = next_found(cc, blocks)))
