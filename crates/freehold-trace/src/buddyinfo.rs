@@ -16,7 +16,7 @@ use freehold::{Migratetype, Order};
 
 use super::error::StateError;
 use super::kernel::TypeNumbers;
-use super::zoneinfo::{clip, zone_header};
+use super::zoneinfo::{clip, is_room, zone_header};
 
 /// Free chunks of one zone.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -129,6 +129,7 @@ pub fn parse_buddyinfo(text: &str) -> Result<Vec<ZoneFree>, StateError> {
         if zones.iter().any(|of: &ZoneFree| of.node == node && of.zone == zone) {
             return Err(bad(format!("zone {zone} of node {node} stands here twice")));
         }
+        is_room(zones.len(), 1).map_err(bad)?;
         let orders = zones.first().map_or(chunks.len(), |of| of.chunks.len());
         if orders != chunks.len() {
             let n = chunks.len();
@@ -214,6 +215,7 @@ impl Sections {
         if self.free.iter().any(|f| f.node == node && f.zone == zone && f.of == of) {
             return Err(format!("type {name} of zone {zone} stands here twice"));
         }
+        is_room(self.free.len(), Migratetype::ALL.len())?;
         self.free.push(TypeFree { node, zone: zone.to_owned(), of, chunks, at_least });
         Ok(())
     }
@@ -233,6 +235,7 @@ impl Sections {
         if into.iter().any(|of| of.node == node && of.zone == zone) {
             return Err(format!("zone {zone} of node {node} stands here twice"));
         }
+        is_room(into.len(), 1)?;
         into.push(TypeBlocks { node, zone: zone.to_owned(), blocks });
         Ok(())
     }

@@ -235,7 +235,7 @@ const EVENTS: [(&str, &[&str]); 5] = [
     ),
 ];
 
-/// A sample as an event. Fields that are drains' and older refills' alike are of neither.
+/// A sample as an event. Fields that are drains' and older refills' alike are an event of neither.
 fn event_of(sample: &str) -> Option<String> {
     let fields: serde_json::Map<String, serde_json::Value> = serde_json::from_str(sample).ok()?;
     let own: Vec<(&str, &str)> = fields
@@ -246,6 +246,8 @@ fn event_of(sample: &str) -> Option<String> {
     let mut names: Vec<&str> = own.iter().map(|(name, _)| *name).collect();
     names.sort_unstable();
     let told = EVENTS.iter().find(|(_, fields)| names == *fields).map(|(event, _)| *event);
+    let told =
+        told.or((names == ["migratetype", "order", "pfn"]).then_some("kmem:drain_or_refill"));
     let event = fields.get("event").and_then(serde_json::Value::as_str).or(told)?;
     let of = |name: &str| fields.get(name).and_then(serde_json::Value::as_u64);
     let ns = of("timestamp")?;
@@ -351,8 +353,11 @@ mod tests {
         ] {
             assert_eq!(read(&format!("{common}{fields}")), of(event, fields));
         }
-        // Drains, and refills before there was `percpu_refill`; another event; the end of the file.
-        for other in ["migratetype=1 order=0 pfn=0x11", "pfn=0x11 lru=1", ""] {
+        // Drains, and refills before there was `percpu_refill`, are counted as left out.
+        let either = "migratetype=1 order=0 pfn=0x11";
+        assert_eq!(read(either), of("kmem:drain_or_refill", either));
+        // Another event; the end of the file.
+        for other in ["pfn=0x11 lru=1", ""] {
             assert_eq!(read(other), "", "{other}");
         }
         // On one line, and with the event's name, as other programs write it.

@@ -43,6 +43,8 @@ pub(super) enum Line {
     Note,
     /// The recorder says that it lost so many events here.
     Lost(u64),
+    /// As many that a summary before the events says were lost.
+    Overrun(u64),
 }
 
 /// Parses lines; keeps the last few GFP strings, because a real trace has a dozen of them in
@@ -246,15 +248,14 @@ pub(super) fn header_cpus(line: &[u8]) -> Option<u16> {
     u16::try_from(decimal(line.strip_prefix(b"cpus=")?)?).ok()
 }
 
-/// A line of each CPU's buffer that `trace-cmd report --stat` prints before the events. What was
-/// overrun or dropped is lost.
+/// A line of each CPU's buffer that `trace-cmd report --stat` prints before the events.
 fn stat(line: &[u8]) -> Option<Line> {
     let colon = line.iter().position(|&b| b == b':')?;
     let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
     match name {
         b"overrun" | b"commit overrun" | b"dropped events" => match decimal(value)? {
             0 => Some(Line::Note),
-            lost => Some(Line::Lost(lost)),
+            lost => Some(Line::Overrun(lost)),
         },
         b"CPU" | b"entries" | b"bytes" | b"oldest event ts" | b"now ts" | b"read events" => {
             value.iter().all(|b| b.is_ascii_digit() || *b == b'.').then_some(Line::Note)

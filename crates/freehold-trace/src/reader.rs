@@ -134,7 +134,7 @@ impl TraceReader {
     /// `CPU:1 [LOST 12 EVENTS]` so far.
     #[must_use]
     pub fn lost(&self) -> u64 {
-        self.tally.lost.saturating_add(self.info.lost_events.unwrap_or(0))
+        self.tally.lost.max(self.tally.overrun).saturating_add(self.info.lost_events.unwrap_or(0))
     }
 
     /// Events so far that come more than an hour after the one before them: no silence of a machine

@@ -18,6 +18,8 @@ pub(super) struct Tally {
     pub(super) first_skipped: Option<String>,
     pub(super) ignored: u64,
     pub(super) lost: u64,
+    /// What a summary says was lost; lines among the events may say it again.
+    pub(super) overrun: u64,
     pub(super) clock: Clock,
 }
 

@@ -186,6 +186,7 @@ impl TextReader {
             }
             Line::Other => tally.ignored += 1,
             Line::Lost(n) => tally.lost = tally.lost.saturating_add(n),
+            Line::Overrun(n) => tally.overrun = tally.overrun.saturating_add(n),
             Line::Note => {}
         }
         Ok(())

@@ -115,6 +115,7 @@ pub fn parse(text: &str) -> Result<Vec<Zone>, StateError> {
             if zones.iter().any(|of| of.zone.node == node && of.zone.name == name) {
                 return Err(bad(format!("zone {name} of node {node} stands here twice")));
             }
+            is_room(zones.len(), 1).map_err(bad)?;
             zones.push(Partial {
                 zone: Zone { node, name: name.to_owned(), ..Zone::default() },
                 ..Partial::new(number)
@@ -176,6 +177,16 @@ struct Partial {
     managed: Option<u64>,
     /// Which of the values that every kernel prints have been seen.
     seen: [bool; REQUIRED.len()],
+}
+
+/// The most that a CPU counts before it adds it to a zone's sum (`stat_threshold`).
+const DRIFT: u64 = 125;
+/// The most zones that are read: six of each of 1,024 nodes, the most that Linux has.
+const ZONES_MAX: usize = 6 * 1024;
+
+/// Refuses a zone beyond the most there can be, where those before it have `each` lines each.
+pub(super) fn is_room(lines: usize, each: usize) -> Result<(), String> {
+    (lines < ZONES_MAX * each).then_some(()).ok_or_else(|| "more zones than Linux has".to_owned())
 }
 
 const REQUIRED: [&str; 6] = ["pages free", "min", "low", "high", "spanned", "present"];
@@ -270,6 +281,13 @@ impl Partial {
             zone.present = zone.present.max(zone.managed);
             zone.spanned = zone.spanned.max(zone.present);
         }
+        // Each CPU adds what it has counted now and then: a sum may be some frames ahead of another.
+        let drift = DRIFT * zone.pagesets.len().max(1) as u64;
+        let settle = |part: u64, whole| {
+            if part.saturating_sub(drift) > whole { part } else { part.min(whole) }
+        };
+        zone.free = settle(zone.free, zone.managed);
+        zone.free_cma = zone.free_cma.map(|part| settle(part, zone.free));
         // A digit lost or gained is a number all the same: these cannot be.
         let within = [
             ("managed", zone.managed, "present", zone.present),
@@ -315,6 +333,27 @@ mod tests {
             high_max: None,
         };
         assert_eq!(zone.pagesets, [pageset]);
+    }
+
+    /// Where all free memory is CMA its count may be ahead of that of all.
+    #[test]
+    fn sums_that_drift_are_no_contradiction() {
+        let with = |free: &str, cma: u64| {
+            let text = OLD.replace("free     100", &format!("free     {free}"));
+            let cma = format!("nr_free_cma {cma}\n  pagesets");
+            let zone = parse(&text.replace("nr_free_pages 100\n  pagesets", &cma))?.remove(0);
+            Ok::<_, StateError>((zone.free, zone.free_cma))
+        };
+        assert_eq!(with("100", 110).unwrap(), (100, Some(100)));
+        assert_eq!(with("210", 90).unwrap(), (200, Some(90)), "of 200 managed");
+        assert!(with("100", 226).is_err() && with("326", 0).is_err());
+    }
+
+    #[test]
+    fn no_text_takes_time_by_the_square_of_its_zones() {
+        let zones = |n: usize| (0..n).map(|n| format!("Node {n}, zone A\n")).collect::<String>();
+        let why = parse(&zones(100_000)).unwrap_err().to_string();
+        assert_eq!(why, "zoneinfo: line 6145: more zones than Linux has");
     }
 
     #[test]

@@ -178,7 +178,7 @@ fn of_zone(zone: &ZoneState, block: u8) -> LookZone {
     };
     let sized = |amount: u64| zone.is_sized.then_some(amount);
     let watermarks = [info.min, info.low, info.high].map(|mark| mark.saturating_add(info.boost));
-    let above = watermarks.iter().filter(|mark| zone.free() > **mark).count() as u8;
+    let above = watermarks.iter().filter(|mark| info.free > **mark).count() as u8;
     let lists = !info.pagesets.is_empty();
     let block = usize::from(block);
     let whole = zone.chunks.iter().enumerate().skip(block);

@@ -302,7 +302,10 @@ impl ZoneState {
             }
         };
         if counted {
-            apart("buddyinfo", frames(&self.chunks), "zoneinfo", *free);
+            // What is isolated zoneinfo does not count.
+            let isolated = self.free_of(Migratetype::Isolate);
+            let counted = frames(&self.chunks).saturating_sub(isolated);
+            apart("buddyinfo", counted, "zoneinfo", *free);
         }
         if !self.types.is_empty() && !at_least {
             apart("pagetypeinfo", by_type, "buddyinfo", self.free());

@@ -179,14 +179,14 @@ impl Pages {
         read.map_err(|source| StateError::Io { path: path.to_owned(), source })
     }
 
-    /// Reads what `/proc/kpageflags` gives: words of this machine's byte order, from page 0 on.
+    /// Reads what `/proc/kpageflags` gives: words of either byte order, from page 0 on.
     ///
     /// # Errors
     ///
     /// What reading gives, and [`io::ErrorKind::UnexpectedEof`] within a word.
     pub fn read(mut from: impl Read) -> io::Result<Self> {
         let mut pages = Self::default();
-        let (mut start, mut head) = (0, PageKind::Unmovable as usize);
+        let (mut start, mut head, mut swapped) = (0, PageKind::Unmovable as usize, false);
         loop {
             let mut bytes = Vec::with_capacity(8 * BLOCK as usize);
             from.by_ref().take(8 * BLOCK).read_to_end(&mut bytes)?;
@@ -195,7 +195,10 @@ impl Pages {
             }
             let mut block = PageBlock::default();
             let words = bytes.chunks_exact(8).map(|word| word.try_into().unwrap_or_default());
-            let words: Vec<u64> = words.map(u64::from_ne_bytes).collect();
+            let mut words: Vec<u64> = words.map(u64::from_ne_bytes).collect();
+            // No kernel has a flag so high; the commonest ones are below 16.
+            swapped |= words.iter().any(|flags| flags >> 48 != 0);
+            words.iter_mut().filter(|_| swapped).for_each(|flags| *flags = flags.swap_bytes());
             let huge = is_huge(&words);
             for (at, &flags) in words.iter().enumerate() {
                 match of_flags(flags, huge, &mut head) {
@@ -417,6 +420,10 @@ mod tests {
         let read = Pages::read(&folios[..]).unwrap();
         let used: Vec<_> = read.blocks(0..1024).map(|(_, block)| block.used).collect();
         assert_eq!(used, [[0, 0, 512, 0, 0], [0, 4, 0, 0, 0]]);
+        let swapped: Vec<u8> =
+            machine().chunks_exact(8).flat_map(|word| word.iter().rev().copied()).collect();
+        let (other, own) = (Pages::read(&swapped[4096..]), Pages::read(&machine()[4096..]));
+        assert_eq!(other.unwrap(), own.unwrap(), "of a machine of the other byte order");
         let end = Pages::read(&machine()[..4099]).unwrap_err();
         assert_eq!(end.kind(), io::ErrorKind::UnexpectedEof);
     }

@@ -147,6 +147,21 @@ fn types_of_kernels_before_4_4() {
     assert!(!modern.numbers().unwrap().swaps());
 }
 
+/// buddyinfo counts what is isolated, zoneinfo and the watermarks do not.
+#[test]
+fn what_is_isolated_is_no_contradiction() {
+    let buddies = parse_buddyinfo("Node 0, zone   Normal 5 0 0 0 0 0 0 0 0 1 0\n").unwrap();
+    let types = [
+        ("Unmovable", 8, "0 0 0 0 0 0 0 0 0 0 0"),
+        ("Movable", 23, "5 0 0 0 0 0 0 0 0 0 0"),
+        ("Isolate", 1, "0 0 0 0 0 0 0 0 0 1 0"),
+    ];
+    let types = pagetypeinfo_of(9, &types);
+    let machine = machine_of(zoneinfo_of(5, 16384, ""), Some(&buddies), Some(&types)).unwrap();
+    let look = Look::new(&machine);
+    assert_eq!((look.doubts, look.zones[0].free, look.zones[0].above), (vec![], 517, Some(0)));
+}
+
 #[test]
 fn files_of_different_moments_are_shown_with_a_doubt() {
     let chunks = "0 0 0 0 0 0 0 0 0 0 10";

@@ -112,7 +112,7 @@ impl Reading {
                 self.gone += count;
                 return Ok(());
             }
-            Ok(Line::Note) => return Ok(()),
+            Ok(Line::Note | Line::Overrun(_)) => return Ok(()),
             Ok(Line::Other) => {
                 let Some(tick) = ticks::in_line(text) else { return Ok(()) };
                 read.ticks.extend(Some(tick).filter(|tick| is_wanted(tick.ts_ns)));

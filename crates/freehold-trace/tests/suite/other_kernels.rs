@@ -159,9 +159,9 @@ fn fields_as_tracefs_prints_them_raw() {
 #[test]
 fn what_recorders_print_around_events() {
     let free = "sh-77 [002] 5.000001: mm_page_free: pfn=16 order=0\n";
-    // `trace-cmd report --stat`: what was overrun is lost.
+    // `trace-cmd report --stat`: what was overrun is lost, which lines beside the events say again.
     let stat = format!(
-        "cpus=1\nCPU: 0\nentries: 5\noverrun: 30\ncommit overrun: 0\nbytes: 400\noldest event ts: 4.9\nnow ts: 6.1\ndropped events: 2\nread events: 9\n\n{free}"
+        "cpus=1\nCPU: 0\nentries: 5\noverrun: 30\ncommit overrun: 0\nbytes: 400\noldest event ts: 4.9\nnow ts: 6.1\ndropped events: 2\nread events: 9\n\nCPU:0 [30 EVENTS DROPPED]\n{free}"
     );
     let (events, reader) = read(stat, OpenOptions::default());
     assert_eq!((events.len(), reader.lost()), (1, 32));
