@@ -209,7 +209,7 @@ pub struct Memory {
 
 impl Memory {
     /// The share of free memory that cannot serve a request of `order`: the unusable-free-space
-    /// index (Gorman and Whitcroft, 2006), 0 when all of it can, 1 when none can, 0 when nothing is
+    /// index (Gorman and Whitcroft, 2006), 0 when all of it can, 1 when none can, or nothing is
     /// free. By frames that are free next to each other, whoever holds them: what a CPU keeps on
     /// its lists is not lost for being there.
     #[must_use]
@@ -225,10 +225,21 @@ impl Memory {
     }
 
     fn unusable(&self, chunks: &[u64; 11], order: Order) -> f64 {
+        // As the kernel has it.
         if self.free_frames == 0 {
-            return 0.0;
+            return 1.0;
         }
         let usable: u64 = chunks.iter().enumerate().skip(order.index()).map(|(o, n)| n << o).sum();
         (self.free_frames.saturating_sub(usable)) as f64 / self.free_frames as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_nothing_is_free_nothing_is_usable() {
+        assert_eq!(Memory::default().unusable_index(Order::ZERO).to_bits(), 1.0f64.to_bits());
     }
 }

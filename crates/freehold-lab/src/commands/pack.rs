@@ -73,8 +73,10 @@ pub(super) fn run(args: &PackArgs) -> Result<Outcome, CliError> {
         while reader.next_batch(&mut events)? {
             writer.write(&events)?;
         }
-        if reader.info().lost_events.is_some() || reader.lost() > 0 {
-            writer.set_lost_events(reader.lost());
+        // What is left out the file lacks as it does what was lost.
+        let lost = reader.lost().saturating_add(reader.skipped());
+        if reader.info().lost_events.is_some() || lost > 0 {
+            writer.set_lost_events(lost);
         }
         Ok(writer.finish()?)
     })?;

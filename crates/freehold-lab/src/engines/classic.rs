@@ -1,5 +1,7 @@
 //! The kernel's own designs as engines: [`freehold_classic`] behind [`Engine`].
 
+use std::collections::BTreeMap;
+
 use freehold::{AllocError, CpuId, FreeError, Migratetype, Order, Pfn};
 use freehold_classic::{
     Classic, Config, Design, Kernel, Proposal, Switch, Switches, Tuning, Watermarks, ZoneConfig,
@@ -111,9 +113,12 @@ impl ClassicEngine {
             return Vec::new();
         }
         let sets = self.recorded.iter().flat_map(|zone| &zone.pagesets);
+        let mut held: BTreeMap<CpuId, u64> = BTreeMap::new();
+        for of in listed {
+            *held.entry(of.cpu).or_default() += of.order.frames();
+        }
         let excess = sets.map(|set| {
-            let of_cpu = listed.iter().filter(|of| of.cpu == set.cpu);
-            let held: u64 = of_cpu.map(|of| of.order.frames()).sum();
+            let held = held.get(&set.cpu).copied().unwrap_or(0);
             (set.cpu, held.saturating_sub(set.high_min.unwrap_or(set.high)))
         });
         excess.filter(|(_, frames)| *frames > 0).collect()

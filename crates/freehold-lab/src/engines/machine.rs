@@ -67,7 +67,11 @@ impl MachineConfig {
         // its alignment to the largest chunk, which is all that placement depends on.
         Self {
             start_pfn: zone.start_pfn.unwrap_or(Self::START_PFN).align_down(Order::LINUX_MAX),
-            cma_frames: zone.cma.next_multiple_of(Order::LINUX_MAX.frames()),
+            cma_frames: zone
+                .cma
+                .min(zone.managed)
+                .div_ceil(Order::LINUX_MAX.frames())
+                .saturating_mul(Order::LINUX_MAX.frames()),
             zone: Some(zone.clone()),
             ..Self::new(zone.managed, cpus)
         }

@@ -63,7 +63,7 @@ pub(super) fn changes(trace: &dyn Trace, batch: u64) -> Result<Vec<ReclaimChange
         if !kswapd.contains(&event.pid) {
             return;
         }
-        let end = ReclaimChange { ts_ns: event.ts_ns + 1, active: false };
+        let end = ReclaimChange { ts_ns: event.ts_ns.saturating_add(1), active: false };
         match changes.last_mut() {
             Some(last) if event.ts_ns.saturating_sub(last.ts_ns) <= SILENCE_NS => *last = end,
             _ => changes.extend([ReclaimChange { ts_ns: event.ts_ns, active: true }, end]),

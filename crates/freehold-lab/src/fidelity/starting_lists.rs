@@ -26,6 +26,7 @@ use crate::replay::fill::Lists;
 use crate::replay::frame_set::FrameSet;
 use crate::replay::{SourceError, Trace, each_event};
 use freehold::{CpuId, Migratetype, Order, Pfn};
+use freehold_classic::SCALE_MAX;
 use freehold_trace::kernel::Kernel;
 use freehold_trace::zoneinfo::Pageset;
 use freehold_trace::{Event, EventKind};
@@ -33,10 +34,10 @@ use freehold_trace::{Event, EventKind};
 use super::counts::taken;
 
 /// A list: order and index of the type.
-type List = (u8, u8);
+pub(super) type List = (u8, u8);
 
 /// Lists that are looked at for one that was never refilled, in this order: the least used first.
-const SELDOM_USED: [List; 13] = [
+pub(super) const SELDOM_USED: [List; 13] = [
     (3, 0),
     (3, 1),
     (3, 2),
@@ -79,7 +80,7 @@ pub(super) fn reconstruct(
     Ok(lists.collect())
 }
 
-fn fill((order, kind): List, chunks: u64) -> ListFill {
+pub(super) fn fill((order, kind): List, chunks: u64) -> ListFill {
     ListFill {
         order: Order::new(order).unwrap_or(Order::ZERO),
         // Order 9 knows movable and not movable.
@@ -121,7 +122,7 @@ fn frame_of(event: &Event) -> Option<(Pfn, Order)> {
 
 /// The list a chunk lies on: order 9 has one for movable and one for the rest; other orders above 3
 /// have none.
-fn list_of(order: Order, migratetype: u8) -> Option<List> {
+pub(super) fn list_of(order: Order, migratetype: u8) -> Option<List> {
     match order.get() {
         order @ 0..=3 => Some((order, if migratetype < 3 { migratetype } else { 1 })),
         9 => Some((9, u8::from(migratetype == 1))),
@@ -259,8 +260,8 @@ impl CpuRows {
     fn ticks_since(&self, pageset: &Pageset) -> Option<u32> {
         let FirstDrain::Over { drained, gained, refilled } = self.first_drain else { return None };
         // A tick gives back so many frames at most, and then the mark stays above what is left.
-        let most = pageset.batch << 5;
-        let left = u64::try_from(pageset.count as i64 + gained).ok().filter(|_| drained < most)?;
+        let most = pageset.batch.saturating_mul(1 << SCALE_MAX);
+        let left = pageset.count.checked_add_signed(gained).filter(|_| drained < most)?;
         let before = (left as f64 * 8.0 / 7.0 - refilled as f64)
             .max(pageset.high_min.unwrap_or(pageset.high) as f64);
         let ticks = (pageset.high as f64 / before).ln() / (8.0f64 / 7.0).ln();
@@ -270,8 +271,9 @@ impl CpuRows {
     /// `high_max`: the highest mark that the CPU can have.
     fn lists(self, pageset: &Pageset, high_max: u64) -> Vec<ListFill> {
         let known: u64 = self.known.iter().map(|(&(order, _), chunks)| chunks << order).sum();
-        let over =
-            |gained: i64, mark: u64| (pageset.count as i64 + gained - mark as i64).max(0) as u64;
+        let over = |gained: i64, mark: u64| {
+            pageset.count.saturating_add_signed(gained).saturating_sub(mark)
+        };
         let out_of_date = over(self.most, high_max).max(over(self.most_unrefilled, pageset.high));
         let rest = pageset.count.saturating_sub(known).saturating_sub(out_of_date);
         let mut lists = self.known;

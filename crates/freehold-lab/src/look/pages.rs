@@ -8,6 +8,7 @@
 //! ```
 
 use std::fmt::Write as _;
+use std::ops::Range;
 
 use freehold::{PAGEBLOCK_FRAMES, Pfn};
 use freehold_trace::machine::{Look, LookZone, PageBlock, PageKind, Pages};
@@ -63,10 +64,16 @@ struct Map {
     sum: Cell,
 }
 
+/// Its pages, holes included.
+fn span(zone: &LookZone) -> Range<u64> {
+    let start = zone.start.unwrap_or(0);
+    start..start.saturating_add(zone.spanned.unwrap_or(0))
+}
+
 fn map(pages: &Pages, zone: &LookZone) -> Map {
-    let (start, spanned) = (zone.start.unwrap_or(0), zone.spanned.unwrap_or(0));
-    let base = start / PAGEBLOCK_FRAMES;
-    let blocks = (start + spanned).div_ceil(PAGEBLOCK_FRAMES) - base;
+    let Range { start, end } = span(zone);
+    let (base, spanned) = (start / PAGEBLOCK_FRAMES, end - start);
+    let blocks = end.div_ceil(PAGEBLOCK_FRAMES) - base;
     let each = blocks.div_ceil(CELLS).max(1);
     let mut cells = vec![Cell::default(); blocks.div_ceil(each) as usize];
     let mut sum = Cell::default();
@@ -95,6 +102,22 @@ fn told(look: &Look, zone: &LookZone, map: &Map) -> String {
     );
     for (kind, pages) in PageKind::ALL.iter().zip(map.sum.used) {
         let _ = write!(text, ", {} {}", memory(pages), kind.name());
+    }
+    // The files are of two moments.
+    if map.sum.free.abs_diff(zone.free) > map.sum.free.max(zone.free) / 4 {
+        let free = memory(zone.free);
+        let _ = write!(
+            text,
+            "; {free} are counted as free: pages of another moment, or of Linux before 4.6, which \
+             marks the first of a free chunk alone"
+        );
+    }
+    let shares = |other: &&LookZone| {
+        let (one, other) = (span(zone), span(other));
+        one != other && one.start < other.end && other.start < one.end
+    };
+    for other in zones(look).filter(shares) {
+        let _ = write!(text, "; pages of zone {} of node {} among them", other.zone, other.node);
     }
     text
 }
@@ -264,6 +287,25 @@ mod tests {
         assert!(text.lines().all(|line| line.chars().count() <= 60), "{text}");
         // What lies behind the zone is not its own.
         assert!(!text.contains("8.0 MiB file"), "{text}");
+    }
+
+    #[test]
+    fn pages_of_another_moment_or_zone_are_called_so() {
+        let mut named = machine();
+        let none = Pages::parse("10000 32 0 512 0 0 0 none\n").unwrap();
+        let text = render(&named, &none, Style::plain(2000));
+        assert!(text.contains("; 16.0 MiB are counted as free: pages of another moment"), "{text}");
+        let mut other = named.look.zones[0].clone();
+        (other.zone, other.start) = ("Movable".into(), Some(65_536 + 512));
+        other.spanned = Some(u64::MAX);
+        named.look.zones.push(other);
+        let text = render(&named, &pages(), Style::plain(2000));
+        for zone in ["Movable", "Normal"] {
+            assert!(
+                text.contains(&format!("; pages of zone {zone} of node 0 among them")),
+                "{text}"
+            );
+        }
     }
 
     #[test]

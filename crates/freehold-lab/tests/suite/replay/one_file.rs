@@ -47,6 +47,17 @@ fn a_packed_trace_is_answered_alike_wherever_it_is() {
 }
 
 #[test]
+fn what_pack_leaves_out_is_lost() {
+    let folder = Folder::new();
+    let trace = folder.write(&plain());
+    let bad = " a-1 [000] .... 9.0: mm_page_free: pfn=banana order=0\n";
+    fs::write(&trace, fs::read_to_string(&trace).unwrap() + bad).unwrap();
+    let alone = folder.path().join("elsewhere.parquet");
+    freehold().args(["pack", "--skip-bad", "-o"]).args([&alone, &trace]).assert().success();
+    assert_eq!(json(&replay(&alone, &[]))["trace"]["lost_events"], 1);
+}
+
+#[test]
 fn an_assumed_machine_is_called_so_in_every_output() {
     let folder = Folder::new();
     folder.write(&plain());
