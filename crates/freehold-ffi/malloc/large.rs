@@ -322,8 +322,8 @@ impl Place {
 #[cold]
 fn wrong(pointer: *mut u8, why: &str) -> ! {
     report::say(&format!(
-        "free, realloc or malloc_usable_size of {pointer:p}: {why}. Compile with -fsanitize=address, or run under \
-         valgrind without this library, to see who did it"
+        "free, realloc or malloc_usable_size of {pointer:p}: {why}. Compile with \
+         -fsanitize=address, or run under valgrind without this library, to see who did it"
     ));
     std::process::abort()
 }

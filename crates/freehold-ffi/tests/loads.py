@@ -6,8 +6,8 @@
 MIMALLOC_BENCH is a clone of github.com/daanx/mimalloc-bench, whose programs are compiled here.
 jemalloc and mimalloc are preloaded where the loader finds them. A row is the median of RUNS (5),
 taken in turn: for each malloc millions of operations a second, or a CPU second for rptest, mstress
-and cache-scratch, and the most memory resident in MiB. Rows in which Freehold is furthest behind the best of
-the others come first. A quiet machine is wanted.
+and cache-scratch, and the most memory resident in MiB. Rows in which Freehold is furthest behind
+the best of the others come first. A quiet machine is wanted.
 """
 
 import os

@@ -195,8 +195,6 @@ impl<'m, P: Platform> By<'_, 'm, P> {
     }
 }
 
-impl<'m> Block<'m> {}
-
 /// A look for what is wanted in a zone, for somebody.
 pub(crate) struct Pick<'c, 'm, P> {
     by: By<'c, 'm, P>,

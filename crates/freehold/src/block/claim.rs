@@ -89,8 +89,7 @@ impl<'m> Block<'m> {
         (0..WORDS).any(|w| lanes.has_full(line.word(w)) && !self.is_leased(w))
     }
 
-    /// Takes a run of that order (0 to 9) out of a split block's words; its first
-    /// frame.
+    /// Takes a run of that order (0 to 9) out of a split block's words; its first frame.
     pub(crate) fn claim(self, by: By<'_, 'm, impl Platform>, order: u32) -> Option<u64> {
         match order {
             ..6 => {}

@@ -96,7 +96,7 @@ impl<'m, P: Platform> By<'_, 'm, P> {
         }
     }
 
-    /// [`raise_by`](Self::raise_by) for `LEN` whole words from `first` on, which were put: only
+    /// [`By::raise_by`] for `LEN` whole words from `first` on, which were put: only
     /// where they complete a run that the board does not know of.
     #[inline(always)]
     pub(crate) fn raise_by_words<const LEN: usize>(self, block: Block<'m>, mut first: usize) {
@@ -401,7 +401,7 @@ impl<'m> Block<'m> {
         self.completes(now) || self.tells_loose(beside) || watch.is_for(ANY)
     }
 
-    /// Whether there is anything more to do for [`raise_by_words`](Self::raise_by_words). One that
+    /// Whether there is anything more to do for [`By::raise_by_words`]. One that
     /// is in use has no larger class than 9, and stays split.
     #[inline(always)]
     pub(crate) fn words_are_news<const LEN: usize>(

@@ -106,7 +106,7 @@ impl<'a, 'm, P: Platform> By<'a, 'm, P> {
         self.state.map(|cpu| Cpu { fh: self.fh, cpu })
     }
 
-    /// [`tell_pressure`](Self::tell_pressure); where the host panics, what a call has taken goes back.
+    /// [`tell_pressure`](Self::tell_pressure); where the host panics, what a call took goes back.
     pub(crate) fn tell_pressure_or(self, give_back: impl FnMut()) {
         let back = OnPanic(give_back);
         self.tell_pressure();

@@ -284,8 +284,6 @@ impl<'m, P: Platform> By<'_, 'm, P> {
     }
 }
 
-impl<'m> Block<'m> {}
-
 impl<'m, P: Platform> Freehold<'m, P> {
     /// Gives everything free that CPUs have to the zones.
     ///

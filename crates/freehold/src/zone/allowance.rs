@@ -377,7 +377,7 @@ impl<P: Platform> By<'_, '_, P> {
 
     /// Frames were taken out of a word of a block. Whether that leaves the zone its mark: otherwise
     /// they have to go back, and nothing was counted. A thread outside every CPU's state has
-    /// [reserved](Zone::reserve) them before.
+    /// [reserved](super::supply::Supply::reserve) them before.
     #[inline(always)]
     pub(crate) fn pay(self, tag: Tag, frames: u64) -> bool {
         match self.cpu() {

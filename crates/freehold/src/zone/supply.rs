@@ -73,7 +73,7 @@ pub(crate) struct Supply {
     pub(crate) words: SharedWords,
     /// How many bits are set in the bitmap, less those that somebody is about to clear.
     pub(crate) whole_blocks: Apart,
-    /// Free frames by kind, without all CPUs' allowances: may be below 0. See [`allowance`].
+    /// Free frames by kind, without all CPUs' allowances: may be below 0. See [`super::allowance`].
     pub(crate) free: [AtomicU64; KINDS],
     /// HIGHATOMIC blocks there are.
     pub(crate) high_atomic_blocks: AtomicU64,

@@ -18,8 +18,8 @@ pub(super) struct Row {
     pub(super) nodes: u8,
     /// From 1.
     pub(super) boot: u32,
-    /// Acquisitions of zones' locks in `mm/page_alloc.c`, those that had to wait, and those of zones
-    /// that are Freehold's.
+    /// Acquisitions of zones' locks in `mm/page_alloc.c`, those that had to wait, and those of
+    /// zones that are Freehold's.
     pub(super) zone_locks: i64,
     pub(super) zone_waits: i64,
     pub(super) freehold_locks: i64,

@@ -9,8 +9,8 @@ use freehold::{Order, Pfn};
 
 use super::{About, BATCH, DEPTH, Io, MESSAGE, MOVABLE, Message, Program, Setting, Step, frames};
 
-/// Frames under way from a sender to a receiver at most: in messages that wait, in the one being filled and the
-/// one being freed.
+/// Frames under way from a sender to a receiver at most: in messages that wait, in the one being
+/// filled and the one being freed.
 const RING: u64 = ((DEPTH + 2) * MESSAGE) as u64;
 
 pub(super) const MANY_ALLOC_FEW_FREE: About = About {
