@@ -13,8 +13,8 @@
 //! Of the memory in use 40 % is short-lived, 40 % dies at random and 20 % is long-lived, so a
 //! long-lived chunk lives 20 times as long as a short-lived one. A third of the CPUs allocates at a
 //! time; the third wanders over all CPUs four times. Each CPU ticks 64 times, in turn. First memory
-//! is filled, without frees; then so many chunks are allocated as the scenario says, and only these
-//! are counted.
+//! is filled, with frees of what is more than a CPU's share; then so many chunks are allocated as
+//! the scenario says, and only these are counted.
 
 use std::collections::VecDeque;
 

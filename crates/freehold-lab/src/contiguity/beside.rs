@@ -7,8 +7,8 @@
 //!                                            rows
 //! ```
 //!
-//! Contiguity at an order is the share of free memory that can serve requests of that order at the
-//! end: 1 less the unusable-free-space index.
+//! Contiguity at an order is the share of free memory that can serve requests of that order, 1 less
+//! the unusable-free-space index: at the end, or the mean of a load's second half.
 
 use serde::Serialize;
 
@@ -35,6 +35,9 @@ pub struct Row {
     pub baseline_contiguity: ByOrder,
     /// How much more the engine's is than the first's; negative for less.
     pub difference: ByOrder,
+    /// The arguments that run it again, beside those of the place.
+    #[serde(skip)]
+    pub ran: String,
 }
 
 /// How many places an engine is not below the first in, at one order.
@@ -103,12 +106,17 @@ fn row(place: &[Cell], baseline: &str, engine: &str) -> Option<Row> {
         place.iter().find(|cell| cell.engine == name && cell.seed == seed).and_then(contiguity)
     };
     let mine = place.iter().filter(|cell| cell.engine == engine);
-    let pairs: Vec<(ByOrder, ByOrder)> =
-        mine.filter_map(|cell| Some((of(baseline, cell.seed)?, contiguity(cell)?))).collect();
+    let pairs: Vec<(u64, ByOrder, ByOrder)> = mine
+        .filter_map(|cell| Some((cell.seed, of(baseline, cell.seed)?, contiguity(cell)?)))
+        .collect();
     let first = place.first().filter(|_| !pairs.is_empty())?;
-    let base = ByOrder::mean(pairs.iter().map(|(base, _)| *base));
-    let contiguity = ByOrder::mean(pairs.iter().map(|(_, mine)| *mine));
+    let base = ByOrder::mean(pairs.iter().map(|pair| pair.1));
+    let contiguity = ByOrder::mean(pairs.iter().map(|pair| pair.2));
+    let seeds: Vec<String> = pairs.iter().map(|pair| pair.0.to_string()).collect();
+    let ran = format!("--seeds {} -e {baseline} -e {engine}", seeds.join(","));
+    let allocations = first.allocations.map_or_else(String::new, |n| format!("--allocations {n} "));
     Some(Row {
+        ran: allocations + &ran,
         workload: first.workload,
         cpus: first.cpus,
         memory_mib: first.memory_mib,
@@ -139,6 +147,7 @@ impl std::fmt::Display for Row {
         if *workload != Workload::TwoCpuMix.name() {
             write!(f, " --cpus {cpus}")?;
         }
-        self.used_percent.map_or(Ok(()), |used| write!(f, " --used {used:.0}"))
+        self.used_percent.map_or(Ok(()), |used| write!(f, " --used {used:.0}"))?;
+        write!(f, " {}", self.ran)
     }
 }

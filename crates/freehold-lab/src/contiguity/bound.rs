@@ -1,20 +1,22 @@
-//! Bounds to put beside the engines: best fit over all of memory at once, with no stock in CPUs.
+//! Bounds to put beside the engines: policies over all of memory at once, with no stock in CPUs.
 //!
 //! ```text
 //!  best-fit        a block is listed by its largest free run, as Freehold's board lists it
 //!  best-fit-runs   a block is listed by each length of free run that it has
+//!  superpageblocks a block is listed so, in its region of 1 GiB: see `regions`
 //! ```
 //!
-//! Blocks have one migratetype each while any frame of them is in use. A request takes the first
-//! block of its type with the smallest run that fits, then a whole block, then another type's block
-//! with the largest run; that block changes its type if half of it is free. No CPU could share this
-//! with another: it says what contiguity is to be had, not at what cost.
+//! Blocks have one migratetype each while any frame of them is in use. By best fit a request takes
+//! the first block of its type with the smallest run that fits, then a whole block, then another
+//! type's block with the largest run; that block changes its type if half of it is free. No CPU
+//! could share this with another: it says what contiguity is to be had, not at what cost.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use freehold::{AllocError, CpuId, FreeError, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn};
 
+use super::moment::REGION;
 use super::runs::{self, Block, ORDERS};
 use crate::engine::{Counters, Engine, Memory, Request};
 use crate::engines::MachineConfig;
@@ -27,43 +29,61 @@ names! {
     Bound, ("bound", "contiguity --help"):
     BestFit: "best-fit",
     BestFitRuns: "best-fit-runs",
+    Superpageblocks: "superpageblocks",
 }
 
 const TYPES: usize = Migratetype::PCP.len();
 /// The order of a block: no list of a type has whole ones.
 const BLOCK: usize = ORDERS - 1;
 
-/// Best fit, all calls behind one lock.
-pub(super) struct BestFit {
+/// A policy, all calls behind one lock.
+pub(super) struct Bounding {
     start: u64,
     state: Mutex<State>,
 }
 
-struct State {
+pub(super) struct State {
     bound: Bound,
+    /// Blocks of a region.
+    region: usize,
     blocks: Vec<Block>,
     /// The type that a block's frames are of; of a whole block it says nothing.
     types: Vec<usize>,
     /// The lists that a block is on, a bit for each order.
     listed: Vec<u16>,
-    /// By type and order.
-    lists: [[BTreeSet<u32>; BLOCK]; TYPES],
-    whole: BTreeSet<u32>,
+    /// All of memory as one, or its regions of 1 GiB.
+    pub(super) regions: Vec<Region>,
+    /// Requests refused in a row for a region's sake.
+    pub(super) refused: u32,
     counters: Counters,
 }
 
-impl BestFit {
+/// The blocks of a region by what is free in them.
+#[derive(Clone, PartialEq, Default)]
+pub(super) struct Region {
+    /// By type and order.
+    pub(super) lists: [[BTreeSet<u32>; BLOCK]; TYPES],
+    pub(super) whole: BTreeSet<u32>,
+    /// Free frames, and blocks in use for what cannot move.
+    pub(super) free: u64,
+    pub(super) unmovable: u64,
+}
+
+impl Bounding {
     pub(super) fn new(bound: Bound, machine: &MachineConfig) -> Self {
         let blocks = (machine.memory_frames / PAGEBLOCK_FRAMES) as usize;
-        let state = State {
+        let region = if bound == Bound::Superpageblocks { REGION } else { blocks.max(1) };
+        let mut state = State {
             bound,
+            region,
             blocks: vec![[u64::MAX; 8]; blocks],
             types: vec![0; blocks],
-            listed: vec![1 << BLOCK; blocks],
-            lists: Default::default(),
-            whole: (0..blocks as u32).collect(),
+            listed: vec![0; blocks],
+            regions: vec![Region::default(); blocks.div_ceil(region)],
+            refused: 0,
             counters: Counters::default(),
         };
+        (0..blocks as u32).for_each(|block| state.relist(block));
         Self { start: machine.start_pfn.get(), state: Mutex::new(state) }
     }
 
@@ -73,16 +93,28 @@ impl BestFit {
 }
 
 impl State {
-    fn list(&mut self, block: u32, order: usize) -> &mut BTreeSet<u32> {
-        if order == BLOCK {
-            &mut self.whole
-        } else {
-            &mut self.lists[self.types[block as usize]][order]
-        }
+    fn region(&mut self, block: u32) -> &mut Region {
+        &mut self.regions[block as usize / self.region]
     }
 
-    /// Takes a block off all lists that it is on.
+    fn list(&mut self, block: u32, order: usize) -> &mut BTreeSet<u32> {
+        let migratetype = self.types[block as usize];
+        let region = self.region(block);
+        if order == BLOCK { &mut region.whole } else { &mut region.lists[migratetype][order] }
+    }
+
+    /// The free frames of a block, and whether it is in use for what cannot move.
+    fn counts(&self, block: u32) -> (u64, u64) {
+        let free = runs::free(&self.blocks[block as usize]);
+        let movable = self.types[block as usize] == Migratetype::Movable as usize;
+        (free, u64::from(free < PAGEBLOCK_FRAMES && !movable))
+    }
+
+    /// Takes a block off all lists that it is on, and out of its region's counts.
     fn unlist(&mut self, block: u32) {
+        let (free, unmovable) = self.counts(block);
+        let region = self.region(block);
+        (region.free, region.unmovable) = (region.free - free, region.unmovable - unmovable);
         let listed = std::mem::take(&mut self.listed[block as usize]);
         for order in (0..ORDERS).filter(|order| listed >> order & 1 == 1) {
             self.list(block, order).remove(&block);
@@ -91,11 +123,11 @@ impl State {
 
     /// Puts a block on the lists that its runs ask for.
     fn relist(&mut self, block: u32) {
+        let (free, unmovable) = self.counts(block);
+        let region = self.region(block);
+        (region.free, region.unmovable) = (region.free + free, region.unmovable + unmovable);
         let has = |&order: &usize| runs::of_order(&self.blocks[block as usize], order).1.is_some();
-        let most = match self.bound {
-            Bound::BestFit => 1,
-            Bound::BestFitRuns => ORDERS,
-        };
+        let most = if self.bound == Bound::BestFit { 1 } else { ORDERS };
         let orders: Vec<usize> = (0..ORDERS).rev().filter(has).take(most).collect();
         for order in orders {
             self.listed[block as usize] |= 1 << order;
@@ -104,7 +136,7 @@ impl State {
     }
 
     /// Takes a run out of the smallest one of a block that has room for it.
-    fn take(&mut self, block: u32, order: Order, migratetype: usize) -> Option<u64> {
+    pub(super) fn take(&mut self, block: u32, order: Order, migratetype: usize) -> Option<u64> {
         self.unlist(block);
         let bits = &mut self.blocks[block as usize];
         let at = (order.index()..ORDERS).find_map(|k| runs::of_order(bits, k).1);
@@ -117,17 +149,20 @@ impl State {
     }
 
     fn alloc(&mut self, order: Order, migratetype: usize) -> Option<u64> {
-        let first = |lists: &[BTreeSet<u32>; BLOCK], k: usize| lists[k].first().copied();
-        let own = (order.index()..BLOCK).find_map(|k| first(&self.lists[migratetype], k));
-        if let Some(block) = own {
-            return self.take(block, order, migratetype);
+        if self.bound == Bound::Superpageblocks {
+            return self.steered(order, migratetype);
         }
-        if let (Some(&block), true) = (self.whole.first(), order <= Order::PAGEBLOCK) {
-            return self.take(block, order, migratetype);
+        let region = &self.regions[0];
+        let found = region.own(order, migratetype).or_else(|| region.whole(order));
+        match found {
+            Some(block) => self.take(block, order, migratetype),
+            None => self.fall_back(0, order, migratetype),
         }
-        let others = Migratetype::PCP[migratetype].fallbacks();
-        let largest = |k| others.iter().find_map(|&other| first(&self.lists[other as usize], k));
-        let block = (order.index()..BLOCK).rev().find_map(largest)?;
+    }
+
+    /// Out of another type's block with the largest run; it changes its type if half of it is free.
+    pub(super) fn fall_back(&mut self, at: usize, order: Order, migratetype: usize) -> Option<u64> {
+        let block = self.regions[at].others(order, migratetype)?;
         self.counters.fallbacks += 1;
         let half = runs::free(&self.blocks[block as usize]) >= PAGEBLOCK_FRAMES / 2;
         let taken = if half { migratetype } else { self.types[block as usize] };
@@ -135,7 +170,26 @@ impl State {
     }
 }
 
-impl Engine for BestFit {
+impl Region {
+    /// The block of a type with the smallest run that fits.
+    pub(super) fn own(&self, order: Order, migratetype: usize) -> Option<u32> {
+        let lists = &self.lists[migratetype];
+        (order.index()..BLOCK).find_map(|k| lists[k].first().copied())
+    }
+
+    pub(super) fn whole(&self, order: Order) -> Option<u32> {
+        self.whole.first().copied().filter(|_| order <= Order::PAGEBLOCK)
+    }
+
+    /// The block of another type with the largest run.
+    pub(super) fn others(&self, order: Order, migratetype: usize) -> Option<u32> {
+        let others = Migratetype::PCP[migratetype].fallbacks();
+        let first = |k: usize, &other: &Migratetype| self.lists[other as usize][k].first().copied();
+        (order.index()..BLOCK).rev().find_map(|k| others.iter().find_map(|other| first(k, other)))
+    }
+}
+
+impl Engine for Bounding {
     fn alloc(&self, _: CpuId, request: Request) -> Result<Pfn, AllocError> {
         let mut state = self.state();
         let place = state.alloc(request.order, request.migratetype as usize % TYPES);
@@ -188,17 +242,17 @@ impl Engine for BestFit {
     /// That each block is on the lists that its runs ask for, and on no other.
     fn validate(&self) -> Result<(), String> {
         let mut state = self.state();
-        let lists = (state.lists.clone(), state.whole.clone());
+        let regions = state.regions.clone();
         for block in 0..state.blocks.len() as u32 {
             state.unlist(block);
             state.relist(block);
         }
-        let same = lists == (state.lists.clone(), state.whole.clone());
+        let same = regions == state.regions;
         same.then_some(()).ok_or_else(|| "a block is on a wrong list".to_owned())
     }
 }
 
-impl Simulated for BestFit {
+impl Simulated for Bounding {
     fn family(&self) -> Family {
         Family::Lists
     }

@@ -18,7 +18,6 @@ use crate::cli::given::{Shown, engines, jobs, or};
 use crate::cli::size::{parse_bytes, parse_memory, whole};
 use crate::cli::target::Target;
 use crate::cli::{Outcome, output, progress, stop};
-use crate::tables::thousands;
 use crate::trials::defaults::{ALLOCATIONS, SIMULATED_CPUS_MAX};
 use crate::trials::pool::Done;
 
@@ -75,8 +74,9 @@ where a workload has none. Loads that fill memory also \
 have \"moments\": \
 [{\"at\": share done, 1.5 cache dropped, 2 all gone, \"used_percent\", \"contiguity\", \"movable_share\", \"free_blocks\", ...}], and with --move \
 \"movement\": {\"order9_before\", \"huge_pages_before\", \"own\": {\"order9\", \"huge_pages\", \
-\"frames\", \"steps\"}, null where an engine has no such call, \"scanners\", \"proactive\", \
-\"requests\": the same, \"deferred\", \"ideal_frames\", \"address_frames\", \"regions\" and \
+\"frames\", \"steps\", \"stalls\", \"deferred\"}, null where an engine has no such call, \
+\"scanners\", \"proactive\", \"requests\", \"defrag\", \"defrag_requests\": the same, \
+\"huge_pages_most\", \"ideal_frames\", \"address_frames\", \"regions\" and \
 \"regions_after\": {\"whole\", \"movable\", \"order18\", ...}}. With --random also \"random\": {\"cells\", \"seed\", \
 \"quick\"}; with --random or --gate \"comparison\": {\"baseline\", \"tolerance\", \"rows\": \
 [{\"workload\", \"cpus\", \"memory_mib\", \
@@ -131,7 +131,8 @@ pub struct ContiguityArgs {
     seeds: Vec<u64>,
 
     /// An engine: freehold, or a kernel's design with changes to switch on (+) or off (-); or a
-    /// bound: best-fit, best-fit-runs. May be given several times. Default: vanilla and freehold.
+    /// bound: best-fit, best-fit-runs, superpageblocks. May be given several times. Default: vanilla
+    /// and freehold.
     #[arg(short, long = "engines", visible_alias = "engine", value_name = "NAME[,OPTION]...")]
     engines: Vec<GridEngine>,
 
@@ -193,12 +194,9 @@ fn allocations(args: &ContiguityArgs) -> u64 {
 }
 
 fn grids(args: &ContiguityArgs) -> Result<Vec<Grid>, CliError> {
-    if let Some(memory) = args.memory.iter().find(|memory| **memory > MEMORY_MOST) {
-        let [wanted, most] = [*memory, MEMORY_MOST].map(|frames| thousands(frames >> 18));
-        return Err(CliError::new(format!(
-            "{wanted} GiB is more than {most} GiB, the largest machine of the grid"
-        ))
-        .hint(format!("--memory {most}G is the most")));
+    if args.memory.iter().any(|&memory| memory > MEMORY_MOST) {
+        let most = format!("more than {} GiB, the largest machine of the grid", MEMORY_MOST >> 18);
+        return Err(CliError::new(most));
     }
     let own: Vec<Workload> =
         Workload::ALL.into_iter().filter(|workload| !workload.fills_memory()).collect();
@@ -213,6 +211,7 @@ fn grids(args: &ContiguityArgs) -> Result<Vec<Grid>, CliError> {
         allocations: allocations(args),
         moves: args.moves,
     };
+    moving(args, &grid.workloads)?;
     let most = |workload: &Workload| if workload.fills_memory() { 99 } else { 95 };
     if let Some(used) =
         args.used.iter().find(|&&used| grid.workloads.iter().any(|of| used > most(of)))
@@ -236,6 +235,16 @@ fn grids(args: &ContiguityArgs) -> Result<Vec<Grid>, CliError> {
     ])
 }
 
+/// That there is something to empty, where that is asked for.
+fn moving(args: &ContiguityArgs, workloads: &[Workload]) -> Result<(), CliError> {
+    if !args.moves || workloads.iter().any(|of| of.fills_memory()) {
+        return Ok(());
+    }
+    let all = Workload::ALL.iter().filter(|of| of.fills_memory()).map(|of| of.name());
+    let all = all.collect::<Vec<_>>().join(", ");
+    Err(CliError::new(format!("--move is for loads that fill memory: {all}")).hint("-w cache"))
+}
+
 /// The cells to be drawn, where that is asked for.
 fn draw(args: &ContiguityArgs) -> Result<Option<Draw>, CliError> {
     let Some(cells) = args.random else { return Ok(None) };
@@ -246,6 +255,7 @@ fn draw(args: &ContiguityArgs) -> Result<Option<Draw>, CliError> {
         let hint = format!("it draws {}", all.join(", "));
         return Err(CliError::new(format!("--random does not draw {other}")).hint(hint));
     }
+    moving(args, &workloads)?;
     Ok(Some(Draw {
         cells,
         seed: args.seed.unwrap_or_else(any_seed),
@@ -258,13 +268,18 @@ fn draw(args: &ContiguityArgs) -> Result<Option<Draw>, CliError> {
     }))
 }
 
-/// The arguments that draw the same cells.
+/// The arguments that run the same cells.
 fn again(args: &ContiguityArgs, draw: &Draw) -> String {
+    let of = |name: &str, values: Vec<String>| {
+        values.into_iter().map(|value| format!(" --{name} {value}")).collect::<String>()
+    };
     let mut text = format!("--random {} --seed {}", draw.cells, draw.seed);
-    if draw.quick {
-        text.push_str(" --quick");
-    }
-    args.workloads.iter().fold(text, |text, workload| format!("{text} --workload {workload}"))
+    text.push_str(if draw.quick { " --quick" } else { "" });
+    text.push_str(if draw.moves { " --move" } else { "" });
+    text += &of("workload", args.workloads.iter().map(ToString::to_string).collect());
+    text += &of("seeds", args.seeds.iter().map(ToString::to_string).collect());
+    text += &of("engines", args.engines.iter().map(ToString::to_string).collect());
+    text + &of("allocations", args.allocations.iter().map(ToString::to_string).collect())
 }
 
 /// Another number in each process, short enough to be typed.
@@ -307,19 +322,26 @@ pub fn run(args: &ContiguityArgs) -> Result<Outcome, CliError> {
     Target::PICTURE.check(args.picture.as_ref())?;
     let outcome = cells(args, &scenarios)?;
     let cells = &outcome.results;
-    if let Some(path) = &args.picture {
-        let nothing = || CliError::new("no engine here can empty blocks").hint("-e freehold can");
-        Target::PICTURE.replace(path, &picture::svg(cells).ok_or_else(nothing)?)?;
-    }
     let compares = draw.is_some() || args.gate;
     let comparison = if compares { Comparison::of(cells) } else { None };
-    let random = draw.map(|Draw { cells, seed, quick, .. }| Random { cells, seed, quick });
+    let random = draw.map(|Draw { seed, quick, seeds, engines, .. }| {
+        // Fewer than were asked for where there are no more.
+        let cells = (scenarios.len() / (seeds.len() * engines.len())) as u16;
+        Random { cells, seed, quick }
+    });
     let document = Document { random, comparison: comparison.as_ref(), cells };
     output::result(&args.shown.printed, &document, |style| match &comparison {
         _ if cells.is_empty() => String::new(),
         Some(comparison) => beside(comparison, style),
         None => table(cells, style),
     })?;
+    if let Some(path) = &args.picture {
+        let nothing = || CliError::new("no engine here can empty blocks").hint("-e freehold can");
+        match picture::svg(cells) {
+            None if outcome.interrupted => {}
+            svg => Target::PICTURE.replace(path, &svg.ok_or_else(nothing)?)?,
+        }
+    }
     if args.gate && comparison.is_none() && !outcome.interrupted {
         return Err(CliError::new("--gate has nothing to compare").hint("name two engines"));
     }

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use super::bound::{BestFit, Bound};
+use super::bound::{Bound, Bounding};
 use crate::engines::{EngineError, EngineSpec, MachineConfig};
 use crate::trials::simulated::{Simulated, with_simulated};
 
@@ -29,7 +29,7 @@ impl GridEngine {
     ) -> Result<R, EngineError> {
         match self {
             Self::Design(spec) => with_simulated(spec, machine, run),
-            Self::Bound(bound) => Ok(run(&BestFit::new(*bound, machine))),
+            Self::Bound(bound) => Ok(run(&Bounding::new(*bound, machine))),
         }
     }
 }

@@ -59,8 +59,8 @@ impl ByOrder {
 /// What a workload found; `None` where it does not ask.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
 pub struct Figures {
-    /// The share of free memory that cannot serve a request, by order, at the end; by frames free
-    /// next to each other.
+    /// The share of free memory that cannot serve a request, by order; by frames free next to each
+    /// other. At the end; of a load that fills memory the mean of its second half.
     pub unusable: Option<ByOrder>,
     /// That share by chunks as they lie on the engine's lists, neighbours on different lists apart.
     pub unusable_lists: Option<ByOrder>,
@@ -73,7 +73,7 @@ pub struct Figures {
     pub zone_locks_per_1000: Option<f64>,
     /// Writes to lines that all CPUs share, for each 1,000 frames allocated.
     pub shared_writes_per_1000: Option<f64>,
-    /// The share of free memory that can serve requests of order 9, at the end.
+    /// The share of free memory that can serve requests of order 9, as `unusable`.
     pub order9_share: Option<f64>,
     pub order9_failures: Option<u64>,
     /// Blocks in which chunks of more than one migratetype are in use at the end.
@@ -87,11 +87,25 @@ pub struct Figures {
     pub heavy_barriers: Option<u64>,
 }
 
+impl Figures {
+    /// Of what shares nothing, since all of it is one.
+    pub(super) fn without_locks(self) -> Self {
+        Self {
+            zone_lock_acquisitions: None,
+            shared_writes: None,
+            zone_locks_per_1000: None,
+            shared_writes_per_1000: None,
+            heavy_barriers: None,
+            ..self
+        }
+    }
+}
+
 /// [`Moment::at`] when the page cache has been dropped, and when no process is left.
 pub(super) const DROPPED: f64 = 1.5;
 pub(super) const GONE: f64 = 2.0;
 /// From this [`Moment::at`] on memory has been full for a while.
-const PRESSED: f64 = 0.45;
+const PRESSED: f64 = 0.48;
 
 /// Memory while a load fills it, by the books: by frames free next to each other, the zone's
 /// and the CPUs'.
@@ -106,6 +120,8 @@ pub struct Moment {
     /// The share of free memory in blocks without an unmovable or reclaimable frame: what migration
     /// could make whole.
     pub movable_share: f64,
+    #[serde(skip)]
+    pub free_beside_movable: u64,
     pub free_blocks: u64,
     /// Blocks with an unmovable or reclaimable frame.
     pub unmovable_blocks: u64,
@@ -144,6 +160,10 @@ pub struct Moved {
     pub frames: u64,
     /// Looks at blocks and frames that found them.
     pub steps: u64,
+    /// Requests that waited for it, one that compacts or a block being emptied; and those that
+    /// were deferred.
+    pub stalls: u64,
+    pub deferred: u64,
 }
 
 /// What a machine's memory comes to by movement.
@@ -152,15 +172,18 @@ pub struct Movement {
     /// The share of free memory that serves order 9, and whole blocks, before anything moved.
     pub order9_before: f64,
     pub huge_pages_before: u64,
+    /// What could be whole if all that is free beside movable frames alone were in one place.
+    pub huge_pages_most: u64,
     /// By the engine's own means, where it has some.
     pub own: Option<Moved>,
     /// By a model of the kernel's two scanners: to the target, to the score at which kcompactd's
-    /// own compaction stops, and for requests of order 9, which take what they are given.
+    /// own compaction stops, and for requests of order 9, which take what they are given; then with
+    /// `vm.defrag_mode` by kcompactd, and for requests beside it.
     pub scanners: Moved,
     pub proactive: Moved,
     pub requests: Moved,
-    /// Requests that were deferred.
-    pub deferred: u64,
+    pub defrag: Moved,
+    pub defrag_requests: Moved,
     /// Frames to move with the emptiest blocks first, and by rising address.
     pub ideal_frames: u64,
     pub address_frames: u64,
@@ -231,7 +254,8 @@ impl Wanted {
     }
 
     pub(super) fn moved(self, more: u64, frames: u64, steps: u64) -> Moved {
-        Moved { order9: self.share(more), huge_pages: self.whole + more, frames, steps }
+        let (order9, huge_pages) = (self.share(more), self.whole + more);
+        Moved { order9, huge_pages, frames, steps, ..Moved::default() }
     }
 }
 
@@ -343,7 +367,7 @@ pub(super) const MOVABLE: Figure = figure(
 );
 
 /// Shown of loads after which blocks are emptied.
-pub(super) const MOVED: [Figure; 14] = [
+pub(super) const MOVED: [Figure; 16] = [
     figure("order 9 before", |c| Some(c.movement?.order9_before), share),
     figure("order 9 after", |c| Some(moved(c)?.order9), share),
     figure("frames moved", |c| number(Some(moved(c)?.frames)), count),
@@ -357,6 +381,8 @@ pub(super) const MOVED: [Figure; 14] = [
     figure("scanners: steps", |c| number(Some(c.movement?.scanners.steps)), count),
     figure("kcompactd: huge", |c| number(Some(c.movement?.proactive.huge_pages)), count),
     figure("requests: huge", |c| number(Some(c.movement?.requests.huge_pages)), count),
+    figure("defrag mode: huge", |c| number(Some(c.movement?.defrag.huge_pages)), count),
+    figure("stalls", |c| number(Some(c.movement?.requests.stalls)), count),
     figure("order 18", |c| number(Some(c.movement?.regions.order18)), count),
 ];
 

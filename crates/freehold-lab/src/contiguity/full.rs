@@ -366,7 +366,7 @@ impl Full<'_, '_> {
         if process.wanted == 0 {
             let base = (mix.largest / 64).max(8) << self.books.random.scaled(6);
             let wanted = base + self.books.random.scaled(base);
-            process = Process { cpu, wanted, ..Process::default() };
+            process = Process { cpu, wanted, ..process };
         }
         if process.has >= process.wanted {
             let freer = self.books.random.scaled(4) == 0;

@@ -22,7 +22,7 @@ pub(super) fn run(books: &mut Books<'_>, used_percent: u8) -> Figures {
     let busy = books.managed() * u64::from(used_percent) / 100;
     let mut held = Held::default();
     books.begin();
-    // Filled, and then replaced once, so that what is free lies where a busy machine has it.
+    // Filled, and then replaced in part, so that what is free lies where a busy machine has it.
     for _ in 0..busy {
         let cpu = books.any_cpu();
         while books.live >= busy && held.free_one(books) {}

@@ -36,6 +36,7 @@ mod moving;
 pub mod output;
 mod picture;
 mod random;
+mod regions;
 mod runs;
 mod scanners;
 mod two_cpu_mix;

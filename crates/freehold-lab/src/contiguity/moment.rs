@@ -7,7 +7,7 @@ use super::figure::{ByOrder, Moment};
 use super::runs::{self, Block, ORDERS};
 
 /// Blocks of a region: 1 GiB, the largest page that processors have.
-const REGION: usize = 512;
+pub(super) const REGION: usize = 512;
 
 /// Walks all frames.
 pub(super) fn moment(books: &Books<'_>, at: f64, reclaimed: u64) -> Moment {
@@ -41,6 +41,7 @@ pub(super) fn moment(books: &Books<'_>, at: f64, reclaimed: u64) -> Moment {
         used_percent: books.used_percent(),
         contiguity: ByOrder::by(|order: Order| of_free(by_order[order.index()..].iter().sum())),
         movable_share: of_free(beside_movable),
+        free_beside_movable: beside_movable,
         free_blocks,
         unmovable_blocks,
         unmovable_regions: regions.len() as u64,

@@ -12,8 +12,6 @@
 //! whole block, it is split into frames, as the kernel does with a folio (`migrate_pages()`). If a
 //! frame would break one too, there is no room left elsewhere, and movement ends.
 
-use std::collections::HashSet;
-
 use freehold::{FrameRange, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn};
 
 use super::books::{Books, Chunks};
@@ -23,8 +21,6 @@ use super::scanners;
 
 /// Who moves: a kernel thread is on one CPU.
 const CPU: u16 = 0;
-/// Blocks that an engine is asked for at a time.
-const AT_ONCE: usize = 32;
 
 /// What it comes to, and memory before, between and after, where the engine has moved by itself.
 pub(super) type Movements = (Movement, Option<[Layout; 3]>);
@@ -51,11 +47,13 @@ pub(super) fn run(books: &mut Books<'_>, chunks: &mut Chunks) -> Movements {
     let movement = Movement {
         order9_before: wanted.share(0),
         huge_pages_before: now.free_blocks,
+        huge_pages_most: now.free_beside_movable / PAGEBLOCK_FRAMES,
         own,
         scanners: compacted.target,
         proactive: compacted.proactive,
         requests: compacted.requests,
-        deferred: compacted.deferred,
+        defrag: compacted.defrag,
+        defrag_requests: compacted.defrag_requests,
         ideal_frames: now.compact_frames,
         address_frames: now.compact_frames_by_address,
         regions,
@@ -72,35 +70,32 @@ fn own(
     wanted: Wanted,
 ) -> Option<(Moved, Layout)> {
     let (engine, start) = (books.engine, books.start);
+    // What CPUs have in hand looks as if it were in use.
+    engine.drain_all();
     let number = |pfn: Pfn| ((pfn.get() - start) / PAGEBLOCK_FRAMES) as usize;
-    let mut tried: HashSet<Pfn> = HashSet::new();
     let mut between = None;
-    let (mut more, mut frames, mut steps, mut room) = (0, 0, 0, true);
-    while room && !wanted.is_reached(more) {
-        let mut is_wanted = |pfn| used[number(pfn)].is_some() && !tried.contains(&pfn);
-        let (blocks, looks) = engine.emptiest(AT_ONCE, &mut is_wanted)?;
-        steps += looks;
-        if blocks.is_empty() {
-            break;
+    let (mut more, mut frames, mut steps, mut stalls) = (0, 0, 0, 0);
+    let mut empty = |block: Pfn| {
+        if wanted.is_reached(more) {
+            return false;
         }
-        for block in blocks {
-            if !room || wanted.is_reached(more) {
-                break;
-            }
-            tried.insert(block);
-            let mut mover = |run: FrameRange| {
-                steps += 1;
-                room = move_run(books, chunks, run, &mut frames);
-                room
-            };
-            more += u64::from(engine.evacuate(block, &mut mover) == Some(true));
-            if between.is_none() && 2 * more >= wanted.blocks() {
-                between = Some(layout(books));
-            }
+        let mut room = true;
+        let mut mover = |run: FrameRange| {
+            steps += 1;
+            room = move_run(books, chunks, run, &mut frames);
+            room
+        };
+        more += u64::from(engine.evacuate(block, &mut mover) == Some(true));
+        stalls += 1;
+        if between.is_none() && 2 * more >= wanted.blocks() {
+            between = Some(layout(books));
         }
-    }
+        room
+    };
+    let looks = engine.emptiest(&mut |pfn| used[number(pfn)].is_some(), &mut empty)?;
     let between = between.unwrap_or_else(|| layout(books));
-    Some((wanted.moved(more, frames, steps), between))
+    let moved = wanted.moved(more, frames, steps + looks);
+    Some((Moved { stalls, ..moved }, between))
 }
 
 /// Moves the chunks of a run; whether there was room for all of them.

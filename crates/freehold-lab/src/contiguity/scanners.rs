@@ -14,20 +14,27 @@
 //! frames (`compaction_alloc()`, `migrate_pages()`). The end is the target, which is looked for
 //! after each block, or where the scanners meet.
 //!
-//! It is run with three ends:
+//! It is run with five ends:
 //!
 //! | | begins | ends |
 //! |---|---|---|
 //! | to a target | | 90 % of what is free is whole |
 //! | kcompactd by itself | the score is above the high mark (`should_proactive_compact_node()`) | it is at the low one (`__compact_finished()`) |
 //! | by requests | no block is whole, and the request is not deferred (`compaction_deferred()`) | one is |
+//! | kcompactd with `vm.defrag_mode` | it is woken, and whole blocks are not above the zone's high mark (`NR_FREE_PAGES_BLOCKS` in `compaction_suit_allocation_order()`) | they are (`__compact_finished()`) |
+//! | by requests with `vm.defrag_mode` | as by requests; each that finds no whole block wakes kswapd with the order of a block or its own, the larger (`wake_all_kswapds()`), and kswapd kcompactd when it sleeps | as both |
 //!
-//! All three end where the scanners meet. A request begins where the one before it ended, and after
-//! the scanners have met anew. `vm.compaction_proactiveness` is 20 and `vm.defrag_mode` 0, as they
-//! come. Left out: skip hints and the fast search by free lists, which change how many frames are
-//! looked at; the asynchronous try before a request's own.
+//! All end where the scanners meet. Whoever begins goes on where the one before ended, and after
+//! the scanners have met anew; kcompactd, too, is deferred after that. `vm.compaction_proactiveness`
+//! is 20, as it comes; the high mark is that of a machine with huge pages.
+//!
+//! Left out: skip hints and the fast search by free lists, which change how many frames are looked
+//! at; the asynchronous try before a request's own; reclaim, by kswapd or before a request
+//! compacts, and with it that none of them compacts where little is free
+//! (`compaction_suitable()`). A guess: kcompactd has done its work when the next request comes.
 
 use freehold::{Migratetype, Order, PAGEBLOCK_FRAMES, Pfn};
+use freehold_classic::Watermarks;
 
 use super::books::{Books, Chunks};
 use super::figure::{Moved, Wanted};
@@ -61,8 +68,8 @@ pub(super) struct Compacted {
     pub(super) proactive: Moved,
     /// By as many requests of order 9 as free memory would make; what they were given is not free.
     pub(super) requests: Moved,
-    /// Requests refused without a look.
-    pub(super) deferred: u64,
+    pub(super) defrag: Moved,
+    pub(super) defrag_requests: Moved,
 }
 
 /// Runs it with each end.
@@ -73,15 +80,22 @@ pub(super) fn run(books: &Books<'_>, chunks: &Chunks, wanted: Wanted) -> Compact
     let node = score(0) * books.managed() / (books.managed() + 1);
     let [low, high] = marks(PROACTIVENESS);
     let proactive = to_an_end(books, chunks, wanted, |more| node <= high || score(more) <= low);
-    let mut scan = Scan::new(books, chunks);
-    let (had, deferred) = scan.requests(wanted.free / PAGEBLOCK_FRAMES);
-    let requests = Moved {
-        order9: (had * PAGEBLOCK_FRAMES) as f64 / wanted.free.max(1) as f64,
-        huge_pages: had,
-        frames: scan.moved,
-        steps: scan.steps,
+    let high = Watermarks::kernel_default(books.managed(), true).high;
+    let defrag = to_an_end(books, chunks, wanted, |more| is_above(high, wanted.whole + more));
+    let by_requests = |high| {
+        let mut scan = Scan::new(books, chunks);
+        let asked = scan.requests(wanted.free / PAGEBLOCK_FRAMES, high);
+        Moved {
+            order9: (asked.had * PAGEBLOCK_FRAMES) as f64 / wanted.free.max(1) as f64,
+            huge_pages: asked.had,
+            frames: scan.moved,
+            steps: scan.steps,
+            stalls: asked.stalls,
+            deferred: asked.deferred,
+        }
     };
-    Compacted { target, proactive, requests, deferred }
+    let (requests, defrag_requests) = (by_requests(None), by_requests(Some(high)));
+    Compacted { target, proactive, requests, defrag, defrag_requests }
 }
 
 /// `is_done` of the blocks made whole.
@@ -109,12 +123,25 @@ fn marks(proactiveness: u64) -> [u64; 2] {
     [low, (low + 10.min(low / 2)).min(100)]
 }
 
+/// Whether whole blocks are above a mark by themselves: `__zone_watermark_ok()` for order 9.
+fn is_above(mark: u64, whole: u64) -> bool {
+    whole * PAGEBLOCK_FRAMES > mark + (PAGEBLOCK_FRAMES - 1)
+}
+
 /// How many requests of the one order that is asked for are refused after a compaction that came to
 /// nothing: `defer_compaction()`, `compaction_deferred()`.
 #[derive(Default)]
 struct Deferral {
     considered: u64,
     shift: u32,
+}
+
+/// What requests came to: those that got a huge page, that compacted, and that were deferred.
+#[derive(Default, PartialEq, Debug)]
+struct Asked {
+    had: u64,
+    stalls: u64,
+    deferred: u64,
 }
 
 impl Deferral {
@@ -174,30 +201,48 @@ impl Scan {
         true
     }
 
-    /// So many requests for huge pages, one after the other: those that got one, and those that
-    /// were deferred.
-    fn requests(&mut self, asked: u64) -> (u64, u64) {
-        let (mut had, mut deferred, mut deferral) = (0, 0, Deferral::default());
+    /// So many requests for huge pages, one after the other; with kcompactd's mark kept in
+    /// `vm.defrag_mode`, for which it was woken before.
+    fn requests(&mut self, asked: u64, high: Option<u64>) -> Asked {
+        let (mut sum, mut deferral) = (Asked::default(), Deferral::default());
+        let mut is_woken = high;
         for _ in 0..asked {
+            if let Some(high) = is_woken.take().filter(|&high| !is_above(high, self.count()))
+                && !deferral.is_deferred()
+            {
+                self.begin(&mut deferral, |scan| is_above(high, scan.count()));
+            }
             if self.whole.is_empty() {
+                is_woken = high;
                 if deferral.is_deferred() {
-                    deferred += 1;
+                    sum.deferred += 1;
                     continue;
                 }
-                let met = !self.compact(|scan| !scan.whole.is_empty());
-                self.release();
-                if met {
-                    (self.next, self.free_end) = (0, self.frames.len() / BLOCK);
-                    deferral.defer();
-                }
+                sum.stalls += 1;
+                self.begin(&mut deferral, |scan| !scan.whole.is_empty());
             }
             if let Some(block) = self.whole.pop() {
                 self.frames[block * BLOCK..][..BLOCK].fill(MOVABLE);
                 self.orders[block * BLOCK] = Order::PAGEBLOCK.get();
-                (had, deferral) = (had + 1, Deferral::default());
+                (sum.had, deferral) = (sum.had + 1, Deferral::default());
             }
         }
-        (had, deferred)
+        sum
+    }
+
+    fn count(&self) -> u64 {
+        self.whole.len() as u64
+    }
+
+    /// One compaction. If the scanners meet the next begins anew, and those that follow are
+    /// deferred.
+    fn begin(&mut self, deferral: &mut Deferral, is_done: impl Fn(&Self) -> bool) {
+        let met = !self.compact(is_done);
+        self.release();
+        if met {
+            (self.next, self.free_end) = (0, self.frames.len() / BLOCK);
+            deferral.defer();
+        }
     }
 
     /// What waits is free again, and the free scanner goes back to the highest of it
@@ -372,6 +417,28 @@ mod tests {
         frames[3 * BLOCK..4 * BLOCK - 200].fill(MOVABLE);
         let mut scan = scan(frames, &[]);
         // The third fails, and one behind it is not looked at, nor 3 behind the next failure.
-        assert_eq!((scan.requests(8), scan.moved), ((2, 4), 200));
+        let asked = Asked { had: 2, stalls: 3, deferred: 4 };
+        assert_eq!((scan.requests(8, None), scan.moved), (asked, 200));
+    }
+
+    /// Six blocks that can be emptied into the last six, of which four are above the mark.
+    #[test]
+    fn kcompactd_works_until_whole_blocks_are_above_the_mark() {
+        let high = 3 * PAGEBLOCK_FRAMES;
+        assert_eq!([3, 4, 5].map(|whole| is_above(high, whole)), [false, true, true]);
+        assert!(!is_above(high + 1, 4), "all but one frame of a block does not count");
+        let of = |high| {
+            let mut frames = vec![0; 12 * BLOCK];
+            for block in 0..12 {
+                let used = if block < 6 { 10 } else { BLOCK - 10 };
+                frames[block * BLOCK..][..used].fill(MOVABLE);
+            }
+            let mut scan = scan(frames, &[]);
+            (scan.requests(6, high), scan.moved)
+        };
+        let [had, deferred] = [6, 0];
+        assert_eq!(of(None), (Asked { had, stalls: 6, deferred }, 60));
+        // Four were there; the fifth stalls, and wakes kcompactd, which leaves the sixth whole.
+        assert_eq!(of(Some(high)), (Asked { had, stalls: 1, deferred }, 60));
     }
 }

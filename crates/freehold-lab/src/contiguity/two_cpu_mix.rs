@@ -9,7 +9,7 @@ use super::figure::{About, FREE, Figures, LOCKS, MIXED, ORDER9, SHARED_WRITES};
 pub(super) const ABOUT: About = About {
     name: "two-cpu-mix",
     what: "Half of the memory in use is single frames, half chunks of orders 3 to 9, at 10 to 80 % \
-           of memory; one free in five is by another CPU. Wholly free blocks at the end.",
+           of memory; one free in ten is by another CPU. Wholly free blocks at the end.",
     levels: &[Some(10), Some(20), Some(30), Some(40), Some(50), Some(60), Some(70), Some(80)],
     figures: &[FREE, ORDER9, LOCKS, SHARED_WRITES, MIXED],
 };
@@ -20,6 +20,9 @@ pub(super) fn run(books: &mut Books<'_>, used_percent: u8, steps: u64) -> Figure
     books.begin();
     // Enough to fill both halves, and those that age them.
     for step in 0..steps + 2 * most {
+        if step % (steps / 16).max(1) == 0 {
+            books.tick_all();
+        }
         let cpu = books.any_cpu();
         // As many frames in large chunks as in single ones; once that is so, one chunk in 50 is
         // large.
@@ -39,9 +42,6 @@ pub(super) fn run(books: &mut Books<'_>, used_percent: u8, steps: u64) -> Figure
         }
         if let Some(chunk) = books.alloc(cpu, order, migratetype) {
             class.push(cpu, chunk);
-        }
-        if step % (steps / 16).max(1) == 0 {
-            books.tick_all();
         }
     }
     books.figures()

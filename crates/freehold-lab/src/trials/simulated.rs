@@ -66,13 +66,13 @@ pub trait Simulated: Engine {
         0
     }
 
-    /// Which blocks to empty first, by an engine that has a search for them: at most so many of
-    /// those that are wanted, by their first frame, and the blocks that it has looked at.
+    /// Calls `each` with the first frame of the wanted block to empty next, as things are then,
+    /// until it returns false, by an engine that has a search for them: the blocks looked at.
     fn emptiest(
         &self,
-        _most: usize,
         _wanted: &mut dyn FnMut(Pfn) -> bool,
-    ) -> Option<(Vec<Pfn>, u64)> {
+        _each: &mut dyn FnMut(Pfn) -> bool,
+    ) -> Option<u64> {
         None
     }
 
@@ -130,16 +130,16 @@ impl<P: Barriers> Simulated for FreeholdEngine<'_, '_, P> {
 
     fn emptiest(
         &self,
-        most: usize,
         wanted: &mut dyn FnMut(Pfn) -> bool,
-    ) -> Option<(Vec<Pfn>, u64)> {
-        let mut found = self.allocator().emptiest(ZONE, u32::MAX, wanted);
-        let blocks = found.by_ref().take(most).map(|block| block.start).collect();
-        Some((blocks, u64::from(u32::MAX - found.looks_left())))
+        each: &mut dyn FnMut(Pfn) -> bool,
+    ) -> Option<u64> {
+        let mut found = self.allocator().emptiest(ZONE, u32::MAX, wanted).of_any_type();
+        while found.next().is_some_and(|block| each(block.start)) {}
+        Some(u64::from(u32::MAX - found.looks_left()))
     }
 
     fn evacuate(&self, block: Pfn, mover: &mut dyn FnMut(FrameRange) -> bool) -> Option<bool> {
-        let mut evacuation = self.allocator().evacuate(block).ok()?;
+        let mut evacuation = self.allocator().evacuate_any_type(block).ok()?;
         evacuation.move_used(mover);
         Some(evacuation.finish())
     }

@@ -25,10 +25,15 @@ use crate::memory::isolate::{Isolated, check_range};
 use crate::zone::Zone;
 use crate::zone::board::{CLASSES, row_of};
 use crate::zone::moving::Movers;
-use crate::{AllocError, FrameRange, Freehold, Pfn, Platform};
+use crate::{AllocError, FrameRange, Freehold, Migratetype, Pfn, Platform};
 
 /// Blocks that one search of the board keeps.
 const KEPT: usize = if cfg!(loom) { 2 } else { 32 };
+
+/// What is emptied unless the caller says more, and what may be.
+const MOVABLE_ALONE: &[usize] = &[MOVABLE];
+const ANY_TYPE: &[usize] =
+    &[Migratetype::Unmovable as usize, MOVABLE, Migratetype::Reclaimable as usize];
 
 /// A block that could be emptied, as it was when it was looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,19 +45,24 @@ pub struct SparseBlock {
 }
 
 impl SparseBlock {
-    /// A block as one to be emptied, where it is one: movable and split, nothing of it missing, and
-    /// isolated by nobody.
-    fn of(block: Block<'_>) -> Option<Self> {
+    /// A block as one to be emptied, where it is one.
+    fn of(block: Block<'_>, types: &[usize]) -> Option<Self> {
         let used = FRAMES as u32 - count_of(&block.words());
-        let fits = block.tag.get().is_ordinary_of(MOVABLE) && (1..FRAMES as u32).contains(&used);
+        let fits = can_be_emptied(block, types) && (1..FRAMES as u32).contains(&used);
         fits.then(|| Self { used: used as u16, start: Pfn::new(block.base()) })
     }
+}
+
+/// Whether a block is of one of these types and split, nothing of it missing, isolated by nobody.
+fn can_be_emptied(block: Block<'_>, types: &[usize]) -> bool {
+    types.iter().any(|&migratetype| block.tag.get().is_ordinary_of(migratetype))
 }
 
 /// Movable blocks by how little of them is in use: see [`Freehold::emptiest`].
 pub struct Emptiest<'a, 'm, P, F> {
     fh: &'a Freehold<'m, P>,
     zone: Option<&'a Zone<'m>>,
+    types: &'static [usize],
     wanted: F,
     /// Blocks that may still be looked at.
     looks: u32,
@@ -87,6 +97,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         Emptiest {
             fh: self,
             zone,
+            types: MOVABLE_ALONE,
             wanted,
             looks,
             found,
@@ -138,13 +149,32 @@ impl<'m, P: Platform> Freehold<'m, P> {
         only
     }
 
+    /// [`evacuate`](Self::evacuate) of a block of any migratetype that single frames come from: see
+    /// [`Emptiest::of_any_type`].
+    ///
+    /// # Errors
+    ///
+    /// As `evacuate`, but for the block's type.
+    pub fn evacuate_any_type(&self, pfn: Pfn) -> Result<Evacuation<'_, 'm, P>, AllocError> {
+        let [only] = self.evacuate_those([pfn], ANY_TYPE);
+        only
+    }
+
     /// [`evacuate`](Self::evacuate) of several blocks, of each by itself: all CPUs' doors are passed
     /// once, with one heavy barrier for all blocks.
     pub fn evacuate_each<const N: usize>(
         &self,
         pfns: [Pfn; N],
     ) -> [Result<Evacuation<'_, 'm, P>, AllocError>; N] {
-        let begun = pfns.map(|pfn| Evacuation::begin(self, pfn));
+        self.evacuate_those(pfns, MOVABLE_ALONE)
+    }
+
+    fn evacuate_those<const N: usize>(
+        &self,
+        pfns: [Pfn; N],
+        types: &[usize],
+    ) -> [Result<Evacuation<'_, 'm, P>, AllocError>; N] {
+        let begun = pfns.map(|pfn| Evacuation::begin(self, pfn, types));
         if begun.iter().all(Result::is_err) {
             return begun;
         }
@@ -156,7 +186,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
                 let busy = AllocError::Busy { pfn: evacuation.start() };
                 // Another type may have claimed it before it was isolated: what it holds may not
                 // move.
-                if arrived && evacuation.block.tag.get().migratetype() == MOVABLE {
+                if arrived && types.contains(&evacuation.block.tag.get().migratetype()) {
                     Ok(evacuation)
                 } else {
                     Err(busy)
@@ -167,6 +197,15 @@ impl<'m, P: Platform> Freehold<'m, P> {
 }
 
 impl<'a, 'm, P: Platform, F: FnMut(Pfn) -> bool> Emptiest<'a, 'm, P, F> {
+    /// Goes through blocks of every migratetype that single frames come from, not of movable ones
+    /// alone: `wanted` knows that what a block holds can move. Requests that found nothing of their
+    /// own type have left movable frames in blocks of others, and some hold no other frames.
+    /// [`Freehold::evacuate_any_type`] empties such a block.
+    #[must_use]
+    pub fn of_any_type(self) -> Self {
+        Self { types: ANY_TYPE, ..self }
+    }
+
     /// How many blocks it may still look at.
     #[must_use]
     pub fn looks_left(&self) -> u32 {
@@ -183,17 +222,20 @@ impl<'a, 'm, P: Platform, F: FnMut(Pfn) -> bool> Emptiest<'a, 'm, P, F> {
             if self.found[KEPT - 1].is_some_and(|worst| worst.used < least) {
                 return;
             }
-            let row = row_of(MOVABLE, class);
-            let stopped = zone.each_in_row_from(fh.outside(), row, 0, |block| {
+            let types = self.types;
+            let mut look = |block: Block<'a>| {
                 if self.looks == 0 {
                     return Some(());
                 }
                 self.looks -= 1;
                 // A bit may be left in a row that the block is not in any more.
                 if block.class() == class {
-                    self.see(SparseBlock::of(block).filter(|&block| Some(block) > last));
+                    self.see(SparseBlock::of(block, types).filter(|&block| Some(block) > last));
                 }
                 None
+            };
+            let stopped = types.iter().find_map(|&migratetype| {
+                zone.each_in_row_from(fh.outside(), row_of(migratetype, class), 0, &mut look)
             });
             if stopped.is_some() {
                 return;
@@ -227,7 +269,8 @@ impl<P: Platform, F: FnMut(Pfn) -> bool> Iterator for Emptiest<'_, '_, P, F> {
             }
             let block = self.found[self.returned]?;
             self.returned += 1;
-            let now = self.fh.map.locate(block.start.get()).and_then(SparseBlock::of);
+            let now = self.fh.map.locate(block.start.get());
+            let now = now.and_then(|block| SparseBlock::of(block, self.types));
             let now = now.filter(|&now| {
                 // Others may come first: those found, those not kept, and what was passed over.
                 let has_more = self.returned == KEPT || self.passed_over;
@@ -254,11 +297,10 @@ pub struct Evacuation<'a, 'm, P: Platform> {
 
 impl<'a, 'm, P: Platform> Evacuation<'a, 'm, P> {
     /// Isolates the block that a frame lies in where it can be emptied, but for its leases.
-    fn begin(fh: &'a Freehold<'m, P>, pfn: Pfn) -> Result<Self, AllocError> {
+    fn begin(fh: &'a Freehold<'m, P>, pfn: Pfn, types: &[usize]) -> Result<Self, AllocError> {
         let start = pfn.pageblock();
         check_range(fh, FrameRange { start, end: Pfn::new(start.get() + FRAMES as u64) })?;
-        let block =
-            fh.map.locate(start.get()).filter(|block| block.tag.get().is_ordinary_of(MOVABLE));
+        let block = fh.map.locate(start.get()).filter(|&block| can_be_emptied(block, types));
         let block = block.filter(|block| Isolated::block(fh, block.number.into()));
         block.map(|block| Self { fh, block }).ok_or(AllocError::Busy { pfn: start })
     }

@@ -166,6 +166,26 @@ fn only_a_movable_block_that_is_partly_in_use_can_be_emptied() {
     fh.validate().unwrap();
 }
 
+/// A block of unmovable frames is left with one that can move, as its host knows.
+#[test]
+fn a_block_of_another_type_is_emptied_where_the_host_says_so() {
+    let fh = leaked(machine(1, 2 * 512));
+    let single = |kind| fh.here().alloc(Request::new(Order::ZERO, kind)).unwrap();
+    let page = single(Migratetype::Movable);
+    let theirs = single(Migratetype::Unmovable);
+    assert_ne!(theirs.pageblock(), page.pageblock());
+    fh.drain_all();
+    let is = |start: Pfn| start == theirs.pageblock();
+    assert_eq!(fh.emptiest(0, u32::MAX, is).next(), None);
+    assert!(fh.evacuate(theirs).is_err());
+    let found = fh.emptiest(0, u32::MAX, is).of_any_type().next();
+    assert_eq!(found, Some(SparseBlock { used: 1, start: theirs.pageblock() }));
+    let mut emptying = fh.evacuate_any_type(theirs).unwrap();
+    assert_eq!(emptying.move_used(|used| !move_all(fh, used).is_empty()), 0);
+    assert!(emptying.finish());
+    fh.validate().unwrap();
+}
+
 /// Moves single frames by a CPU's own requests; returns where they went.
 fn move_all(fh: &Machine, used: FrameRange) -> Vec<Pfn> {
     let cpu = fh.here();

@@ -204,11 +204,15 @@ fn blocks_of_mixed_types_are_counted() {
 #[test]
 fn the_same_cell_is_the_same_and_another_seed_another() {
     for workload in Workload::ALL {
-        let engines = ["vanilla", "pcp-buddy-fixed", "freehold", "best-fit", "best-fit-runs"];
-        for engine in &engines[..if workload == Workload::Net { 5 } else { 3 }] {
+        let engines = "vanilla pcp-buddy-fixed freehold best-fit best-fit-runs superpageblocks";
+        let most = if workload == Workload::Net { 6 } else { 3 };
+        for engine in engines.split(' ').take(most) {
             let allocations = length(4_000, 20_000);
             let one = Scenario { allocations, ..scenario(workload, engine) };
             let cell = one.run().unwrap();
+            // A bound is no design that takes locks.
+            let takes = cell.figures.zone_lock_acquisitions.is_some();
+            assert_eq!(takes, !["best-fit", "best-fit-runs", "superpageblocks"].contains(&engine));
             assert_eq!(cell, one.run().unwrap(), "{workload} {engine}");
             let other = Scenario { seed: 2, ..one }.run().unwrap();
             assert_ne!(Cell { seed: 1, ..other }, cell, "{workload} {engine}");
@@ -236,7 +240,7 @@ fn loads_that_fill_memory_show_it_as_they_go_on() {
             assert!(moment.compact_frames <= moment.compact_frames_by_address, "{workload}");
             assert!(moment.unmovable_blocks > 0 || moment.unmovable_regions == 0, "{workload}");
         }
-        let pressed = cell.moments.iter().filter(|moment| (0.45..=1.0).contains(&moment.at));
+        let pressed = cell.moments.iter().filter(|moment| (0.48..=1.0).contains(&moment.at));
         let (sum, n) = pressed.fold((0.0, 0.0), |(sum, n), moment| {
             // Exits free much of so small a machine, and huge pages leave cache no room.
             assert!((30.0..=97.5).contains(&moment.used_percent), "{workload}: {moment:?}");
@@ -285,12 +289,17 @@ fn emptying_blocks_makes_memory_whole() {
         // kcompactd stops at a fifth of what is free; requests have taken what was whole.
         assert!(movement.proactive.frames <= scanners.frames, "{movement:?}");
         assert!(movement.requests.huge_pages >= movement.huge_pages_before, "{movement:?}");
+        // kcompactd that works ahead of requests lets fewer of them wait.
+        assert!(movement.defrag_requests.stalls <= movement.requests.stalls, "{movement:?}");
         assert_eq!(movement.own.is_some(), engine == "freehold");
         let Some(own) = movement.own else { continue };
         assert!(own.order9 > movement.order9_before && own.huge_pages > 0, "{movement:?}");
-        // Fewer than the bound where a chunk has no room: then it ends with fewer whole blocks.
-        let frames = 1..movement.address_frames;
+        // Fewer than the bound where a chunk has no room: then it ends with fewer whole blocks. And
+        // hardly more: nothing moves into a block that is emptied later.
+        let frames = 1..=movement.ideal_frames * 9 / 8;
         assert!(frames.contains(&own.frames) && own.steps > 0, "{movement:?}");
+        let begun = movement.huge_pages_before..=own.huge_pages;
+        assert!(begun.contains(&(movement.huge_pages_before + own.stalls - 1)), "{movement:?}");
         let [before, between, after] = cell.layouts.unwrap();
         let whole = |of: &[Option<u64>]| of.iter().filter(|used| **used == Some(0)).count() as u64;
         assert!(whole(&before) < whole(&between) && whole(&between) < whole(&after));
@@ -408,19 +417,12 @@ fn mistakes_are_named() {
         (["--random", "0"], "0"),
         (["--seed", "1"], "--random"),
         (["--memory-per-cpu", "1"], "has no unit"),
-        (["--memory", "1T"], "1,024 GiB is more than 128 GiB, the largest machine of the grid"),
+        (["--memory", "131073M"], "more than 128 GiB, the largest machine of the grid"),
     ] {
         assert_refused(&mut allocating("2000", &args), &[message]);
     }
-}
-
-/// At 80, 100 and 120 columns and without a terminal: no name and no number is broken.
-#[test]
-fn tables_fit_the_terminal() {
-    let machine = ["--cpus", "2", "--memory", "8M", "--seeds", "1"];
-    let engines = ["-e", "vanilla", "-e", "pcp-buddy-fixed,-merge", "--no-progress", "-w"];
-    for workload in ["aging", "idle"] {
-        let args = [&machine[..], &engines, &[workload]].concat();
-        crate::common::tables::assert_printed(|| allocating("100", &args));
-    }
+    let idle = ["--move", "-w", "idle"];
+    let said = "--move is for loads that fill memory: cache, slab, net, day, thp, big";
+    assert_refused(&mut allocating("2000", &idle), &[said]);
+    assert_refused(&mut allocating("2000", &["--move", "--random", "1"]), &[said]);
 }

@@ -5,11 +5,9 @@ use std::collections::BTreeSet;
 
 use crate::common::{assert_refused, document_of, freehold, text};
 use assert_cmd::Command;
-use freehold_lab::contiguity::output::beside;
 use freehold_lab::contiguity::{
     ByOrder, Cell, Comparison, DRAWN, DRAWN_IF_NAMED, Draw, Figures, Scenario, TOLERANCE, Workload,
 };
-use freehold_lab::tables::table::Style;
 use predicates::str::contains;
 
 /// Frames of a MiB.
@@ -134,6 +132,9 @@ fn the_worst_of_three_orders_sorts_the_rows_and_seeds_are_averaged() {
     let cpus: Vec<u16> = comparison.rows.iter().map(|row| row.cpus).collect();
     assert_eq!((cpus, comparison.baseline.as_str()), (vec![3, 2, 1], "vanilla"));
     let two = &comparison.rows[1];
+    let again = "--workload aging --memory 64M --cpus 2 --used 70 --allocations 1000 --seeds 1,2 -e \
+                 vanilla -e freehold";
+    assert_eq!(two.to_string(), again);
     assert_eq!(two.seeds, 2);
     assert!((two.baseline_contiguity.order9 - 0.6).abs() < 1e-9);
     assert!((two.contiguity.order9 - 0.65).abs() < 1e-9);
@@ -206,22 +207,6 @@ fn the_table_has_both_engines_and_a_line_for_each_order() {
 }
 
 #[test]
-fn lines_fit_the_terminal_and_names_do_not_break() {
-    for (width, figures) in [(80, 2), (100, 3), (120, 3)] {
-        let mut longest = cell(1024, "vanilla", 1, [0.111; 3]);
-        longest.memory_mib = 1_052;
-        longest.workload = Workload::TwoCpuMix.name();
-        let mine = Cell { engine: "freehold".to_owned(), ..longest.clone() };
-        let comparison = Comparison::of(&[longest, mine]).unwrap();
-        let text = beside(&comparison, Style::plain(width));
-        assert!(text.lines().all(|line| line.chars().count() <= usize::from(width)), "{text}");
-        let row = text.lines().find(|line| line.contains("two-cpu-mix, 70 %")).unwrap();
-        assert!(row.contains("1,024") && row.contains("1,052 MiB"), "{text}");
-        assert_eq!(row.split_whitespace().count(), 6 + 3 * figures, "{text}");
-    }
-}
-
-#[test]
 fn json_has_the_seed_the_cells_and_the_comparison() {
     let document = document_of(&command(&DRAW).arg("--json").assert().success());
     let random = &document["random"];
@@ -275,4 +260,8 @@ fn mistakes_are_named() {
     let idle = "--random does not draw idle";
     assert_refused(&mut command(&["--random", "1", "-w", "idle"]), &[idle]);
     assert_refused(&mut command(&["--random", "1", "--cpus", "2"]), &["--cpus"]);
+    let again = "the same cells again: --random 1 --seed 3 --quick --move --workload thp --seeds 1 \
+                 --engines best-fit --allocations 100";
+    let words = "--random 1 --seed 3 --quick --move -w thp -e best-fit --json".split(' ');
+    command(&words.collect::<Vec<_>>()).assert().success().stderr(contains(again));
 }
