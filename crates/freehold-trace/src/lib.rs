@@ -1,4 +1,7 @@
-//! Page-allocator traces: events, readers for every format, a writer, and a recorder.
+// What registries show, with its example compiled and run.
+#![doc = include_str!("../README.md")]
+//!
+//! # Overview
 //!
 //! ```text
 //!  Source ──> TraceReader ──> Vec<Event>, about 65,000 at a time ──> replay
@@ -6,10 +9,6 @@
 //!   bytes      tracefs, trace-cmd, perf
 //!   stdin      (gzip, zstd)
 //! ```
-//!
-//! Formats are recognised by content. Nothing here panics on any input: every problem is a
-//! [`TraceError`] that says where it is, what the offending value is and what to do;
-//! [`OpenOptions::skip_bad`] leaves bad lines and rows out and counts them.
 //!
 //! In a trace ([`Packed`]) or beside it there may be descriptions of the machine's memory at its
 //! beginning, copies of `/proc/zoneinfo`, `/proc/buddyinfo` and `/proc/pagetypeinfo` ([`zoneinfo`],
@@ -51,8 +50,3 @@ pub use packed::Packed;
 pub use reader::{OpenOptions, TraceReader, packed_files};
 pub use source::{Source, Spooled};
 pub use write::{TraceMeta, TraceWriter, Written};
-
-/// The page that package registries show, here so that its example is compiled and run.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-pub struct Readme;

@@ -1,5 +1,7 @@
-//! A page-frame allocator without locks, in which CPUs lease words of pageblocks and every freed
-//! frame goes home.
+// What registries show, with its example compiled and run.
+#![doc = include_str!("../README.md")]
+//!
+//! # Overview
 //!
 //! A machine's memory is an array of **frames** of 4 KiB, named by their **PFN** ([`Pfn`]).
 //! Requests are for `2^order` neighbouring, naturally aligned frames ([`Order`], up to 1 GiB). 512
@@ -7,16 +9,10 @@
 //! allocation it is meant for, so that frames which can never move do not end up scattered over all
 //! of memory. Allocators keep state per **CPU** ([`CpuId`]).
 //!
-//! Free frames are bits in their block's eight words: free neighbours need no merging, an allocated
-//! frame carries no order, and splitting costs nothing. A CPU **leases** words of 64 frames and
-//! allocates and frees in them with plain loads and stores; any other free is one atomic operation
-//! on the frame's word, visible at once. The zone's **scoreboard**, plain bitmaps, says which block
-//! has a free run of which size; frees and failed searches correct it. No allocation and no free
-//! waits for a lock.
-//!
-//! There is no heap: the caller hands over the metadata memory, 100 bytes for each 2 MiB managed
-//! (50 KiB a GiB, 0.0048 %), written section by section when first used, and a few KiB for each
-//! CPU.
+//! Free frames are bits in their block's eight words. A CPU **leases** such words. The zone's
+//! **scoreboard** says which block has a free run of which size; frees and failed searches correct
+//! it. The caller hands over the metadata memory, which is written section by section when first
+//! used, and a few KiB for each CPU.
 //!
 //! | room | what |
 //! |---|---|
@@ -31,33 +27,9 @@
 //! | `calls` | one handle type, several doors to its CPU |
 //! | `inspect` | statistics, and the walk that proves the invariants |
 //!
-//! ```
-//! use freehold::{Config, FrameRange, Freehold, Migratetype, Order, Pfn, Request, SingleCpu, ZoneConfig};
-//! use std::mem::MaybeUninit;
-//!
-//! // 1 GiB from frame 0x1000 on.
-//! let memory = [FrameRange::new(Pfn::new(0x1000), 1 << 18).unwrap()];
-//! let zones = [ZoneConfig::new(&memory)];
-//! let config = Config::new(1, &zones);
-//! let mut metadata = vec![MaybeUninit::uninit(); config.metadata_size()?];
-//! let freehold = Freehold::new(&config, &mut metadata, SingleCpu)?;
-//!
-//! let order = Order::new(4).unwrap();
-//! // The calls of the current CPU.
-//! let cpu = freehold.here();
-//! let pfn = cpu.alloc(Request::new(order, Migratetype::Movable))?;
-//! // Any part may be freed on its own, from anywhere.
-//! cpu.free(pfn, Order::ZERO)?;
-//! cpu.free_range(FrameRange::new(Pfn::new(pfn.get() + 1), 15).unwrap())?;
-//! // Wrong frees are refused and change nothing.
-//! assert!(cpu.free(pfn, Order::ZERO).is_err());
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
-//!
 //! Where to read on: [`Handle`], with its names [`On`] and [`Owned`], for the calls, and [`Frames`]
 //! for code that does not care whose they are; [`Platform`] for what the host brings; [`Config`]
-//! for zones, nodes and watermarks. Features: `std` for a platform of threads, `debug-poison` for
-//! hooks that fill and check frames.
+//! for zones, nodes and watermarks.
 
 #![no_std]
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -112,11 +84,6 @@ pub use types::migratetype::Migratetype;
 pub use types::order::{ORDERS, Order};
 pub use types::pfn::{FrameRange, Pfn};
 pub use types::request::{AllocFlags, Request};
-
-/// The page that package registries show, here so that its example is compiled and run.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-pub struct Readme;
 
 /// Frames in a pageblock: 512, which is 2 MiB of 4 KiB frames.
 pub const PAGEBLOCK_FRAMES: u64 = 1 << Order::PAGEBLOCK.get();
