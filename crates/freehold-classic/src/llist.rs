@@ -6,10 +6,9 @@
 //! series that carries the proposal). Taking everything with one swap is what makes the stack
 //! immune to ABA: nothing is ever popped singly.
 //!
-//! Tried one by one with
-//! `RUSTFLAGS="--cfg loom" cargo test -p freehold-classic --lib --release loom_`: without Release
-//! in the push, or without Acquire in the take, the taker walks links that it cannot see, and
-//! `loom_pushes_and_takes_lose_and_double_nothing` fails.
+//! Tried one by one with `RUSTFLAGS="--cfg loom" cargo test -p freehold-classic --lib --release
+//! loom_`: without Release in the push, or without Acquire in the take, the taker walks links that
+//! it cannot see, and `loom_pushes_and_takes_lose_and_double_nothing` fails.
 
 use crate::page::NIL;
 use crate::primitive::{

@@ -193,8 +193,7 @@ impl Builder {
     /// allocation, ends the program, and AddressSanitizer and valgrind say who did it. Freed frames
     /// wait until 16 MiB do, and an allocation of [`frames`](Arena::frames) or
     /// [`zeroed`](Arena::zeroed) has frames behind it that nobody gets, so more memory is in use,
-    /// and each call takes microseconds. Frames cannot be
-    /// [extended](crate::Frames::try_extend).
+    /// and each call takes microseconds. Frames cannot be [extended](crate::Frames::try_extend).
     ///
     /// Default: no, unless the environment has `FREEHOLD_GUARD=1`.
     pub fn guard(mut self, guard: bool) -> Self {

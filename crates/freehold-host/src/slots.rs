@@ -40,9 +40,8 @@ pub(crate) struct Slots {
 
 struct Table {
     holders: Vec<Option<Holder>>,
-    /// Failed requests to come before the next look for threads that ended without a word: one
-    /// for each 16 slots, so that many threads without a slot do not look at each other all the
-    /// time.
+    /// Failed requests to come before the next look for threads that ended without a word: one for
+    /// each 16 slots, so that many threads without a slot do not look at each other all the time.
     until_look: usize,
     /// Threads on each shared CPU.
     users: Vec<u32>,

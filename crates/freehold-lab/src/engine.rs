@@ -74,8 +74,7 @@ pub trait Engine: Send + Sync {
 
     /// Holds of zone locks since [`Engine::start`], by the steps of work done in them: the fewest
     /// and the most steps that an entry stands for, and how many holds. Empty where an engine does
-    /// not count them; otherwise they add up to
-    /// [`Counters::zone_lock_acquisitions`].
+    /// not count them; otherwise they add up to [`Counters::zone_lock_acquisitions`].
     fn zone_lock_holds(&self) -> Vec<[u64; 3]> {
         Vec::new()
     }

@@ -11,9 +11,8 @@ impl<'m, M: Mmu> Vm<'m, M> {
     /// just at work on the page this waits for it.
     ///
     /// The frame may be used until something takes the page away; this says nothing about when that
-    /// is. See
-    /// [`Vm::pin`]. Where hardware walks tables of its own the software entries are empty: there
-    /// programs simply use the page, and [`Vm::settled`] is for the handler of their faults.
+    /// is. See [`Vm::pin`]. Where hardware walks tables of its own the software entries are empty:
+    /// there programs simply use the page, and [`Vm::settled`] is for the handler of their faults.
     ///
     /// # Errors
     ///

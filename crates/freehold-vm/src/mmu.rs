@@ -80,8 +80,7 @@ pub struct Flush {
 pub trait Mmu: Sync {
     /// Shows a run of neighbouring frames at the pages from `at` on, in one go: as many pages as
     /// there are frames, none of them mapped. `leaf` is the largest size of a single entry that may
-    /// be used: [`Order::ZERO`], or
-    /// [`Order::PAGEBLOCK`] where `at` and the run are aligned to it.
+    /// be used: [`Order::ZERO`], or [`Order::PAGEBLOCK`] where `at` and the run are aligned to it.
     ///
     /// # Errors
     ///

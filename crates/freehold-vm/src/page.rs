@@ -84,8 +84,7 @@ impl fmt::Display for VpnRange {
 }
 
 /// An address space, as an index into those that a [`Vm`](crate::Vm) was given, or whatever the
-/// host's
-/// [`Mmu`](crate::Mmu) takes it for.
+/// host's [`Mmu`](crate::Mmu) takes it for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 #[repr(transparent)]
 pub struct SpaceId(u16);

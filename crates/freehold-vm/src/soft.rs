@@ -102,8 +102,7 @@ impl<const CPUS: usize> SoftMmu<CPUS> {
     /// # Errors
     ///
     /// See [`Fault`]; `f` has not run then. What the entry says at this moment may be half of what
-    /// reclaim is doing:
-    /// [`Vm::touch`](crate::Vm::touch) waits for the other half; then try again.
+    /// reclaim is doing: [`Vm::touch`](crate::Vm::touch) waits for the other half; then try again.
     ///
     /// # Panics
     ///

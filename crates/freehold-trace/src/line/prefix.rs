@@ -118,8 +118,7 @@ fn candidate(line: &[u8], at: usize) -> Result<Prefix<'_>, Option<Bad>> {
 }
 
 /// The thread id that ends what stands before `[CPU]`: `name-12`, `name 12`, `name 10/12`, each
-/// perhaps with the
-/// thread group, `(   10)` or `(-----)`, behind it.
+/// perhaps with the thread group, `(   10)` or `(-----)`, behind it.
 fn thread_id(before: &[u8]) -> Option<u32> {
     let mut text = before.trim_ascii_end();
     if let Some(inside) = text.strip_suffix(b")") {

@@ -15,8 +15,7 @@ impl<'m, M: Mmu> Vmalloc<'m, M> {
     /// An area of fresh frames, mapped.
     ///
     /// Expected O(log areas + runs), besides the frames themselves. The contents of the frames are
-    /// the host's affair:
-    /// [`Vmalloc::for_each_run`] tells what to fill.
+    /// the host's affair: [`Vmalloc::for_each_run`] tells what to fill.
     ///
     /// # Errors
     ///

@@ -2,11 +2,10 @@
 //! allocator.
 //!
 //! A user who wants buffers of pages from a malloc asks for 4 KiB << order bytes aligned to 4 KiB
-//! (`posix_memalign`). Alignment to the block's whole size is what frames
-//! have by themselves; to ask a malloc for that would be to measure its padding. What comes back is
-//! an address; its number in units of 4 KiB stands for the frame. Their memory is theirs: they map
-//! it, fault it in, write their own lists into it and give it back when they like, which is what
-//! their users get.
+//! (`posix_memalign`). Alignment to the block's whole size is what frames have by themselves; to
+//! ask a malloc for that would be to measure its padding. What comes back is an address; its number
+//! in units of 4 KiB stands for the frame. Their memory is theirs: they map it, fault it in, write
+//! their own lists into it and give it back when they like, which is what their users get.
 
 use std::alloc::{GlobalAlloc, Layout};
 

@@ -2,9 +2,8 @@
 //!
 //! The model has for each virtual page either nothing, or a value and whether it may be gone (since
 //! `madvise_free`, and not written to since then): such a page holds its value or is not mapped,
-//! any other one holds its value. Each frame has two words that hold a
-//! value and its complement; accesses go through modelled TLBs, so that a flush that was forgotten
-//! shows, too.
+//! any other one holds its value. Each frame has two words that hold a value and its complement;
+//! accesses go through modelled TLBs, so that a flush that was forgotten shows, too.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
