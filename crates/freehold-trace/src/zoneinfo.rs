@@ -150,7 +150,8 @@ pub fn beside(trace: &Path, what: &str) -> Option<PathBuf> {
     copies.find(|path| path.is_file())
 }
 
-/// `Node 0, zone Normal` and what follows; the node is `None` where the line only begins like that.
+/// `Node 0, zone   Normal` and what follows; the node is `None` where the line only begins like
+/// that.
 pub(super) fn zone_header(line: &str) -> Option<(Option<u32>, &str)> {
     let rest = line.strip_prefix("Node ")?;
     let split = rest.split_once(',').and_then(|(node, rest)| {
