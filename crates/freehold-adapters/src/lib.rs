@@ -60,38 +60,13 @@
 //! # Interfaces that are two calls
 //!
 //! The frame allocators of `buddy_system_allocator`, and Hermit's `PageRangeAllocator`, hand out
-//! any number of frames in a row. Behind them go a search and a free of any range; what is aligned
-//! to its size, and a power of two, is faster by `alloc` with a request:
+//! any number of frames in a row. Behind them go [`alloc_contig_free`] over all of memory and
+//! [`free_range`] of any part; what is aligned to its size, and a power of two, is faster by `alloc`
+//! with a request. `alloc_at` and `allocate_at` are `alloc_contig_range` with a `migrate` that moves
+//! nothing.
 //!
-//! ```
-//! use freehold::{AllocError, FrameRange, Freehold, FreeError, Order, Pfn, Platform};
-//!
-//! /// `count` frames in a row, the first a multiple of `align`.
-//! fn alloc<P: Platform>(
-//!     frames: &Freehold<'_, P>,
-//!     count: u64,
-//!     align: Order,
-//! ) -> Result<FrameRange, AllocError> {
-//!     let everywhere = FrameRange { start: Pfn::new(0), end: Pfn::new(u64::MAX) };
-//!     frames.alloc_contig_free(count, align, everywhere)
-//! }
-//!
-//! /// What was allocated, or any part of it. A wrong free changes nothing.
-//! fn dealloc<P: Platform>(frames: &Freehold<'_, P>, range: FrameRange) -> Result<(), FreeError> {
-//!     frames.here().free_range(range)
-//! }
-//!
-//! # use freehold::{Config, Threads, ZoneConfig};
-//! # let memory = [FrameRange::new(Pfn::new(0x1000), 1 << 15).unwrap()];
-//! # let zones = [ZoneConfig::new(&memory)];
-//! # let frames = Freehold::leaked(&Config::new(1, &zones), Threads::new(1)).unwrap();
-//! let range = alloc(&frames, 5, Order::new(2).unwrap()).unwrap();
-//! assert_eq!((range.len(), range.start.get() % 4), (5, 0));
-//! dealloc(&frames, range).unwrap();
-//! assert!(dealloc(&frames, range).is_err());
-//! ```
-//!
-//! `alloc_at` and `allocate_at` are `alloc_contig_range` with a `migrate` that moves nothing.
+//! [`alloc_contig_free`]: freehold::Freehold::alloc_contig_free
+//! [`free_range`]: freehold::Frames::free_range
 
 #![no_std]
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -35,8 +35,6 @@
 //! - **Giving back.** Blocks that have been wholly free for a while, and free runs of 16 KiB and
 //!   more within others, are [given back](Arena::pass) to the OS, in batches, with one system call
 //!   for each run of neighbours; [`Arena::trim`] does it now.
-//! - **Errors are values.** No address space, no memory, a wrong free, a call in a forked child: an
-//!   [`Error`], and nothing is lost.
 //!
 //! # Virtual memory
 //!
@@ -66,13 +64,6 @@
 //! before it is registered, and unpin it as dirty: reclaim sees writes of programs and system
 //! calls, but not a device's. In a process that forks, [`OnFork::Unmapped`] spares the kernel
 //! copying pinned pages.
-//!
-//! # Where it runs
-//!
-//! Linux has all of it. On macOS and other Unix an arena is of plain anonymous memory: no memfd, no
-//! huge pages, no nodes, ordinary locks, and of pages of 16 KiB only whole blocks go back;
-//! [`HostMmu`] and [`HostVm`] are not there. It compiles there and was never run; its way is tested
-//! on Linux.
 //!
 //! # What it does not do
 //!

@@ -29,23 +29,10 @@
 //! Nothing can be written in between. The handler's two steps and the protecting of a range exclude
 //! each other, or an old "take it off" could undo a newer "put it on".
 //!
-//! What was measured for one write to a protected page, and for protecting 4 KiB (Linux 6.18, two
-//! cores; ns, other core idle / busy in the same process):
-//!
-//! | | first write | protect |
-//! |---|---|---|
-//! | `userfaultfd`, thread (taken) | 8,000 / 18,200 | 148 / 169 |
-//! | `userfaultfd`, `SIGBUS` in the writer | 5,000 / 11,100 | the same |
-//! | `mprotect`, `SIGSEGV` in the writer | 7,800 / 15,900 | 77 / 77 |
-//! | asynchronous write protection, `PAGEMAP_SCAN` | 1,200 / 1,200 | about as much |
-//!
-//! The first sees writes by system calls, too; with a signal in the writer `read(2)` into a
-//! protected page fails with `EFAULT`. With `mprotect` each written page is a mapping, of which a
-//! process has 65,530. With asynchronous protection nothing stops a write between the scan and the
-//! dropping.
-//!
-//! Only the first promises what is needed without asking the whole program to play along. The write
-//! after `madvise_free` is the rare case; what is dropped was not written to.
+//! Other ways ask the whole program to play along, or miss writes. With a signal in the writer
+//! (`SIGBUS` of a `userfaultfd`, `SIGSEGV` of `mprotect`) `read(2)` into a protected page fails with
+//! `EFAULT`, and with `mprotect` each written page is a mapping, of which a process has 65,530. With
+//! asynchronous protection (`PAGEMAP_SCAN`) nothing stops a write between the scan and the dropping.
 //!
 //! # What a page is while it goes away
 //!

@@ -86,46 +86,6 @@ fn slots_of_threads_that_end_without_a_word_are_found_again() {
 }
 
 #[test]
-fn allocated_here_freed_there_with_stamped_memory() {
-    both_locks(|lock| {
-        let arena: Arc<Arena> = Arc::new(Arena::builder(64 * MIB).lock(lock).build().unwrap());
-        thread::scope(|scope| {
-            for pair in 0..2u64 {
-                let (send, receive) = mpsc::sync_channel::<(u64, Frames<Arc<Arena>>)>(32);
-                let arena = Arc::clone(&arena);
-                scope.spawn(move || {
-                    for i in 0..5000u64 {
-                        let owner = pair << 20 | i;
-                        let count = [1, 1, 1, 2, 5, 8, 64][(i % 7) as usize];
-                        let mut frames = Frames::new(Arc::clone(&arena), count).unwrap();
-                        stamp(&mut frames, owner);
-                        send.send((owner, frames)).unwrap();
-                    }
-                });
-                scope.spawn(move || {
-                    let mut kept = Vec::new();
-                    for (owner, frames) in receive {
-                        assert!(
-                            is_stamped(&frames, owner),
-                            "somebody wrote into frames that were not theirs"
-                        );
-                        // Some live longer, and part of them goes first.
-                        if owner % 16 == 0 {
-                            kept.push((owner, frames));
-                        } else if let Ok((first, rest)) = frames.split(1) {
-                            drop(rest);
-                            assert!(is_stamped(&first, owner));
-                        }
-                    }
-                    assert!(kept.iter().all(|(owner, frames)| is_stamped(frames, *owner)));
-                });
-            }
-        });
-        all_free(&arena);
-    });
-}
-
-#[test]
 fn a_thread_that_ends_loses_nothing() {
     both_locks(|lock| {
         let arena = Arena::builder(64 * MIB).lock(lock).slots(2).build().unwrap();

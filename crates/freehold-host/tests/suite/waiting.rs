@@ -261,6 +261,9 @@ fn runs_go_round_among_threads_and_none_is_lost_or_had_twice() {
                                 // Whoever has ended drops what comes with its channel.
                                 let to = &senders[(me + 1) % senders.len()];
                                 let _ = to.send((mark, frames));
+                            } else if let Ok((first, rest)) = frames.split(1) {
+                                drop(rest);
+                                assert!(all_are(&first, mark), "somebody else has {first:?}");
                             }
                         }
                         match random.u32(..400) {
