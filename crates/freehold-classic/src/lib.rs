@@ -175,12 +175,6 @@ impl Classic {
         self.zone.kswapd_elsewhere.store(true, Relaxed);
     }
 
-    /// Bytes of metadata for pageblocks: what the first patch of the pcp-buddy proposal adds to.
-    #[must_use]
-    pub fn pageblock_bytes(&self) -> usize {
-        self.zone.blocks.bytes()
-    }
-
     fn check_cpu(&self, cpu: CpuId) -> Result<(), CpuId> {
         if cpu.index() < self.zone.pcps.len() { Ok(()) } else { Err(cpu) }
     }

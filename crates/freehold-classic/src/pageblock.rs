@@ -159,7 +159,8 @@ impl Pageblocks {
     }
 
     /// Bytes of metadata: the cost of the first pcp-buddy patch.
-    pub(crate) fn bytes(&self) -> usize {
+    #[cfg(test)]
+    fn bytes(&self) -> usize {
         match self {
             Self::Packed { words, .. } => size_of_val(&**words),
             Self::Structs(blocks) => size_of_val(&**blocks),

@@ -79,7 +79,6 @@ impl Player {
             }
             ["type", name] => map().blocks_by_type[kind(name).index()].to_string(),
             ["owned"] => map().blocks_by_owner[1..].iter().sum::<u64>().to_string(),
-            ["bytes"] => classic.pageblock_bytes().to_string(),
             ["drained", of] => {
                 stats.flow.drained[number(of) as usize].map(|n| n.to_string()).join("/")
             }
