@@ -1,60 +1,20 @@
-//! What can be counted exactly of the proposals' workloads: the facts that the proposals argue
-//! with. Nothing here looks at a time.
+//! What is counted of workloads. Nothing here looks at a time; `cargo xtask docs` checks the exact
+//! figures of `producer-consumer`.
 
 use freehold::{CpuId, Order, Pfn};
 use freehold_lab::bench::calls::{Calls, Machine, Refused};
 use freehold_lab::bench::clock::Cpus;
-use freehold_lab::bench::engines::{ClassicMachine, FreeholdMachine, HostThreads};
+use freehold_lab::bench::engines::ClassicMachine;
 use freehold_lab::bench::figures::Figures;
-use freehold_lab::bench::workloads::producer_consumer::CHUNK_LOCKS;
 use freehold_lab::bench::workloads::{self, Run};
 use freehold_lab::bench::{Kind, Scale};
-
-fn freehold(kind: Kind) -> FreeholdMachine<HostThreads> {
-    FreeholdMachine::new(kind.cpus(2), kind.frames(), HostThreads::new()).unwrap()
-}
 
 fn classic(design: &str, kind: Kind) -> ClassicMachine {
     ClassicMachine::new(design, kind.cpus(2), kind.frames()).unwrap()
 }
 
-fn counted<M: Machine>(machine: &M, kind: Kind) -> Figures {
-    let figures = workloads::count(machine, kind).unwrap();
-    machine.drain();
-    machine.check(0).unwrap();
-    figures
-}
-
-fn of(design: &str, kind: Kind) -> Figures {
-    counted(&classic(design, kind), kind)
-}
-
 fn get(figures: &Figures, metric: &str) -> f64 {
     figures.get(metric).unwrap_or_else(|| panic!("{metric} is counted"))
-}
-
-#[test]
-fn counts_are_the_same_every_time() {
-    let kind = Kind::ProducerConsumer;
-    let ours = || counted(&freehold(kind), kind).values;
-    let theirs = || of("vanilla", kind).values;
-    assert_eq!((ours(), theirs()), (ours(), theirs()));
-}
-
-/// The 2022 series's last patch, alone: chunks that are freed on another CPU come back sooner, so
-/// fewer different ones are used and the one used most is used more often. Its own figures: 13,128
-/// uses before, 166,950 after.
-#[test]
-fn chunks_that_go_back_at_once_are_reused_more() {
-    let kind = Kind::ProducerConsumer;
-    let (with, without) = (of("5.18", kind), of("5.18,-high-order-limit", kind));
-    for depth in ["depth_1", "depth_16"] {
-        let (most, distinct) = (format!("most_reused_{depth}"), format!("distinct_chunks_{depth}"));
-        assert!(get(&with, &most) > 2.0 * get(&without, &most), "{depth}: {with:?} {without:?}");
-        assert!(get(&with, &distinct) < get(&without, &distinct), "{depth}: {with:?} {without:?}");
-    }
-    let price = |figures| get(figures, CHUNK_LOCKS);
-    assert!(price(&with) > price(&without), "the price: {with:?} {without:?}");
 }
 
 /// An engine that has no huge pages, ever.

@@ -241,16 +241,6 @@ fn counts_of_pairs_do_not_depend_on_the_number_of_cpus() {
 }
 
 #[test]
-fn a_machine_of_a_thousand_cpus_is_simulated() {
-    // With a think time nobody queues for long, and the test stays quick.
-    let many =
-        Scenario { frames: 1 << 20, think_ns: Some(1e5), ..scenario("freehold", Kind::Pair, 1024) };
-    let row = run(&many);
-    assert_eq!((row.cpus, row.failed), (1024, 0));
-    assert!(row.frames >= 30_000);
-}
-
-#[test]
 fn what_cannot_be_is_refused() {
     let error = simulate(&scenario("vanilla", Kind::ExitAvalanche, 1), &Model::standard());
     assert!(matches!(error, Err(SimulateError::TooFewCpus { .. })));
