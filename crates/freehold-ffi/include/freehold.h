@@ -459,16 +459,18 @@ typedef struct freehold_released {
     uint64_t calls;
     /** Blocks found free for the first time: they go in the next pass, unless they are used. */
     uint64_t seen;
-    /** The pass ended early because an allocation failed meanwhile. */
+    /** The pass ended early because an allocation failed meanwhile, or did not begin: another one
+     * runs, and this thread is in a mover, which waits for none. */
     bool cut_short;
     /** Frames given back out of blocks in use. */
     uint64_t frames;
 } freehold_released;
 
 /** Copies the chunk at `from` to `to`, has whoever uses it use `to` from then on, and returns true.
- * False says that it did not: the chunk is nobody's that it knows, or busy. It may allocate and
- * free in the arena, but not the chunk at `from`, nor wait for another thread that does, nor give
- * memory back. Must not throw or longjmp. */
+ * False says that it did not: the chunk is nobody's that it knows, or busy. It may call any arena,
+ * but not free the chunk at `from`, nor wait for another thread that allocates in this one. Its
+ * calls wait for no pass nor move, of whatever arena: an allocation is refused that would, and what
+ * would give back or move is cut short. Must not throw or longjmp. */
 typedef bool (*freehold_mover)(void *user, void *from, void *to);
 
 /** What emptying blocks came to. */
@@ -479,7 +481,8 @@ typedef struct freehold_evacuated {
     uint64_t frames;
     /** Blocks of which something could not move. */
     uint64_t refused;
-    /** An allocation failed meanwhile and waited for the call, which ended early. */
+    /** An allocation failed meanwhile and waited for the call, which ended early; or the call came
+     * from a mover. */
     bool cut_short;
 } freehold_evacuated;
 

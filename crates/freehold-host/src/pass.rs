@@ -62,7 +62,8 @@ pub struct Released {
     pub seen: u64,
     /// Blocks that the kernel has put into one huge page again.
     pub collapsed: u64,
-    /// The pass ended early because an allocation failed meanwhile.
+    /// The pass ended early because an allocation failed meanwhile, or did not begin: another one
+    /// runs, and this thread is in a mover, which waits for none.
     pub cut_short: bool,
 }
 
@@ -136,7 +137,9 @@ pub(crate) fn pass(inner: &Inner, which: Which) -> Result<Released, Error> {
         return Ok(Released::default());
     }
     let (release, engine) = (&inner.release, &inner.core.engine);
-    let _one = release.begin();
+    let Some(_one) = release.begin() else {
+        return Ok(Released { cut_short: true, ..Released::default() });
+    };
     inner.core.gather();
     if which == Which::Decayed {
         inner.core.collect_ended();

@@ -1,31 +1,36 @@
 //! Who may give memory back, and when: one pass of an arena at a time, which ends early for whoever
 //! waits for it.
 
+use std::cell::Cell;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use freehold::Order;
 
 thread_local! {
-    static ME: u8 = const { 0 };
+    /// Arenas of which the thread moves frames: the program's code runs with their locks held.
+    static MOVES: Cell<usize> = const { Cell::new(0) };
 }
 
 /// A number of the calling thread, which no other has while it lives; never 0.
 fn me() -> usize {
-    ME.with(|me| ptr::from_ref(me).addr())
+    MOVES.with(|moves| ptr::from_ref(moves).addr())
 }
 
 /// Nobody else makes a pass of the arena, or changes its size, while it lives.
 pub(crate) struct Alone<'a> {
     release: &'a Release,
     _one: MutexGuard<'a, ()>,
+    /// 1 where it is counted in [`MOVES`].
+    moves: usize,
 }
 
 impl Drop for Alone<'_> {
     fn drop(&mut self) {
-        // Relaxed: see `is_mine`.
+        // Relaxed: see `lock`.
         self.release.owner.store(0, Ordering::Relaxed);
+        MOVES.set(MOVES.get() - self.moves);
     }
 }
 
@@ -34,7 +39,7 @@ pub(crate) struct Release {
     /// One pass at a time.
     pass: Mutex<()>,
     /// The thread that has it, or 0. It must not wait for its own end: the program's allocator may
-    /// be the arena, and a pass keeps lists; and who moves frames may make passes of other arenas.
+    /// be the arena, and a pass keeps lists.
     owner: AtomicUsize,
     /// The smallest chunk that is given back out of a block in use.
     pub(crate) least: Order,
@@ -72,18 +77,13 @@ impl Release {
         }
     }
 
-    /// A pass begins: the only one while the guard lives.
-    pub(crate) fn begin(&self) -> Alone<'_> {
-        let one = self.lock();
+    /// A pass begins, unless this thread may not [wait](Self::lock): the only one while the guard
+    /// lives.
+    pub(crate) fn begin(&self) -> Option<Alone<'_>> {
+        let one = self.lock()?;
         // Release: see `hold_off`.
         self.passes.fetch_add(1, Ordering::Release);
-        one
-    }
-
-    /// Whether the calling thread makes the pass, or has frames in hand.
-    pub(crate) fn is_mine(&self) -> bool {
-        // Relaxed: what another thread writes is never this one's number.
-        self.owner.load(Ordering::Relaxed) == me()
+        Some(one)
     }
 
     /// Whether somebody waits for the pass that runs, which is to end.
@@ -94,21 +94,40 @@ impl Release {
 
     /// No pass runs while the guard lives, and allocations that fail meanwhile wait for it: for
     /// whoever has frames in hand that are free. The pass that runs ends early.
-    pub(crate) fn alone(&self) -> Alone<'_> {
-        let alone = self.interrupt();
+    pub(crate) fn alone(&self) -> Option<Alone<'_>> {
+        let alone = self.interrupt()?;
         // Release: as at the start of a pass, see `hold_off`.
         self.in_hand.store(true, Ordering::Release);
-        alone
+        Some(alone)
     }
 
-    pub(crate) fn lock(&self) -> Alone<'_> {
-        let one = self.pass.lock().unwrap_or_else(PoisonError::into_inner);
+    /// [`alone`](Self::alone), for whoever runs the program's code meanwhile.
+    pub(crate) fn to_move(&self) -> Option<Alone<'_>> {
+        let mut alone = self.alone()?;
+        alone.moves = 1;
+        MOVES.set(MOVES.get() + 1);
+        Some(alone)
+    }
+
+    /// The lock. Nobody waits for it who has it, nor who moves frames of any arena: two threads
+    /// that move could wait for each other.
+    pub(crate) fn lock(&self) -> Option<Alone<'_>> {
+        // Relaxed: what another thread writes is never this one's number.
+        let one = if MOVES.get() == 0 && self.owner.load(Ordering::Relaxed) != me() {
+            self.pass.lock().unwrap_or_else(PoisonError::into_inner)
+        } else {
+            match self.pass.try_lock() {
+                Err(TryLockError::WouldBlock) => return None,
+                Err(TryLockError::Poisoned(error)) => error.into_inner(),
+                Ok(one) => one,
+            }
+        };
         self.owner.store(me(), Ordering::Relaxed);
-        Alone { release: self, _one: one }
+        Some(Alone { release: self, _one: one, moves: 0 })
     }
 
     /// The lock, from whoever makes a pass and is to end it.
-    fn interrupt(&self) -> Alone<'_> {
+    fn interrupt(&self) -> Option<Alone<'_>> {
         // Relaxed, both: a hint that saves waiting for the rest of the pass.
         self.wanted.fetch_add(1, Ordering::Relaxed);
         let alone = self.lock();
@@ -118,15 +137,12 @@ impl Release {
 
     /// An allocation has failed. Waits for the pass that runs, if any, and keeps the next one from
     /// starting while the guard lives; `None` where there never was a pass, so that trying again
-    /// cannot help.
+    /// cannot help, or this thread may not wait.
     pub(crate) fn hold_off(&self) -> Option<Alone<'_>> {
         // Acquire: pairs with the release at the start of a pass. Who found a block missing because
         // a pass has it came to the allocator after that pass took it, and so sees the pass
         // counted.
         let ever = self.passes.load(Ordering::Acquire) != 0 || self.in_hand.load(Ordering::Acquire);
-        if !ever || self.is_mine() {
-            return None;
-        }
-        Some(self.interrupt())
+        if ever { self.interrupt() } else { None }
     }
 }

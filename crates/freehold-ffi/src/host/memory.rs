@@ -25,7 +25,8 @@ pub struct Released {
     pub calls: u64,
     /// Blocks found free for the first time: they go in the next pass, unless they are used.
     pub seen: u64,
-    /// The pass ended early because an allocation failed meanwhile.
+    /// The pass ended early because an allocation failed meanwhile, or did not begin: another one
+    /// runs, and this thread is in a mover, which waits for none.
     pub cut_short: bool,
     /// Frames given back out of blocks in use.
     pub frames: u64,
@@ -43,16 +44,18 @@ pub struct Evacuated {
     pub frames: u64,
     /// Blocks of which something could not move.
     pub refused: u64,
-    /// An allocation failed meanwhile and waited for the call, which ended early.
+    /// An allocation failed meanwhile and waited for the call, which ended early; or the call came
+    /// from a mover.
     pub cut_short: bool,
 }
 
 copied!(Evacuated, freehold_host::Evacuated: blocks, frames, refused, cut_short);
 
 /// Copies the chunk at `from` to `to`, has whoever uses it use `to` from then on, and returns true.
-/// False says that it did not: the chunk is nobody's that it knows, or busy. It may allocate and
-/// free in the arena, but not the chunk at `from`, nor wait for another thread that does, nor give
-/// memory back. Must not throw or longjmp.
+/// False says that it did not: the chunk is nobody's that it knows, or busy. It may call any arena,
+/// but not free the chunk at `from`, nor wait for another thread that allocates in this one. Its
+/// calls wait for no pass nor move, of whatever arena: an allocation is refused that would, and what
+/// would give back or move is cut short. Must not throw or longjmp.
 pub type Mover =
     Option<unsafe extern "C" fn(user: *mut c_void, from: *mut c_void, to: *mut c_void) -> bool>;
 

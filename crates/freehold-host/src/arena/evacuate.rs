@@ -27,7 +27,8 @@ pub struct Evacuated {
     pub frames: u64,
     /// Blocks of which something could not move.
     pub refused: u64,
-    /// An allocation failed meanwhile and waited for the call, which ended early.
+    /// An allocation failed meanwhile and waited for the call, which ended early; or the call came
+    /// from a mover.
     pub cut_short: bool,
 }
 
@@ -39,8 +40,10 @@ impl Arena {
     /// `mover(old, new)` copies the chunk at `old` to `new`, has whoever uses it use `new` from
     /// then on, and returns true. False says that it did not: the chunk at `old` is nobody's that
     /// it knows, or busy, or a [tenant's](crate::Tenants), which is known by its number. Then `new`
-    /// goes home, and that block stays in use. It may allocate and free in this arena, but not wait
-    /// for another thread that does, nor give memory of it back; other threads work on meanwhile.
+    /// goes home, and that block stays in use. It may call any arena, but not wait for another
+    /// thread that allocates in this one; other threads work on meanwhile. Its calls wait for no
+    /// pass nor move, of whatever arena: an allocation is refused that would, and what would give
+    /// back or move is [cut short](Evacuated::cut_short).
     ///
     /// Of an arena in guard mode nothing moves. Takes a barrier and two looks at the board for each
     /// block, and the copies.
@@ -64,7 +67,9 @@ impl Arena {
             return Ok(done);
         }
         self.core.collect_ended();
-        let _alone = self.inner.release.alone();
+        let Some(_alone) = self.inner.release.to_move() else {
+            return Ok(Evacuated { cut_short: true, ..done });
+        };
         // What is kept looks as if it were somebody's.
         let _nothing = self.core.keep_nothing();
         let keeper = self.core.keeper();

@@ -194,9 +194,9 @@ impl Arena {
 
     /// [`retried`](Self::retried) for an attempt that isolates blocks. What is isolated looks as if
     /// it were in use, and what a pass has in hand is busy to it: so only one at a time of these,
-    /// and allocations that fail meanwhile wait for it.
+    /// and allocations that fail meanwhile wait for it. Who may not wait goes without.
     fn isolating<T>(&self, attempt: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
-        let _no_pass = (!self.inner.release.is_mine()).then(|| self.inner.release.alone());
+        let _no_pass = self.inner.release.alone();
         attempt()
     }
 
@@ -238,7 +238,7 @@ impl Arena {
 
     /// Whether the OS may back these frames too, whoever has them; gives others back for that.
     pub(super) fn make_room(&self, range: FrameRange, limit: u64) -> Result<(), Error> {
-        let Inner { notes, memory, watch, release, .. } = &*self.inner;
+        let Inner { notes, memory, watch, .. } = &*self.inner;
         let first = memory.first().get() / PAGEBLOCK_FRAMES;
         let fits = || {
             let blocks = range.start.get() / PAGEBLOCK_FRAMES - first
@@ -250,10 +250,8 @@ impl Arena {
             return Ok(());
         }
         watch.press(notes.resident(), limit);
-        if !release.is_mine() {
-            // What the kernel refuses is counted; whether it was enough is asked again.
-            let _ = pass(&self.inner, Which::All);
-        }
+        // What the kernel refuses is counted; whether it was enough is asked again.
+        let _ = pass(&self.inner, Which::All);
         if fits() {
             return Ok(());
         }

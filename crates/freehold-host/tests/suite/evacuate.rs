@@ -1,9 +1,10 @@
 //! Emptying blocks: what moves, what stays, and that every chunk has what was written to it.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Barrier, Mutex, mpsc};
 use std::thread;
+use std::time::Duration;
 
 use freehold_host::freehold::{FRAME_SIZE, Migratetype, Order, Pfn, Request};
 use freehold_host::{Arena, Evacuated};
@@ -162,11 +163,17 @@ fn others_work_on_meanwhile() {
     assert_eq!(arena.stats().frames_used, used(&pool));
 }
 
-/// Whoever moves frames of one arena may make passes of another, and each finds its own way.
+/// What is done in a thread that may wait for itself, or for another one, for ever.
+fn in_time<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (told, done) = mpsc::channel();
+    thread::spawn(move || told.send(work()));
+    done.recv_timeout(Duration::from_secs(20)).expect("it waits for ever, or has panicked")
+}
+
+/// Whoever moves frames of one arena may make passes of another, and of this one it makes none.
 #[test]
-fn a_pass_of_another_arena_within_a_move_changes_nothing() {
-    let (told, done) = std::sync::mpsc::channel();
-    thread::spawn(move || {
+fn a_pass_within_a_move_changes_nothing() {
+    let seen = in_time(|| {
         let arena = Arena::with_size(64 * MIB).unwrap();
         let (pool, other) = (shrunk(&arena, 0, 16), Arena::with_size(8 * MIB).unwrap());
         let limited = Arena::builder(8 * MIB).resident_limit(2 * MIB).build().unwrap();
@@ -179,14 +186,43 @@ fn a_pass_of_another_arena_within_a_move_changes_nothing() {
                 // What is in memory has to go back first.
                 let trimmed = limited.request(second).map(drop);
                 other.trim().unwrap();
-                (trimmed, arena.frames(arena.stats().frames).is_err())
+                // SAFETY: nothing moves.
+                let moved = unsafe { arena.evacuate(pool.order, u64::MAX, |_, _| false) };
+                let cut_short = (arena.trim().unwrap().cut_short, moved.unwrap().cut_short);
+                (trimmed, arena.frames(arena.stats().frames).is_err(), cut_short)
             });
             false
         };
         // SAFETY: nothing moves.
         unsafe { arena.evacuate(pool.order, u64::MAX, mover) }.unwrap();
-        told.send(seen).unwrap();
+        seen
     });
-    let seen = done.recv_timeout(std::time::Duration::from_secs(20));
-    assert_eq!(seen, Ok(Some((Ok(()), true))), "one waits for its own end, or is refused");
+    assert_eq!(seen, Some((Ok(()), true, (true, true))));
+}
+
+#[test]
+fn two_movers_that_allocate_in_each_others_arena_do_not_wait_for_each_other() {
+    let refused = in_time(|| {
+        let arenas = [(); 2].map(|()| Arena::with_size(64 * MIB).unwrap());
+        let both = Barrier::new(2);
+        let moves = |mine: usize| {
+            let (pool, other) = (shrunk(&arenas[mine], 0, 16), &arenas[1 - mine]);
+            let mut refused = None;
+            let mover = |_, _| {
+                refused.get_or_insert_with(|| {
+                    both.wait();
+                    other.frames(other.stats().frames).is_err()
+                });
+                false
+            };
+            // SAFETY: nothing moves.
+            unsafe { pool.arena.evacuate(pool.order, u64::MAX, mover) }.unwrap();
+            refused
+        };
+        thread::scope(|scope| {
+            let other = scope.spawn(|| moves(1));
+            [moves(0), other.join().unwrap()]
+        })
+    });
+    assert_eq!(refused, [Some(true); 2]);
 }
