@@ -209,3 +209,28 @@ impl<P: Platform + ?Sized> Platform for &P {
         (**self).check_poison(frames);
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::PlatformExt;
+    use crate::Platform;
+    use crate::primitive::{AtomicU64, Relaxed};
+    use crate::tests::steps::fences;
+
+    /// Notes how many fences came before its barrier, which orders nothing here.
+    struct OfOthers(AtomicU64);
+
+    impl Platform for OfOthers {
+        fn heavy_barrier(&self) {
+            self.0.set(fences());
+        }
+    }
+
+    #[test]
+    fn a_heavy_barrier_has_fences_on_both_sides() {
+        let (host, before) = (OfOthers(AtomicU64::new(0)), fences());
+        host.barrier();
+        let at = host.0.get();
+        assert_eq!((at - before, fences() - at), (1, 1));
+    }
+}

@@ -8,9 +8,9 @@
 
 #[cfg(all(test, not(loom)))]
 pub(crate) use crate::tests::steps::{
-    AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering,
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence,
 };
-#[cfg(not(loom))]
+#[cfg(not(any(test, loom)))]
 use core::sync::atomic::fence;
 #[cfg(not(any(test, loom)))]
 pub(crate) use core::sync::atomic::{

@@ -188,9 +188,13 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
     #[inline(never)]
     fn take_of_hand(self, key: u64, frames: u64) -> bool {
         let lease = self.leases.slot(Leases::slot_of(key));
+        if !lease.is_of(key) || lease.is_of_chunk() {
+            return false;
+        }
+        lease.divide();
         let mask = lease.mask();
         // What is in the word as well was freed twice: the slow way knows.
-        let taken = lease.is_of(key) && mask & !lease.word() & frames == frames;
+        let taken = mask & !lease.word() & frames == frames;
         if taken {
             lease.set_mask(mask & !frames);
         }

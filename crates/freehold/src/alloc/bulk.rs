@@ -22,7 +22,7 @@ use crate::alloc::ladder::{Climb, IN_USE};
 use crate::alloc::pick::Want;
 use crate::block::{WORDS, bits};
 use crate::cpu::by::Inside;
-use crate::cpu::lease::Purpose;
+use crate::cpu::lease::{NO_WORD, Purpose};
 use crate::free::fast::InHand;
 use crate::free::word::Freeing;
 use crate::platform::OnPanic;
@@ -199,6 +199,8 @@ impl<'m, P: Platform> Freeing<'_, 'm, P> {
                 // Inlined: calls made this dearer than single frees (134 instructions, 124).
                 1 if in_hand == InHand::Elsewhere => inside.to_word::<0>(frames[at].get()),
                 64 if mask == !0 => {
+                    // A chunk of single frames is none that comes again as one.
+                    inside.cpu.chunk.freed.set(NO_WORD);
                     let put = inside.words_to_block::<1>(key * 64);
                     inside.count_frees(if put { 63 } else { 0 });
                     put

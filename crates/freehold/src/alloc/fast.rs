@@ -4,7 +4,7 @@
 //! |---|---|
 //! | 0 | the current lease's hand; a frame freed last, where no lease has any in hand |
 //! | 1 to 5 | the hand of the current lease for runs; a run freed last |
-//! | 6 to 8 | whole words freed last |
+//! | 6 to 8 | the chunk in hand; whole words freed last |
 //! | 9 | a block in hand |
 //!
 //! All else is for the slow way, the [ladder](super::ladder); nothing has changed then.
@@ -273,7 +273,10 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
     /// one may.
     #[inline(always)]
     pub(crate) fn recent_words<const LEN: usize>(self, migratetype: usize) -> Option<Pfn> {
-        let pfn = self.words_by_hint::<LEN>(migratetype);
+        let pfn = match self.chunk.is_in_hand::<LEN>(migratetype) {
+            true => self.take_chunk::<LEN>(migratetype),
+            false => self.words_by_hint::<LEN>(migratetype),
+        };
         if pfn == NO_FRAME { None } else { Some(Pfn::new(pfn)) }
     }
 
@@ -288,8 +291,8 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
         let (head, line, first) = (block.head, block.line, offset as usize / 64 / LEN * LEN);
         let (tag, buddy) = (head.tag.get(), first ^ LEN);
         // Half of the buddy is no better left alone than all of it.
-        let full = || (buddy..buddy + LEN).filter(|&w| line.word(w) == !0).count();
-        let alone = || 2 * full() < LEN;
+        let full = || (buddy..buddy + LEN).filter(|&w| line.word(w) == !0);
+        let alone = || full().nth((LEN - 1) / 2).is_none();
         let in_use = || self.runs_from.starts(block);
         // Without an index that may be out of bounds nothing has to be kept for a panic.
         let roomy =

@@ -39,6 +39,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let slots = bits::each(u64::from(leases.ready(purpose, migratetype)));
         let run = |slot: u32| {
             let lease = leases.slot(slot as usize);
+            lease.divide();
             let (run, size) = bits::smallest_run(lease.all() & !lease.word(), order)?;
             Some((size, slot as usize, run))
         };
@@ -154,6 +155,9 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let leases = &self.cpu.leases;
         for slot in bits::each(u64::from(leases.ready(Purpose::Frames, migratetype))) {
             let slot = slot as usize;
+            if leases.slot(slot).mask() != 0 {
+                leases.slot(slot).divide();
+            }
             if leases.slot(slot).mask() == 0 && !self.slot(slot).replenish() {
                 continue;
             }
@@ -242,8 +246,13 @@ impl<'a, 'm, P: Platform> Cpu<'a, 'm, P> {
         let zone = &fh.zones[tag.zone()];
         // What may be broken up, after the board was asked for such a run, or was not.
         let run = || order.and_then(|order| bits::smallest_run(all, order));
-        let breakable = if zone.is_roomy() { !0 } else { run().map_or(0, |(run, _)| run) };
-        leases.open(slot, key, place, (purpose, migratetype), all, breakable);
+        let roomy = zone.is_roomy();
+        let breakable = if roomy { !0 } else { run().map_or(0, |(run, _)| run) };
+        // What a row of frees brings, of which one frame is there, is kept together once somebody
+        // takes of it, not frame by frame.
+        let is_row = freed != 0 && got & got.wrapping_sub(1) == 0;
+        let divided = roomy || !is_row || purpose == Purpose::Words;
+        leases.open(slot, key, place, (purpose, migratetype), all, (breakable, divided));
         Some(slot)
     }
 
@@ -391,8 +400,14 @@ impl<'m, P: Platform> Slot<'_, '_, 'm, P> {
         ours
     }
 
-    /// Puts what is in hand of a slot back and frees it.
+    /// Puts what is in hand of a slot back and frees it; where it is of a chunk the others of that,
+    /// too.
     pub(crate) fn end(self) {
+        if self.lease().is_of_chunk() { self.cpu.end_chunk() } else { self.end_alone() }
+    }
+
+    /// Puts what is in hand of this slot back and frees it.
+    pub(crate) fn end_alone(self) {
         let (lease, me) = (self.lease(), self.cpu.lease_name());
         let Some((block, w)) = lease.place(&self.cpu.fh.map.blocks) else { return };
         let (head, line, mask) = (block.head, block.line, lease.all());
@@ -544,6 +559,21 @@ mod tests {
             fh.validate().unwrap();
         }
         assert!(told > 0, "no free came while the frames were away");
+    }
+
+    /// The first frame freed went into its word, the second leased that: of what came into the hand
+    /// then the board has not heard yet.
+    #[test]
+    fn a_lease_that_ends_tells_of_what_it_had() {
+        let fh = unmarked(2, 2048);
+        let (cpu, other) = (fh.here(), fh.on(CpuId::new(1)));
+        exhaust(&fh, movable(0));
+        cpu.free_range(frames_at(1024, 1024)).unwrap();
+        (8..16).for_each(|n| cpu.free(Pfn::new(n), Order::ZERO).unwrap());
+        assert_eq!(fh.cpus[0].leases.held().count_ones(), 1);
+        cpu.flush().unwrap();
+        fh.validate().unwrap();
+        assert_eq!(other.alloc(movable(3)), Ok(Pfn::new(8)));
     }
 
     /// Frames in all hands after each CPU has allocated frames and runs of each type.

@@ -8,6 +8,7 @@
 //! | [`lease`] | words go to a CPU and come back |
 //! | [`reserve`] | blocks are kept for requests that may not wait |
 //! | [`bulk`] | many single frames |
+//! | [`chunk`] | a hand for one chunk of whole words |
 //! | [`placed`] | within address limits, aligned to more than their size, above order 9 |
 //! | [`fit`] | runs of any number of frames |
 //! | [`at_hand`] | runs by their place, for an owner that remembers it |
@@ -15,6 +16,7 @@
 
 pub(crate) mod at_hand;
 pub(crate) mod bulk;
+pub(crate) mod chunk;
 pub(crate) mod fast;
 pub(crate) mod fit;
 pub(crate) mod ladder;

@@ -30,7 +30,7 @@ use crate::block::Block;
 use crate::block::bits;
 use crate::block::layout::{Blocks, Place, WordCell};
 use crate::block::tag::TYPES;
-use crate::primitive::{AtomicU8, AtomicU32, AtomicU64, Ordering, Relaxed};
+use crate::primitive::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, Relaxed};
 
 /// Leases that a CPU can have. 64 were no faster and pin four times the blocks.
 pub(crate) const SLOTS: usize = 16;
@@ -52,16 +52,22 @@ pub(crate) enum Purpose {
     Frames = 0,
     /// Runs of orders 1 to 5.
     Runs = 1,
+    /// A chunk of whole words: see [`chunk`](crate::alloc::chunk).
+    Words = 2,
 }
 
 /// What a lease is for, and the migratetype it serves, as one number.
 #[inline(always)]
 const fn kind_of(purpose: Purpose, migratetype: usize) -> usize {
-    (purpose as usize) << 3 | migratetype & 7
+    match purpose {
+        // One for all types: such leases are in no request's way.
+        Purpose::Words => KINDS - 1,
+        _ => (purpose as usize) << 3 | migratetype & 7,
+    }
 }
 /// Such numbers there are room for: a power of two, so that a place in a table needs no comparison.
 const KINDS: usize = 16;
-const _: () = assert!(TYPES <= 8);
+const _: () = assert!(TYPES < 8);
 
 /// One leased word.
 #[repr(C, align(64))]
@@ -78,6 +84,8 @@ pub(crate) struct Lease<'m> {
     word: WordCell<'m>,
     at: Place,
     kind: AtomicU8,
+    /// A free has opened it, and nothing was taken of it yet: no run is kept together so far.
+    undivided: AtomicBool,
 }
 
 impl<'m> Lease<'m> {
@@ -91,6 +99,7 @@ impl<'m> Lease<'m> {
             word: WordCell::new(no_word),
             at: Place::none(),
             kind: AtomicU8::new(0),
+            undivided: AtomicBool::new(false),
         }
     }
 
@@ -141,10 +150,7 @@ impl<'m> Lease<'m> {
     pub(crate) fn add_to(&self, mask: u64, frames: u64) {
         let mask = mask | frames;
         self.set_mask(mask);
-        // The run of four of its first frame: one that is longer has that as well.
-        let start = frames.trailing_zeros() & !((1 << bits::KEPT_ORDER) - 1);
-        let run = (mask & self.watched.get()) >> start;
-        if run & bits::KEPT_RUN == bits::KEPT_RUN {
+        if bits::has_run(mask & self.watched.get(), bits::KEPT_ORDER) {
             self.keep_runs();
         }
     }
@@ -153,7 +159,8 @@ impl<'m> Lease<'m> {
     #[inline(always)]
     pub(crate) fn take_back(&self, mask: u64, frames: u64) -> bool {
         let seen = mask | self.word();
-        // Where no runs are kept together, as in a zone nearly all whole, no frame is spare.
+        // Where no runs are kept together, as in a zone nearly all whole, or before anything is
+        // taken of what frees have brought, no frame is spare.
         if self.watched.get() == 0 {
             debug_assert_eq!(self.spare(), 0);
             let right = seen & frames == 0;
@@ -170,8 +177,19 @@ impl<'m> Lease<'m> {
     }
     /// Any frames come into the hand.
     pub(crate) fn add_all(&self, frames: u64) {
+        self.divide();
         self.set_mask(self.mask() | frames);
         self.keep_runs();
+    }
+    /// Frames are about to be taken of what frees have brought together: its runs of four are kept
+    /// so from now on.
+    #[inline(always)]
+    pub(crate) fn divide(&self) {
+        if self.undivided.get() {
+            self.undivided.set(false);
+            self.watched.set(!self.breakable());
+            self.keep_runs();
+        }
     }
     /// Runs of four that have come together are kept so.
     #[cold]
@@ -185,6 +203,7 @@ impl<'m> Lease<'m> {
     }
     /// That run of what is in hand may be used up.
     pub(crate) fn break_up(&self, run: u64) {
+        debug_assert!(!self.undivided.get());
         if usize::from(self.kind.get()) & kind_of(Purpose::Runs, 0) != 0 {
             return self.breakable.set(self.breakable() | run);
         }
@@ -207,6 +226,12 @@ impl<'m> Lease<'m> {
     #[inline(always)]
     pub(crate) fn serves(&self, purpose: Purpose, migratetype: usize) -> bool {
         usize::from(self.kind.get()) == kind_of(purpose, migratetype)
+    }
+
+    /// Whether it is of a chunk of whole words, of which nobody takes or frees a part.
+    #[inline(always)]
+    pub(crate) fn is_of_chunk(&self) -> bool {
+        self.serves(Purpose::Words, 0)
     }
 
     /// Whether there is a run of that order in hand, together with what others have freed into the
@@ -357,7 +382,8 @@ impl<'m> Leases<'m> {
         ready.set(ready.get() & !(1 << slot));
     }
 
-    /// Fills a free slot. The word's lease must name this CPU already.
+    /// Fills a free slot. The word's lease must name this CPU already. Runs of four are kept together
+    /// at once if `divided`, but for what is `breakable`.
     #[inline]
     pub(crate) fn open(
         &self,
@@ -366,7 +392,7 @@ impl<'m> Leases<'m> {
         place: (Block<'m>, usize, &'m AtomicU64),
         kind: (Purpose, usize),
         mask: u64,
-        breakable: u64,
+        (breakable, divided): (u64, bool),
     ) {
         let lease = &self.slots[slot];
         debug_assert!(!lease.is_in_use());
@@ -374,8 +400,9 @@ impl<'m> Leases<'m> {
         lease.word.set(place.2);
         lease.kind.set(kind_of(kind.0, kind.1) as u8);
         lease.breakable.set(breakable);
-        let watched = if kind.0 == Purpose::Frames { !breakable } else { 0 };
+        let watched = if kind.0 == Purpose::Frames && divided { !breakable } else { 0 };
         lease.watched.set(watched);
+        lease.undivided.set(!divided);
         // Release: who finds the key does not find what the word before had in hand.
         lease.first.store(key * 64, Ordering::Release);
         // Release: a thread that sees frames in hand sees whose they are.
@@ -383,7 +410,9 @@ impl<'m> Leases<'m> {
         lease.spare.store(spare, Ordering::Release);
         lease.mask.store(mask & !spare, Ordering::Release);
         self.held.set(self.held.get() | 1 << slot);
-        self.set_ready(slot);
+        if kind.0 != Purpose::Words {
+            self.set_ready(slot);
+        }
     }
 
     /// Frees a slot. What was in hand is in its word again.
@@ -442,7 +471,7 @@ mod tests {
     fn runs_of_four_are_kept_together_until_they_may_be_broken_up() {
         let word = AtomicU64::new(0);
         let leases = Leases::new(&word);
-        leases.open(3, 3, (Block::unused(), 3, &word), (Purpose::Frames, 1), 0xf7, 0);
+        leases.open(3, 3, (Block::unused(), 3, &word), (Purpose::Frames, 1), 0xf7, (0, true));
         let lease = leases.slot(3);
         assert_eq!((lease.mask(), lease.spare()), (0x7, 0xf0));
         assert!(!lease.take_back(0x7, 1 << 5), "a frame that is kept was freed again");
@@ -455,12 +484,38 @@ mod tests {
         assert_eq!((lease.mask(), lease.spare()), (0xf, 0xf0), "it may be used up");
     }
 
+    /// A hand that is divided when somebody takes of it is what one is that was divided all along.
+    #[test]
+    fn runs_are_kept_together_late_as_they_are_at_once() {
+        let words = [AtomicU64::new(0), AtomicU64::new(0)];
+        let leases = Leases::new(&words[0]);
+        let kind = (Purpose::Frames, 1);
+        for (slot, divided) in [(3, true), (4, false)] {
+            let place = (Block::unused(), slot, &words[slot - 3]);
+            leases.open(slot, slot as u64, place, kind, 0x7, (0, divided));
+        }
+        let [at_once, late] = [leases.slot(3), leases.slot(4)];
+        // The last one as of a bulk call: it begins in a run that stays incomplete.
+        for frames in [0x8, 0xf00, 1 << 13, 3 << 14, 1 << 12, 1 << 40, 0xfc << 56] {
+            for lease in [at_once, late] {
+                assert!(lease.take_back(lease.mask(), frames));
+                assert!(!lease.take_back(lease.mask(), frames), "it is free");
+            }
+            assert_eq!((late.mask(), late.spare()), (at_once.all(), 0));
+        }
+        late.divide();
+        assert_eq!((late.mask(), late.spare()), (at_once.mask(), at_once.spare()));
+        assert!(late.take_back(late.mask(), 7 << 41));
+        let kept = 0xff0f | 0xf << 40 | 0xf << 60;
+        assert_eq!((late.mask(), late.spare()), (0xc << 56, kept));
+    }
+
     #[test]
     fn a_slot_that_is_free_is_nobodys_current_one() {
         let word = AtomicU64::new(0);
         let leases = Leases::new(&word);
         for kind in [(Purpose::Frames, 1), (Purpose::Runs, 1), (Purpose::Frames, 2)] {
-            leases.open(3, 3, (Block::unused(), 3, &word), kind, 1, !0);
+            leases.open(3, 3, (Block::unused(), 3, &word), kind, 1, (!0, true));
             leases.set_current(kind.0, kind.1, 3);
             leases.close(3);
             assert!(leases.currents().all(|slot| slot == SLOTS as u32));
@@ -496,7 +551,7 @@ mod loom_tests {
                         (Block::unused(), 3, word),
                         (Purpose::Frames, 1),
                         mask,
-                        breakable,
+                        (breakable, true),
                     );
                 };
                 open(this, mine);
@@ -521,7 +576,7 @@ mod loom_tests {
     fn a_frame_that_is_kept_is_shown() {
         model(|| {
             let (word, leases) = none();
-            leases.open(3, 3, (Block::unused(), 3, word), (Purpose::Frames, 1), 0x7, 0);
+            leases.open(3, 3, (Block::unused(), 3, word), (Purpose::Frames, 1), 0x7, (0, true));
             // The looker is the thread that is started, so that it comes last in the first
             // execution: loom remembers one access to each atomic, and a thread that reads and then
             // writes one hides what others have read before. The other way round it ran one
@@ -542,7 +597,8 @@ mod loom_tests {
             let (word, leases) = none();
             let (this, other) = (3, 3 + SLOTS as u64);
             let open = |key: u64, mask| {
-                leases.open(3, key, (Block::unused(), 3, word), (Purpose::Frames, 1), mask, !0)
+                let (place, kind) = ((Block::unused(), 3, word), (Purpose::Frames, 1));
+                leases.open(3, key, place, kind, mask, (!0, true))
             };
             open(other, 0b10);
             let owner = spawn(move || {

@@ -11,6 +11,7 @@ use super::door::Door;
 use super::lease::{Leases, Purpose};
 use super::recent::Recent;
 use crate::ORDERS;
+use crate::alloc::chunk::Chunk;
 use crate::block::Block;
 use crate::block::layout::{Blocks, Place};
 use crate::block::tag::{TYPES, Tag};
@@ -43,6 +44,8 @@ pub(crate) struct CpuState<'m> {
     /// The block that was chosen last to take runs of: some place in its [`Cursors`] names it.
     pub(crate) runs_from: Place,
     pub(crate) leases: Leases<'m>,
+    /// The chunk of whole words that it leases.
+    pub(crate) chunk: Chunk,
     /// It has one of the words that CPUs share: see [`shared_words`](crate::zone::shared_words).
     pub(crate) has_share: AtomicBool,
     /// So often it does without one before it asks again: others want one.
@@ -91,6 +94,7 @@ impl<'m> CpuState<'m> {
             most: AtomicU64::new(0),
             runs_from: Place::none(),
             leases: Leases::new(no_word),
+            chunk: Chunk::new(),
             has_share: AtomicBool::new(false),
             lets_others: AtomicU32::new(0),
             counters: CpuCounters::default(),

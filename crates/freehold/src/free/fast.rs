@@ -3,7 +3,7 @@
 //! | order | where |
 //! |---|---|
 //! | 0 to 5 | the hand, if this CPU leases the word; else the word |
-//! | 6 to 8 | the words |
+//! | 6 to 8 | the words; the hand, if it is the [chunk](crate::alloc::chunk) freed last |
 //! | 9 | the hand |
 //!
 //! Each returns "no" for anything out of the ordinary, and nothing has changed then: the slow way,
@@ -197,18 +197,32 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
             return self.second_to_word(block, key, frames);
         }
         if !tag.is_ordinary_in(self.home_split.get()) || head.is_leased(w) {
-            return self.to_word_elsewhere(block, key, frames);
+            return self.run_elsewhere::<true>(block, key, (frames, 1 << ORDER));
         }
         // All of it before the word, so that little has to be kept for after it: a hint to what is
-        // refused is as good as any. Frames count before they can be seen: see `watch`.
+        // refused is as good as any.
         self.last_key.set(key);
         self.recent.push(ORDER, block, (pfn % FRAMES as u64) as u32);
+        self.put_open::<ORDER>(block, tag, w, (frames, 1 << ORDER))
+    }
+
+    /// Frames come into a word of the home zone that nobody leases: a chunk of that order, or any
+    /// run for an order from 1 to 2.
+    #[inline(always)]
+    fn put_open<const ORDER: u32>(
+        self,
+        block: Block<'m>,
+        tag: Tag,
+        w: usize,
+        (frames, count): (u64, u64),
+    ) -> bool {
+        // Before they can be seen: see `watch`.
+        let (line, own) = (block.line, &self.allowance[tag.migratetype()]);
         self.count_frees(1);
-        self.allowance[tag.migratetype()].add(1 << ORDER);
-        let line = block.line;
+        own.add(count);
         let put = if ORDER == 0 { line.put_frame(w, frames) } else { line.put_run(w, frames) };
         let Ok(now) = put else {
-            self.allowance[tag.migratetype()].sub(1 << ORDER);
+            own.sub(count);
             self.count_frees(1u64.wrapping_neg());
             return false;
         };
@@ -244,18 +258,6 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
         opaque_true()
     }
 
-    /// [`to_word`](Self::to_word) of a zone that is not this CPU's home, if that is all.
-    #[cold]
-    #[inline(never)]
-    fn to_word_elsewhere(self, block: Block<'m>, key: u64, frames: u64) -> bool {
-        let done = block.head.tag.get().zone() != self.home_zone.get() as usize
-            && self.run_elsewhere(block, key, (frames, frames.count_ones().into()));
-        if done {
-            self.last_key.set(key);
-        }
-        done
-    }
-
     /// Any frames of one word, so many, straight into it, for which this CPU has no slot: it stays
     /// one that nobody leases, so that runs can be cut of it.
     #[inline(always)]
@@ -265,27 +267,22 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
         let tag = head.tag.get();
         let elsewhere = !tag.is_ordinary_in(self.home_split.get());
         if elsewhere || head.is_leased(w) || cfg!(feature = "debug-poison") {
-            return self.run_elsewhere(block, key, (frames, count));
+            return self.run_elsewhere::<false>(block, key, (frames, count));
         }
-        // Before they can be seen: see `watch`.
-        let own = &self.allowance[tag.migratetype()];
-        own.add(count);
-        let Ok(now) = block.line.put_run(w, frames) else {
-            own.sub(count);
-            return false;
-        };
-        self.count_frees(1);
-        // As single frames: a run of any length may leave loose ones in its word.
-        if block.is_news::<0>(&self.fh.watch, now, frames) || self.is_to_tell(tag.migratetype()) {
-            return self.tell_of_free(block, now, tag.migratetype());
-        }
-        true
+        // As a pair of frames: a run of any length may leave loose ones in its word.
+        self.put_open::<1>(block, tag, w, (frames, count))
     }
 
-    /// [`run_to_word`](Self::run_to_word) of any zone, where that needs no closer look.
+    /// A chunk or run of one word of any zone, where that needs no closer look; the first of a row
+    /// if `ROW`.
     #[cold]
     #[inline(never)]
-    fn run_elsewhere(self, block: Block<'m>, key: u64, (frames, count): (u64, u64)) -> bool {
+    fn run_elsewhere<const ROW: bool>(
+        self,
+        block: Block<'m>,
+        key: u64,
+        (frames, count): (u64, u64),
+    ) -> bool {
         let (by, w, tag) = (self.by(), key as usize % WORDS, block.head.tag.get());
         if !tag.is_ordinary() || block.head.is_leased(w) || cfg!(feature = "debug-poison") {
             return false;
@@ -299,6 +296,9 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
         by.raise_by(block, now);
         self.count_frees(1);
         self.tell_after_free(tag.migratetype());
+        if ROW {
+            self.last_key.set(key);
+        }
         true
     }
 
@@ -351,9 +351,14 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
         true
     }
 
-    /// Frees an aligned chunk of 1, 2 or 4 whole words.
+    /// Frees an aligned chunk of 1, 2 or 4 whole words; a third free in a row of the same one may
+    /// lease it: see [`chunk`](crate::alloc::chunk).
     #[inline(never)]
     pub(crate) fn words_to_block<const LEN: usize>(self, pfn: u64) -> bool {
+        if self.chunk.freed.get() == pfn {
+            return self.free_chunk_again::<LEN>(pfn);
+        }
+        self.chunk.freed.set(pfn);
         let Some(block) = self.fh.map.locate(pfn) else { return false };
         let tag = block.head.tag.get();
         if pfn % (64 * LEN as u64) != 0 || cfg!(feature = "debug-poison") {
@@ -386,7 +391,7 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
         let others = || first + 1..first + LEN;
         let there = others().fold(0, |any, w| any | line.word(w));
         if there != 0 || (first..first + LEN).fold(0, |any, w| any | head.lease(w)) != 0 {
-            return false;
+            return self.leased_chunk_to_hand::<LEN>(block, first);
         }
         // Before they can be seen: see `watch`. The hint as in `to_word`.
         let (own, count) = (&self.allowance[tag.migratetype()], 64 * LEN as u64);
@@ -397,7 +402,6 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
         } else {
             self.by().count_free(tag, count);
         }
-        let in_use = self.runs_from.starts(block) && tag.migratetype() < HIGH_ATOMIC;
         if line.put_whole(first).is_err() {
             match HOME {
                 true => own.sub(count),
@@ -413,6 +417,7 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
             }
         }
         self.count_frees(1);
+        let in_use = self.runs_from.starts(block) && tag.migratetype() < HIGH_ATOMIC;
         let news = block.words_are_news::<LEN>(&self.fh.watch, first, in_use);
         if !HOME || missed != 0 || news {
             return self.tell_of_words::<LEN>(block, first, missed);

@@ -47,7 +47,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         if there != 0 {
             return Some(Err(block.is_free(w, there)));
         }
-        if frames == !0 || self.fh.zones[tag.zone()].is_tight() {
+        if frames == !0 || lease.is_of_chunk() || self.fh.zones[tag.zone()].is_tight() {
             // Not needed in hand; and near its mark the zone counts what is free.
             self.slot(slot).end();
             return None;

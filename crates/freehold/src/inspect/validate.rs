@@ -135,7 +135,7 @@ impl<'m, P: Platform> Walk<'_, 'm, P> {
             let place = lease.seen_place(&self.fh.map.blocks);
             let first = |(block, w): (Block<'m>, usize)| block.base() + w as u64 * 64;
             expect(pfn, "a slot that names another word", place.map_or(NO_WORD, first), pfn)?;
-            let ready = cpu.leases.is_ready(slot);
+            let ready = cpu.leases.is_ready(slot) || lease.is_of_chunk();
             if let Some((block, w)) = place.filter(|_| ready) {
                 let named = u64::from(block.lease(w));
                 expect(pfn, "a slot is ready whose word is not leased", named, number + 1)?;

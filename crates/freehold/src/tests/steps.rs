@@ -24,10 +24,22 @@ pub(crate) type Other = Box<dyn FnOnce()>;
 std::thread_local! {
     /// Uses of atomics by this thread.
     static STEPS: Cell<u64> = const { Cell::new(0) };
+    static FENCES: Cell<u64> = const { Cell::new(0) };
     /// Before which of them something else is done next.
     static AT: Cell<u64> = const { Cell::new(u64::MAX) };
     /// All that is to be done, the next last, and before which of them.
     static STOPS: RefCell<Vec<(u64, Other)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A fence, which is counted, and is no step.
+pub(crate) fn fence(ordering: Ordering) {
+    FENCES.set(FENCES.get() + u64::from(ordering == Ordering::SeqCst));
+    atomic::fence(ordering);
+}
+
+/// Full fences that this thread has made.
+pub(crate) fn fences() -> u64 {
+    FENCES.get()
 }
 
 /// Comes before each use of an atomic.

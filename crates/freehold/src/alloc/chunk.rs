@@ -1,0 +1,369 @@
+//! A hand for one chunk of whole words, which a CPU frees and allocates in turn.
+//!
+//! Chunks of orders 6 to 8 go into their words, and come from there by a hint: two exchanges for
+//! each word of a pair. The third free in a row of one chunk leases its words instead, all at once,
+//! while nearly all of the zone's memory is whole: where chunks are freed at random one is hardly
+//! ever the last one three times. The pairs after it write to nothing that others share.
+//!
+//! | | `mask` of its slots | `in_hand` |
+//! |---|---|---|
+//! | in hand | all | the number of its words, at the type it serves |
+//! | given out | nothing | 0 |
+//! | a part of it is freed, a slot is needed, a tick, a recall | all words go back together | 0 |
+//!
+//! Its slots are leases as any to a wrong free, a recall and an isolation. No request for frames or
+//! runs comes to them, and no part of a word is freed into them.
+
+use crate::Platform;
+use crate::block::tag::HIGH_ATOMIC;
+use crate::block::{Block, WORDS};
+use crate::cpu::by::Cpu;
+use crate::cpu::lease::{Lease, Leases, NO_WORD, Purpose, SLOTS};
+use crate::primitive::{AtomicU32, AtomicU64, Count, Relaxed};
+
+/// Which chunk it is. Under the CPU's door.
+pub(crate) struct Chunk {
+    /// The first frame of the chunk whose words the CPU leases; [`NO_WORD`] for none.
+    first: AtomicU64,
+    /// How many words it has, and the migratetype that it serves.
+    len: AtomicU32,
+    migratetype: AtomicU32,
+    in_hand: [AtomicU32; 8],
+    /// The first frame of the last chunk that was freed, or given out from here.
+    pub(crate) freed: AtomicU64,
+    /// That of the last one that was freed twice in a row.
+    twice: AtomicU64,
+}
+
+impl Chunk {
+    pub(crate) fn new() -> Self {
+        let none = || AtomicU32::new(0);
+        let nowhere = || AtomicU64::new(NO_WORD);
+        Self {
+            first: nowhere(),
+            len: none(),
+            migratetype: none(),
+            in_hand: core::array::from_fn(|_| none()),
+            freed: nowhere(),
+            twice: nowhere(),
+        }
+    }
+
+    /// Whether a chunk of so many words for that type is in hand.
+    #[inline(always)]
+    pub(crate) fn is_in_hand<const LEN: usize>(&self, migratetype: usize) -> bool {
+        self.in_hand[migratetype % 8].get() == LEN as u32
+    }
+
+    #[inline(always)]
+    fn set_in_hand(&self, len: u32) {
+        self.in_hand[self.migratetype.get() as usize % 8].set(len);
+    }
+}
+
+impl<'m, P: Platform> Cpu<'_, 'm, P> {
+    /// The slots of a chunk of so many words.
+    #[inline(always)]
+    fn slots_of<const LEN: usize>(self, pfn: u64) -> [&'m Lease<'m>; LEN] {
+        let slot = Leases::slot_of(pfn / 64) / LEN * LEN;
+        core::array::from_fn(|n| self.cpu.leases.slot(slot + n))
+    }
+
+    /// Gives out the chunk in hand, which is one of so many words for that type; `NO_WORD` where
+    /// somebody has freed a part of it, wrongly.
+    #[inline(never)]
+    pub(crate) fn take_chunk<const LEN: usize>(self, migratetype: usize) -> u64 {
+        let chunk = &self.cpu.chunk;
+        let first = chunk.first.get();
+        let slots = self.slots_of::<LEN>(first);
+        if slots.iter().fold(0, |any, slot| any | slot.word()) != 0 {
+            return self.strays_of_chunk();
+        }
+        slots.iter().for_each(|slot| slot.set_mask(0));
+        chunk.in_hand[migratetype % 8].set(0);
+        chunk.freed.set(first);
+        first
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn strays_of_chunk(self) -> u64 {
+        self.end_chunk();
+        NO_WORD
+    }
+
+    /// Frees a chunk that was freed last, or given out from the hand.
+    #[inline(never)]
+    pub(crate) fn free_chunk_again<const LEN: usize>(self, pfn: u64) -> bool {
+        self.chunk_to_hand::<LEN>(pfn) || self.chunk_again_slow::<LEN>(pfn)
+    }
+
+    /// Frees the chunk that was given out from the hand, if it is that.
+    #[inline(always)]
+    fn chunk_to_hand<const LEN: usize>(self, pfn: u64) -> bool {
+        let chunk = &self.cpu.chunk;
+        if chunk.first.get() != pfn || chunk.len.get() != LEN as u32 {
+            return false;
+        }
+        let slots = self.slots_of::<LEN>(pfn);
+        if slots.iter().fold(0, |any, slot| any | slot.mask() | slot.word()) != 0 {
+            // It is free, or a part of it: the slow way knows.
+            return false;
+        }
+        slots.iter().for_each(|slot| slot.set_mask(!0));
+        chunk.set_in_hand(LEN as u32);
+        self.counters.local_frees.add(1);
+        true
+    }
+
+    /// [`chunk_to_hand`](Self::chunk_to_hand), where some of its words are leased.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn leased_chunk_to_hand<const LEN: usize>(
+        self,
+        block: Block<'m>,
+        first: usize,
+    ) -> bool {
+        self.chunk_to_hand::<LEN>(block.base() + first as u64 * 64)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn chunk_again_slow<const LEN: usize>(self, pfn: u64) -> bool {
+        // Another one: not once more below.
+        self.chunk.freed.set(!pfn);
+        let third = self.chunk.twice.get() == pfn;
+        self.chunk.twice.set(pfn);
+        third && self.lease_chunk(pfn, LEN) || self.words_to_block::<LEN>(pfn)
+    }
+
+    /// A third free in a row of a chunk leases its words, if all that is in the ordinary. `false`
+    /// where nothing was freed.
+    fn lease_chunk(self, pfn: u64, len: usize) -> bool {
+        let Some(block) = self.fh.map.locate(pfn) else { return false };
+        let (head, line, chunk) = (block.head, block.line, &self.chunk);
+        let (tag, first) = (head.tag.get(), (pfn / 64) as usize % WORDS);
+        let words = || first..first + len;
+        let in_use = || words().all(|w| line.word(w) == 0 && head.lease(w) == 0);
+        let ordinary = tag.is_ordinary_in(self.home_split.get()) && tag.migratetype() < HIGH_ATOMIC;
+        // Where every CPU may have all of its slots this takes no word from anything else.
+        let may = ordinary
+            && self.home().is_roomy()
+            && self.leases.limit() == SLOTS as u32
+            && self.online.get()
+            && self.may_lease();
+        if cfg!(feature = "debug-poison") || !may || pfn % (64 * len as u64) != 0 || !in_use() {
+            return false;
+        }
+        self.end_chunk();
+        let key = pfn / 64;
+        let slot = |n: usize| self.leases.slot(Leases::slot_of(key + n as u64));
+        for n in (0..len).filter(|&n| slot(n).is_of(key + n as u64)) {
+            // Others had taken the word over.
+            self.slot(Leases::slot_of(key + n as u64)).end();
+        }
+        chunk.first.set(pfn);
+        chunk.len.set(len as u32);
+        chunk.migratetype.set(tag.migratetype() as u32);
+        let kind = (Purpose::Words, tag.migratetype());
+        let lease = |w: &usize| self.lease(block, *w, tag, kind, (!0, None)).is_some();
+        // Where the zone has just become scarce, room for one word may have ended all before it.
+        let leased = words().take_while(|w| chunk.first.get() == pfn && lease(w)).count();
+        // Whoever frees the first word has freed them all.
+        let all = leased == len
+            && chunk.first.get() == pfn
+            && (0..len).all(|n| slot(n).is_of(key + n as u64));
+        if all {
+            chunk.set_in_hand(len as u32);
+        } else {
+            self.end_chunk_of(pfn, leased);
+            if leased != 0 {
+                words().skip(leased).for_each(|w| self.by().put_back(block, w, !0));
+            }
+        }
+        self.count_frees((leased != 0).into());
+        leased != 0
+    }
+
+    /// The chunk goes back, wherever it is.
+    pub(crate) fn end_chunk(self) {
+        let chunk = &self.cpu.chunk;
+        self.end_chunk_of(chunk.first.get(), chunk.len.get() as usize);
+    }
+
+    fn end_chunk_of(self, first: u64, len: usize) {
+        let chunk = &self.cpu.chunk;
+        chunk.set_in_hand(0);
+        chunk.first.set(NO_WORD);
+        chunk.len.set(0);
+        for key in (0..len as u64).map(|n| first / 64 + n) {
+            let slot = Leases::slot_of(key);
+            if self.leases.slot(slot).is_of(key) {
+                self.slot(slot).end_alone();
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(any(loom, feature = "debug-poison"))))]
+mod tests {
+    use super::*;
+    use crate::alloc::at_hand::Fit;
+    use crate::tests::testing::*;
+    use crate::{FreeError, Order};
+
+    const FRAMES_OF_MACHINE: u64 = 1 << 16;
+
+    /// A CPU that has freed a chunk of that order three times in a row, and has it in hand.
+    fn in_hand(order: u8) -> (Machine, Pfn) {
+        let fh = unmarked(2, FRAMES_OF_MACHINE);
+        fh.cpus.iter().for_each(|cpu| cpu.leases.set_limits(SLOTS as u64, SLOTS as u64));
+        let cpu = fh.here();
+        let pfn = cpu.alloc(movable(order)).unwrap();
+        for _ in 0..2 {
+            cpu.free(pfn, of_order(order)).unwrap();
+            assert_eq!(fh.cpus[0].leases.held(), 0, "two frees are none of a row");
+            assert_eq!(cpu.alloc(movable(order)), Ok(pfn));
+        }
+        cpu.free(pfn, of_order(order)).unwrap();
+        assert_eq!(fh.cpus[0].leases.held().count_ones(), 1 << (order - 6));
+        fh.validate().unwrap();
+        (fh, pfn)
+    }
+
+    /// All is free, and nobody has anything.
+    fn is_as_before(fh: &Machine) {
+        fh.drain_all();
+        fh.validate().unwrap();
+        let stats = fh.zone_stats(0).unwrap();
+        assert_eq!((stats.free, stats.free_in_cpus), (FRAMES_OF_MACHINE, 0));
+        assert_eq!(fh.zone_blocks(0).unwrap().free_blocks, FRAMES_OF_MACHINE / 512);
+    }
+
+    #[test]
+    fn pairs_of_a_chunk_come_from_the_hand() {
+        for order in 6..9 {
+            let (fh, pfn) = in_hand(order);
+            let cpu = fh.here();
+            let writes = fh.cpus[0].counters.shared_writes.get();
+            for n in 1..10 {
+                assert_eq!(cpu.alloc(movable(order)), Ok(pfn));
+                assert_eq!(fh.zone_stats(0).unwrap().free, FRAMES_OF_MACHINE - (1 << order));
+                cpu.free(pfn, of_order(order)).unwrap();
+                assert_eq!(cpu.stats().unwrap().local_frees, n);
+                fh.validate().unwrap();
+            }
+            assert_eq!(fh.cpus[0].counters.shared_writes.get(), writes);
+            // Of another order, or type, it is not for.
+            assert_ne!(cpu.alloc(movable(6 + (order - 5) % 3)), Ok(pfn));
+            let unmovable = Request::new(of_order(order), Migratetype::Unmovable);
+            assert_ne!(cpu.alloc(unmovable), Ok(pfn));
+            assert_eq!(cpu.alloc(movable(order)), Ok(pfn));
+        }
+    }
+
+    /// Freed in two parts, frame by frame, by another CPU, in its place: each part is free once.
+    #[test]
+    fn what_is_freed_of_a_chunk_that_was_given_out_is_free_once() {
+        for order in 6..9 {
+            let (half, frames) = (of_order(order - 1), 1 << order);
+            let upper = |pfn: Pfn| Pfn::new(pfn.get() + frames / 2);
+            for way in 0..4 {
+                let (fh, pfn) = in_hand(order);
+                let cpu = fh.here();
+                assert_eq!(cpu.alloc(movable(order)), Ok(pfn));
+                let all = || (0..frames).map(|n| Pfn::new(pfn.get() + n));
+                match way {
+                    0 => [pfn, upper(pfn)].iter().for_each(|&pfn| cpu.free(pfn, half).unwrap()),
+                    1 => all().for_each(|pfn| cpu.free(pfn, Order::ZERO).unwrap()),
+                    2 => fh.on(CpuId::new(1)).free(pfn, of_order(order)).unwrap(),
+                    _ => cpu.free_bulk(&all().collect::<Vec<_>>()).unwrap(),
+                }
+                let again = cpu.free(pfn, of_order(order));
+                assert!(matches!(again, Err(FreeError::DoubleFree { .. })), "{order} {way}");
+                is_as_before(&fh);
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_freed_into_or_taken_of_a_chunk_in_hand() {
+        for order in 6..9 {
+            let (fh, pfn) = in_hand(order);
+            let (cpu, last) = (fh.here(), Pfn::new(pfn.get() + (1 << order) - 1));
+            for other in [&cpu, &fh.on(CpuId::new(1))] {
+                for (pfn, order) in [(pfn, order), (pfn, 6), (last, 0)] {
+                    let freed = other.free(pfn, of_order(order));
+                    assert!(matches!(freed, Err(FreeError::DoubleFree { .. })));
+                }
+            }
+            let owned = fh.own(CpuId::new(0)).unwrap();
+            assert!(!owned.alloc_run_at(pfn, 4, Fit::All));
+            assert!(!owned.free_run_at_hand(pfn, 4));
+            drop(owned);
+            assert_eq!(cpu.alloc(movable(order)), Ok(pfn));
+            cpu.free(pfn, of_order(order)).unwrap();
+            is_as_before(&fh);
+        }
+    }
+
+    #[test]
+    fn a_chunk_in_hand_is_found_by_who_needs_it_and_goes_back_at_a_tick() {
+        for order in 6..9 {
+            let (fh, pfn) = in_hand(order);
+            let other = fh.on(CpuId::new(1));
+            let mut all = Vec::new();
+            while let Ok(pfn) = other.alloc(movable(order)) {
+                all.push(pfn);
+            }
+            assert!(all.contains(&pfn) && all.len() as u64 == FRAMES_OF_MACHINE >> order);
+            all.into_iter().for_each(|pfn| other.free(pfn, of_order(order)).unwrap());
+            is_as_before(&fh);
+            for given_out in [false, true] {
+                let (fh, pfn) = in_hand(order);
+                let cpu = fh.here();
+                if given_out {
+                    assert_eq!(cpu.alloc(movable(order)), Ok(pfn));
+                }
+                cpu.tick().unwrap();
+                assert_eq!(fh.cpus[0].leases.held(), 0);
+                assert_eq!(cpu.free(pfn, of_order(order)).is_ok(), given_out);
+                is_as_before(&fh);
+            }
+        }
+    }
+
+    /// A part of the chunk is freed, wrongly, at each step of the free that leases it, and of pairs
+    /// from the hand: it is told, and free once.
+    #[test]
+    fn a_wrong_free_at_any_step_counts_once() {
+        for (order, leases) in [(6, true), (8, true), (7, false)] {
+            let (mut n, mut reached) = (0, true);
+            while reached {
+                n += 1;
+                let (fh, pfn) = in_hand(order);
+                let fh: &'static Machine = leaked(fh);
+                let cpu = fh.here();
+                if leases {
+                    cpu.tick().unwrap();
+                }
+                assert_eq!(cpu.alloc(movable(order)), Ok(pfn));
+                let wrong = move || {
+                    let frame = Pfn::new(pfn.get() + (1 << order) - 3);
+                    let _ =
+                        Freeing::of(fh, None).word(frame.get() / 64, 1 << (frame.get() % 64), 1);
+                };
+                let free = || cpu.free(pfn, of_order(order));
+                let (_, ran) = interrupted(n, wrong, free);
+                let again = cpu.alloc(movable(order)).unwrap();
+                cpu.free(again, of_order(order)).unwrap();
+                reached = ran;
+                // What was in use still, as the free was refused.
+                for n in 0..1 << order {
+                    let _ = cpu.free(Pfn::new(pfn.get() + n), Order::ZERO);
+                }
+                is_as_before(fh);
+            }
+        }
+    }
+}
