@@ -183,7 +183,7 @@ impl Builder {
     /// Default: 4 (16 KiB), the shortest run that the allocator keeps together: single frames are
     /// taken from what is shorter, which is so in memory where not much is free. With 1 nothing
     /// that is free stays; a program that goes idle and comes back has fewer page faults with more:
-    /// with 512 only wholly free blocks go.
+    /// with 512 only wholly free blocks go, as ever where the system's pages are larger than 4 KiB.
     pub fn least_run(mut self, frames: u64) -> Self {
         self.least_run = frames;
         self
@@ -270,8 +270,6 @@ impl Builder {
 
     /// An error for a knob out of its range; and the order of the least run.
     fn check_knobs(&self) -> Result<Order, Error> {
-        // Parts of a page do not go back.
-        let least_run = if sys::has_large_pages()? { PAGEBLOCK_FRAMES } else { self.least_run };
         let knob = |right: bool, knob: &'static str, value: u64, allowed: &'static str| match right
         {
             true => Ok(()),
@@ -285,13 +283,12 @@ impl Builder {
         let all = self.bytes.div_ceil(PAGEBLOCK_FRAMES * FRAME_SIZE);
         let low = self.watch.limit.filter(|&limit| self.populate && limit < all);
         knob(low.is_none(), "resident_limit", low.unwrap_or(0), "all blocks of what is populated")?;
-        Order::fitting(least_run)
-            .filter(|order| order.frames() == least_run && *order <= Order::PAGEBLOCK)
-            .ok_or(Error::Knob {
-                knob: "least_run",
-                value: least_run,
-                allowed: "a power of two, 1 to 512 frames",
-            })
+        let least = self.least_run;
+        let right = least.is_power_of_two() && least <= PAGEBLOCK_FRAMES;
+        knob(right, "least_run", least, "a power of two, 1 to 512 frames")?;
+        // Parts of a page do not go back.
+        let order = if sys::has_large_pages()? { None } else { Order::fitting(least) };
+        Ok(order.unwrap_or(Order::PAGEBLOCK))
     }
 
     fn slot_table(&self, blocks: u64, nodes: u16, topology: &Topology) -> Result<Slots, Error> {
@@ -335,7 +332,7 @@ impl Builder {
             Numa::ZonesOnly | Numa::Ignore => {}
         }
         if self.populate {
-            memory.populate(memory.range())?;
+            memory.populate_new()?;
         }
         let zones: Vec<ZoneConfig<'_>> = parts
             .iter()

@@ -111,7 +111,7 @@ impl Guard {
             asan: Asan::find(),
             valgrind: valgrind(RUNNING, 0, 0) != 0,
         };
-        memory.set_access(memory.range(), false);
+        memory.shut();
         guard
     }
 
@@ -214,6 +214,7 @@ impl Guard {
 mod tests {
     use super::*;
     use crate::Arena;
+    use crate::child::fork;
 
     /// Frames that are poisoned.
     static POISONED: Mutex<Option<HashSet<usize>>> = Mutex::new(None);
@@ -234,8 +235,14 @@ mod tests {
         arena.inner.guard.as_mut().unwrap().asan = Some(Asan { poison, unpoison });
         let all: Vec<_> = (0..17).map(|n| arena.frames(100 * n + 1).unwrap()).collect();
         drop(all);
-        assert!(POISONED.lock().unwrap().as_ref().unwrap().len() > 10_000);
-        drop(arena);
-        assert_eq!(POISONED.lock().unwrap().as_ref().unwrap().len(), 0);
+        let poisoned = || POISONED.lock().unwrap().as_ref().unwrap().len();
+        assert!(poisoned() > 10_000);
+        let mut arena = Some(arena);
+        let mut ends = || {
+            drop(arena.take());
+            poisoned() == 0
+        };
+        assert_eq!(fork(&mut ends), 0, "of a forked child");
+        assert!(ends());
     }
 }

@@ -71,6 +71,8 @@ pub(crate) struct Memory {
     vectors: AtomicBool,
     /// This is a forked child that has no such mapping.
     absent: AtomicBool,
+    /// All of it was shut at first: see `guard`.
+    shut: AtomicBool,
 }
 
 const GIB: usize = 1 << 30;
@@ -94,20 +96,23 @@ impl Memory {
             // Shared memory is given back range by range: see `release_run`.
             vectors: AtomicBool::new(!memfd),
             absent: AtomicBool::new(false),
+            shut: AtomicBool::new(false),
         };
         if backing == Backing::HugePages {
             let hint = "this kernel has no transparent huge pages; use Backing::Private";
             this.advise(this.range(), Advice::LinuxHugepage, "madvise(MADV_HUGEPAGE)", hint)?;
         }
-        if this.on_fork == OnFork::Unmapped {
-            this.advise(
-                this.range(),
-                Advice::LinuxDontFork,
-                "madvise(MADV_DONTFORK)",
-                "Linux 2.6.16 or later is needed",
-            )?;
-        }
+        this.keep_from_children(this.range())?;
         Ok(this)
+    }
+
+    /// Of memory that children do not have.
+    fn keep_from_children(&self, range: FrameRange) -> Result<(), Error> {
+        if self.on_fork == OnFork::Copy {
+            return Ok(());
+        }
+        let hint = "Linux 2.6.16 or later is needed";
+        self.advise(range, Advice::LinuxDontFork, "madvise(MADV_DONTFORK)", hint)
     }
 
     /// Places each zone's part on its node, before anything is touched. What is only preferred is
@@ -202,6 +207,27 @@ impl Memory {
         let access = if open { access } else { MprotectFlags::empty() };
         // SAFETY: the range is ours; whoever has a slice of it is handed out, and open.
         unsafe { rustix::mm::mprotect(base.as_ptr().cast(), len, access) }.is_ok()
+    }
+
+    /// Nobody has access until frames are opened.
+    pub(crate) fn shut(&self) {
+        // Relaxed: what is handed out to others later is ordered after it.
+        self.shut.store(true, Ordering::Relaxed);
+        self.set_access(self.range(), false);
+    }
+
+    /// Has the kernel back all of it, before anybody has a frame. Where it has no call for that a
+    /// touch does it, which ends the process if memory is missing.
+    pub(crate) fn populate_new(&self) -> Result<(), Error> {
+        if !sys::NEW_PAGES {
+            return self.populate(self.range());
+        }
+        let (base, len) = self.bytes(self.range());
+        for at in (0..len).step_by(4096) {
+            // SAFETY: within the memory. Nobody else has it, and it is zero.
+            unsafe { base.add(at).write_volatile(0) };
+        }
+        Ok(())
     }
 
     /// Has the kernel back these frames now, so that it is here that it says if it cannot.
@@ -321,7 +347,15 @@ impl Memory {
         let bytes = self.bytes(run);
         // SAFETY: the range is ours, and the caller promises that nobody uses what is in it.
         unsafe { sys::give_back(bytes, self.file.is_some()) }
-            .map_err(|(errno, call)| Error::os(call, errno, bytes.1 as u64, kept(errno)))
+            .map_err(|(errno, call)| Error::os(call, errno, bytes.1 as u64, kept(errno)))?;
+        if sys::NEW_PAGES {
+            // Relaxed: see `shut`.
+            if self.shut.load(Ordering::Relaxed) {
+                self.set_access(run, false);
+            }
+            self.keep_from_children(run)?;
+        }
+        Ok(())
     }
 
     /// In a forked child that does not have the frames: something else may be at their addresses by

@@ -136,14 +136,14 @@ impl Arena {
 impl Drop for Arena {
     fn drop(&mut self) {
         let core = &self.core;
+        if let Some(guard) = &self.inner.guard {
+            guard.end(&self.inner.memory);
+        }
         if core.stamp.is_forked() {
             self.inner.memory.forked();
             return;
         }
         core.collect_ended();
-        if let Some(guard) = &self.inner.guard {
-            guard.end(&self.inner.memory);
-        }
         core.close();
         thread::forget(core);
     }

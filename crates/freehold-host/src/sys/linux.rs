@@ -33,6 +33,9 @@ pub(crate) unsafe fn advise((base, len): Bytes, advice: Advice) -> Result<(), Er
     unsafe { rustix::mm::madvise(base.as_ptr().cast(), len, advice) }
 }
 
+/// What is given back stays what it was, but for its contents.
+pub(crate) const NEW_PAGES: bool = false;
+
 /// Gives pages back, which are zero from then on: of private memory, or of a file by its mapping.
 /// The call that the kernel has refused.
 ///

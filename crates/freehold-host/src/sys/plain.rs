@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
@@ -39,13 +39,11 @@ pub(crate) fn barrier() -> bool {
 /// The memory is the caller's own, and mapped.
 pub(crate) unsafe fn advise((base, len): Bytes, advice: Advice) -> Result<(), Errno> {
     match advice {
-        Advice::LinuxPopulateWrite => {
-            for at in (0..len).step_by(4096) {
-                // SAFETY: within the memory. What is there does not change, whoever writes to it.
-                let byte = unsafe { AtomicU8::from_ptr(base.as_ptr().add(at)) };
-                byte.fetch_or(0, Ordering::Relaxed);
-            }
-            Ok(())
+        #[cfg(target_os = "linux")]
+        Advice::LinuxDontFork => {
+            use rustix::mm::{Advice::LinuxDontFork, madvise};
+            // SAFETY: nothing changes in this process.
+            unsafe { madvise(base.as_ptr().cast(), len, LinuxDontFork) }
         }
         #[cfg(any(target_vendor = "apple", target_os = "freebsd"))]
         Advice::LinuxDontFork => {
@@ -57,6 +55,9 @@ pub(crate) unsafe fn advise((base, len): Bytes, advice: Advice) -> Result<(), Er
         _ => Err(Errno::NOSYS),
     }
 }
+
+/// What is given back is open to all, and copied to children.
+pub(crate) const NEW_PAGES: bool = true;
 
 /// Gives pages back, which are zero from then on: by new ones in their place. The call that the
 /// system has refused.

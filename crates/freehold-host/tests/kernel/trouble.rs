@@ -74,6 +74,7 @@ fn fork_with_private_memory() {
         // Scoped threads have only promised to have returned.
         let threads = |stats: freehold_host::Stats| stats.slots_taken + stats.threads_sharing;
         settles(|| threads(arena.stats()) <= 1);
+        assert!(threads(arena.stats()) <= 1, "slots of threads that have ended");
         all_free(&arena);
     }
 }

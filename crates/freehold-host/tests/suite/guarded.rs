@@ -22,6 +22,28 @@ fn a_right_program_with_more_allocations_than_mappings_goes_on() {
     assert_eq!(status, 0);
 }
 
+#[test]
+fn what_was_freed_is_shut_after_it_was_given_back() {
+    let arena = guarded(64 << 20);
+    let frames = arena.frames(8000).unwrap();
+    let at = frames.as_ptr();
+    drop(frames);
+    assert!(arena.trim().is_ok());
+    // SAFETY: the arena's memory, in a child that is to end of it.
+    assert_ne!(child::fork(|| unsafe { at.read_volatile() } == 0), 0);
+    let mut frames = arena.frames(8000).unwrap();
+    frames.fill(1);
+}
+
+#[test]
+fn memory_that_is_shut_is_not_populated() {
+    let refused = || {
+        let arena = guarded(8 << 20);
+        arena.populate(arena.range()).is_err()
+    };
+    assert_eq!(child::fork(refused), 0);
+}
+
 /// More is freed by far than waits.
 #[test]
 fn frames_of_all_lengths_come_and_go_whole_and_in_parts() {

@@ -182,6 +182,7 @@ fn more_threads_than_slots_share_and_move_up_when_a_slot_is_free() {
             first.join().unwrap();
             settles(|| threads() < 3);
             down.wait();
+            assert!(threads() < 3, "the slot of a thread that has ended");
         });
     });
 }
