@@ -36,13 +36,6 @@
 //!   more within others, are [given back](Arena::pass) to the OS, in batches, with one system call
 //!   for each run of neighbours; [`Arena::trim`] does it now.
 //!
-//! # Virtual memory
-//!
-//! [`HostMmu`] is a machine for [`Vm`](freehold_vm::Vm), made of this crate's memory and the
-//! kernel's mappings: address spaces of private pages. Reclaimed folios are given back many at a
-//! time with one TLB flush for all; writes after `madvise_free` are seen through `userfaultfd(2)`,
-//! whoever makes them. [`Arena::frame_allocator`] is the page allocator for it.
-//!
 //! # fork
 //!
 //! A child of `fork` has a copy of the thread that forked and of no other: a lock that another
@@ -94,7 +87,6 @@ mod unix {
     pub(crate) mod core;
     pub(crate) mod descriptors;
     pub(crate) mod error;
-    pub(crate) mod frame_allocator;
     pub(crate) mod frames;
     pub(crate) mod guard;
     pub(crate) mod host;
@@ -105,12 +97,8 @@ mod unix {
     #[cfg(test)]
     pub(crate) mod meanwhile;
     pub(crate) mod memory;
-    #[cfg(target_os = "linux")]
-    pub(crate) mod mmu;
     pub(crate) mod notes;
     pub(crate) mod numa;
-    #[cfg(target_os = "linux")]
-    pub(crate) mod own_thread;
     pub(crate) mod pass;
     pub(crate) mod psi;
     pub(crate) mod release;
@@ -122,31 +110,22 @@ mod unix {
     pub(crate) mod sys;
     pub(crate) mod tenants;
     pub(crate) mod thread;
-    #[cfg(target_os = "linux")]
-    pub(crate) mod userfault;
     pub(crate) mod view;
-    #[cfg(target_os = "linux")]
-    pub(crate) mod vm;
     pub(crate) mod watch;
 
     pub use self::arena::{Arena, Evacuated, Handle};
     pub use self::builder::{Builder, Lock};
     pub use self::error::Error;
-    pub use self::frame_allocator::ArenaFrames;
     pub use self::frames::Frames;
     pub use self::memory::{Backing, OnFork};
-    #[cfg(target_os = "linux")]
-    pub use self::mmu::{HostMmu, HostStats, Stored};
     pub use self::numa::{Numa, Topology};
     pub use self::pass::Released;
     pub use self::psi::Psi;
     pub use self::stats::Stats;
     pub use self::tenants::{Cause, Limits, Tenant, Tenants, Usage};
     pub use self::view::View;
-    #[cfg(target_os = "linux")]
-    pub use self::vm::HostVm;
     pub use self::watch::{Exhausted, Pressure};
-    pub use {freehold, freehold_vm};
+    pub use freehold;
 }
 
 #[cfg(unix)]

@@ -22,8 +22,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use freehold_host::freehold::{Migratetype, Pfn};
-use freehold_host::freehold_vm::Access;
-use freehold_host::{Arena, Backing, HostVm, Numa, OnFork, Topology};
+use freehold_host::{Arena, Backing, Numa, OnFork, Topology};
 
 use length::length;
 
@@ -36,7 +35,7 @@ use length::length;
 ///   cannot fail, as `fstat` of an open file;
 /// - `sched_yield`, which is a hint; `tkill`, of which any failure but one says that a thread
 ///   lives.
-const CALLS: [libc::c_long; 20] = [
+const CALLS: [libc::c_long; 14] = [
     libc::SYS_mmap,
     libc::SYS_munmap,
     libc::SYS_madvise,
@@ -47,27 +46,15 @@ const CALLS: [libc::c_long; 20] = [
     libc::SYS_memfd_create,
     libc::SYS_ftruncate,
     libc::SYS_membarrier,
-    libc::SYS_userfaultfd,
-    libc::SYS_ioctl,
-    libc::SYS_eventfd2,
-    libc::SYS_clone3,
-    libc::SYS_ppoll,
     libc::SYS_read,
-    libc::SYS_write,
     libc::SYS_openat,
     libc::SYS_prlimit64,
     libc::SYS_sched_getaffinity,
 ];
 const ERRORS: [i32; 5] = [libc::ENOMEM, libc::EAGAIN, libc::EPERM, libc::ENOSYS, libc::EMFILE];
 /// Of these only calls that make a descriptor are refused with `EMFILE`.
-const DESCRIPTORS: [libc::c_long; 6] = [
-    libc::SYS_pidfd_open,
-    libc::SYS_memfd_create,
-    libc::SYS_userfaultfd,
-    libc::SYS_ioctl,
-    libc::SYS_eventfd2,
-    libc::SYS_openat,
-];
+const DESCRIPTORS: [libc::c_long; 3] =
+    [libc::SYS_pidfd_open, libc::SYS_memfd_create, libc::SYS_openat];
 
 /// Has the calling thread's calls, and those of threads that it starts, decided by whoever has the
 /// descriptor.
@@ -198,27 +185,9 @@ fn arena(builder: &freehold_host::Builder) {
     assert_eq!(arena.stats().refused_drops, 0);
 }
 
-fn pages() {
-    let Some(host) = fine(HostVm::new(2 << 20)) else { return };
-    let (vm, frames, some) = (host.vm(), host.frames(), host.pages(0, 32).unwrap());
-    let order = freehold_host::freehold::Order::new(5).unwrap();
-    let before = host.free_frames();
-    if fine(vm.map_new(&frames, HostVm::SPACE, some.start, order, Access::ReadWrite)).is_some() {
-        let word = &vm.mmu().words(HostVm::SPACE, some.start).unwrap()[0];
-        word.store(7, SeqCst);
-        fine(vm.madvise_free(&frames, HostVm::SPACE, some));
-        word.store(8, SeqCst);
-        fine(vm.madvise_pageout(&frames, HostVm::SPACE, some));
-        assert_eq!(word.load(SeqCst), 8, "a write was lost");
-        fine(vm.protect(HostVm::SPACE, some, Access::Read));
-        vm.unmap(&frames, HostVm::SPACE, some).unwrap();
-    }
-    assert_eq!(host.free_frames(), before, "frames lost");
-}
-
 /// Each is run over and over by itself: of all in one run, the calls would be refused as often and
 /// take the square of the time.
-const PARTS: [fn(); 5] = [
+const PARTS: [fn(); 4] = [
     || arena(&Arena::builder(8 << 20)),
     || arena(&Arena::builder(8 << 20).backing(Backing::Memfd)),
     || {
@@ -231,7 +200,6 @@ const PARTS: [fn(); 5] = [
         let two = Arena::builder(8 << 20).topology(two).numa(Numa::Prefer);
         arena(&two.populate(true));
     },
-    pages,
 ];
 
 /// A thread that runs what it is sent, each call of which is decided about by another one.

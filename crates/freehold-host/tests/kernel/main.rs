@@ -5,9 +5,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod descriptors;
-mod fork;
 mod limits;
-mod own_thread;
 mod refused;
 mod resident;
 mod trouble;

@@ -1,10 +1,10 @@
 //! Calls that are refused, by a limit of the process or for what they ask: an error that says what
 //! would help, not the end of the process, and nothing is left behind.
 
-use freehold_host::{Arena, Backing, Builder, Error, HostMmu, HostVm};
+use freehold_host::{Arena, Backing, Builder, Error};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::common::{child, open_descriptors, pages, skipped};
+use crate::common::{child, open_descriptors};
 
 /// How far a process may go.
 #[derive(Clone, Copy)]
@@ -31,25 +31,12 @@ fn large(backing: Backing) -> Option<Error> {
     arena(&Arena::builder(64 * GIB).backing(backing))
 }
 
-/// 1 TiB of pages, of which the entries take 2 GiB.
-fn machine() -> Option<Error> {
-    HostMmu::new(1, pages(0, 1 << 28)).err()
-}
-
-const ROWS: [Row; 11] = [
+const ROWS: [Row; 8] = [
     (
         Limit::Addresses(GIB),
-        &[
-            || large(Backing::Private),
-            || large(Backing::Memfd),
-            || large(Backing::HugePages),
-            machine,
-        ],
+        &[|| large(Backing::Private), || large(Backing::Memfd), || large(Backing::HugePages)],
         "RLIMIT_AS",
     ),
-    // Room for the pages, which take 1 GiB more for a moment, to be aligned; but not for the
-    // entries.
-    (Limit::Addresses(1024 * GIB + GIB + 8 * MIB), &[machine], "RLIMIT_AS"),
     // Shared memory is not data.
     (
         Limit::To(Resource::Data, GIB),
@@ -67,22 +54,10 @@ const ROWS: [Row; 11] = [
         &[|| arena(&Arena::builder(8 * MIB).backing(Backing::Memfd))],
         "ulimit -n",
     ),
-    (Limit::To(Resource::Nofile, 3), &[|| HostMmu::new(1, pages(0, 512)).err()], ""),
     (Limit::None, &[|| arena(&Arena::builder(0)), || arena(&Arena::builder(u64::MAX))], "size = "),
     (Limit::None, &[|| arena(&Arena::builder(MIB).slots(u16::MAX))], "slots = "),
     (Limit::None, &[|| arena(&Arena::builder(MIB).least_run(12))], "least_run = "),
     (Limit::None, &[|| arena(&Arena::builder(MIB).resident_limit(4096))], "resident_limit = "),
-    // More than can be addressed, or than can be counted.
-    (
-        Limit::None,
-        &[
-            || HostVm::new(u64::MAX).err(),
-            || HostVm::new(u64::MAX - 4096).err(),
-            || HostVm::new(1 << 63).err(),
-            || HostVm::new(1 << 47).err(),
-        ],
-        "must be ",
-    ),
 ];
 
 fn used_addresses() -> u64 {
@@ -125,27 +100,4 @@ fn what_is_refused_says_what_would_help_and_leaves_nothing_behind() {
         });
         assert_eq!(status, 0, "row {number}, which is to say {says:?}");
     }
-}
-
-/// Neither descriptors nor threads are left behind by machines that are gone.
-#[test]
-fn machines_that_are_gone_leave_nothing_behind() {
-    let status = child::fork(|| {
-        let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
-        let once = || match HostMmu::new(2, pages(0, 512)) {
-            Ok(mmu) => drop(mmu),
-            Err(error) => skipped("machines_that_are_gone_leave_nothing_behind", &error),
-        };
-        once();
-        let before = (open_descriptors(), threads());
-        (0..50).for_each(|_| once());
-        // A thread that has been joined may be seen for a moment longer.
-        for _ in 0..1000 {
-            if threads() != before.1 {
-                std::thread::sleep(std::time::Duration::from_millis(1));
-            }
-        }
-        (open_descriptors(), threads()) == before
-    });
-    assert_eq!(status, 0);
 }

@@ -1,4 +1,4 @@
-//! Parts of small machines: for the tests of this crate, and for those of the host's.
+//! Parts of small machines.
 
 use freehold::{Config, FrameRange, Freehold, Order, Pfn, Platform, Watermarks, ZoneConfig};
 use freehold_vm::{
