@@ -44,29 +44,3 @@ impl Drop for File {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::io::Write;
-    use std::os::fd::{AsRawFd, FromRawFd};
-
-    fn memfd() -> OwnedFd {
-        rustix::fs::memfd_create("freehold-test", rustix::fs::MemfdFlags::CLOEXEC).unwrap()
-    }
-
-    #[test]
-    fn a_number_that_names_another_file_by_now_is_neither_used_nor_closed() {
-        let ours = memfd();
-        let number = ours.as_raw_fd();
-        let file = File::new(ours).unwrap();
-        assert_eq!(file.get().map(|fd| fd.as_raw_fd()), Some(number));
-        // SAFETY: what a careless program does: another file under the number of ours.
-        assert_eq!(unsafe { libc::dup2(memfd().as_raw_fd(), number) }, number);
-        assert!(file.get().is_none());
-        drop(file);
-        // SAFETY: the number is that file's, which nobody else closes.
-        let mut theirs = unsafe { std::fs::File::from_raw_fd(number) };
-        theirs.write_all(b"still open").unwrap();
-    }
-}

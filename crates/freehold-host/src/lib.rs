@@ -53,10 +53,7 @@
 //! writes go to the old one. So such memory wants an arena of its own, a [pinned](Builder::pinned)
 //! one: nothing of it is given back. It is registered once, and allocated and freed as ever.
 //!
-//! In a [`HostVm`] pin every page that a device writes to with [`Vm::pin`](freehold_vm::Vm::pin)
-//! before it is registered, and unpin it as dirty: reclaim sees writes of programs and system
-//! calls, but not a device's. In a process that forks, [`OnFork::Unmapped`] spares the kernel
-//! copying pinned pages.
+//! In a process that forks, [`OnFork::Unmapped`] spares the kernel copying pinned pages.
 //!
 //! # What it does not do
 //!

@@ -2,7 +2,7 @@
 //! sitting: here what all have, in `linux.rs` and `plain.rs` what they do not.
 //!
 //! `process_madvise(2)`, `mbind(2)` and `mincore(2)` are in neither of rustix's back ends, so they
-//! go through `libc`; so do signal masks, and the requests of `userfaultfd(2)`, in their own module.
+//! go through `libc`.
 
 use std::ptr::NonNull;
 

@@ -105,28 +105,6 @@ fn a_forked_child_may_drop_its_arena_and_exit() {
     }
 }
 
-#[test]
-fn shared_memory_is_not_there_in_a_forked_child() {
-    let arena = Arena::builder(64 * MIB).backing(Backing::Memfd).build().unwrap();
-    assert_eq!(arena.on_fork(), OnFork::Unmapped);
-    let mut frames = arena.frames(1).unwrap();
-    frames.fill(3);
-    let pointer = frames.as_mut_ptr();
-    let status = fork(|| {
-        // SAFETY: the frame is this handle's. The child has no such mapping, which is what this is
-        // about.
-        unsafe { pointer.write_volatile(9) };
-        true
-    });
-    assert!(
-        libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGSEGV,
-        "status {status:#x}"
-    );
-    assert!(all_are(&frames, 3));
-    drop(frames);
-    all_free(&arena);
-}
-
 /// Any size is rounded up to whole blocks.
 #[test]
 fn an_arena_of_a_byte_is_a_block() {

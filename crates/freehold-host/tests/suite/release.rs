@@ -377,14 +377,26 @@ fn frames_of_two_memory_nodes_go_home_together() {
     all_free(&arena);
 }
 
+/// Nor after it was given back and used again.
 #[test]
-fn what_was_given_back_and_is_used_again_is_not_the_childs_either() {
-    let arena = Arena::builder(16 * MIB).on_fork(OnFork::Unmapped).build().unwrap();
-    arena.frames(BLOCK).unwrap().fill(1);
-    assert_eq!(arena.trim().unwrap().blocks, 1);
-    let mut frames = arena.frames(8 * BLOCK).unwrap();
-    frames.fill(2);
-    assert_ne!(child::fork(|| frames.iter().step_by(4096).any(|&byte| byte == 2)), 0);
+fn memory_that_is_unmapped_on_fork_is_not_there_in_a_child() {
+    let ways = [OnFork::Unmapped, OnFork::Copy];
+    for ((backing, builder), on_fork) in kinds().take(2).zip(ways) {
+        let arena = builder.on_fork(on_fork).build().unwrap();
+        assert_eq!(arena.on_fork(), OnFork::Unmapped, "{backing:?}: shared memory always is");
+        for _ in 0..2 {
+            let mut frames = arena.frames(32 * BLOCK).unwrap();
+            frames.fill(2);
+            let status = child::fork(|| {
+                frames.fill(3);
+                true
+            });
+            assert!(status != 0 && all_are(&frames, 2), "{backing:?}: {status:#x}");
+            drop(frames);
+            assert_eq!(arena.trim().unwrap().blocks, 32);
+        }
+        all_free(&arena);
+    }
 }
 
 #[test]
