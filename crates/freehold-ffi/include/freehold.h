@@ -486,9 +486,8 @@ typedef struct freehold_evacuated {
     bool cut_short;
 } freehold_evacuated;
 
-/** An allocation of so many neighbouring frames is about to fail, for the `attempts`th time.
- * Says whether it has freed something, so that it is to be tried again. Must not throw or
- * longjmp. */
+/** An allocation of so many neighbouring frames is about to fail, for the `attempts`th time. Says
+ * whether it has freed something, so that it is to be tried again. Must not throw or longjmp. */
 typedef bool (*freehold_on_exhausted)(void *user, uint64_t frames, uint32_t attempts);
 
 /** An arena is at its limit of resident memory: bytes that the OS may back, and the limit. Must
@@ -519,9 +518,8 @@ typedef struct freehold_arena_options {
     /** The least run of free frames, a power of two from 1 to 512, that is given back out of a
      * block in use. Default: 4. */
     uint64_t least_run;
-    /** The most bytes that the OS may back, in blocks of 2 MiB. At the limit free memory is
-     * given back first; calls that need more are refused with `FREEHOLD_STATUS_LIMIT`.
-     * Default: none. */
+    /** The most bytes that the OS may back, in blocks of 2 MiB. At the limit free memory is given
+     * back first; calls that need more are refused with `FREEHOLD_STATUS_LIMIT`. Default: none. */
     uint64_t resident_limit;
     /** Handed to the two callbacks. */
     void *user;
@@ -868,10 +866,9 @@ uint64_t freehold_arena_pfn_of(const struct freehold_arena *arena, const void *p
 /** All frames there are. */
 struct freehold_frame_range freehold_arena_range(const struct freehold_arena *arena);
 
-/** The memfd behind the frames, for a second mapping, with frame `pfn` at
- * (`pfn` - `freehold_arena_range(arena).start`) * 4096; -1 for other kinds of memory, and once
- * the program has closed it. Its size is not to be changed. Frames used through it must be the
- * caller's. */
+/** The memfd behind the frames, for a second mapping, with frame `pfn` at (`pfn` -
+ * `freehold_arena_range(arena).start`) * 4096; -1 for other kinds of memory, and once the program
+ * has closed it. Its size is not to be changed. Frames used through it must be the caller's. */
 int freehold_arena_memfd(const struct freehold_arena *arena);
 
 /** Has the kernel back the frames from `start` to `end` (not included) now, so that it says here if

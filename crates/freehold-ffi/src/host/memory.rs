@@ -85,10 +85,9 @@ pub unsafe extern "C" fn freehold_arena_range(arena: *const Arena) -> FrameRange
     unsafe { live(arena).ok() }.map_or(FrameRange::default(), |arena| arena.range().into())
 }
 
-/// The memfd behind the frames, for a second mapping, with frame `pfn` at
-/// (`pfn` - `freehold_arena_range(arena).start`) * 4096; -1 for other kinds of memory, and once
-/// the program has closed it. Its size is not to be changed. Frames used through it must be the
-/// caller's.
+/// The memfd behind the frames, for a second mapping, with frame `pfn` at (`pfn` -
+/// `freehold_arena_range(arena).start`) * 4096; -1 for other kinds of memory, and once the program
+/// has closed it. Its size is not to be changed. Frames used through it must be the caller's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_arena_memfd(arena: *const Arena) -> c_int {
     // SAFETY: the caller's promise.

@@ -49,9 +49,8 @@ pub enum NumaRule {
     Ignore = 3,
 }
 
-/// An allocation of so many neighbouring frames is about to fail, for the `attempts`th time.
-/// Says whether it has freed something, so that it is to be tried again. Must not throw or
-/// longjmp.
+/// An allocation of so many neighbouring frames is about to fail, for the `attempts`th time. Says
+/// whether it has freed something, so that it is to be tried again. Must not throw or longjmp.
 pub type OnExhausted =
     Option<unsafe extern "C" fn(user: *mut c_void, frames: u64, attempts: u32) -> bool>;
 
@@ -85,9 +84,8 @@ pub struct ArenaOptions {
     /// The least run of free frames, a power of two from 1 to 512, that is given back out of a
     /// block in use. Default: 4.
     pub least_run: u64,
-    /// The most bytes that the OS may back, in blocks of 2 MiB. At the limit free memory is
-    /// given back first; calls that need more are refused with `FREEHOLD_STATUS_LIMIT`.
-    /// Default: none.
+    /// The most bytes that the OS may back, in blocks of 2 MiB. At the limit free memory is given
+    /// back first; calls that need more are refused with `FREEHOLD_STATUS_LIMIT`. Default: none.
     pub resident_limit: u64,
     /// Handed to the two callbacks.
     pub user: *mut c_void,
