@@ -50,7 +50,7 @@ impl Inner {
     pub(crate) fn make_whole(&self, released: &mut Released) {
         let Self { notes, memory, release, .. } = self;
         // Relaxed: whoever reads an old value is refused once more.
-        if memory.backing() != Backing::HugePages || !release.collapses.load(Ordering::Relaxed) {
+        if memory.backing() != Backing::HugePages || release.keeps_parts.load(Ordering::Relaxed) {
             return;
         }
         let first = memory.first().get();
@@ -79,7 +79,7 @@ impl Inner {
                 Err(Errno::AGAIN | Errno::BUSY) => {}
                 Err(Errno::INVAL) => {
                     // Before Linux 6.1, or where huge pages are forbidden to the process.
-                    release.collapses.store(false, Ordering::Relaxed);
+                    release.keeps_parts.store(true, Ordering::Relaxed);
                     break;
                 }
                 // No huge page is to be had at this moment.

@@ -35,6 +35,7 @@ impl Drop for Alone<'_> {
 }
 
 /// State and counters of all passes of an arena.
+#[derive(Default)]
 pub(crate) struct Release {
     /// One pass at a time.
     pass: Mutex<()>,
@@ -54,27 +55,14 @@ pub(crate) struct Release {
     pub(crate) calls: AtomicU64,
     /// Runs that the kernel would not take.
     pub(crate) refused: AtomicU64,
-    /// The kernel makes huge pages when it is asked to, as far as is known.
-    pub(crate) collapses: AtomicBool,
+    /// The kernel makes no huge pages when it is asked to.
+    pub(crate) keeps_parts: AtomicBool,
     pub(crate) collapsed: AtomicU64,
 }
 
 impl Release {
     pub(crate) fn new(least: Order) -> Self {
-        Self {
-            pass: Mutex::new(()),
-            owner: AtomicUsize::new(0),
-            least,
-            wanted: AtomicU64::new(0),
-            in_hand: AtomicBool::new(false),
-            passes: AtomicU64::new(0),
-            blocks: AtomicU64::new(0),
-            frames: AtomicU64::new(0),
-            calls: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
-            collapses: AtomicBool::new(true),
-            collapsed: AtomicU64::new(0),
-        }
+        Self { least, ..Self::default() }
     }
 
     /// A pass begins, unless this thread may not [wait](Self::lock): the only one while the guard

@@ -383,7 +383,7 @@ impl<H: Handle> Tenants<H> {
     ///
     /// # Safety
     ///
-    /// Nobody uses these frames any more, and nobody allocates for these tenants, or frees what they
+    /// Nobody uses these frames any more; nobody allocates for these tenants, or frees what they
     /// have, meanwhile.
     ///
     /// # Errors
