@@ -469,8 +469,8 @@ typedef struct freehold_released {
 /** Copies the chunk at `from` to `to`, has whoever uses it use `to` from then on, and returns true.
  * False says that it did not: the chunk is nobody's that it knows, or busy. It may call any arena,
  * but not free the chunk at `from`, nor wait for another thread that allocates in this one. Its
- * calls wait for no pass nor move, of whatever arena: an allocation is refused that would, and what
- * would give back or move is cut short. Must not throw or longjmp. */
+ * calls wait for no pass nor move of any arena: an allocation that would is refused, what would
+ * give back or move is cut short. Must not throw or longjmp. */
 typedef bool (*freehold_mover)(void *user, void *from, void *to);
 
 /** What emptying blocks came to. */

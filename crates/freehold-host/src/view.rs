@@ -30,7 +30,7 @@ impl View {
     /// # Errors
     ///
     /// [`Error::Os`] where it cannot be mapped, is empty, or is a file that somebody could make
-    /// shorter, which would be a signal (`SIGBUS`) to who reads: arenas' are sealed against that.
+    /// shorter, by which reads end in a signal (`SIGBUS`): arenas' are sealed against that.
     pub fn map(fd: BorrowedFd<'_>) -> Result<Self, Error> {
         let refused = |call, errno| Error::os(call, errno, 0, "give the memfd of an arena");
         let sealed =

@@ -54,8 +54,8 @@ copied!(Evacuated, freehold_host::Evacuated: blocks, frames, refused, cut_short)
 /// Copies the chunk at `from` to `to`, has whoever uses it use `to` from then on, and returns true.
 /// False says that it did not: the chunk is nobody's that it knows, or busy. It may call any arena,
 /// but not free the chunk at `from`, nor wait for another thread that allocates in this one. Its
-/// calls wait for no pass nor move, of whatever arena: an allocation is refused that would, and what
-/// would give back or move is cut short. Must not throw or longjmp.
+/// calls wait for no pass nor move of any arena: an allocation that would is refused, what would
+/// give back or move is cut short. Must not throw or longjmp.
 pub type Mover =
     Option<unsafe extern "C" fn(user: *mut c_void, from: *mut c_void, to: *mut c_void) -> bool>;
 

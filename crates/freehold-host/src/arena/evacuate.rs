@@ -42,8 +42,8 @@ impl Arena {
     /// it knows, or busy, or a [tenant's](crate::Tenants), which is known by its number. Then `new`
     /// goes home, and that block stays in use. It may call any arena, but not wait for another
     /// thread that allocates in this one; other threads work on meanwhile. Its calls wait for no
-    /// pass nor move, of whatever arena: an allocation is refused that would, and what would give
-    /// back or move is [cut short](Evacuated::cut_short).
+    /// pass nor move of any arena: an allocation that would is refused, and what would give back or
+    /// move is [cut short](Evacuated::cut_short).
     ///
     /// Of an arena in guard mode nothing moves. Takes a barrier and two looks at the board for each
     /// block, and the copies.
