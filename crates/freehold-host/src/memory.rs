@@ -448,28 +448,6 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_the_kernel_refuses_does_not_keep_the_others() {
-        let memory = Memory::reserve(8, Backing::Private, OnFork::Copy).unwrap();
-        let runs = runs(&memory, &[1, 3, 6]);
-        for vectors in [true, false] {
-            memory.vectors.store(vectors, Ordering::Relaxed);
-            touch(&memory, &runs);
-            // SAFETY: our own memory; locking it changes nothing in it.
-            if unsafe { libc::mlock(memory.pointer(runs[1].start).cast(), 4096) } != 0 {
-                return; // Not allowed here; `locked_memory_stays` says so aloud.
-            }
-            let (_, mut done, result) = released(&memory, &runs);
-            done.sort_unstable();
-            assert_eq!(done, [0, 2]);
-            assert!(result.is_err());
-            assert_eq!(memory.in_memory(memory.range()), Ok(1));
-            // SAFETY: our own memory; locking it changes nothing in it.
-            unsafe { libc::munlock(memory.pointer(runs[1].start).cast(), 4096) };
-            assert_eq!(released(&memory, &runs[1..2]).2, Ok(()));
-        }
-    }
-
-    #[test]
     fn numbers_and_addresses_are_each_others_shift() {
         let memory = Memory::reserve(3, Backing::Private, OnFork::Copy).unwrap();
         let range = memory.range();
