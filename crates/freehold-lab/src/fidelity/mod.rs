@@ -4,8 +4,7 @@
 //! | room | what |
 //! |---|---|
 //! | `counts` | what the kernel counted, by its rows |
-//! | `stacks` | what lay on each CPU's lists when the recording began, by its requests' frames |
-//! | `starting_lists` | what lay there by all its rows |
+//! | `starting_lists` | what lay on each CPU's lists when the recording began |
 //! | `reclaim` | when memory was being reclaimed |
 //! | `compare` | both sides, and the verdict |
 //! | `table` | the table |
@@ -13,7 +12,6 @@
 mod compare;
 mod counts;
 mod reclaim;
-mod stacks;
 mod starting_lists;
 mod table;
 
@@ -41,9 +39,10 @@ use counts::{KernelCounts, count_kernel, main_zone, middle_ns};
 
 const HELP: &str = "\
 The machine is the recorded one, and each engine is compared twice: zoneinfo does not say on which \
-of a CPU's lists its frames lay when the recording began. `zoneinfo` puts them where the frames of \
-the trace's requests tell that they lay, which is a prediction: no refill and no drain is read. \
-`trace` reads what it can from all rows of the recording.
+of a CPU's lists its frames \
+lay when the recording began. `zoneinfo` puts all of them on the list of movable single frames, \
+which is a prediction; `trace` \
+reads what it can from the rows of the recording.
 
 --json adds \"against_kernel\" to what replay prints: {\"zone\", \"kernel\": its counts by \
 zone, \"engines\": [{\"engine\", \
@@ -76,7 +75,7 @@ pub(crate) struct FidelityArgs {
 /// Where the contents of the CPUs' lists at the start of a recording come from.
 #[derive(Clone, Copy)]
 enum StartingLists {
-    /// zoneinfo's count, by the frames of the requests: a prediction.
+    /// zoneinfo's count, all of it as movable single frames: a prediction.
     Zoneinfo,
     /// Frames whose first row shows that they lay on a list, and zoneinfo's count for the rest; the
     /// moment of the periodic work from the recorded drains.
@@ -211,9 +210,7 @@ impl Compared {
         let cpus = passes::cpus(&args.common, &self.survey)?;
         let cpus = passes::cpus_of(&args.common, &zone, cpus);
         let (lists, tick_phase_ns) = match lists {
-            StartingLists::Zoneinfo => {
-                (stacks::by_requests(&rows, &zone, self.recorded.free_huge(self.zone), cpus)?, None)
-            }
+            StartingLists::Zoneinfo => (assumed_lists(&zone, cpus), None),
             StartingLists::Drawn(start) => {
                 let mut random = Random::split(args.seed, start.into());
                 for set in &mut zone.pagesets {

@@ -34,10 +34,10 @@ use freehold_trace::{Event, EventKind};
 use super::counts::taken;
 
 /// A list: order and index of the type.
-pub(super) type List = (u8, u8);
+type List = (u8, u8);
 
 /// Lists that are looked at for one that was never refilled, in this order: the least used first.
-pub(super) const SELDOM_USED: [List; 13] = [
+const SELDOM_USED: [List; 13] = [
     (3, 0),
     (3, 1),
     (3, 2),
@@ -80,7 +80,7 @@ pub(super) fn reconstruct(
     Ok(lists.collect())
 }
 
-pub(super) fn fill((order, kind): List, chunks: u64) -> ListFill {
+fn fill((order, kind): List, chunks: u64) -> ListFill {
     ListFill {
         order: Order::new(order).unwrap_or(Order::ZERO),
         // Order 9 knows movable and not movable.
@@ -122,7 +122,7 @@ fn frame_of(event: &Event) -> Option<(Pfn, Order)> {
 
 /// The list a chunk lies on: order 9 has one for movable and one for the rest; other orders above 3
 /// have none.
-pub(super) fn list_of(order: Order, migratetype: u8) -> Option<List> {
+fn list_of(order: Order, migratetype: u8) -> Option<List> {
     match order.get() {
         order @ 0..=3 => Some((order, if migratetype < 3 { migratetype } else { 1 })),
         9 => Some((9, u8::from(migratetype == 1))),

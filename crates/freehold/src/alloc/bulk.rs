@@ -198,7 +198,7 @@ impl<'m, P: Platform> Freeing<'_, 'm, P> {
             let all = self.inside.is_some_and(|inside| match run {
                 // Inlined: calls made this dearer than single frees (134 instructions, 124).
                 1 if in_hand == InHand::Elsewhere => inside.to_word::<0>(frames[at].get()),
-                64 if mask == !0 => {
+                64 if mask == !0 && in_hand == InHand::Elsewhere => {
                     // A chunk of single frames is none that comes again as one.
                     inside.cpu.chunk.freed.set(NO_WORD);
                     let put = inside.words_to_block::<1>(key * 64);

@@ -1,21 +1,23 @@
 //! A hand for one chunk of whole words, which a CPU frees and allocates in turn.
 //!
 //! Chunks of orders 6 to 8 go into their words, and come from there by a hint: two exchanges for
-//! each word of a pair. The third free in a row of one chunk leases its words instead, all at once,
-//! while nearly all of the zone's memory is whole: where chunks are freed at random one is hardly
-//! ever the last one three times. The pairs after it write to nothing that others share.
+//! each word of a pair. A second free in a row of the chunk that came so last leases its words
+//! instead, all at once, while nearly all of the zone's memory is whole: the third of three, as a
+//! rule. Where chunks are freed at random that is rare. The pairs after it write to nothing that
+//! others share.
 //!
 //! | | `mask` of its slots | `in_hand` |
 //! |---|---|---|
 //! | in hand | all | the number of its words, at the type it serves |
 //! | given out | nothing | 0 |
-//! | a part of it is freed, a slot is needed, a tick, a recall | all words go back together | 0 |
+//! | this CPU frees a part of it, a slot is needed, a tick, a recall | all words go back together | 0 |
 //!
+//! What another CPU frees of it lies in its words, which stay leased until one of these.
 //! Its slots are leases as any to a wrong free, a recall and an isolation. No request for frames or
 //! runs comes to them, and no part of a word is freed into them.
 
 use crate::Platform;
-use crate::block::tag::HIGH_ATOMIC;
+use crate::block::tag::{HIGH_ATOMIC, MOVABLE};
 use crate::block::{Block, WORDS};
 use crate::cpu::by::Cpu;
 use crate::cpu::lease::{Lease, Leases, NO_WORD, Purpose, SLOTS};
@@ -56,8 +58,27 @@ impl Chunk {
     }
 
     #[inline(always)]
-    fn set_in_hand(&self, len: u32) {
+    pub(crate) fn set_in_hand(&self, len: u32) {
         self.in_hand[self.migratetype.get() as usize % 8].set(len);
+    }
+
+    /// Whether it says what the slots have; for `validate`.
+    pub(crate) fn agrees(&self, leases: &Leases<'_>) -> bool {
+        let (first, len) = (self.first.get(), u64::from(self.len.get()));
+        let in_hand = u64::from(self.in_hand[self.migratetype.get() as usize % 8].get());
+        let of_any: u64 = self.in_hand.iter().map(|of_type| u64::from(of_type.get())).sum();
+        let is_of_chunk = |slot: &Lease<'_>| slot.is_in_use() && slot.is_of_chunk();
+        let slots = (0..SLOTS).filter(|&slot| is_of_chunk(leases.slot(slot))).count() as u64;
+        let mut words = (0..len).map(|n| first / 64 + n);
+        let has = if in_hand == 0 { 0 } else { !0 };
+        (len == 0) == (first == NO_WORD)
+            && slots == len
+            && of_any == in_hand
+            && (in_hand == 0 || in_hand == len)
+            && words.all(|key| {
+                let slot = leases.slot(Leases::slot_of(key));
+                slot.is_of(key) && is_of_chunk(slot) && slot.all() == has
+            })
     }
 }
 
@@ -132,13 +153,15 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
     fn chunk_again_slow<const LEN: usize>(self, pfn: u64) -> bool {
         // Another one: not once more below.
         self.chunk.freed.set(!pfn);
-        let third = self.chunk.twice.get() == pfn;
+        // Where every CPU may have all of its slots a chunk takes no word from anything else.
+        let may = self.home().is_roomy() && self.leases.limit() == SLOTS as u32;
+        let third = may && self.chunk.twice.get() == pfn;
         self.chunk.twice.set(pfn);
         third && self.lease_chunk(pfn, LEN) || self.words_to_block::<LEN>(pfn)
     }
 
-    /// A third free in a row of a chunk leases its words, if all that is in the ordinary. `false`
-    /// where nothing was freed.
+    /// Leases the words of a chunk that is freed, if all that is in the ordinary. `false` where
+    /// nothing was freed.
     fn lease_chunk(self, pfn: u64, len: usize) -> bool {
         let Some(block) = self.fh.map.locate(pfn) else { return false };
         let (head, line, chunk) = (block.head, block.line, &self.chunk);
@@ -146,12 +169,9 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
         let words = || first..first + len;
         let in_use = || words().all(|w| line.word(w) == 0 && head.lease(w) == 0);
         let ordinary = tag.is_ordinary_in(self.home_split.get()) && tag.migratetype() < HIGH_ATOMIC;
-        // Where every CPU may have all of its slots this takes no word from anything else.
-        let may = ordinary
-            && self.home().is_roomy()
-            && self.leases.limit() == SLOTS as u32
-            && self.online.get()
-            && self.may_lease();
+        // Where a zone has CMA blocks, movable requests look on the board first.
+        let comes_again = tag.migratetype() != MOVABLE || self.home().cma_blocks.get() == 0;
+        let may = ordinary && comes_again && self.online.get() && self.may_lease();
         if cfg!(feature = "debug-poison") || !may || pfn % (64 * len as u64) != 0 || !in_use() {
             return false;
         }
@@ -170,9 +190,7 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
         // Where the zone has just become scarce, room for one word may have ended all before it.
         let leased = words().take_while(|w| chunk.first.get() == pfn && lease(w)).count();
         // Whoever frees the first word has freed them all.
-        let all = leased == len
-            && chunk.first.get() == pfn
-            && (0..len).all(|n| slot(n).is_of(key + n as u64));
+        let all = leased == len && chunk.first.get() == pfn;
         if all {
             chunk.set_in_hand(len as u32);
         } else {
@@ -330,6 +348,36 @@ mod tests {
                 assert_eq!(cpu.free(pfn, of_order(order)).is_ok(), given_out);
                 is_as_before(&fh);
             }
+        }
+    }
+
+    #[test]
+    fn no_chunk_is_leased_by_who_may_not() {
+        type Way = (&'static str, fn(&Machine));
+        let ways: [Way; 4] = [
+            ("", |_| ()),
+            ("offline", |fh| fh.cpus[0].online.set(false)),
+            ("a request is about to fail", |fh| fh.failing.0.0.set(1)),
+            ("few words", |fh| fh.cpus[0].leases.set_limits(15, 4)),
+        ];
+        for (why, change) in ways {
+            let (fh, pfn) = in_hand(6);
+            assert_eq!(fh.here().alloc(movable(6)), Ok(pfn));
+            fh.here().tick().unwrap();
+            change(&fh);
+            assert!(inside(&fh, 0).words_to_block::<1>(pfn.get()), "{why}");
+            assert_eq!(fh.cpus[0].leases.held() == 0, !why.is_empty(), "{why}");
+        }
+    }
+
+    /// Nobody's number is not the first frame of the chunk that there is none of.
+    #[test]
+    fn a_wrong_frame_number_is_no_chunk() {
+        for order in 6..9 {
+            let (fh, _) = in_hand(order);
+            fh.here().tick().unwrap();
+            assert!(fh.here().free(Pfn::new(u64::MAX), of_order(order)).is_err());
+            fh.validate().unwrap();
         }
     }
 

@@ -7,7 +7,7 @@
 //!                                     mask:  frames of that word that are free and in this CPU's hand
 //!                                     spare: such frames, too, in runs of four and more: kept together
 //!                                     at:    that frame as a `Place`; says nothing of a slot that is not in use
-//!                                     kind:  whether it serves single frames or runs, and of which migratetype
+//!                                     kind:  whether it serves single frames, runs or a chunk, and of which migratetype
 //! ```
 //!
 //! **Ask before you break.** A hand serves single frames out of what lies in no run of four, and
@@ -21,7 +21,7 @@
 //! |---|---|
 //! | `mask` or `spare` not 0, or a ready bit, only while the word's lease names this CPU, without EMPTY | a free into the hand need not look |
 //! | a frame in `mask` or `spare` is not in the word, but for frees that went wrong unnoticed | an allocation looks at the word once |
-//! | single frames and runs come from different slots | an order-0 request does not break up a run |
+//! | single frames, runs and a chunk come from different slots | an order-0 request does not break up a run |
 //! | slot 16 is never used: its mask is 0 and its first frame none | "no current lease" needs no branch |
 //!
 //! All of it is under the CPU's door; others read `first` and `mask` to tell a double free.
@@ -596,7 +596,7 @@ mod loom_tests {
         model_within(2, || {
             let (word, leases) = none();
             let (this, other) = (3, 3 + SLOTS as u64);
-            let open = |key: u64, mask| {
+            let open = move |key: u64, mask| {
                 let (place, kind) = ((Block::unused(), 3, word), (Purpose::Frames, 1));
                 leases.open(3, key, place, kind, mask, (!0, true))
             };

@@ -3,7 +3,7 @@
 //! | order | where |
 //! |---|---|
 //! | 0 to 5 | the hand, if this CPU leases the word; else the word |
-//! | 6 to 8 | the words; the hand, if it is the [chunk](crate::alloc::chunk) freed last |
+//! | 6 to 8 | the words; the hand, if it is the [chunk](crate::alloc::chunk) leased last |
 //! | 9 | the hand |
 //!
 //! Each returns "no" for anything out of the ordinary, and nothing has changed then: the slow way,

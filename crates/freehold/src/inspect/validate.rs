@@ -146,6 +146,11 @@ impl<'m, P: Platform> Walk<'_, 'm, P> {
             }
         }
         expect(number, "the note of slots in use", u64::from(cpu.leases.held()), held)?;
+        ensure(
+            number,
+            "a chunk in hand is not what its slots have",
+            cpu.chunk.agrees(&cpu.leases),
+        )?;
         if !cpu.online.get() {
             expect(number, "an offline CPU leases words", held, 0)?;
         }
@@ -317,7 +322,7 @@ mod tests {
     /// One defect each, as a wrong line or a stray store would leave it, and what is told of it.
     type Defect = (&'static str, fn(&Machine, Block<'static>, usize));
 
-    const DEFECTS: [Defect; 21] = [
+    const DEFECTS: [Defect; 22] = [
         ("no split one has frames in a word", |fh, _, _| {
             fh.cpus[0].kept[0].block(&fh.map.blocks).unwrap().line.put(3, 1).unwrap();
         }),
@@ -348,6 +353,7 @@ mod tests {
             fh.cpus[0].leases.set_empty(Leases::slot_of(block.base() / 64 + w as u64));
         }),
         ("an offline CPU leases words", |fh, _, _| fh.cpus[0].online.set(false)),
+        ("a chunk in hand is not", |fh, _, _| fh.cpus[0].chunk.set_in_hand(1)),
         ("blocks in a hand differ", |fh, _, _| fh.cpus[0].kept.iter().for_each(Place::clear)),
         ("say so hold something", |fh, _, _| fh.cpus[0].holds.set(false)),
         ("whole, and in the bitmap", |fh, block, _| {
