@@ -189,11 +189,6 @@ impl Recorded {
         Layout::new(&self.contents[zone], beside, frames)
     }
 
-    /// Free huge pages of a zone, larger chunks left out.
-    pub(crate) fn free_huge(&self, zone: usize) -> u64 {
-        self.contents[zone].free[Migratetype::Movable.index()][Order::PAGEBLOCK.index()]
-    }
-
     /// What was free and in use of one zone, in a machine of that zone alone.
     fn beginning(&self, zone: usize, origin: Origin, survey: &Survey, cpus: u16) -> Beginning {
         let beside = Beside::new(assumed_lists(&self.zones[zone], cpus), &survey.warm);
