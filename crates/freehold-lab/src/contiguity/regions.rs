@@ -1,7 +1,7 @@
 //! Superpageblocks: memory in regions of 1 GiB, and what cannot move in as few of them as will do.
 //!
-//! After Rik van Riel's series "1GB superpageblock memory allocation" (RFC, 45 patches of
-//! 30 April 2026, 40 of 20 May). A region with a block in use for what cannot move is tainted, one
+//! After Rik van Riel's series "1GB superpageblock memory allocation" (linux-mm, RFC; v1 of 45 patches
+//! is of 30 April 2026, v2 of 40 of 20 May). A region with a block in use for what cannot move is tainted, one
 //! with others alone in use clean, and one that is all free is empty.
 //!
 //! | request | of its own type | whole blocks | then | source |

@@ -196,8 +196,8 @@ impl Pages {
             let mut block = PageBlock::default();
             let words = bytes.chunks_exact(8).map(|word| word.try_into().unwrap_or_default());
             let mut words: Vec<u64> = words.map(u64::from_ne_bytes).collect();
-            // No kernel has a flag so high; the commonest ones are below 16.
-            swapped |= words.iter().any(|flags| flags >> 48 != 0);
+            // No kernel has a flag so high; a hole's, and the commonest ones, come there swapped.
+            swapped |= words.iter().any(|flags| flags >> 43 != 0);
             words.iter_mut().filter(|_| swapped).for_each(|flags| *flags = flags.swap_bytes());
             let huge = is_huge(&words);
             for (at, &flags) in words.iter().enumerate() {
@@ -422,7 +422,7 @@ mod tests {
         assert_eq!(used, [[0, 0, 512, 0, 0], [0, 4, 0, 0, 0]]);
         let swapped: Vec<u8> =
             machine().chunks_exact(8).flat_map(|word| word.iter().rev().copied()).collect();
-        let (other, own) = (Pages::read(&swapped[4096..]), Pages::read(&machine()[4096..]));
+        let (other, own) = (Pages::read(&swapped[..]), Pages::read(&machine()[..]));
         assert_eq!(other.unwrap(), own.unwrap(), "of a machine of the other byte order");
         let end = Pages::read(&machine()[..4099]).unwrap_err();
         assert_eq!(end.kind(), io::ErrorKind::UnexpectedEof);

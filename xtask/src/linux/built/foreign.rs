@@ -25,7 +25,7 @@ const TESTS: &str = "tools/testing/selftests/mm";
 const LIMIT: u64 = 3 * 3600;
 
 /// What else a guest is told in each of its boots, and what our loads are called then.
-const BOOTS: [(&str, &str); 2] = [("", ""), (" cma=64M@4608M", ", CMA")];
+const BOOTS: [(&str, &str); 2] = [("", ""), (" cma=64M", ", CMA")];
 
 /// A program that others wrote, and the suite of its tests.
 const STRESS: &str = "stress-ng";
