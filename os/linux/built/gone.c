@@ -56,8 +56,10 @@ int fh_take_offline(unsigned long start_pfn, unsigned long end_pfn)
 
 		if (!fh_has_page(pfn))
 			continue;
-		if (freehold_take_free(fh_of(pfn), pfn, pfn + FH_BLOCK_FRAMES, &taken, NULL))
-			return -EINVAL;
+		if (freehold_take_free(fh_of(pfn), pfn, pfn + FH_BLOCK_FRAMES, &taken, NULL)) {
+			status = -EINVAL;
+			continue;
+		}
 		fh_account(pfn, -(long)count_taken(&taken));
 		if (!is_gone(pfn, &taken)) {
 			give_back(pfn, &taken);

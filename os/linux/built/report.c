@@ -82,8 +82,6 @@ int fh_report_free(struct page_reporting_dev_info *device, struct zone *zone,
 	unsigned long block, count = 0;
 	int status = 0;
 
-	if (!fh_is_allocator_of(zone))
-		return 0;
 	if (!reported) {
 		reported = bitmap_zalloc(FH_BLOCK_NUMBERS, GFP_KERNEL);
 		if (!reported)

@@ -223,7 +223,7 @@ static unsigned int take_found(struct found *last, struct batch batch, u64 *bloc
 		 * It has gone, others have moved there meanwhile, or found that it cannot be
 		 * emptied.
 		 */
-		if (!fh_has_page(block) || fh_used_in(block, block + FH_BLOCK_FRAMES) > used ||
+		if (!pfn_to_online_page(block) || fh_used_in(block, block + FH_BLOCK_FRAMES) > used ||
 		    get_pageblock_skip(pfn_to_page(block)))
 			continue;
 		if (count)
@@ -299,7 +299,7 @@ bool fh_next_source(struct compact_control *cc, struct fh_sources *sources)
 	/* The other half of a chunk that is larger than a block, where the zone has it. */
 	if (!begun && sources->last && cc->order > FH_BLOCK_ORDER &&
 	    zone_spans_pfn(cc->zone, blocks[0]) && fh_has_page(blocks[0]) &&
-	    !get_pageblock_skip(pfn_to_page(blocks[0])))
+	    pfn_to_online_page(blocks[0]) && !get_pageblock_skip(pfn_to_page(blocks[0])))
 		begun = begin_to_empty(sources, blocks, 1);
 	while (!begun && (count = next_found(cc, blocks)))
 		begun = begin_to_empty(sources, blocks, count);
