@@ -169,6 +169,8 @@ struct Full<'b, 'e> {
 
 /// Allocations between two ticks of all CPUs.
 const TICK: u64 = 20_000;
+/// Tries of a small request after its first, with reclaim before each.
+pub(super) const TRIES: u32 = 16;
 /// Chunks that an exit or reclaim frees by one call: the kernel's folio batch.
 const BATCH: usize = 31;
 
@@ -271,7 +273,7 @@ impl Full<'_, '_> {
         } else if free > self.low * 3 / 2 {
             self.set_reclaim(false);
         }
-        let tries = if order <= Order::new(3).unwrap_or(Order::ZERO) { 16 } else { 0 };
+        let tries = if order <= Order::new(3).unwrap_or(Order::ZERO) { TRIES } else { 0 };
         let mut chunk = self.books.attempt(cpu, order, migratetype);
         for _ in 0..tries {
             if chunk.is_some() {

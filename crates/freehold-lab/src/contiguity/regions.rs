@@ -1,8 +1,8 @@
 //! Superpageblocks: memory in regions of 1 GiB, and what cannot move in as few of them as will do.
 //!
-//! After Rik van Riel's series "1GB superpageblock memory allocation" (linux-mm, RFC; v1 of 45 patches
-//! is of 30 April 2026, v2 of 40 of 20 May). A region with a block in use for what cannot move is tainted, one
-//! with others alone in use clean, and one that is all free is empty.
+//! After Rik van Riel's series "1GB superpageblock memory allocation" (linux-mm, RFC; v1 of 45
+//! patches is of 30 April 2026, v2 of 40 of 20 May). A region with a block in use for what cannot
+//! move is tainted, one with others alone in use clean, and one that is all free is empty.
 //!
 //! | request | of its own type | whole blocks | then | source |
 //! |---|---|---|---|---|
@@ -20,10 +20,9 @@
 use freehold::{Migratetype, Order, PAGEBLOCK_FRAMES};
 
 use super::bound::State;
+use super::full::TRIES;
 use super::moment::REGION;
 
-/// Refusals of the loads before a request has failed: `Full::alloc` asks so many times again.
-const TRIES: u32 = 16;
 /// Above so many regions single frames of movable blocks are taken (`SPB_AGGRESSIVE_THRESHOLD`).
 const MANY: usize = 8;
 /// Whole blocks of a tainted region that movable requests leave (`spb_tainted_reserve()`).

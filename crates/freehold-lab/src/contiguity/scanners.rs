@@ -31,7 +31,8 @@
 //! Left out: skip hints and the fast search by free lists, which change how many frames are looked
 //! at; the asynchronous try before a request's own; reclaim, by kswapd or before a request
 //! compacts, and with it that none of them compacts where little is free
-//! (`compaction_suitable()`); of `defrag_mode` that types are not mixed (`ALLOC_NOFRAGMENT`). A guess: kcompactd has done its work when the next request comes.
+//! (`compaction_suitable()`); of `defrag_mode` that types are not mixed (`ALLOC_NOFRAGMENT`). A
+//! guess: kcompactd has done its work when the next request comes.
 
 use freehold::{Migratetype, Order, PAGEBLOCK_FRAMES, Pfn};
 use freehold_classic::Watermarks;
