@@ -35,7 +35,7 @@ use length::length;
 ///   cannot fail, as `fstat` of an open file;
 /// - `sched_yield`, which is a hint; `tkill`, of which any failure but one says that a thread
 ///   lives.
-const CALLS: [libc::c_long; 14] = [
+const CALLS: [libc::c_long; 15] = [
     libc::SYS_mmap,
     libc::SYS_munmap,
     libc::SYS_madvise,
@@ -46,6 +46,7 @@ const CALLS: [libc::c_long; 14] = [
     libc::SYS_memfd_create,
     libc::SYS_ftruncate,
     libc::SYS_membarrier,
+    libc::SYS_clone3,
     libc::SYS_read,
     libc::SYS_openat,
     libc::SYS_prlimit64,
