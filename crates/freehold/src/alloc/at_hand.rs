@@ -14,7 +14,7 @@ use crate::block::{Block, FRAMES, WORDS, bits};
 use crate::calls::handle::{Handle, Owner};
 use crate::cpu::by::Cpu;
 use crate::cpu::lease::Leases;
-use crate::free::fast::InHand;
+use crate::free::fast::{FastFree, InHand};
 use crate::platform::PlatformExt;
 use crate::primitive::{Count, Relaxed};
 use crate::{FrameRange, Freehold, Migratetype, Pfn, Platform};
@@ -68,14 +68,15 @@ impl<'a, 'm, P: Platform> Handle<'a, 'm, P, Owner<'a, 'm, P>> {
         if !cpu.door.try_enter(self.door.biased) {
             return false;
         }
+        let way = FastFree(cpu);
         let freed = if bit + count > 64 {
-            cpu.run_to_open_words(first.get(), count)
+            way.run_to_open_words(first.get(), count)
         } else {
             let (key, frames) = (first.get() / 64, bits::mask(bit as u32, count as u32));
-            match cpu.free_in_hand(key, frames) {
+            match way.free_in_hand(key, frames) {
                 InHand::Yes => true,
                 InHand::No => false,
-                InHand::Elsewhere => cpu.run_to_word(key, (frames, count)),
+                InHand::Elsewhere => way.run_to_word(key, (frames, count)),
             }
         };
         cpu.door.leave(self.door.biased);

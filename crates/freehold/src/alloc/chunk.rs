@@ -21,6 +21,7 @@ use crate::block::tag::{HIGH_ATOMIC, MOVABLE};
 use crate::block::{Block, WORDS};
 use crate::cpu::by::Cpu;
 use crate::cpu::lease::{Lease, Leases, NO_WORD, Purpose, SLOTS};
+use crate::free::fast::FastFree;
 use crate::primitive::{AtomicU32, AtomicU64, Count, Relaxed};
 
 /// Which chunk it is. Under the CPU's door.
@@ -82,21 +83,14 @@ impl Chunk {
     }
 }
 
-impl<'m, P: Platform> Cpu<'_, 'm, P> {
-    /// The slots of a chunk of so many words.
-    #[inline(always)]
-    fn slots_of<const LEN: usize>(self, pfn: u64) -> [&'m Lease<'m>; LEN] {
-        let slot = Leases::slot_of(pfn / 64) / LEN * LEN;
-        core::array::from_fn(|n| self.cpu.leases.slot(slot + n))
-    }
-
+impl<P: Platform> Cpu<'_, '_, P> {
     /// Gives out the chunk in hand, which is one of so many words for that type; `NO_WORD` where
     /// somebody has freed a part of it, wrongly.
     #[inline(never)]
     pub(crate) fn take_chunk<const LEN: usize>(self, migratetype: usize) -> u64 {
         let chunk = &self.cpu.chunk;
         let first = chunk.first.get();
-        let slots = self.slots_of::<LEN>(first);
+        let slots = self.cpu.leases.slots_of::<LEN>(first);
         if slots.iter().fold(0, |any, slot| any | slot.word()) != 0 {
             return self.strays_of_chunk();
         }
@@ -112,7 +106,9 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
         self.end_chunk();
         NO_WORD
     }
+}
 
+impl<'m, P: Platform> FastFree<'_, 'm, P> {
     /// Frees a chunk that was freed last, or given out from the hand.
     #[inline(never)]
     pub(crate) fn free_chunk_again<const LEN: usize>(self, pfn: u64) -> bool {
@@ -126,7 +122,7 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
         if chunk.first.get() != pfn || chunk.len.get() != LEN as u32 {
             return false;
         }
-        let slots = self.slots_of::<LEN>(pfn);
+        let slots = self.cpu.leases.slots_of::<LEN>(pfn);
         if slots.iter().fold(0, |any, slot| any | slot.mask() | slot.word()) != 0 {
             // It is free, or a part of it: the slow way knows.
             return false;
@@ -202,7 +198,9 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
         self.count_frees((leased != 0).into());
         leased != 0
     }
+}
 
+impl<P: Platform> Cpu<'_, '_, P> {
     /// The chunk goes back, wherever it is.
     pub(crate) fn end_chunk(self) {
         let chunk = &self.cpu.chunk;
@@ -365,7 +363,7 @@ mod tests {
             assert_eq!(fh.here().alloc(movable(6)), Ok(pfn));
             fh.here().tick().unwrap();
             change(&fh);
-            assert!(inside(&fh, 0).words_to_block::<1>(pfn.get()), "{why}");
+            assert!(FastFree(*inside(&fh, 0)).words_to_block::<1>(pfn.get()), "{why}");
             assert_eq!(fh.cpus[0].leases.held() == 0, !why.is_empty(), "{why}");
         }
     }

@@ -24,6 +24,23 @@ macro_rules! copied {
     };
 }
 
+/// What is done with a CPU's state in one way, for a thread that is inside: each way is a type.
+macro_rules! way_inside {
+    ($name:ident) => {
+        $crate::cpu::by::copied!($name);
+
+        impl<'a, 'm, P> core::ops::Deref for $name<'a, 'm, P> {
+            type Target = $crate::cpu::by::Cpu<'a, 'm, P>;
+
+            #[inline(always)]
+            fn deref(&self) -> &Self::Target {
+                &self.0
+            }
+        }
+    };
+}
+pub(crate) use {copied, way_inside};
+
 /// See the module's documentation. A CPU counts on its own lines, by plain stores; a thread that is
 /// outside of all has no counts that plain stores could change.
 pub(crate) struct By<'a, 'm, P> {

@@ -310,6 +310,13 @@ impl<'m> Leases<'m> {
         &self.slots[slot % PLACES]
     }
 
+    /// The slots of a chunk of so many words.
+    #[inline(always)]
+    pub(crate) fn slots_of<const LEN: usize>(&self, pfn: u64) -> [&Lease<'m>; LEN] {
+        let slot = Self::slot_of(pfn / 64) / LEN * LEN;
+        core::array::from_fn(|n| self.slot(slot + n))
+    }
+
     /// The lease that such requests come to; the one never used where there is none.
     #[inline(always)]
     pub(crate) fn current(&self, purpose: Purpose, migratetype: usize) -> &Lease<'m> {

@@ -24,7 +24,7 @@ use crate::block::layout::Place;
 use crate::block::tag::{FRESH, HIGH_ATOMIC, IN_HAND, TAKEN, Tag, WHOLE};
 use crate::block::{Block, FRAMES, WORDS, bits};
 use crate::calls::handle::{Door, Handle, Owner};
-use crate::cpu::by::{Cpu, Inside};
+use crate::cpu::by::{Cpu, Inside, way_inside};
 use crate::cpu::door::at_once;
 use crate::cpu::lease::{LEASED_BELOW, Lease, Leases};
 use crate::free::word::Freeing;
@@ -41,6 +41,11 @@ pub(crate) enum InHand {
     Elsewhere,
 }
 
+/// The fast way of a free, for a thread that is inside a CPU's state.
+pub(crate) struct FastFree<'a, 'm, P>(pub(crate) Cpu<'a, 'm, P>);
+
+way_inside!(FastFree);
+
 impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
     /// Frees `2^order` frames: any aligned part of what was allocated. Never waits.
     ///
@@ -56,9 +61,9 @@ impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
         if !cpu.door.try_enter(self.door.biased()) {
             return free_outside(self.fh, pfn, order);
         }
-        let frames = bits::of_chunk(pfn.get(), u32::from(order.get()));
+        let (frames, way) = (bits::of_chunk(pfn.get(), u32::from(order.get())), FastFree(cpu));
         let in_hand =
-            if frames == 0 { InHand::No } else { cpu.free_in_hand(pfn.get() / 64, frames) };
+            if frames == 0 { InHand::No } else { way.free_in_hand(pfn.get() / 64, frames) };
         if in_hand == InHand::Yes {
             if let order @ 1..6 = order.get() {
                 cpu.leases.set_freed(order.into(), pfn.get());
@@ -68,16 +73,16 @@ impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
         }
         let done = match order.get() {
             ..6 if in_hand == InHand::No => false,
-            0 => cpu.chunk_to_word::<0>(pfn.get()),
-            1 => cpu.chunk_to_word::<1>(pfn.get()),
-            2 => cpu.chunk_to_word::<2>(pfn.get()),
-            3 => cpu.chunk_to_word::<3>(pfn.get()),
-            4 => cpu.chunk_to_word::<4>(pfn.get()),
-            5 => cpu.chunk_to_word::<5>(pfn.get()),
-            6 => cpu.words_to_block::<1>(pfn.get()),
-            7 => cpu.words_to_block::<2>(pfn.get()),
-            8 => cpu.words_to_block::<4>(pfn.get()),
-            9 => cpu.block_to_hand(pfn.get()),
+            0 => way.chunk_to_word::<0>(pfn.get()),
+            1 => way.chunk_to_word::<1>(pfn.get()),
+            2 => way.chunk_to_word::<2>(pfn.get()),
+            3 => way.chunk_to_word::<3>(pfn.get()),
+            4 => way.chunk_to_word::<4>(pfn.get()),
+            5 => way.chunk_to_word::<5>(pfn.get()),
+            6 => way.words_to_block::<1>(pfn.get()),
+            7 => way.words_to_block::<2>(pfn.get()),
+            8 => way.words_to_block::<4>(pfn.get()),
+            9 => way.block_to_hand(pfn.get()),
             _ => false,
         };
         if done {
@@ -99,7 +104,7 @@ impl<'a, 'm, P: Platform> Handle<'a, 'm, P, Owner<'a, 'm, P>> {
         if frames == 0 {
             return false;
         }
-        let done = at_once!(cpu.door, self.door.biased, cpu.free_in_hand(key, frames));
+        let done = at_once!(cpu.door, self.door.biased, FastFree(cpu).free_in_hand(key, frames));
         done == Some(InHand::Yes)
     }
 }
@@ -133,7 +138,7 @@ fn free_outside<P: Platform>(
     Freeing::of(fh, None).chunk(pfn, order)
 }
 
-impl<'m, P: Platform> Cpu<'_, 'm, P> {
+impl<'m, P: Platform> FastFree<'_, 'm, P> {
     /// Frees frames of a word that this CPU has leased; not where frames are poisoned first.
     #[inline(always)]
     pub(crate) fn free_in_hand(self, key: u64, frames: u64) -> InHand {

@@ -21,7 +21,7 @@
 use crate::block::Block;
 use crate::block::tag::{IN_HAND, SPLIT, TAKEN, Tag, WHOLE};
 use crate::block::{FRAMES, WORDS, bits, pieces};
-use crate::free::fast::InHand;
+use crate::free::fast::{FastFree, InHand};
 use crate::free::word::{Freeing, no_such_frame};
 use crate::platform::PlatformExt;
 use crate::primitive::Relaxed;
@@ -50,10 +50,11 @@ impl<'m, P: Platform> Freeing<'_, 'm, P> {
         }
         if let Some((key, frames)) = word_of(range) {
             // A word's frames are freed all or none. Most ranges that are no chunk are of one.
-            match self.inside.map(|cpu| (cpu, cpu.free_in_hand(key, frames))) {
+            let way = self.inside.map(|inside| FastFree(**inside));
+            match way.map(|way| (way, way.free_in_hand(key, frames))) {
                 Some((_, InHand::Yes)) => Ok(()),
-                Some((cpu, InHand::Elsewhere)) if !range.len().is_power_of_two() => {
-                    if cpu.run_to_word(key, (frames, range.len())) {
+                Some((way, InHand::Elsewhere)) if !range.len().is_power_of_two() => {
+                    if way.run_to_word(key, (frames, range.len())) {
                         return Ok(());
                     }
                     self.leases_no_word();
@@ -162,7 +163,7 @@ impl<'m, P: Platform> Freeing<'_, 'm, P> {
     pub(crate) fn whole(&self, block: Block<'m>, tag: Tag) -> Result<(), FreeError> {
         let head = block.head;
         let keeper = self.inside.filter(|_| !tag.zone_of(self.fh.zones).is_lean());
-        let kept = keeper.and_then(|inside| inside.room_for_block(tag));
+        let kept = keeper.and_then(|inside| FastFree(**inside).room_for_block(tag));
         if let (Some(inside), Some(_)) = (keeper, kept) {
             inside.holds();
             inside.cpu.keeps.set(true);

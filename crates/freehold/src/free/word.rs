@@ -16,6 +16,7 @@ use crate::block::tag::{ABSENT, FRESH, HIGH_ATOMIC, HOLES, SPLIT, TAKEN, Tag, WH
 use crate::block::{FRAMES, WORDS, bits};
 use crate::cpu::by::{By, Cpu, Inside};
 use crate::cpu::lease::{LEASED_BELOW, Leases, Purpose};
+use crate::free::fast::FastFree;
 use crate::platform::PlatformExt;
 use crate::primitive::{Count, Relaxed};
 use crate::{FreeError, Freehold, Pfn, Platform};
@@ -144,7 +145,8 @@ impl<'i, 'm, P: Platform> Freeing<'i, 'm, P> {
                 return done;
             }
             let again = inside.cpu.last_key.get() == key;
-            if again && tag.is_ordinary() && inside.free_and_lease(block, w, tag, frames) {
+            let way = FastFree(**inside);
+            if again && tag.is_ordinary() && way.free_and_lease(block, w, tag, frames) {
                 inside.count_frees(frees);
                 return Ok(());
             }
@@ -186,7 +188,7 @@ impl<'i, 'm, P: Platform> Freeing<'i, 'm, P> {
     }
 }
 
-impl<'m, P: Platform> Cpu<'_, 'm, P> {
+impl<'m, P: Platform> FastFree<'_, 'm, P> {
     /// A second free in a row into a word leases it, so that single frames and short runs cost one
     /// exchange for 64 frames: see [`LEASED_BELOW`].
     pub(crate) fn free_and_lease(self, block: Block<'m>, w: usize, tag: Tag, frames: u64) -> bool {
@@ -208,7 +210,9 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
         self.give_up_unused_share();
         leased
     }
+}
 
+impl<P: Platform> Cpu<'_, '_, P> {
     /// Counts frees into a word, or of whole blocks; those into the hand are local ones.
     #[inline(always)]
     pub(crate) fn count_frees(self, frees: u64) {
