@@ -8,11 +8,10 @@
 //!
 //! What is remembered is a hint: nothing is held back for it, frees are checked as any.
 
-use crate::alloc::fast::HINT_CLASS;
+use crate::alloc::fast::{FastAlloc, HINT_CLASS};
 use crate::block::tag::WHOLE;
 use crate::block::{Block, FRAMES, WORDS, bits};
 use crate::calls::handle::{Handle, Owner};
-use crate::cpu::by::Cpu;
 use crate::cpu::lease::Leases;
 use crate::free::fast::{FastFree, InHand};
 use crate::platform::PlatformExt;
@@ -38,7 +37,7 @@ impl<'a, 'm, P: Platform> Handle<'a, 'm, P, Owner<'a, 'm, P>> {
         if !cpu.door.try_enter(self.door.biased) {
             return false;
         }
-        let taken = cpu.take_run_at(run, fit);
+        let taken = FastAlloc(cpu).take_run_at(run, fit);
         if taken {
             let order = count.next_power_of_two().trailing_zeros();
             cpu.counters.allocs[MOVABLE][order as usize % 16].add(1);
@@ -120,7 +119,7 @@ struct Run {
     count: u64,
 }
 
-impl<'m, P: Platform> Cpu<'_, 'm, P> {
+impl<'m, P: Platform> FastAlloc<'_, 'm, P> {
     #[inline(always)]
     fn take_run_at(self, run: Run, fit: Fit) -> bool {
         let Some(block) = self.fh.map.locate(run.first) else { return false };

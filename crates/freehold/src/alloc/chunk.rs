@@ -17,6 +17,7 @@
 //! runs comes to them, and no part of a word is freed into them.
 
 use crate::Platform;
+use crate::alloc::fast::FastAlloc;
 use crate::block::tag::{HIGH_ATOMIC, MOVABLE};
 use crate::block::{Block, WORDS};
 use crate::cpu::by::Cpu;
@@ -83,7 +84,7 @@ impl Chunk {
     }
 }
 
-impl<P: Platform> Cpu<'_, '_, P> {
+impl<P: Platform> FastAlloc<'_, '_, P> {
     /// Gives out the chunk in hand, which is one of so many words for that type; `NO_WORD` where
     /// somebody has freed a part of it, wrongly.
     #[inline(never)]

@@ -25,7 +25,7 @@
 
 use crate::block::{BLOCK_ORDER, Block, bits};
 use crate::calls::handle::{Door, Handle, Owner};
-use crate::cpu::by::{Cpu, Inside};
+use crate::cpu::by::{Cpu, Inside, way_inside};
 use crate::cpu::door::at_once;
 use crate::cpu::lease::{LEASED_BELOW, Lease, Purpose};
 use crate::platform::PlatformExt;
@@ -46,6 +46,11 @@ fn hint_class(order: u32) -> u8 {
 /// No frame's number.
 const NO_FRAME: u64 = u64::MAX;
 
+/// The fast way of an allocation, for a thread that is inside a CPU's state.
+pub(crate) struct FastAlloc<'a, 'm, P>(pub(crate) Cpu<'a, 'm, P>);
+
+way_inside!(FastAlloc);
+
 impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
     /// Allocates one chunk.
     ///
@@ -65,9 +70,10 @@ impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
         self.door.get_in(self.fh, &cpu);
         let (kind, order) = (request.migratetype as usize, u32::from(request.order.get()));
         let fast = request.way & Request::OR_CMA == 0 || !cpu.cma_matters(request.flags);
+        let way = FastAlloc(cpu);
         // From the hand first, and out at once.
         if fast && order < 6 {
-            if let Some(pfn) = cpu.chunk_in_hand(request.order, kind) {
+            if let Some(pfn) = way.chunk_in_hand(request.order, kind) {
                 return Ok(self.left_with(cpu, pfn, request.order));
             }
         }
@@ -80,14 +86,14 @@ impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
         let run_fails = is_run && fails();
         let found = match request.way & !Request::OR_CMA {
             _ if !fast || run_fails => None,
-            Request::FRAME => cpu.recent_frame_first(kind),
+            Request::FRAME => way.recent_frame_first(kind),
             Request::RUN => match order {
-                6 => cpu.recent_words::<1>(kind),
-                7 => cpu.recent_words::<2>(kind),
-                8 => cpu.recent_words::<4>(kind),
-                order => cpu.recent_run_of(kind, order as u8),
+                6 => way.recent_words::<1>(kind),
+                7 => way.recent_words::<2>(kind),
+                8 => way.recent_words::<4>(kind),
+                order => way.recent_run_of(kind, order as u8),
             },
-            _ => cpu.kept_block(kind),
+            _ => way.kept_block(kind),
         };
         match found {
             Some(pfn) => {
@@ -135,24 +141,53 @@ impl<'a, 'm, P: Platform> Handle<'a, 'm, P, Owner<'a, 'm, P>> {
     pub fn alloc_in_hand(&self, order: Order, migratetype: Migratetype) -> Option<Pfn> {
         debug_assert!(Migratetype::PCP.contains(&migratetype));
         let (cpu, kind) = (self.fh.cpu(self.door.state), migratetype as usize);
-        let found = at_once!(cpu.door, self.door.biased, cpu.chunk_in_hand(order, kind))??;
+        let way = FastAlloc(cpu);
+        let found = at_once!(cpu.door, self.door.biased, way.chunk_in_hand(order, kind))??;
         self.fh.platform.handed_out(found, order);
         Some(found)
     }
 }
 
-impl<'m, P: Platform> Cpu<'_, 'm, P> {
-    /// A single frame from the current lease. The hottest code there is: see the table above.
+impl<P: Platform> Cpu<'_, '_, P> {
+    /// Counts an allocation. By who is inside.
     #[inline(always)]
-    pub(crate) fn frame_in_hand(self, migratetype: usize) -> Option<Pfn> {
-        let lease = self.leases.current(Purpose::Frames, migratetype);
-        let mask = lease.mask();
-        // Nothing in hand, or frames that were freed twice: the slow way knows.
-        if mask == 0 || mask & lease.word() != 0 {
-            return None;
+    pub(crate) fn count_alloc(self, migratetype: usize, order: Order) {
+        self.counters.allocs[migratetype % 4][order.index()].add(1);
+    }
+
+    /// Whether a request that may take CMA frames has any to look at in its home zone.
+    #[inline(always)]
+    pub(crate) fn cma_matters(self, flags: AllocFlags) -> bool {
+        flags.contains(AllocFlags::CMA) && self.home().cma_blocks.get() != 0
+    }
+}
+
+impl<'m, P: Platform> FastAlloc<'_, 'm, P> {
+    /// A chunk of order 0 to 5 from the current lease, counted. The hottest code there is: see the
+    /// table above.
+    #[inline(always)]
+    pub(crate) fn chunk_in_hand(self, order: Order, migratetype: usize) -> Option<Pfn> {
+        // Counted in each arm, where the order's place is known.
+        let count = |order: u32| self.counters.allocs[migratetype % 4][order as usize].add(1);
+        let order = u32::from(order.get());
+        match order {
+            0 => {
+                let lease = self.leases.current(Purpose::Frames, migratetype);
+                let mask = lease.mask();
+                // Nothing in hand, or frames that were freed twice: the slow way knows.
+                if mask == 0 || mask & lease.word() != 0 {
+                    return None;
+                }
+                lease.set_mask(mask & (mask - 1));
+                count(0);
+                Some(Pfn::new(lease.first() + u64::from(mask.trailing_zeros())))
+            }
+            1..6 => {
+                let lease = self.leases.current(Purpose::Runs, migratetype);
+                self.run_of(lease, order).inspect(|_| count(order))
+            }
+            _ => None,
         }
-        lease.set_mask(mask & (mask - 1));
-        Some(Pfn::new(lease.first() + u64::from(mask.trailing_zeros())))
     }
 
     /// A run of order 1 to 5 from that lease for runs.
@@ -164,31 +199,6 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
         let start = self.leases.predicted(start);
         lease.set_mask(mask & !bits::mask(start, 1 << order));
         Some(Pfn::new(lease.first() + u64::from(start)))
-    }
-
-    /// Either, by the order, and counted.
-    #[inline(always)]
-    pub(crate) fn chunk_in_hand(self, order: Order, migratetype: usize) -> Option<Pfn> {
-        // Counted in each arm, where the order's place is known.
-        let count = |order: u32| self.counters.allocs[migratetype % 4][order as usize].add(1);
-        let runs = || self.leases.current(Purpose::Runs, migratetype);
-        match u32::from(order.get()) {
-            0 => self.frame_in_hand(migratetype).inspect(|_| count(0)),
-            order @ 1..6 => self.run_of(runs(), order).inspect(|_| count(order)),
-            _ => None,
-        }
-    }
-
-    /// Counts an allocation. By who is inside.
-    #[inline(always)]
-    pub(crate) fn count_alloc(self, migratetype: usize, order: Order) {
-        self.counters.allocs[migratetype % 4][order.index()].add(1);
-    }
-
-    /// Whether a request that may take CMA frames has any to look at in its home zone.
-    #[inline(always)]
-    pub(crate) fn cma_matters(self, flags: AllocFlags) -> bool {
-        flags.contains(AllocFlags::CMA) && self.home().cma_blocks.get() != 0
     }
 
     /// A frame that this CPU has freed last, where no lease has any in hand.
@@ -212,20 +222,6 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
         })
     }
 
-    /// A run from the word in hand that one of its order was freed into since the last time: it
-    /// fits exactly, mostly.
-    #[inline(always)]
-    fn run_freed_in_hand(self, migratetype: usize, order: u32) -> Option<Pfn> {
-        let slot = self.leases.take_freed(order)?;
-        let lease = self.leases.slot(slot);
-        if !lease.serves(Purpose::Runs, migratetype) {
-            return None;
-        }
-        let pfn = self.run_of(lease, order)?;
-        self.leases.set_current(Purpose::Runs, migratetype, slot);
-        Some(pfn)
-    }
-
     /// [`recent_run`](Self::recent_run) of that order; none of another than 1 to 5.
     #[inline(always)]
     pub(crate) fn recent_run_of(self, migratetype: usize, order: u8) -> Option<Pfn> {
@@ -242,8 +238,16 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
     /// A run of order 1 to 5 that this CPU has freed last: into a word in hand, or any other.
     #[inline(never)]
     pub(crate) fn recent_run<const ORDER: u32>(self, migratetype: usize) -> Option<Pfn> {
-        if let Some(pfn) = self.run_freed_in_hand(migratetype, ORDER) {
-            return Some(pfn);
+        // From the hand that one of its order was freed into since the last time: it fits exactly,
+        // mostly.
+        if let Some(slot) = self.leases.take_freed(ORDER) {
+            let lease = self.leases.slot(slot);
+            if lease.serves(Purpose::Runs, migratetype) {
+                if let Some(pfn) = self.run_of(lease, ORDER) {
+                    self.leases.set_current(Purpose::Runs, migratetype, slot);
+                    return Some(pfn);
+                }
+            }
         }
         self.recent_run_in_word::<ORDER>(migratetype)
     }
@@ -253,7 +257,8 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
     /// unless most of the zone is whole, or the CPU takes its runs of that block.
     #[inline(never)]
     fn recent_run_in_word<const ORDER: u32>(self, migratetype: usize) -> Option<Pfn> {
-        let most = self.most_class(ORDER);
+        // With a larger run it may become whole, and another block fits better.
+        let most = if self.home().is_roomy() { u8::MAX } else { hint_class(ORDER) };
         self.hinted::<ORDER>(migratetype, |block, w, run| {
             let line = block.line;
             let buddy = bits::mask(run.trailing_zeros() ^ (1 << ORDER), 1 << ORDER);
@@ -332,13 +337,6 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
             }
         }
         None
-    }
-
-    /// The largest class of a block that may lose a run of that order to a hint: where it has a
-    /// larger run it may become whole, and another block fits better.
-    #[inline(always)]
-    fn most_class(self, order: u32) -> u8 {
-        if self.home().is_roomy() { u8::MAX } else { hint_class(order) }
     }
 
     #[inline(always)]

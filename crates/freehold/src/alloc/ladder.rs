@@ -57,6 +57,7 @@
 
 use core::ops::Range;
 
+use crate::alloc::fast::FastAlloc;
 use crate::alloc::pick::{RefillPhase, Want};
 use crate::alloc::watch::key_of;
 use crate::block::tag::{CMA, HIGH_ATOMIC, TYPES};
@@ -297,7 +298,7 @@ impl<'c, 'm, P: Platform> Climb<'c, 'm, P> {
             0 => inside.next_frame(want.migratetype),
             1..6 => inside.next_run(want.migratetype, want.order),
             BLOCK_ORDER if want.migratetype != CMA => {
-                inside.kept_block(want.migratetype).map(Pfn::get)
+                FastAlloc(**inside).kept_block(want.migratetype).map(Pfn::get)
             }
             _ => None,
         })
@@ -309,13 +310,13 @@ impl<'c, 'm, P: Platform> Climb<'c, 'm, P> {
         if cpu.cma_matters(request.flags) {
             return None;
         }
-        let kind = request.migratetype as usize;
+        let (kind, way) = (request.migratetype as usize, FastAlloc(**cpu));
         let found = match request.order.get() {
-            0 => cpu.recent_frame(kind),
-            6 => cpu.any_recent_words::<1>(kind),
-            7 => cpu.any_recent_words::<2>(kind),
-            8 => cpu.any_recent_words::<4>(kind),
-            order => cpu.recent_run_of(kind, order),
+            0 => way.recent_frame(kind),
+            6 => way.any_recent_words::<1>(kind),
+            7 => way.any_recent_words::<2>(kind),
+            8 => way.any_recent_words::<4>(kind),
+            order => way.recent_run_of(kind, order),
         };
         found.map(Pfn::get)
     }
@@ -343,14 +344,14 @@ impl<'c, 'm, P: Platform> Climb<'c, 'm, P> {
     #[inline(always)]
     fn block_in_use(&self, z: usize) -> Option<u64> {
         let (cpu, request) = (self.inside?, self.request);
-        let kind = request.migratetype as usize;
+        let (kind, way) = (request.migratetype as usize, FastAlloc(**cpu));
         match request.order.get() {
             order if order < 6 || cpu.cma_matters(request.flags) => {
                 self.of_types(z, |want| cpu.take_of_block_in_use(z, want))
             }
-            6 => cpu.words_in_use::<1>(kind).map(Pfn::get),
-            7 => cpu.words_in_use::<2>(kind).map(Pfn::get),
-            8 => cpu.words_in_use::<4>(kind).map(Pfn::get),
+            6 => way.words_in_use::<1>(kind).map(Pfn::get),
+            7 => way.words_in_use::<2>(kind).map(Pfn::get),
+            8 => way.words_in_use::<4>(kind).map(Pfn::get),
             _ => None,
         }
     }

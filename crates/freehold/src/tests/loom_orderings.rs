@@ -6,6 +6,7 @@
 //! change each test notices is in `proofs/mutants/mutants.json`.
 
 use super::loom_tests::*;
+use crate::alloc::fast::FastAlloc;
 use crate::block::map::LOOKS;
 use crate::block::words::CLASS_NONE;
 use crate::cpu::lease::{Leases, Purpose};
@@ -316,7 +317,7 @@ fn what_was_freed_is_passed_on_by_a_hint() {
         |fh, frame| free(fh, 0, frame, 0),
         |fh, frame| {
             let _inside = inside(fh, 1);
-            fh.cpu(&fh.cpus[1]).recent_frame(MOVABLE) == Some(frame)
+            FastAlloc(fh.cpu(&fh.cpus[1])).recent_frame(MOVABLE) == Some(frame)
         },
     );
 }
