@@ -2,6 +2,5 @@
 
 mod command;
 mod compare;
-mod fleet;
 mod page;
 mod valid;
