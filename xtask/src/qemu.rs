@@ -152,10 +152,11 @@ impl Machine {
     /// Waits for a kernel that was started; stops it at the limit.
     pub(crate) fn wait(child: &mut Child, limit: Duration) -> Result<End, String> {
         let started = Instant::now();
+        let tasks = PathBuf::from(format!("/proc/{}/task", child.id()));
         loop {
             match child.try_wait() {
                 Ok(Some(status)) => return Ok(End::of(status.code())),
-                Ok(None) if started.elapsed() < limit => {
+                Ok(None) if !is_over(started.elapsed(), limit, || kept_waiting(&tasks)) => {
                     std::thread::sleep(Duration::from_millis(20))
                 }
                 Ok(None) => break,
@@ -167,6 +168,23 @@ impl Machine {
         child.wait().map_err(|error| format!("QEMU cannot be stopped: {error}"))?;
         Ok(End::TimedOut)
     }
+}
+
+/// Whether the limit has come. The time that other work kept it from a core does not count, up to
+/// nine times the limit: a machine that starves does not hang.
+fn is_over(elapsed: Duration, limit: Duration, kept: impl FnOnce() -> Duration) -> bool {
+    elapsed >= limit && elapsed >= limit + kept().min(9 * limit)
+}
+
+/// How long the task that waited longest was ready to run and did not; nothing where the kernel does
+/// not tell.
+fn kept_waiting(tasks: &Path) -> Duration {
+    let waited = |task: std::fs::DirEntry| {
+        let told = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
+        told.split(' ').nth(1)?.parse().ok()
+    };
+    let all = std::fs::read_dir(tasks).into_iter().flatten().flatten().filter_map(waited);
+    Duration::from_nanos(all.max().unwrap_or(0))
 }
 
 /// Finds QEMU: the one that was named, or the one that would be found by its name.
@@ -201,6 +219,25 @@ mod tests {
         assert_eq!(End::of(None), End::Died(None));
         let codes = [End::Passed, End::Failed, End::TimedOut, End::Died(Some(0))].map(End::code);
         assert_eq!(codes, [0, 1, 3, 4]);
+    }
+
+    #[test]
+    fn a_machine_that_sleeps_is_stopped_and_what_starves_is_no_time_of_its_own() {
+        let sleeps = || Command::new("sleep").arg("1").spawn().unwrap();
+        let wait = |limit| Machine::wait(&mut sleeps(), Duration::from_millis(limit)).unwrap();
+        assert_eq!(wait(100), End::TimedOut);
+        let tasks = std::env::temp_dir().join(format!("freehold-tasks-{}", std::process::id()));
+        for (task, told) in [("1", "5 200 9\n"), ("2", "7 3000000000 1\n"), ("3", "gone")] {
+            std::fs::create_dir_all(tasks.join(task)).unwrap();
+            std::fs::write(tasks.join(task).join("schedstat"), told).unwrap();
+        }
+        let [limit, kept] = [Duration::from_secs(2), kept_waiting(&tasks)];
+        assert_eq!(kept, Duration::from_secs(3));
+        let ends = [4999, 5000].map(|at| is_over(Duration::from_millis(at), limit, || kept));
+        assert_eq!(ends, [false, true]);
+        assert!(is_over(20 * limit, limit, || 100 * limit));
+        std::fs::remove_dir_all(&tasks).unwrap();
+        assert_eq!(kept_waiting(&tasks), Duration::ZERO);
     }
 
     #[test]

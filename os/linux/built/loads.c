@@ -191,19 +191,6 @@ static void pack_and_unpack(int cpu)
 	shell(command);
 }
 
-/* The words are those with which the host has compiled it: xtask/src/linux/compiler.rs. */
-static void compiles(int cpu)
-{
-	char name[32];
-
-	snprintf(name, sizeof(name), "/tmp/compiled-%d.s", cpu);
-	must(!chdir("/"), "/");
-	must(run((char *[]){ "/cc1", "-fpreprocessed", "-quiet", "-O2", "compile.i", "-o", name,
-			     NULL }), "cc1");
-	must(run((char *[]){ "/bin/cmp", name, "/compiled.s", NULL }), "what cc1 has compiled");
-	must(!unlink(name), name);
-}
-
 #define LAZY (128ul << 20)
 #define FOLIO (16 * PAGE)
 #define SPLIT_DEFERRED "/sys/kernel/mm/transparent_hugepage/hugepages-64kB/stats/split_deferred"
@@ -244,15 +231,14 @@ int main(int count, char **words)
 		{ "exit", load_exit, NULL, 0 },		{ "arena", load_arena, NULL, 1 },
 		{ "huge", NULL, blocks_come_and_go, 0 }, { "mixed", NULL, regions_of_many_sizes, 1 },
 		{ "cache", load_cache, NULL, 0 },	{ "files", NULL, pack_and_unpack, 0 },
-		{ "compile", NULL, compiles, 0 },	{ "compact", load_compact, NULL, 0 },
-		{ "cpus", load_cpus, NULL, 1 },		{ "memory", load_memory, NULL, 1 },
-		{ "swap", load_swap, NULL, 0 },		{ "contig", load_contig, NULL, 1 },
-		{ "added", load_added, NULL, 1 },	{ "cma", load_cma, NULL, 1 },
-		{ "poison", load_poison, NULL, 1 },	{ "report", load_report, NULL, 0 },
-		{ "atomic", load_atomic, NULL, 0 },	{ "ones", load_ones, NULL, 0 },
-		{ "save", load_save, NULL, 0 },		{ "pairs", load_pairs, NULL, 0 },
-		{ "lazyfree", load_lazyfree, NULL, 0 },	{ "filled", load_filled, NULL, 0 },
-		{ "pinned", load_pinned, NULL, 0 },
+		{ "compact", load_compact, NULL, 0 },	{ "cpus", load_cpus, NULL, 1 },
+		{ "memory", load_memory, NULL, 1 },	{ "swap", load_swap, NULL, 0 },
+		{ "contig", load_contig, NULL, 1 },	{ "added", load_added, NULL, 1 },
+		{ "cma", load_cma, NULL, 1 },		{ "poison", load_poison, NULL, 1 },
+		{ "report", load_report, NULL, 0 },	{ "atomic", load_atomic, NULL, 0 },
+		{ "ones", load_ones, NULL, 0 },		{ "save", load_save, NULL, 0 },
+		{ "pairs", load_pairs, NULL, 0 },	{ "lazyfree", load_lazyfree, NULL, 0 },
+		{ "filled", load_filled, NULL, 0 },	{ "pinned", load_pinned, NULL, 0 },
 	};
 
 	cpus = sysconf(_SC_NPROCESSORS_ONLN);

@@ -86,7 +86,8 @@ fn lay(folder: &Path) -> Vec<String> {
 fn concerns(line: &str) -> bool {
     let Some((_, said)) = line.split_once(": error: ").or_else(|| line.split_once(": warning: "))
     else {
-        return false;
+        // The compiler has stopped there, and looked at nothing behind it.
+        return line.contains(": fatal error: ");
     };
     // A guess is no name of the sources'.
     let said = said.split("; did you mean").next().unwrap_or_default();
@@ -141,4 +142,5 @@ fn a_field_a_function_a_constant_or_an_argument_that_is_gone_is_found() {
         let Some(found) = misfits(named, &header.replace(was, is)) else { return };
         assert!(found.iter().any(|line| line.contains(named)), "{was}: {found:?}");
     }
+    assert!(concerns("fh.h:9:10: fatal error: gone.h: No such file or directory"));
 }

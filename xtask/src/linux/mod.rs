@@ -2,7 +2,6 @@
 //! it: docs/linux.md.
 
 mod built;
-mod compiler;
 #[cfg(test)]
 mod header;
 mod objects;
@@ -59,7 +58,8 @@ Everything lies in target/linux: packages (downloaded once, nothing is installed
 guest.
 
 Exit status: 0 all passed, or SKIPPED where packages, compilers or QEMU are missing; 1 something \
-failed, 2 nothing was
+failed (of \
+--foreign: is worse with Freehold), 2 nothing was
 run, 3 the time limit, 4 the machine died without a word.")]
 pub(crate) struct Arguments {
     /// The kernel that is compiled (170 MB to download once, some minutes) and booted; it counts
@@ -67,7 +67,7 @@ pub(crate) struct Arguments {
     #[arg(
         long,
         value_enum,
-        value_name = "vanilla|rfc|rfc-mended|freehold|all|contiguous|lazyfree|high-order",
+        value_name = "vanilla|rfc|freehold|all|contiguous|lazyfree|high-order",
         required_unless_present = "foreign"
     )]
     built: Option<built::Built>,
@@ -128,8 +128,8 @@ pub(crate) struct Arguments {
     /// Whether the hardware runs the CPUs.
     #[arg(long, value_enum, default_value_t = Kvm::Off)]
     kvm: Kvm,
-    /// Seconds after which the machine is stopped; without it 900, and 100 for each CPU; with
-    /// --record twice, with --checks four times as many.
+    /// Seconds after which the machine is stopped, without those in which other work kept it from a
+    /// core; usually 900, and 100 for each CPU; with --record twice, with --checks four times as many.
     #[arg(long, value_name = "SECONDS")]
     timeout: Option<u64>,
     /// QEMU, where it is not the one in PATH.
@@ -172,9 +172,7 @@ fn parsed(words: &str) -> Result<Arguments, String> {
 fn without_a_kernel_it_says_which_there_are() {
     let refused = parsed("").unwrap_err();
     assert!(parsed("--foreign cow,thp").is_ok());
-    for kernel in
-        ["vanilla", "rfc", "rfc-mended", "freehold", "all", "contiguous", "lazyfree", "high-order"]
-    {
+    for kernel in ["vanilla", "rfc", "freehold", "all", "contiguous", "lazyfree", "high-order"] {
         assert!(refused.contains(kernel), "{refused}");
         assert!(parsed(&format!("--built {kernel}")).is_ok(), "{kernel}");
     }

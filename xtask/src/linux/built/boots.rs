@@ -7,15 +7,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::super::{Trouble, compiler, objects, tools};
+use super::super::{Trouble, objects, tools};
 use super::loads::{self, Load};
 use super::table::Row;
 use super::{Check, Design, Kind};
 use crate::build;
 use crate::qemu::{End, Machine};
-
-/// Functions that the guest's compilers compile: some seconds of a translated CPU.
-const FUNCTIONS: usize = 400;
 
 /// Kernel and file system, ready to boot.
 pub(super) struct Guest {
@@ -27,37 +24,15 @@ pub(super) struct Guest {
     pub(super) movable: Option<u32>,
 }
 
-/// The first file system of the guest: the same for all kernels, however many CPUs they have.
-pub(super) struct Files {
-    pub(super) archive: PathBuf,
-    /// Why there is no compiler in it, where one was wanted.
-    pub(super) no_compiler: Option<String>,
-}
-
-/// Makes it, with a compiler where it `compiles`, and `more` programs: names in the guest, and
-/// where they are.
-pub(super) fn files(
-    folder: &Path,
-    compiles: bool,
-    more: &[(String, PathBuf)],
-) -> Result<Files, Trouble> {
+/// Makes the first file system of the guest, the same for all kernels, however many CPUs they have;
+/// with `more` programs: names in the guest, and where they are.
+pub(super) fn files(folder: &Path, more: &[(String, PathBuf)]) -> Result<PathBuf, Trouble> {
     let ours = build::root().join("os/linux/built");
     let mut inside = vec![("bin/busybox".to_owned(), folder.join("tools/bin/busybox"))];
     inside.extend(["init", "accounts"].map(|name| (name.to_owned(), ours.join(name))));
     for names in ["loads.c machine.c walks.c atomic.c", "port.c"] {
         let sources: Vec<PathBuf> = names.split(' ').map(|name| ours.join(name)).collect();
         inside.push(objects::program(folder, &sources)?);
-    }
-    let mut no_compiler = None;
-    if compiles {
-        match compiler::carried(folder, FUNCTIONS) {
-            Ok(files) => inside.extend(files),
-            Err(Trouble::Missing(why)) => {
-                eprintln!("SKIPPED: the load {}: {why}", loads::COMPILE);
-                no_compiler = Some(why);
-            }
-            Err(wrong) => return Err(wrong),
-        }
     }
     inside.extend_from_slice(more);
     let folders = "bin dev lib lib64 ltp mm out proc sys tmp".split(' ');
@@ -71,7 +46,7 @@ pub(super) fn files(
     let source = folder.join("source/usr/gen_init_cpio.c");
     tools::run(Command::new("cc").args(["-O2", "-o"]).arg(&maker).arg(source))?;
     tools::run(Command::new(maker).arg("-o").arg(&archive).arg(listed))?;
-    Ok(Files { archive, no_compiler })
+    Ok(archive)
 }
 
 /// Runs a guest that is told those words; how it ended, and each line that it printed. They are

@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::super::tools::{self, output};
-use super::super::{Arguments, Trouble, compiler};
+use super::super::{Arguments, Trouble};
 use super::{Design, Kind, boots, kernel, source};
 use crate::build;
 use crate::qemu::{End, Machine};
@@ -21,8 +21,9 @@ use crate::qemu::{End, Machine};
 /// The tests' folder in the kernel's source.
 const TESTS: &str = "tools/testing/selftests/mm";
 
-/// Seconds for a boot, where nobody says another number.
+/// Seconds for a boot, where nobody says another number: so many, or so many for each test.
 const LIMIT: u64 = 3 * 3600;
+const LIMIT_OF_EACH: u64 = 360;
 
 /// What else a guest is told in each of its boots, and what our loads are called then.
 const BOOTS: [(&str, &str); 2] = [("", ""), (" cma=64M", ", CMA")];
@@ -48,7 +49,7 @@ pub(super) fn run(args: &Arguments, wanted: &[String], folder: &Path) -> Result<
         programs(&ltp.join("testcases/kernel/mem"), &mut tests)?;
         // It says of those without libraries that it finds none, and fails.
         let said = Command::new("ldd").args(tests.iter().map(|(_, path)| path)).output()?.stdout;
-        suites.extend(compiler::libraries(&String::from_utf8_lossy(&said)));
+        suites.extend(tools::libraries(&String::from_utf8_lossy(&said)));
         suites.extend(tests);
         known += ",ltp";
     }
@@ -59,12 +60,10 @@ pub(super) fn run(args: &Arguments, wanted: &[String], folder: &Path) -> Result<
     suites.sort();
     suites.dedup_by(|one, other| one.0 == other.0);
     let wanted = if wanted.is_empty() { known } else { wanted.join(",") };
-    let limit = args.timeout.unwrap_or(LIMIT);
-    // All 30 have two minutes each where nobody says another limit; a few have more.
-    let seconds = limit / 3 / wanted.split(',').map(|_| 1).sum::<u64>();
+    let (limit, seconds) = limits(args.timeout, &wanted, &suites)?;
     let machine = super::machine(args, qemu, cpus);
     let archive = folder.join("foreign.cpio");
-    fs::rename(boots::files(folder, false, &suites)?.archive, &archive)?;
+    fs::rename(boots::files(folder, &suites)?, &archive)?;
     let (mut ended, mut outcomes) = (End::Passed, [Outcomes::new(), Outcomes::new()]);
     for (kind, outcomes) in kinds.into_iter().zip(&mut outcomes) {
         let image = super::image(args, folder, &kind)?;
@@ -90,8 +89,23 @@ pub(super) fn run(args: &Arguments, wanted: &[String], folder: &Path) -> Result<
     fs::write(&file, format!("{all:#}\n"))?;
     print!("{}", table(&rows, &not_built));
     eprintln!("all rows: {}", file.display());
-    let worse = rows.iter().any(|row| row.judged == Judged::WorseWithFreehold);
-    Ok(if worse { End::Failed } else { ended })
+    Ok(judge(&rows, ended))
+}
+
+/// Seconds for a boot, and for each category in it, or each program where those are one: together
+/// a third of the boot at most, which is a busy machine's.
+fn limits(told: Option<u64>, wanted: &str, suites: &Files) -> Result<(u64, u64), Trouble> {
+    let script = fs::read_to_string(build::root().join("os/linux/built/foreign"))?;
+    let listed = script.split_once("<< END\n").and_then(|(_, rest)| rest.split_once("\nEND\n"));
+    let in_list = listed.map_or(0, |(list, _)| list.lines().count());
+    let tests = wanted.split(',').map(|category| match category {
+        STRESS => in_list,
+        "ltp" => suites.iter().filter(|(name, _)| name.starts_with("ltp/")).count(),
+        _ => 1,
+    });
+    let tests = (tests.sum::<usize>() as u64).max(1);
+    let limit = told.unwrap_or(LIMIT.max(LIMIT_OF_EACH * tests));
+    Ok((limit, limit / 3 / tests))
 }
 
 /// The machine of a table.
@@ -141,7 +155,7 @@ fn suites(folder: &Path) -> Result<(Files, Vec<String>), Trouble> {
     }
     let bash = build::in_path("bash");
     let bash = bash.ok_or_else(|| Trouble::Missing("bash is not installed".to_owned()))?;
-    files.extend(compiler::libraries(&output(Command::new("ldd").arg(&bash))?));
+    files.extend(tools::libraries(&output(Command::new("ldd").arg(&bash))?));
     files.push(("bin/bash".to_owned(), bash));
     match stress(folder) {
         Ok(stress) => files.extend(stress),
@@ -175,7 +189,7 @@ fn stress(folder: &Path) -> Result<Files, Trouble> {
     if let Some(line) = said.lines().find(|line| line.ends_with("not found")) {
         return Err(Trouble::Missing(line.trim().to_owned()));
     }
-    let mut files = compiler::libraries(&said);
+    let mut files = tools::libraries(&said);
     files.push((STRESS.to_owned(), there.join(file)));
     Ok(files)
 }
@@ -316,6 +330,13 @@ fn rows(mut vanilla: Outcomes, mut freehold: Outcomes) -> Vec<Row> {
     rows
 }
 
+/// What fails in both is not held against Freehold. Where nothing is well nothing was compared.
+fn judge(rows: &[Row], ended: End) -> End {
+    let worse = rows.iter().any(|row| row.judged == Judged::WorseWithFreehold);
+    let well = |row: &Row| row.vanilla.as_ref().is_some_and(|vanilla| vanilla.counts[0] > 0);
+    if worse || !rows.iter().any(well) { super::worse(ended, End::Failed) } else { ended }
+}
+
 fn cell(outcome: Option<&Outcome>) -> String {
     let Some(outcome) = outcome else { return "nothing".to_owned() };
     let [well, failed, skipped, ..] = outcome.counts;
@@ -389,6 +410,16 @@ mod tests {
         assert!(text.contains("30 stalls, 10 scanned by them, 90 scanned by kcompactd"), "{text}");
     }
 
+    #[test]
+    fn where_nothing_is_well_nothing_has_passed() {
+        let both = |line: &str| rows(outcomes(&[line]), outcomes(&[line]));
+        assert_eq!(judge(&[], End::Passed), End::Failed);
+        assert_eq!(judge(&both("foreign|thp|all|ran nothing|0|0|0"), End::Passed), End::Failed);
+        let one_is_well = both("foreign|thp|all|failed|3|1|0");
+        assert_eq!(judge(&one_is_well, End::Passed), End::Passed);
+        assert_eq!(judge(&one_is_well, End::TimedOut), End::TimedOut);
+    }
+
     /// Ahead of everything that takes minutes.
     #[test]
     fn what_it_would_not_do_is_refused() {
@@ -416,6 +447,14 @@ mod tests {
         let told = Command::new("sh").args(["-c", &try_it]).output().unwrap();
         assert_eq!(String::from_utf8(told.stdout).unwrap(), "madvise\n3\n");
         assert!(script.contains("done\n    restore < /tmp/settings\n}"));
+    }
+
+    #[test]
+    fn all_categories_and_programs_have_two_minutes_each() {
+        let ltp: Files = (0..114).map(|at| (format!("ltp/mmap{at}"), PathBuf::new())).collect();
+        let (limit, each) = limits(None, "stress-ng,ltp", &ltp).unwrap();
+        assert!(each == 120 && limit > 3 * each * 114);
+        assert_eq!(limits(Some(600), "cow", &ltp).unwrap(), (600, 200));
     }
 
     #[test]

@@ -17,7 +17,7 @@ type Known = (&'static str, u32, u32);
 
 /// All of them, in their order: at most some seconds each where two cores translate two CPUs. What
 /// may leave a kernel broken comes last.
-const LOADS: [Known; 32] = [
+const LOADS: [Known; 31] = [
     ("exit", 4, 1),
     ("arena", 6, 2),
     ("huge", 4, 1),
@@ -25,7 +25,6 @@ const LOADS: [Known; 32] = [
     ("cache", 2, 1),
     ("shells", 64, 64),
     ("files", 1, 1),
-    ("compile", 1, 1),
     ("compact", 1, 1),
     ("ones", 1, 1),
     ("pinned", 1, 1),
@@ -51,9 +50,6 @@ const LOADS: [Known; 32] = [
     ("memory", 8, 8),
     ("cpus", 20, 20),
 ];
-
-/// What the load `compile` needs beside the guest's program.
-pub(super) const COMPILE: &str = "compile";
 
 /// What an allocation costs, printed.
 pub(super) const COST: &str = "cost";
@@ -122,7 +118,7 @@ mod tests {
         assert_eq!(rounds(1), rounds(2));
         let first = [2, 4, 8].map(|cpus| rounds(cpus)[..5].to_vec());
         assert_eq!(first, [[4, 6, 4, 300, 2], [2, 3, 2, 150, 1], [1, 2, 1, 75, 1]]);
-        let rest = [64, 1, 1, 1, 1, 1, 1, 1, 100, 20, 8, 1, 1, 1, 8, 20];
+        let rest = [64, 1, 1, 1, 1, 1, 1, 100, 20, 8, 1, 1, 1, 8, 20];
         assert!([2, 4, 8].iter().all(|&cpus| rounds(cpus)[5..] == rest));
         assert_eq!(chosen(&[], 2, true).unwrap(), all(8), "a kernel that checks itself");
         assert!(word(&all(2)).starts_with("built.loads=exit:4,arena:6,"));

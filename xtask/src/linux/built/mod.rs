@@ -31,8 +31,6 @@ use crate::qemu::{self, Accelerator, End, Kvm, Machine};
 pub(super) enum Design {
     Vanilla,
     Rfc,
-    /// The RFC with the one mend of ours that its list corruption at CPU offline wants.
-    RfcMended,
     Freehold,
     /// Vanilla with or without a thread's patch: the rules of `threads.json` whose names begin so.
     Edited(&'static str),
@@ -43,7 +41,6 @@ impl Design {
         match self {
             Self::Vanilla => "vanilla",
             Self::Rfc => "rfc",
-            Self::RfcMended => "rfc-mended",
             Self::Freehold => "freehold",
             Self::Edited(name) => name,
         }
@@ -58,9 +55,6 @@ pub(super) enum Built {
     /// With the two patches of the pcp-buddy RFC, from the text of its discussion beside this
     /// repository.
     Rfc,
-    /// The RFC, and a mend of ours: a CPU that goes takes all blocks off its list of owned ones,
-    /// instead of forgetting the list.
-    RfcMended,
     /// With Freehold, which is asked before the kernel's own lists.
     Freehold,
     /// Vanilla, freehold and rfc, one after the other, and a table of all.
@@ -80,7 +74,6 @@ impl Built {
         match self {
             Self::Vanilla => &[Design::Vanilla],
             Self::Rfc => &[Design::Rfc],
-            Self::RfcMended => &[Design::RfcMended],
             Self::Freehold => &[Design::Freehold],
             Self::All => &[Design::Vanilla, Design::Freehold, Design::Rfc],
             Self::Contiguous => {
@@ -198,7 +191,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<End, Trouble> {
         };
         let files = match &files {
             Some(files) => files,
-            None => files.insert(guest_files(arguments, &folder, &kind)?),
+            None => files.insert(guest_files(arguments, &folder)?),
         };
         // Instructions do not depend on how many CPUs there are.
         for &cpus in if arguments.instructions { &[1][..] } else { &arguments.cpus } {
@@ -261,35 +254,28 @@ fn wanted(arguments: &Arguments, kind: &Kind) -> Vec<String> {
 }
 
 /// What every guest has.
-fn guest_files(arguments: &Arguments, folder: &Path, kind: &Kind) -> Result<boots::Files, Trouble> {
-    let loads = loads::chosen(&wanted(arguments, kind), 2, !kind.checks.is_empty())?;
+fn guest_files(arguments: &Arguments, folder: &Path) -> Result<PathBuf, Trouble> {
     let more = match arguments.record {
         Some(_) => record::programs()?,
         None => Vec::new(),
     };
-    boots::files(folder, loads.iter().any(|load| load.name == loads::COMPILE), &more)
+    boots::files(folder, &more)
 }
 
 /// Boots a kernel as often as is asked for, or once to record its loads; how the worst boot ended.
 fn boots(
     arguments: &Arguments,
-    files: &boots::Files,
+    archive: &Path,
     kind: &Kind,
     image: &Path,
     qemu: PathBuf,
     cpus: u8,
 ) -> Result<(End, Vec<table::Row>), Trouble> {
     let machine = machine(arguments, qemu, cpus);
-    let mut loads = loads::chosen(&wanted(arguments, kind), cpus, !kind.checks.is_empty())?;
-    if let Some(why) = &files.no_compiler {
-        loads.retain(|load| load.name != loads::COMPILE);
-        if loads.is_empty() {
-            return Err(Trouble::Missing(why.clone()));
-        }
-    }
+    let loads = loads::chosen(&wanted(arguments, kind), cpus, !kind.checks.is_empty())?;
     let guest = boots::Guest {
         image: image.to_owned(),
-        archive: files.archive.clone(),
+        archive: archive.to_owned(),
         low: arguments.low.into(),
         movable: arguments.movable,
     };
@@ -322,13 +308,22 @@ fn image(arguments: &Arguments, folder: &Path, kind: &Kind) -> Result<PathBuf, T
     if !kept.exists() {
         return Err(Trouble::Missing(why));
     }
-    let sources = ["os/linux", "crates/freehold/src", "crates/freehold-ffi/src"];
-    let mut newer = Command::new("find");
-    newer.current_dir(build::root()).args(sources).arg("-newer").arg(&kept);
-    if !output(newer.args(["-type", "f", "-print", "-quit"]))?.is_empty() {
-        eprintln!("{}: older than its sources", kept.display());
+    if let Some(source) = newer_source(&build::root(), &kept)? {
+        let why = format!("{} is older than {source}, and --cached builds none", kept.display());
+        return Err(Trouble::Missing(why));
     }
     Ok(kept)
+}
+
+/// A source that has changed since that kernel was built.
+fn newer_source(root: &Path, kept: &Path) -> Result<Option<String>, Trouble> {
+    let sources = "os/linux crates/freehold/src crates/freehold-ffi/src \
+        crates/freehold-ffi/include xtask/src/linux/objects.rs xtask/src/linux/built/kernel.rs \
+        xtask/src/linux/built/rules.rs xtask/src/linux/built/tree.rs";
+    let mut newer = Command::new("find");
+    newer.current_dir(root).args(sources.split_whitespace()).arg("-newer").arg(kept);
+    let found = output(newer.args(["-type", "f", "-print", "-quit"]))?;
+    Ok(found.lines().next().map(str::to_owned))
 }
 
 /// Seconds for a boot: of a busy machine that translates two CPUs; with checks several times as
@@ -364,10 +359,10 @@ mod tests {
 
     #[test]
     fn a_kernel_with_checks_has_a_name_and_folders_of_its_own() {
-        let kind = |checks: &[Check]| Kind::of(Design::RfcMended, checks);
-        assert_eq!(kind(&[]).unwrap().name(), "rfc-mended");
+        let kind = |checks: &[Check]| Kind::of(Design::Rfc, checks);
+        assert_eq!(kind(&[]).unwrap().name(), "rfc");
         let both = kind(&[Check::Kasan, Check::Locking, Check::Kasan]).unwrap();
-        assert_eq!(both.name(), "rfc-mended-locking-kasan");
+        assert_eq!(both.name(), "rfc-locking-kasan");
         assert_eq!(both.suffix(), "-locking-kasan");
         let folder = Path::new("built");
         assert_ne!(kernel::kept(folder, &both), kernel::kept(folder, &kind(&[]).unwrap()));
@@ -426,6 +421,31 @@ mod tests {
         let kind = Kind::of(Design::Freehold, &[]).unwrap();
         let refused = boots::boot(&machine, &guest, &kind, (1, 1), &[], 60).unwrap_err();
         assert!(refused.to_string().contains("did not begin"), "{refused}");
+    }
+
+    #[test]
+    fn a_kernel_is_older_than_a_header_or_a_rule_that_has_changed_since() {
+        let root = std::env::temp_dir().join(format!("freehold-newer-{}", std::process::id()));
+        let files = "os/linux/fh.h crates/freehold/src/lib.rs crates/freehold-ffi/src/lib.rs \
+            crates/freehold-ffi/include/freehold.h xtask/src/linux/objects.rs \
+            xtask/src/linux/built/kernel.rs xtask/src/linux/built/rules.rs \
+            xtask/src/linux/built/tree.rs kept";
+        let files: Vec<PathBuf> = files.split_whitespace().map(|name| root.join(name)).collect();
+        let set = |file: &Path, seconds| {
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
+            fs::File::create(file).unwrap().set_modified(time).unwrap();
+        };
+        let (kept, sources) = files.split_last().unwrap();
+        files.iter().for_each(|file| set(file, 1000));
+        assert_eq!(newer_source(&root, kept).unwrap(), None);
+        for source in sources {
+            set(source, 2000);
+            let told = newer_source(&root, kept).unwrap().unwrap();
+            assert_eq!(root.join(told), *source);
+            set(source, 1000);
+        }
+        fs::remove_dir_all(root).unwrap();
     }
 
     #[test]

@@ -12,8 +12,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::super::tools::{output, run};
-use super::super::{Trouble, compiler};
+use super::super::Trouble;
+use super::super::tools::{libraries, output, run};
 use super::Kind;
 use super::boots::{self, Guest};
 use super::loads::{self, Load};
@@ -31,7 +31,7 @@ pub(super) fn programs() -> Result<Vec<(String, PathBuf)>, Trouble> {
     cargo.current_dir(build::root()).args(["build", "--quiet", "--release", "-p", "freehold-lab"]);
     run(cargo.arg("--target-dir").arg(build::target()))?;
     let recorder = build::target().join("release/freehold");
-    let mut programs = compiler::libraries(&output(Command::new("ldd").arg(&recorder))?);
+    let mut programs = libraries(&output(Command::new("ldd").arg(&recorder))?);
     programs.push(("freehold".to_owned(), recorder));
     Ok(programs)
 }

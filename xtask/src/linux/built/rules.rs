@@ -311,6 +311,6 @@ static void refill(void)
                 read += 1;
             }
         }
-        assert_eq!(read, 8);
+        assert_eq!(read, 7);
     }
 }

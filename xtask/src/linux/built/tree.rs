@@ -51,12 +51,11 @@ pub(super) fn change(kind: &Kind, folder: &Path, source: &Path) -> Result<Change
     let design = kind.design;
     let original = Original { folder: folder.join("pristine"), source: source.to_path_buf() };
     let mut texts = Texts::of(&original.folder);
-    if matches!(design, Design::Rfc | Design::RfcMended) {
+    if design == Design::Rfc {
         texts.changed = rfc(folder, &original)?;
     }
     let own: &[&str] = match design {
         Design::Rfc => &["rfc.json"],
-        Design::RfcMended => &["rfc.json", "rfc-mended.json"],
         Design::Vanilla => &["vanilla.json"],
         Design::Freehold => &["vanilla.json", "freehold.json", "walkers.json"],
         Design::Edited(_) => &["vanilla.json", "threads.json"],
@@ -91,7 +90,7 @@ pub(super) fn added(design: Design) -> Result<BTreeMap<String, Vec<u8>>, Trouble
         built/highatomic.c built/exercise.c built/cost.c built/ranges.c built/traffic.c \
         built/contig.h"
         .to_owned();
-    if matches!(design, Design::Rfc | Design::RfcMended) {
+    if design == Design::Rfc {
         names += " built/disown.c";
     }
     if design == Design::Freehold {
