@@ -5,6 +5,8 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use freehold::CpuId;
+
 use crate::host::OwnedCpu;
 use crate::runs::Runs;
 use crate::stamp::Stamp;
@@ -35,16 +37,22 @@ impl Deref for Own {
     }
 }
 
-/// One of the places.
+/// One of the places: of an arena in which the thread has a CPU of its own, or shares one.
 pub(crate) struct Fast {
     pub(crate) id: Cell<u64>,
     /// Dangling where nobody's. Its thread has it boxed, and for itself.
     pub(crate) own: Cell<NonNull<Own>>,
+    /// The arena's number where the thread shares a CPU there, and which.
+    pub(crate) shared: Cell<(u64, CpuId)>,
 }
 
 impl Fast {
     pub(crate) const fn nobodys(id: u64) -> Self {
-        Self { id: Cell::new(id), own: Cell::new(NonNull::dangling()) }
+        Self {
+            id: Cell::new(id),
+            own: Cell::new(NonNull::dangling()),
+            shared: Cell::new((id, CpuId::new(0))),
+        }
     }
 }
 

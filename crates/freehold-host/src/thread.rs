@@ -1,7 +1,8 @@
 //! From a thread to its CPU: two loads and a comparison where all is as usual.
 //!
 //! ```text
-//! FAST     8 x (arena's number, CPU handle)   plain thread-local cells: no destructor, no flag
+//! FAST     8 x (arena's number, CPU handle    plain thread-local cells: no destructor, no flag
+//!               or the number of a shared CPU)
 //! ENTRIES  every arena the thread has used    gives the slots back when the thread ends
 //! ```
 //!
@@ -112,27 +113,38 @@ impl Entry {
     }
 
     fn cache(&self) {
-        let Seat::Exclusive(_, own) = self.seat else { return };
         if self.core.guarded {
             return;
         }
         FAST.with(|fast| {
             let fast = &fast[self.core.key().way()];
-            fast.own.set(own);
-            fast.id.set(self.id);
+            match self.seat {
+                Seat::Exclusive(_, own) => {
+                    fast.own.set(own);
+                    fast.id.set(self.id);
+                }
+                Seat::Shared(cpu) => fast.shared.set((self.id, cpu)),
+            }
         });
     }
-}
 
-impl Drop for Entry {
-    fn drop(&mut self) {
+    fn uncache(&self) {
         FAST.with(|fast| {
             let fast = &fast[self.core.key().way()];
             if fast.id.get() == self.id {
                 fast.id.set(NOBODY);
                 fast.own.set(NonNull::dangling());
             }
+            if fast.shared.get().0 == self.id {
+                fast.shared.set((NOBODY, CpuId::new(0)));
+            }
         });
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.uncache();
         let core = &self.core;
         if core.stamp.is_forked() {
             // The slot is the parent's; a lock here may be held by a thread that does not exist in
@@ -175,10 +187,18 @@ pub(crate) fn fast(key: &Key) -> Option<&Own> {
     })
 }
 
-/// [`fast`], also where another arena has taken the place since.
+/// The CPU that the calling thread shares, if the cache knows it. Whoever allocates there looks for
+/// a [free slot](crate::slots::Slots::has_free) first.
 #[inline(always)]
-pub(crate) fn own(key: &Key) -> Option<&Own> {
-    fast(key).or_else(|| if cache_again(key) { fast(key) } else { None })
+pub(crate) fn shared(key: &Key) -> Option<CpuId> {
+    // SAFETY: the core lives: the caller has the arena, or the core itself.
+    let id = unsafe { key.id() };
+    FAST.with(|fast| {
+        // SAFETY: as in `fast`.
+        let fast = unsafe { &*fast.as_ptr().byte_add(key.offset()) };
+        let (number, cpu) = fast.shared.get();
+        (number == id).then_some(cpu)
+    })
 }
 
 /// Whether the calling thread has a CPU of its own in that arena, which [`fast`] finds from then
@@ -186,7 +206,7 @@ pub(crate) fn own(key: &Key) -> Option<&Own> {
 #[cold]
 #[inline(never)]
 pub(crate) fn cache_again(key: &Key) -> bool {
-    if !KNOWN.get() {
+    if !KNOWN.get() || shared(key).is_some() {
         return false;
     }
     // SAFETY: the core lives: the caller has the arena.
@@ -215,6 +235,9 @@ pub(crate) fn enter<R>(core: &Arc<Core>, f: impl FnOnce(Cpu<'_>) -> R) -> Result
 #[inline(never)]
 fn enter_slow<R>(core: &Arc<Core>, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R, Error> {
     core.check_fork()?;
+    if let Some(cpu) = shared(&core.key()).filter(|_| !core.slots.has_free()) {
+        return Ok(f(Cpu::Shared(core.engine.on(cpu))));
+    }
     let id = core.stamp.id();
     let seat = ENTRIES.try_with(|entries| {
         // Borrowed where this is a signal handler.
@@ -229,6 +252,7 @@ fn enter_slow<R>(core: &Arc<Core>, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R, Er
         let entry = entries.entry(id).or_insert_with(|| Entry::new(core, id));
         if let Seat::Shared(cpu) = entry.seat {
             if let Some(own) = core.slots.has_free().then(|| Seat::exclusive(core)).flatten() {
+                entry.uncache();
                 entry.seat = own;
                 core.slots.leave(&core.engine, cpu);
             }
@@ -260,6 +284,9 @@ pub(crate) fn enter_to_free<R>(core: &Core, f: impl FnOnce(Cpu<'_>) -> R) -> Res
 #[inline(never)]
 fn enter_to_free_slow<R>(core: &Core, f: impl FnOnce(Cpu<'_>) -> R) -> Result<R, Error> {
     core.check_fork()?;
+    if let Some(cpu) = shared(&core.key()) {
+        return Ok(f(Cpu::Shared(core.engine.on(cpu))));
+    }
     let id = core.stamp.id();
     // Where the storage is gone already, nobody's CPU will do.
     let find = |entries: &RefCell<Entries>| {
@@ -313,11 +340,43 @@ mod tests {
         assert!(arenas.iter().any(missed), "{} arenas have {WAYS} places", arenas.len());
         for _ in 0..2 {
             for arena in &arenas {
-                let found = own(&arena.core().key()).map(|own| own.cpu());
-                assert!(found.is_some(), "its place is another arena's");
+                let key = arena.core().key();
+                assert!(fast(&key).is_some() || cache_again(&key), "its place is another's");
                 assert!(arena.quick(1).is_some_and(|pfn| arena.give(pfn, Order::ZERO).is_ok()));
             }
         }
-        assert!(own(&strangers.core().key()).is_none(), "this thread has no CPU there");
+        assert!(!cache_again(&strangers.core().key()), "this thread has no CPU there");
+    }
+
+    /// A CPU that nobody shares any more is offline.
+    #[test]
+    fn a_thread_that_moves_up_or_ends_its_arena_forgets_the_cpu_that_it_shared() {
+        for slots in [0, 1] {
+            let arena = Arena::builder(2 << 20).slots(slots).build().unwrap();
+            let core = Arc::clone(&arena.inner.core);
+            let key = core.key();
+            let seats = || (fast(&key).is_some(), shared(&key).is_some());
+            let use_it = || drop(arena.frames(1).unwrap());
+            let both = std::sync::Barrier::new(2);
+            std::thread::scope(|scope| {
+                let other = scope.spawn(|| {
+                    use_it();
+                    both.wait();
+                    both.wait();
+                });
+                both.wait();
+                use_it();
+                assert_eq!(seats(), (false, true));
+                both.wait();
+                other.join().unwrap();
+            });
+            while core.slots.taken() != 0 {
+                std::thread::yield_now();
+            }
+            use_it();
+            assert_eq!(seats(), (slots == 1, slots == 0));
+            drop(arena);
+            assert_eq!(seats(), (false, false));
+        }
     }
 }

@@ -76,8 +76,27 @@ fn take_chunk<const ORDER: u8>(arena: &Arena) -> Option<Pfn> {
     match own {
         Some(own) if own.runs.may_have(1 << ORDER) => take_kept::<ORDER>(arena, own),
         Some(own) => take_unkept::<ORDER>(arena, own),
-        None => take_far::<ORDER>(arena),
+        // Blocks find their CPU there.
+        None if const { ORDER == 9 } => take_far::<ORDER>(arena),
+        None => take_shared::<ORDER>(arena),
     }
+}
+
+/// From a CPU that the thread shares, whose frames are marked for nobody to keep.
+#[cold]
+#[inline(never)]
+fn take_shared<const ORDER: u8>(arena: &Arena) -> Option<Pfn> {
+    let Some(cpu) = thread::shared(&arena.key).filter(|_| !arena.core.slots.has_free()) else {
+        // Another arena has taken the place in the thread's cache; there may be some in hand.
+        let again = thread::cache_again(&arena.key);
+        return if again { take_chunk::<ORDER>(arena) } else { None };
+    };
+    let order = const { order(ORDER) };
+    let pfn = arena.core.engine.on(cpu).alloc(Request::new(order, Migratetype::Movable)).ok()?;
+    if arena.inner.notes.is_news(pfn, order.frames()) {
+        arena.note(pfn, order).ok()?;
+    }
+    Some(pfn)
 }
 
 /// What was freed last first, as long as there is some.
@@ -116,14 +135,8 @@ fn take_far<const ORDER: u8>(arena: &Arena) -> Option<Pfn> {
             }
         }
     }
-    let pfn = {
-        let Some(cpu) = thread::fast(&arena.key) else {
-            // Another arena has taken the place in the thread's cache; there may be some in hand.
-            let again = thread::cache_again(&arena.key);
-            return if again { take_chunk::<ORDER>(arena) } else { None };
-        };
-        cpu.alloc(Request::new(order, Migratetype::Movable)).ok()?
-    };
+    let Some(cpu) = thread::fast(&arena.key) else { return take_shared::<ORDER>(arena) };
+    let pfn = cpu.alloc(Request::new(order, Migratetype::Movable)).ok()?;
     if arena.inner.notes.is_news(pfn, order.frames()) {
         arena.note(pfn, order).ok()?;
     }
@@ -204,9 +217,27 @@ fn give_far<const ORDER: u8>(arena: &Arena, range: FrameRange) {
         }
         freed
     };
-    if !thread::own(&arena.key).is_some_and(freed) {
-        give_long(arena, chunk(start, order));
+    match thread::fast(&arena.key) {
+        Some(own) if freed(own) => {}
+        None => give_shared::<ORDER>(arena, range),
+        Some(_) => give_long(arena, chunk(start, order)),
     }
+}
+
+/// To a CPU that the thread shares.
+#[cold]
+#[inline(never)]
+fn give_shared<const ORDER: u8>(arena: &Arena, FrameRange { start, .. }: FrameRange) {
+    let order = const { order(ORDER) };
+    let freed = |cpu| arena.core.engine.on(cpu).free(start, order).is_ok();
+    if thread::shared(&arena.key).is_some_and(freed) {
+        return;
+    }
+    // Another arena may have taken the place in the thread's cache.
+    if thread::cache_again(&arena.key) {
+        return give_far::<ORDER>(arena, chunk(start, order));
+    }
+    give_long(arena, chunk(start, order));
 }
 
 /// Any number of frames that is no power of two, mostly, and all that may be kept.

@@ -85,7 +85,7 @@ fn who_counts_while_another_gathers_waits_for_that() {
     keep(arena, 3);
     let (told, counted) = mpsc::channel();
     let mut counting = None;
-    let own = crate::thread::own(&arena.key).unwrap();
+    let own = crate::thread::fast(&arena.key).unwrap();
     // Whoever gathers has to wait for this thread's places.
     let inside = own.runs.door.inside(&arena.core.stops, |_| {
         let gathering = thread::spawn(|| arena.core.gather());
@@ -220,7 +220,7 @@ fn what_is_left_of_a_run_that_was_cut_is_found_by_others() {
 fn a_thread_that_ends_is_looked_at_until_its_runs_are_free() {
     let arena = arena(16);
     keep(arena, 3);
-    let own = crate::thread::own(&arena.key).unwrap().cpu();
+    let own = crate::thread::fast(&arena.key).unwrap().cpu();
     let (told, looked) = mpsc::channel();
     let mut other = None;
     arena.core.slots.unboxed(own, || {
