@@ -18,7 +18,7 @@
 //!
 //! All of a tenant's frames are found by the owners of those blocks that it has allocated in: it
 //! keeps a bit for each, which it shares with the block 512 further on. A frame remembers its last
-//! owner, whose bit is there already. None remembers a tenant that was removed.
+//! owner, whose bit is there already and who lives: none remembers a tenant that was removed.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
@@ -26,22 +26,40 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use freehold::{FRAME_SIZE, FrameRange, FreeError, PAGEBLOCK_FRAMES, Pfn};
 
+use crate::Error;
 use crate::arena::Handle;
 use crate::mapping::Mapping;
 use crate::watch::called;
-use crate::{Error, Frames};
 
 /// Frames that a tenant is charged for ahead.
 const BATCH: i64 = 32;
 /// No tenant's index: of a frame that nobody has had, and above whoever has nobody above it.
 const NONE: u32 = 0;
+/// Added to a stock of which nothing is kept: each look whether there is enough finds that out.
+const TIGHT: i64 = i64::MIN / 2;
 /// Indices of tenants.
 const MOST: u32 = 1 << 16;
+/// Where in a tenant's number its index is: there it says how far its slot is from the first.
+const INDEX: u32 = (MOST - 1) << SHIFT;
+const SHIFT: u32 = size_of::<Slot>().trailing_zeros();
 const BITS: u64 = 512;
 
 /// One of the [`Tenants`] of an arena: a number, which is not used again for a long time.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Tenant(u32);
+
+impl Tenant {
+    /// Of whoever has the slot with that index for so many a time, around the index.
+    fn new(index: u32, times: u32) -> Self {
+        let below = (1 << SHIFT) - 1;
+        Self((times & !below) << MOST.ilog2() | index << SHIFT | times & below)
+    }
+
+    #[inline(always)]
+    fn index(self) -> u32 {
+        (self.0 & INDEX) >> SHIFT
+    }
+}
 
 /// What a tenant and all below it may have, in frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -87,10 +105,9 @@ struct Slot {
     id: AtomicU32,
     parent: AtomicU32,
     times: AtomicU32,
-    /// Frames that it is charged for and does not use.
+    /// Frames that it is charged for and does not use. [`TIGHT`] less where a free gives them back
+    /// at once: from when somebody lacked them until it is charged again.
     stock: AtomicI64,
-    /// A free gives them back at once: from when somebody lacked them until it is charged again.
-    tight: AtomicBool,
     charged: AtomicU64,
     soft: AtomicU64,
     hard: AtomicU64,
@@ -99,16 +116,27 @@ struct Slot {
     blocks: [AtomicU64; (BITS / 64) as usize],
 }
 
-/// Of a frame: how many an allocation has that begins there, 0 for none; and whose it is or was
-/// last, in bytes from the first slot.
+/// Of a frame: how many an allocation has that begins there, 0 for none; and the number of whose
+/// it is or was last.
 struct Owner {
     count: AtomicU32,
-    slot: AtomicU32,
+    tenant: AtomicU32,
 }
 
-/// Bytes of a slot.
-const SLOT: u32 = size_of::<Slot>() as u32;
-const _: () = assert!(SLOT == 128);
+const _: () = assert!(size_of::<Slot>() == 128);
+
+/// Where frame 0 would have its owner.
+struct Frame0(*const Owner);
+
+// SAFETY: what is reached by it is atomic.
+unsafe impl Send for Frame0 {}
+// SAFETY: likewise.
+unsafe impl Sync for Frame0 {}
+
+/// What a stock has, whether it is tight or not.
+fn in_stock(stock: i64) -> i64 {
+    if stock < TIGHT / 2 { stock - TIGHT } else { stock }
+}
 
 /// Whether a charge has led, or left, a tenant or one above it beyond its soft limit.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -152,7 +180,8 @@ pub struct Tenants<H: Handle = &'static crate::Arena> {
     frames: u64,
     /// The most frames that may be asked for.
     most: u64,
-    owners: Mapping,
+    _owners: Mapping,
+    frame_0: Frame0,
     slots: Mapping,
     tree: Mutex<Tree>,
     on_pressure: Option<OnPressure>,
@@ -169,12 +198,15 @@ impl<H: Handle> Tenants<H> {
     /// [`Error::Os`] where there are no addresses for that.
     pub fn new(arena: H) -> Result<Self, Error> {
         let (first, frames) = (arena.range().start.get(), arena.range().len());
+        let owners = Mapping::zeroed(frames as usize * size_of::<Owner>())?;
+        let first_owner: *const Owner = owners.base().cast().as_ptr();
         Ok(Self {
             arena,
             first,
             frames,
             most: frames.min(u32::MAX.into()),
-            owners: Mapping::zeroed(frames as usize * size_of::<Owner>())?,
+            _owners: owners,
+            frame_0: Frame0(first_owner.wrapping_sub(first as usize)),
             slots: Mapping::zeroed(MOST as usize * size_of::<Slot>())?,
             tree: Mutex::new(Tree { used: NONE + 1, free: Vec::new() }),
             on_pressure: None,
@@ -195,26 +227,27 @@ impl<H: Handle> Tenants<H> {
 
     #[inline(always)]
     fn at(&self, index: u32) -> &Slot {
-        self.slot_at(index % MOST * SLOT)
+        self.of(Tenant(index << SHIFT))
     }
 
-    /// By bytes from the first slot.
+    /// Of that tenant, or whoever has it since.
     #[inline(always)]
-    fn slot_at(&self, offset: u32) -> &Slot {
-        // SAFETY: the mapping has `MOST` slots, offsets are made of indices by `at`, and zeros are
-        // a slot; all of it is atomic.
-        unsafe { self.slots.base().cast::<Slot>().byte_add(offset as usize).as_ref() }
+    fn of(&self, tenant: Tenant) -> &Slot {
+        // SAFETY: the mapping has `MOST` slots, and zeros are a slot; all of it is atomic.
+        unsafe { self.slots.base().cast::<Slot>().byte_add((tenant.0 & INDEX) as usize).as_ref() }
     }
 
+    /// Of one of the arena's frames.
     #[inline(always)]
     fn owner(&self, frame: u64) -> &Owner {
-        // SAFETY: as long as the arena, whose frames alone are asked for; zeros are a value.
-        unsafe { self.owners.base().cast::<Owner>().add(frame as usize).as_ref() }
+        // SAFETY: the mapping is as long as the arena, whose frames alone are asked for; zeros are
+        // a value.
+        unsafe { &*self.frame_0.0.wrapping_add(frame as usize) }
     }
 
     #[inline(always)]
     fn slot(&self, tenant: Tenant) -> Result<&Slot, Error> {
-        let slot = self.at(tenant.0);
+        let slot = self.of(tenant);
         if slot.id.load(Ordering::Acquire) == tenant.0 { Ok(slot) } else { Err(unknown(tenant)) }
     }
 
@@ -234,7 +267,7 @@ impl<H: Handle> Tenants<H> {
         let parent = match parent {
             Some(parent) => {
                 self.slot(parent)?;
-                parent.0 % MOST
+                parent.index()
             }
             None => NONE,
         };
@@ -254,10 +287,10 @@ impl<H: Handle> Tenants<H> {
         slot.parent.store(parent, Ordering::Relaxed);
         slot.soft.store(limits.soft, Ordering::Relaxed);
         slot.hard.store(limits.hard, Ordering::Relaxed);
-        // How often the slot was somebody's is the upper half, and never 0.
+        // How often the slot was somebody's, never 0.
         let times = slot.times.load(Ordering::Relaxed) % u32::from(u16::MAX) + 1;
         slot.times.store(times, Ordering::Relaxed);
-        let tenant = Tenant(times << 16 | index);
+        let tenant = Tenant::new(index, times);
         slot.id.store(tenant.0, Ordering::Release);
         Ok(tenant)
     }
@@ -282,43 +315,83 @@ impl<H: Handle> Tenants<H> {
     /// not live; those of [`Arena::frames`](crate::Arena::frames). Nothing is charged then.
     #[inline]
     pub fn alloc(&self, tenant: Tenant, count: u64) -> Result<FrameRange, Error> {
-        let slot = self.slot(tenant)?;
-        if count > self.most {
-            return Err(Error::NoRun { frames: count });
+        // Of more than a block the ways that are left look at the whole number.
+        let taken = i64::from(count as u32);
+        if self.of(tenant).stock.fetch_sub(taken, Ordering::Relaxed) - taken < 0 {
+            return self.alloc_paid(tenant, count);
         }
-        let taken = count as i64;
-        if slot.stock.fetch_sub(taken, Ordering::Relaxed) - taken < 0 {
-            self.pay(slot, tenant.0 % MOST, taken)?;
+        self.alloc_charged(tenant, count)
+    }
+
+    /// [`alloc`](Self::alloc) of frames that are taken from the stock. What is rare is the last
+    /// thing that is done, so that the usual way keeps little in registers.
+    #[inline(always)]
+    fn alloc_charged(&self, tenant: Tenant, count: u64) -> Result<FrameRange, Error> {
+        match self.arena.quick(count) {
+            Some(start) => self.owned_by(tenant, start, count),
+            None => self.alloc_far(tenant, count),
         }
-        match Frames::new(&*self.arena, count) {
-            Ok(frames) => {
-                let range = frames.into_raw();
-                let frame = range.start.get() - self.first;
-                let (owner, offset) = (self.owner(frame), tenant.0 % MOST * SLOT);
-                if owner.slot.load(Ordering::Relaxed) != offset {
-                    self.new_owner(owner, frame, slot, offset);
-                }
-                // Release: see `remove`.
-                owner.count.store(count as u32, Ordering::Release);
-                Ok(range)
-            }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn alloc_paid(&self, tenant: Tenant, count: u64) -> Result<FrameRange, Error> {
+        self.pay(tenant, count)?;
+        self.alloc_charged(tenant, count)
+    }
+
+    /// [`alloc_charged`](Self::alloc_charged) where the thread's CPU has none at hand.
+    #[inline(never)]
+    fn alloc_far(&self, tenant: Tenant, count: u64) -> Result<FrameRange, Error> {
+        let few = count <= self.most;
+        let start =
+            if few { self.arena.several(count) } else { Err(Error::NoRun { frames: count }) };
+        match start {
+            Ok(start) => self.owned_by(tenant, start, count),
             Err(error) => {
-                slot.stock.fetch_add(taken, Ordering::Relaxed);
-                Err(error)
+                let stock = &self.of(tenant).stock;
+                stock.fetch_add(i64::from(count as u32), Ordering::Relaxed);
+                Err(self.slot(tenant).map_or_else(|dead| dead, |_| error))
             }
         }
     }
 
-    /// A frame is another tenant's than before.
+    /// A tenant has an allocation that begins there.
+    #[inline(always)]
+    fn owned_by(&self, tenant: Tenant, start: Pfn, count: u64) -> Result<FrameRange, Error> {
+        let owner = self.owner(start.get());
+        let range = FrameRange { start, end: Pfn::new(start.get() + count) };
+        if owner.tenant.load(Ordering::Relaxed) != tenant.0 {
+            return self.new_owner(tenant, range);
+        }
+        // Release: see `remove`.
+        owner.count.store(count as u32, Ordering::Release);
+        Ok(range)
+    }
+
+    /// A frame is another tenant's than before: of one that lives, or it goes home.
     #[cold]
     #[inline(never)]
-    fn new_owner(&self, owner: &Owner, frame: u64, slot: &Slot, offset: u32) {
-        let block = frame / PAGEBLOCK_FRAMES % BITS;
+    fn new_owner(&self, tenant: Tenant, range: FrameRange) -> Result<FrameRange, Error> {
+        let slot = match self.slot(tenant) {
+            Ok(slot) => slot,
+            Err(error) => {
+                self.arena.give_frames(range);
+                // It was taken from whoever has that slot now.
+                self.of(tenant).stock.fetch_add(range.len() as i64, Ordering::Relaxed);
+                return Err(error);
+            }
+        };
+        let block = (range.start.get() - self.first) / PAGEBLOCK_FRAMES % BITS;
         let bits = &slot.blocks[(block / 64) as usize];
         if bits.load(Ordering::Relaxed) >> (block % 64) & 1 == 0 {
             bits.fetch_or(1 << (block % 64), Ordering::Relaxed);
         }
-        owner.slot.store(offset, Ordering::Relaxed);
+        let owner = self.owner(range.start.get());
+        owner.tenant.store(tenant.0, Ordering::Relaxed);
+        // Release: see `remove`.
+        owner.count.store(range.len() as u32, Ordering::Release);
+        Ok(range)
     }
 
     /// Frees an allocation of whichever tenant, by its first frame; returns how many frames it had.
@@ -333,24 +406,35 @@ impl<H: Handle> Tenants<H> {
     /// Nothing has changed then. In a forked child nothing but the child's own counts changes.
     #[inline]
     pub unsafe fn free(&self, start: Pfn) -> Result<u64, Error> {
-        let frame = start.get().wrapping_sub(self.first);
-        if frame >= self.frames {
+        if start.get().wrapping_sub(self.first) >= self.frames {
             return Err(Error::OutsideArena { pfn: start });
         }
-        let owner = self.owner(frame);
+        let owner = self.owner(start.get());
         // The next owner of the frame writes there: so before it is free. Of two frees one has it.
         let count = u64::from(owner.count.swap(0, Ordering::Relaxed));
         if count == 0 {
             return Err(FreeError::DoubleFree { pfn: start }.into());
         }
-        let offset = owner.slot.load(Ordering::Relaxed);
-        self.arena.give_frames(FrameRange { start, end: Pfn::new(start.get() + count) });
-        let slot = self.slot_at(offset);
-        slot.stock.fetch_add(count as i64, Ordering::Relaxed);
-        if slot.tight.load(Ordering::Relaxed) {
-            self.settle(slot, offset / SLOT);
+        let tenant = Tenant(owner.tenant.load(Ordering::Relaxed));
+        // Before it is free, so that nothing is kept in a register meanwhile.
+        let freed = count as i64;
+        if self.of(tenant).stock.fetch_add(freed, Ordering::Relaxed) + freed < 0 {
+            self.settle(start);
         }
+        self.arena.give_frames(FrameRange { start, end: Pfn::new(start.get() + count) });
         Ok(count)
+    }
+
+    /// Gives back what the tenant of a frame has in stock, if that is tight.
+    #[cold]
+    #[inline(never)]
+    fn settle(&self, start: Pfn) {
+        let tenant = Tenant(self.owner(start.get()).tenant.load(Ordering::Relaxed));
+        let all = |stock: i64| (TIGHT + 1..TIGHT / 2).contains(&stock).then_some(TIGHT);
+        let stock = &self.of(tenant).stock;
+        if let Ok(had) = stock.fetch_update(Ordering::Relaxed, Ordering::Relaxed, all) {
+            self.uncharge(tenant.index(), in_stock(had) as u64);
+        }
     }
 
     /// What a tenant has. Exact while nothing runs; takes time proportional to the number of
@@ -362,13 +446,13 @@ impl<H: Handle> Tenants<H> {
     pub fn usage(&self, tenant: Tenant) -> Result<Usage, Error> {
         self.slot(tenant)?;
         let tree = self.tree()?;
-        Ok(self.usage_of(&tree, tenant.0 % MOST))
+        Ok(self.usage_of(&tree, tenant.index()))
     }
 
     fn usage_of(&self, tree: &Tree, index: u32) -> Usage {
         let slot = self.at(index);
         let below = self.below(tree, index);
-        let stock = |at: u32| self.at(at).stock.load(Ordering::Relaxed).max(0) as u64;
+        let stock = |at: u32| in_stock(self.at(at).stock.load(Ordering::Relaxed)).max(0) as u64;
         let stocks: u64 = below.into_iter().map(stock).sum();
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Usage {
@@ -393,7 +477,7 @@ impl<H: Handle> Tenants<H> {
     pub unsafe fn remove(&self, tenant: Tenant) -> Result<u64, Error> {
         let mut tree = self.tree()?;
         self.slot(tenant)?;
-        let top = tenant.0 % MOST;
+        let top = tenant.index();
         let ending = self.below(&tree, top);
         let mut is_ending = vec![false; tree.used as usize];
         let mut bits = [0; (BITS / 64) as usize];
@@ -410,22 +494,21 @@ impl<H: Handle> Tenants<H> {
             bits[(bit / 64) as usize] >> (bit % 64) & 1 != 0
         });
         for frame in blocks.flat_map(|block| (0..PAGEBLOCK_FRAMES).map(move |n| (block, n))) {
-            let frame = frame.0 * PAGEBLOCK_FRAMES + frame.1;
+            let frame = all.start.get() + frame.0 * PAGEBLOCK_FRAMES + frame.1;
             let owner = self.owner(frame);
-            let offset = owner.slot.load(Ordering::Relaxed);
-            if !is_ending[(offset / SLOT) as usize] {
+            let tenant = owner.tenant.load(Ordering::Relaxed);
+            if !is_ending[Tenant(tenant).index() as usize] {
                 continue;
             }
             // Acquire: a count of another tenant's is seen with the owner, so the exchange fails.
             let count = u64::from(owner.count.load(Ordering::Acquire));
             let relaxed = Ordering::Relaxed;
-            let ends = owner.slot.compare_exchange(offset, NONE, relaxed, relaxed).is_ok();
+            let ends = owner.tenant.compare_exchange(tenant, NONE, relaxed, relaxed).is_ok();
             if !ends || count == 0 {
                 continue;
             }
             owner.count.store(0, Ordering::Relaxed);
-            let start = Pfn::new(all.start.get() + frame);
-            let end = Pfn::new(start.get() + count);
+            let (start, end) = (Pfn::new(frame), Pfn::new(frame + count));
             match self.arena.give_range(FrameRange { start, end }) {
                 Ok(()) => freed += count,
                 Err(error) => refused = refused.or(Some(error)),
@@ -526,28 +609,24 @@ impl<H: Handle> Tenants<H> {
         }
     }
 
-    /// Gives back what a tenant has in stock.
-    #[cold]
-    fn settle(&self, slot: &Slot, index: u32) {
-        let all = |stock: i64| (stock > 0).then_some(0);
-        if let Ok(stock) = slot.stock.fetch_update(Ordering::Relaxed, Ordering::Relaxed, all) {
-            self.uncharge(index, stock as u64);
-        }
-    }
-
     /// Has a tenant charged for frames that its stock did not have, of which it has taken them.
     #[cold]
     #[inline(never)]
-    fn pay(&self, slot: &Slot, index: u32, taken: i64) -> Result<(), Error> {
+    fn pay(&self, tenant: Tenant, count: u64) -> Result<(), Error> {
+        let (index, taken) = (tenant.index(), i64::from(count as u32));
         // From here on what is paid is for these alone.
-        slot.stock.fetch_add(taken, Ordering::Relaxed);
+        self.at(index).stock.fetch_add(taken, Ordering::Relaxed);
+        let slot = self.slot(tenant)?;
+        if count > self.most {
+            return Err(Error::NoRun { frames: count });
+        }
         let (taken, ahead) = (taken as u64, (taken + BATCH) as u64);
         let (mut drained, mut asked) = (false, false);
         loop {
             match self.charge(index, ahead) {
                 Ok(Beyond::No) => {
-                    slot.stock.fetch_add(BATCH, Ordering::Relaxed);
-                    slot.tight.store(false, Ordering::Relaxed);
+                    let more = |stock| Some(in_stock(stock) + BATCH);
+                    let _ = slot.stock.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
                     return Ok(());
                 }
                 Ok(_) => self.uncharge(index, ahead),
@@ -579,8 +658,11 @@ impl<H: Handle> Tenants<H> {
     /// Has a tenant, and all below it, give back what they have in stock.
     fn drain(&self, tree: &Tree, top: u32) {
         for index in self.below(tree, top) {
-            self.at(index).tight.store(true, Ordering::Relaxed);
-            self.settle(self.at(index), index);
+            let all = |stock| Some(TIGHT + in_stock(stock).min(0));
+            let stock = &self.at(index).stock;
+            if let Ok(had) = stock.fetch_update(Ordering::Relaxed, Ordering::Relaxed, all) {
+                self.uncharge(index, in_stock(had).max(0) as u64);
+            }
         }
     }
 
@@ -612,7 +694,6 @@ impl Slot {
     fn clear(&self) {
         self.told.store(false, Ordering::Relaxed);
         self.stock.store(0, Ordering::Relaxed);
-        self.tight.store(false, Ordering::Relaxed);
         self.charged.store(0, Ordering::Relaxed);
         self.blocks.iter().for_each(|bits| bits.store(0, Ordering::Relaxed));
     }

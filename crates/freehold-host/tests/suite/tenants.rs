@@ -134,9 +134,12 @@ fn ten_thousand_tenants_go_one_by_one_with_all_they_have() {
         // Its place is another's, which it is not.
         let new = tenants.add(Some(top), Limits::NONE).unwrap();
         assert!(new != tenant && tenants.alloc(tenant, 1).is_err());
+        tenants.alloc(new, 1).unwrap();
+        assert!(tenants.alloc(tenant, 1).is_err(), "what the other has in stock is not its own");
+        assert_eq!(used(&tenants, new), 1);
     }
     assert_eq!(used(&tenants, top), arena.stats().frames_used);
-    let left = (0..10_000).filter(|n| n % 100 > 0).map(|n| 4 + n % 8).sum();
+    let left = (0..10_000).map(|n| if n % 100 > 0 { 4 + n % 8 } else { 1 }).sum();
     assert_eq!(remove(&tenants, top), left);
     all_free(arena);
 }
