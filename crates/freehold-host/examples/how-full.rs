@@ -125,6 +125,11 @@ pub(crate) fn left(bytes: u64, mix: Mix, how: How) -> Result<(u64, u64), Error> 
     Ok((used, blocks.len() as u64))
 }
 
+/// A share as the documents print it.
+fn share(of: f64) -> String {
+    format!("{of:.3}").trim_start_matches('0').to_owned()
+}
+
 /// Evicts an entry at random; its frames.
 fn evict(random: &mut Random, entries: &mut Vec<Frames<&Arena>>) -> u64 {
     entries.swap_remove(random.below(entries.len() as u64) as usize).frame_count()
@@ -140,25 +145,25 @@ fn main() -> Result<(), Error> {
     let bytes = arg.unwrap_or(256).max(16) << 20;
     println!("{:42} {:>8}", "runs of one length", "full at");
     for count in [1, 3, 17, 33, 129, 171, 257, 300, 512, 600, 1500, 3000] {
-        println!("{count:>42} {:>8.3}", filled(bytes, || count)?);
+        println!("{count:>42} {:>8}", share(filled(bytes, || count)?));
     }
     for (name, lengths) in [("1 to 512", 1..=512), ("513 to 4,096, each 7th", 513..=4096)] {
         let step = if *lengths.end() > 512 { 7 } else { 1 };
         let (mut least, mut at) = (1.0, 0);
         for count in lengths.step_by(step) {
-            let share = filled(bytes, || count)?;
-            if share < least {
-                (least, at) = (share, count);
+            let full = filled(bytes, || count)?;
+            if full < least {
+                (least, at) = (full, count);
             }
         }
-        println!("{name:>42} {least:>8.3} at the least, of {at} frames");
+        println!("{name:>42} {:>8} at the least, of {at} frames", share(least));
     }
     println!("\n{:42} {:>8} {:>20} {:>8}", "a mix", "full at", "evicting: mean", "least");
     for mix in MIXES {
         let mut random = Random(12345);
-        let share = filled(bytes, || mix.1(&mut random))?;
+        let full = filled(bytes, || mix.1(&mut random))?;
         let (mean, least) = evicting(bytes, mix)?;
-        println!("{:42} {share:>8.3} {mean:>20.3} {least:>8.3}", mix.0);
+        println!("{:42} {:>8} {:>20} {:>8}", mix.0, share(full), share(mean), share(least));
     }
     println!("\n{:42} {:>8} {:>20} {:>8}", "blocks left whole", "in use", "best fit", "chunks");
     for mix in mixes() {
