@@ -79,11 +79,10 @@ pub use platform::{Platform, Pressure, PressureLevel, SingleCpu};
 pub use threads::Threads;
 pub use types::config::{Config, ConfigError, Watermarks, ZoneConfig};
 pub use types::error::{AllocError, BulkFreeError, FreeError};
-pub use types::ids::{CpuId, NodeId};
 pub use types::migratetype::Migratetype;
-pub use types::order::{ORDERS, Order};
-pub use types::pfn::{FrameRange, Pfn};
+pub use types::pfn::{FrameRange, ORDERS, Order, Pfn};
 pub use types::request::{AllocFlags, Request};
+pub use types::{CpuId, NodeId};
 
 /// Frames in a pageblock: 512, which is 2 MiB of 4 KiB frames.
 pub const PAGEBLOCK_FRAMES: u64 = 1 << Order::PAGEBLOCK.get();

@@ -95,7 +95,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     fn leave(self, request: &Request, frames: &[Pfn]) {
         let fh = self.fh;
         let back = OnPanic(|| _ = Freeing::of(fh, None).frames(frames));
-        self.leave_and_tell(request);
+        self.leave_and_tell(request.flags);
         core::mem::forget(back);
     }
 

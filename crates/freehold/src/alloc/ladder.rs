@@ -550,7 +550,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let fh = self.fh;
         let back =
             OnPanic(|| _ = result.map(|pfn| Freeing::of(fh, None).chunk(pfn, request.order)));
-        self.leave_and_tell(request);
+        self.leave_and_tell(request.flags);
         core::mem::forget(back);
         if let Ok(pfn) = result {
             fh.platform.handed_out(pfn, request.order);
@@ -558,20 +558,14 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         result
     }
 
-    /// Leaves the CPU after a request. One that may not wait does no more: the next one does.
-    pub(crate) fn leave_and_tell(self, request: &Request) {
-        if !request.flags.contains(AllocFlags::NO_LOCK) {
-            self.leave_and_wait();
-        }
-    }
-
     /// Leaves the CPU, has hands emptied where its home zone has come near its mark, and tells the
-    /// host about changed pressure.
-    #[inline(always)]
-    pub(crate) fn leave_and_wait(self) {
-        let (fh, home) = (self.fh, self.home());
-        drop(self);
-        Recall::of_all(fh).of_hands(home);
-        fh.outside().tell_pressure();
+    /// host about changed pressure. After a request that may not wait the next one does.
+    pub(crate) fn leave_and_tell(self, flags: AllocFlags) {
+        if !flags.contains(AllocFlags::NO_LOCK) {
+            let (fh, home) = (self.fh, self.home());
+            drop(self);
+            Recall::of_all(fh).of_hands(home);
+            fh.outside().tell_pressure();
+        }
     }
 }

@@ -21,14 +21,12 @@ use crate::block::{WORDS, bits};
 use crate::cpu::by::{Cpu, Inside};
 use crate::cpu::lease::{Lease, Leases, Purpose, SLOTS};
 use crate::platform::PlatformExt;
-use crate::primitive::{Count, Relaxed};
+use crate::primitive::Count;
 use crate::zone::board::LOOSE;
 use crate::{Freehold, Platform};
 
 /// With less of a zone free than this part a CPU lets go of one word before it leases the next.
 const SCARCE: u64 = 8;
-/// So often a CPU that has given up its share for others does without before it asks for one again.
-const LETS_OTHERS: u32 = 8;
 
 impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// A run of that order (0 to 5) out of a larger one in hand, the smallest that there is: if the
@@ -273,41 +271,21 @@ impl<'a, 'm, P: Platform> Cpu<'a, 'm, P> {
     pub(crate) fn may_lease(self) -> bool {
         !self.home().is_lean()
             && !self.fh.failing.any()
-            && (self.leases.limit() != 0 || self.shares_a_word())
+            && (self.leases.limit() != 0 || self.share.has_or_gets(&self.home().words))
     }
 
-    /// Whether the CPU has one of the words that CPUs share, or gets one now.
-    #[cold]
-    fn shares_a_word(self) -> bool {
-        let (has, waits) = (&self.has_share, &self.lets_others);
-        if !has.get() && waits.get() != 0 {
-            waits.set(waits.get() - 1);
-            return false;
-        }
-        has.set(has.get() || self.home().words.take());
-        has.get()
-    }
-
-    /// Gives that up where no word was leased by it.
+    /// Gives up its part of the words that CPUs share, where no word is leased by it.
     #[inline(always)]
     pub(crate) fn give_up_unused_share(self) {
-        if self.has_share.get() && self.leases.held() == 0 {
-            self.give_up_share();
-        }
-    }
-
-    /// Gives up its part of the words that CPUs share.
-    pub(crate) fn give_up_share(self) {
-        if self.has_share.get() {
-            self.has_share.set(false);
-            self.home().words.give_back();
+        if self.leases.held() == 0 {
+            self.share.give_up(&self.home().words);
         }
     }
 
     /// Has `slot` free, and room for one more lease; `false` where none is allowed.
     fn make_room(&self, slot: usize) -> bool {
         let leases = &self.leases;
-        if leases.limit() == 0 && !self.shares_a_word() {
+        if leases.limit() == 0 && !self.share.has_or_gets(&self.home().words) {
             return false;
         }
         let zone = self.home();
@@ -448,7 +426,7 @@ impl<'m, P: Platform> Slot<'_, '_, 'm, P> {
         if self.cpu.leases.limit() == 0 && self.cpu.home().words.take_wish() {
             self.end();
             self.cpu.give_up_unused_share();
-            self.cpu.lets_others.set(LETS_OTHERS);
+            self.cpu.share.let_others();
             return false;
         }
         self.cpu.leases.set_empty(self.number);

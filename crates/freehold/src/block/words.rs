@@ -22,7 +22,7 @@
 use super::tag::TagCell;
 use super::{BLOCK_ORDER, FRAMES, WORDS, bits};
 use crate::primitive::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering, Relaxed};
-use crate::types::ids::MAX_CPUS;
+use crate::types::MAX_CPUS;
 
 /// Nothing is known to be free.
 pub(crate) const CLASS_NONE: u8 = 0;

@@ -176,7 +176,7 @@ impl<'a, 'm, P: Platform, D: Door<'m>> Handle<'a, 'm, P, D> {
     pub fn tick(&self) -> Result<(), AllocError> {
         let inside = self.enter(AllocFlags::empty())?;
         inside.tick();
-        inside.leave_and_wait();
+        inside.leave_and_tell(AllocFlags::empty());
         Ok(())
     }
 

@@ -246,7 +246,7 @@ impl<P: Platform> Inside<'_, '_, P> {
     /// Puts leases and whole blocks back. Where the next frames come from stays.
     pub(crate) fn empty_hand(&self) {
         self.end_leases(0);
-        self.give_up_share();
+        self.give_up_unused_share();
         for kept in &self.cpu.kept {
             let Some(block) = kept.block(&self.fh.map.blocks) else { continue };
             kept.clear();

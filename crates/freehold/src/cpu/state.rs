@@ -16,6 +16,7 @@ use crate::block::Block;
 use crate::block::layout::{Blocks, Place};
 use crate::block::tag::{TYPES, Tag};
 use crate::primitive::{AtomicBool, AtomicU32, AtomicU64, Relaxed};
+use crate::zone::shared_words::Share;
 
 /// Whole blocks that a CPU keeps, so that an order-9 pair writes to nothing that others share.
 pub(crate) const KEPT: usize = 2;
@@ -46,10 +47,7 @@ pub(crate) struct CpuState<'m> {
     pub(crate) leases: Leases<'m>,
     /// The chunk of whole words that it leases.
     pub(crate) chunk: Chunk,
-    /// It has one of the words that CPUs share: see [`shared_words`](crate::zone::shared_words).
-    pub(crate) has_share: AtomicBool,
-    /// So often it does without one before it asks again: others want one.
-    pub(crate) lets_others: AtomicU32,
+    pub(crate) share: Share,
     pub(crate) counters: CpuCounters,
     pub(crate) recent: Recent,
     /// Wholly free blocks of the home zone.
@@ -95,8 +93,7 @@ impl<'m> CpuState<'m> {
             runs_from: Place::none(),
             leases: Leases::new(no_word),
             chunk: Chunk::new(),
-            has_share: AtomicBool::new(false),
-            lets_others: AtomicU32::new(0),
+            share: Share::default(),
             counters: CpuCounters::default(),
             recent: Recent::new(),
             kept: core::array::from_fn(|_| Place::none()),

@@ -274,9 +274,9 @@ impl<'m, P: Platform> Walk<'_, 'm, P> {
                 in_cma += if tag.migratetype() == CMA { free } else { 0 };
             }
         }
-        let overdrawn =
-            self.fh.cpus.iter().filter(|cpu| self.fh.cpu(cpu).is_overdrawn()).count() as u64;
-        expect(start, "CPUs that have taken more than they were allowed", overdrawn, 0)?;
+        let counts = self.fh.cpus.iter().flat_map(|cpu| self.fh.cpu(cpu).all_counts());
+        let overdrawn = counts.filter(|own| (own.get() as i64) < 0).count() as u64;
+        expect(start, "allowances of which more was taken than there was", overdrawn, 0)?;
         let free = zone.free(self.fh);
         expect(start, "the zone's count of free frames", free.all, bits * 512 + in_words)?;
         expect(start, "the zone's count of free CMA frames", free.cma, in_cma)?;

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::ids::MAX_CPUS;
+use super::MAX_CPUS;
 use crate::block::{SECTION_BLOCKS, section, sections_of};
 use crate::{FrameRange, NodeId, Order, PAGEBLOCK_FRAMES, Pfn};
 

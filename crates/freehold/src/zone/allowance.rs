@@ -381,7 +381,12 @@ impl<P: Platform> By<'_, '_, P> {
     #[inline(always)]
     pub(crate) fn pay(self, tag: Tag, frames: u64) -> bool {
         match self.cpu() {
-            Some(cpu) if cpu.is_home(tag.zone()) => cpu.pay(tag.migratetype(), frames),
+            Some(cpu) if cpu.is_home(tag.zone()) => {
+                let own = &cpu.allowance[tag.migratetype()];
+                let left = own.get().wrapping_sub(frames);
+                own.set(left);
+                left as i64 >= 0 || cpu.pay_by_zone(tag.migratetype(), frames)
+            }
             _ => self.pay_elsewhere(tag, frames),
         }
     }
@@ -403,20 +408,11 @@ impl<P: Platform> By<'_, '_, P> {
 }
 
 impl<'m, P: Platform> Cpu<'_, 'm, P> {
-    /// [`By::pay`] for frames of the home zone.
-    #[inline(always)]
-    pub(crate) fn pay(self, migratetype: usize, frames: u64) -> bool {
-        let own = &self.allowance[migratetype];
-        let left = own.get().wrapping_sub(frames);
-        own.set(left);
-        left as i64 >= 0 || self.pay_by_zone(migratetype, frames)
-    }
-
+    /// The home zone pays what is missing, if it keeps its mark.
     #[cold]
     #[inline(never)]
     fn pay_by_zone(self, migratetype: usize, frames: u64) -> bool {
-        let zone = self.home();
-        let (paid, most) = zone.top_up(self.by(), &self.allowance, migratetype, frames);
+        let (paid, most) = self.home().top_up(self.by(), &self.allowance, migratetype, frames);
         self.set_most(most);
         paid
     }
@@ -492,13 +488,8 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
         self.all_counts().any(|own| own.get() != 0)
     }
 
-    /// Whether it has taken more than it was allowed, which nobody has outside its state.
-    pub(crate) fn is_overdrawn(self) -> bool {
-        self.all_counts().any(|own| (own.get() as i64) < 0)
-    }
-
-    /// All that it may take, by zone and type.
-    fn all_counts(self) -> impl Iterator<Item = &'m AtomicU64> {
+    /// All that it may take, by zone and type: nothing below 0 outside its state.
+    pub(crate) fn all_counts(self) -> impl Iterator<Item = &'m AtomicU64> {
         let zones = (0..self.fh.zones.len()).map(move |z| &self.cursors(z).allowance);
         zones.chain([&self.cpu.allowance]).flatten()
     }

@@ -7,7 +7,10 @@
 //! its next tick with nothing in hand, or where its word is used up and somebody wants one. Then it
 //! takes some frames as the others did before it asks again.
 
-use crate::primitive::{AtomicBool, AtomicU64, Ordering, Relaxed};
+use crate::primitive::{AtomicBool, AtomicU32, AtomicU64, Ordering, Relaxed};
+
+/// So often a CPU that has given up its share for others does without before it asks for one again.
+const LETS_OTHERS: u32 = 8;
 
 /// See the module's documentation. On lines of its own: what it counts changes often.
 #[derive(Default)]
@@ -53,8 +56,43 @@ impl SharedWords {
         wanted
     }
 
-    pub(crate) fn give_back(&self) {
+    fn give_back(&self) {
         // Relaxed: as above.
         self.taken.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Whether a CPU has one of them. Under its door.
+#[derive(Default)]
+pub(crate) struct Share {
+    has: AtomicBool,
+    /// So often it does without one before it asks again: others want one.
+    lets_others: AtomicU32,
+}
+
+impl Share {
+    /// Whether the CPU has one, or gets one now.
+    #[cold]
+    pub(crate) fn has_or_gets(&self, words: &SharedWords) -> bool {
+        if !self.has.get() && self.lets_others.get() != 0 {
+            self.lets_others.set(self.lets_others.get() - 1);
+            return false;
+        }
+        self.has.set(self.has.get() || words.take());
+        self.has.get()
+    }
+
+    /// Gives it up.
+    #[inline(always)]
+    pub(crate) fn give_up(&self, words: &SharedWords) {
+        if self.has.get() {
+            self.has.set(false);
+            words.give_back();
+        }
+    }
+
+    /// Has given it up for others.
+    pub(crate) fn let_others(&self) {
+        self.lets_others.set(LETS_OTHERS);
     }
 }
