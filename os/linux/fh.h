@@ -24,7 +24,7 @@
  * zone never comes from another one.
  */
 #define FH_ALLOCATORS (MAX_NUMNODES * MAX_NR_ZONES)
-extern freehold_allocator *fh_allocators[FH_ALLOCATORS];
+extern struct freehold_allocator *fh_allocators[FH_ALLOCATORS];
 /* Double frees that no call could see; calls that failed as no call should. */
 extern atomic64_t fh_late_double_frees, fh_refused;
 /* Calls that came while this CPU was inside already: from an interrupt. */

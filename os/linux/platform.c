@@ -22,7 +22,7 @@
 #include <linux/vmalloc.h>
 
 struct fh_cpu {
-	const freehold_cpu *handles[FH_ALLOCATORS];
+	const struct freehold_cpu *handles[FH_ALLOCATORS];
 	bool inside;
 	u64 interrupted;
 };

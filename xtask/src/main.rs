@@ -24,7 +24,7 @@ struct Command {
 enum Job {
     /// Compile Linux with Freehold as a zone's allocator, with the pcp-buddy RFC or as it is, boot
     /// it under QEMU and count what its page allocator does.
-    Linux(linux::Arguments),
+    Linux(Box<linux::Arguments>),
     /// Run an OSTD kernel on Freehold's frames under QEMU: OSTD's own tests, and ours of page
     /// tables.
     Ostd(ostd::Arguments),

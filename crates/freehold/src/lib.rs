@@ -1,5 +1,5 @@
 // What registries show, with its example compiled and run.
-#![doc = include_str!("../README.md")]
+#![cfg_attr(doc, doc = include_str!("../README.md"))]
 //!
 //! # Overview
 //!

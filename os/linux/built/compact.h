@@ -12,10 +12,11 @@
  * none.
  */
 
+#ifdef CONFIG_PAGE_ALLOC_FREEHOLD
 /* Some of a block cannot be moved, so the rest of it need not be. */
 #define FH_STAYS 1
 
-/* Moves what is in use of a block. 0, FH_STAYS, or why compaction ends: -ENOMEM for want of room. */
+/* Moves what is in use of a block. 0, FH_STAYS, or -ENOMEM and others: why compaction ends. */
 static int fh_move_block(struct compact_control *cc, unsigned long start, isolate_mode_t mode)
 {
 	unsigned long end = start + pageblock_nr_pages, from = start;
@@ -120,3 +121,10 @@ static enum compact_result fh_compact(struct compact_control *cc, struct capture
 	cc->no_set_skip_hint = false;
 	return ret;
 }
+#else
+static inline enum compact_result fh_compact(struct compact_control *cc,
+					     struct capture_control *capc)
+{
+	return COMPACT_SKIPPED;
+}
+#endif

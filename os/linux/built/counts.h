@@ -10,6 +10,7 @@
 #include <linux/mmzone.h>
 #include <linux/spinlock.h>
 
+#ifdef CONFIG_PAGE_ALLOC_COUNTS
 enum fh_count {
 	/* Acquisitions of zone->lock in that file, and how many of them found it taken. */
 	FH_ZONE_LOCKS,
@@ -67,6 +68,11 @@ do {									\
 	}								\
 	fh_zone_locked(zone, __func__);						\
 } while (0)
+#else
+#define fh_count(what, by) do { } while (0)
+#define fh_zone_trylock(zone, flags) spin_trylock_irqsave(&(zone)->lock, flags)
+#define fh_zone_lock(zone, flags) spin_lock_irqsave(&(zone)->lock, flags)
+#endif
 
 /* counts.c, disown.c: all pageblocks are the zone's from now on. */
 void fh_disown(void);

@@ -31,17 +31,29 @@ static inline unsigned int fh_number_of_zone(const struct zone *zone)
 	return zone_to_nid(zone) * MAX_NR_ZONES + zone_idx(zone);
 }
 
+/*
+ * Where Freehold is not configured no zone and no page is its, which the compiler knows: nothing is
+ * left of what is asked behind these two. Macros: an inline function moves code elsewhere.
+ */
+#ifdef CONFIG_PAGE_ALLOC_FREEHOLD
 static inline bool fh_is_allocator_of(const struct zone *zone)
 {
 	return READ_ONCE(fh_zones[fh_number_of_zone(zone)]);
 }
+#else
+#define fh_is_allocator_of(zone) false
+#endif
 
 #define for_each_zone_of_freehold(zone, which)			\
 	for (which = 0; which < fh_zones_end; which++)		\
 		for_each_if((zone = READ_ONCE(fh_zones[which])))
 
 /* Whether a frame is one of these zones' that Freehold has, free or not. */
+#ifdef CONFIG_PAGE_ALLOC_FREEHOLD
 bool fh_has_page(unsigned long pfn);
+#else
+#define fh_has_page(pfn) false
+#endif
 /*
  * Of the zone and of no other, from any context. NULL where there is none: the zone's lists are
  * empty, so that is the zone's answer.
@@ -81,28 +93,35 @@ bool fh_owes(struct zone *zone, unsigned int order, unsigned int alloc_flags);
  * reserve.c: the zones' counts of blocks kept for atomic requests, and of their free pages, as
  * Freehold has them now.
  */
+#ifdef CONFIG_PAGE_ALLOC_FREEHOLD
 void fh_note_reserves(void);
+/* All CPUs give back what they have in hand of that zone, or of all where it is NULL. */
+void fh_drain_zones(struct zone *zone);
+#else
+#define fh_note_reserves() do { } while (0)
+#define fh_drain_zones(zone) do { } while (0)
+#endif
 /*
  * One of the blocks kept in a zone of Freehold's that has free pages becomes an ordinary one of
  * that type; false where there is none.
  */
 bool fh_give_up_reserve(struct zone *zone, int migratetype);
-/* All CPUs give back what they have in hand of that zone, or of all where it is NULL. */
-void fh_drain_zones(struct zone *zone);
 
-/*
- * Free chunks by order: of any zone; and by migratetype, of Freehold's, where it writes nothing for
- * other zones.
- */
+/* Free chunks of a zone of Freehold's by order, with those in its lists; of a migratetype. */
 void fh_read_free(struct zone *zone, unsigned long nr_free[NR_PAGE_ORDERS]);
 /* About as many, without a walk over all blocks: for those who ask often. */
 void fh_estimate_free(struct zone *zone, unsigned long nr_free[NR_PAGE_ORDERS]);
 void fh_read_free_of(struct zone *zone, int migratetype, unsigned long nr_free[NR_PAGE_ORDERS]);
 /* What a count of a zone's lacks, or of all zones': pages in whole free blocks, of Freehold's. */
+#ifdef CONFIG_PAGE_ALLOC_FREEHOLD
 unsigned long fh_count_of(struct zone *zone, int item);
 unsigned long fh_count_of_all(int item);
-/* Blocks by migratetype, of a zone of Freehold's; false for others. */
-bool fh_read_blocks(struct zone *zone, unsigned long count[MIGRATE_TYPES]);
+#else
+#define fh_count_of(zone, item) 0
+#define fh_count_of_all(item) 0
+#endif
+/* Blocks by migratetype, of a zone of Freehold's. */
+void fh_read_blocks(struct zone *zone, unsigned long count[MIGRATE_TYPES]);
 
 /*
  * lists.h: takes all that the kernel's lists of a zone have, by fh_give(). `stopped`: no other CPU
@@ -134,6 +153,6 @@ do {									\
 
 #define fh_unlock_lists(zone, flags)					\
 do {									\
-	if (flags != FH_UNLOCKED)					\
+	if (!IS_ENABLED(CONFIG_PAGE_ALLOC_FREEHOLD) || flags != FH_UNLOCKED)	\
 		spin_unlock_irqrestore(&(zone)->lock, flags);		\
 } while (0)

@@ -8,6 +8,7 @@
  * at the lists from time to time, and empties them again.
  */
 
+#ifdef CONFIG_PAGE_ALLOC_FREEHOLD
 static void fh_empty_area(struct zone *zone, unsigned int order, unsigned long *frames)
 {
 	struct free_area *area = &zone->free_area[order];
@@ -122,3 +123,4 @@ int fh_fill_pages(struct zone *zone, gfp_t gfp, unsigned int alloc_flags, int co
 			return filled;
 	}
 }
+#endif

@@ -42,8 +42,7 @@ void fh_read_free(struct zone *zone, unsigned long nr_free[NR_PAGE_ORDERS])
 	freehold_zone_blocks blocks;
 
 	read_lists(zone, nr_free);
-	if (fh_is_allocator_of(zone) &&
-	    !freehold_read_zone_blocks(fh_of_zone(zone), 0, &blocks, NULL))
+	if (!freehold_read_zone_blocks(fh_of_zone(zone), 0, &blocks, NULL))
 		add_chunks(blocks.free_chunks, nr_free);
 }
 
@@ -52,8 +51,7 @@ void fh_estimate_free(struct zone *zone, unsigned long nr_free[NR_PAGE_ORDERS])
 	u64 chunks[FREEHOLD_ORDERS];
 
 	read_lists(zone, nr_free);
-	if (fh_is_allocator_of(zone) &&
-	    !freehold_read_listed_chunks(fh_of_zone(zone), 0, chunks, NULL))
+	if (!freehold_read_listed_chunks(fh_of_zone(zone), 0, chunks, NULL))
 		add_chunks(chunks, nr_free);
 }
 
@@ -76,24 +74,21 @@ void fh_read_free_of(struct zone *zone, int migratetype, unsigned long nr_free[N
 	u64 chunks[FREEHOLD_ORDERS];
 
 	memset(nr_free, 0, NR_PAGE_ORDERS * sizeof(*nr_free));
-	if (fh_is_allocator_of(zone) &&
-	    !freehold_read_free_chunks(fh_of_zone(zone), 0, type_of[migratetype], chunks, NULL))
+	if (!freehold_read_free_chunks(fh_of_zone(zone), 0, type_of[migratetype], chunks, NULL))
 		add_chunks(chunks, nr_free);
 }
 
-bool fh_read_blocks(struct zone *zone, unsigned long count[MIGRATE_TYPES])
+void fh_read_blocks(struct zone *zone, unsigned long count[MIGRATE_TYPES])
 {
 	freehold_zone_blocks blocks;
 
-	if (!fh_is_allocator_of(zone) ||
-	    freehold_read_zone_blocks(fh_of_zone(zone), 0, &blocks, NULL))
-		return false;
+	if (freehold_read_zone_blocks(fh_of_zone(zone), 0, &blocks, NULL))
+		return;
 	for (int type = 0; type < MIGRATE_TYPES; type++)
 		count[type] = blocks.blocks_by_type[type_of[type]];
 #ifdef CONFIG_MEMORY_ISOLATION
 	count[MIGRATE_ISOLATE] -= fh_gone_blocks[fh_number_of_zone(zone)];
 #endif
-	return true;
 }
 
 unsigned long fh_count_of(struct zone *zone, int item)
@@ -143,6 +138,7 @@ DEFINE_DEBUGFS_ATTRIBUTE(marked_operations, marked_get, NULL, "%llu\n");
 atomic_long_t fh_locks[FH_ALLOCATORS];
 const char *fh_locker = "nobody";
 
+#ifdef CONFIG_PAGE_ALLOC_COUNTS
 void fh_note_lock(const struct zone *zone, const char *function)
 {
 	if (!fh_is_allocator_of(zone))
@@ -150,6 +146,7 @@ void fh_note_lock(const struct zone *zone, const char *function)
 	atomic_long_inc(&fh_locks[fh_number_of_zone(zone)]);
 	WRITE_ONCE(fh_locker, function);
 }
+#endif
 
 /* What all zones' allocators did. */
 struct sums {
@@ -185,7 +182,8 @@ static int show_zone(struct seq_file *file, struct zone *zone, struct sums *sums
 	seq_printf(file, "%s_counted_free %lu\n", name,
 		   zone_page_state_snapshot(zone, NR_FREE_PAGES));
 	seq_printf(file, "%s_in_lists %lu\n", name, fh_in_lists(zone));
-	seq_printf(file, "%s_locks %ld\n", name, locks);
+	if (IS_ENABLED(CONFIG_PAGE_ALLOC_COUNTS))
+		seq_printf(file, "%s_locks %ld\n", name, locks);
 	return 0;
 }
 
@@ -211,6 +209,8 @@ static int statistics_show(struct seq_file *file, void *unused)
 	seq_printf(file, "emptied %lld\n", atomic64_read(&fh_emptied));
 	seq_printf(file, "not_emptied %lld\n", atomic64_read(&fh_not_emptied));
 	seq_printf(file, "swept %lu\n", READ_ONCE(fh_swept));
+	if (!IS_ENABLED(CONFIG_PAGE_ALLOC_COUNTS))
+		return 0;
 	seq_printf(file, "locks_since %ld\n", sums.locks);
 	seq_printf(file, "last_lock_by %s\n", READ_ONCE(fh_locker));
 	return 0;

@@ -16,15 +16,38 @@ struct page_reporting_dev_info;
 struct scatterlist;
 
 /*
- * So many pages from that one on, to the end of its block, are free in Freehold. No lock; out of
- * date a moment later.
+ * fh_free_run(): so many pages from that one on, to the end of its block, are free in Freehold. No
+ * lock; out of date a moment later.
+ * fh_mark_free(): all free pages get the mark of the kernel's lists, or lose it. No other CPU runs.
+ * fh_isolate_block(): false where somebody else is isolating the block; may wait for other CPUs.
+ * fh_restore_block(): from any context, only by whoever has isolated it.
+ * fh_not_isolated(): that, and what page_isolation.c returns then.
+ * fh_take_offline(): of isolated blocks of which no page is in use. 0, or -EBUSY where one is;
+ * nothing is taken then.
  */
+#ifdef CONFIG_PAGE_ALLOC_FREEHOLD
 unsigned long fh_free_run(unsigned long pfn);
+void fh_mark_free(bool marked);
+bool fh_isolate_block(struct page *page);
+void fh_restore_block(struct page *page);
+static inline int fh_not_isolated(struct page *page)
+{
+	fh_restore_block(page);
+	return -EBUSY;
+}
+
+int fh_take_offline(unsigned long start_pfn, unsigned long end_pfn);
+#else
+#define fh_free_run(pfn) 0ul
+#define fh_mark_free(marked) do { } while (0)
+#define fh_isolate_block(page) true
+#define fh_restore_block(page) do { } while (0)
+#define fh_not_isolated(page) (-EBUSY)
+#define fh_take_offline(start_pfn, end_pfn) 0
+#endif
 /* A bit for each page of its block that is free in Freehold; false where it is not Freehold's. */
 #define FH_PAGES_OF_BLOCK 512
 bool fh_free_frames(unsigned long pfn, unsigned long *frames);
-/* All free pages get the mark of the kernel's lists, or lose it. No other CPU runs. */
-void fh_mark_free(bool marked);
 /*
  * compaction.c: all free pages of a part of a block, into the lists of their orders; 0 where one of
  * the part is not free.
@@ -75,17 +98,6 @@ bool fh_isolate_target(struct compact_control *cc, unsigned int order);
 void fh_places_are_free(struct compact_control *cc);
 /* What is asked for, out of a block that is being emptied; NULL where it is not to be had. */
 struct page *fh_capture(struct compact_control *cc, unsigned long block);
-
-/* page_isolation.c: false where somebody else is isolating the block. May wait for other CPUs. */
-bool fh_isolate_block(struct page *page);
-/* From any context. Only by whoever has isolated it. */
-void fh_restore_block(struct page *page);
-
-/*
- * memory_hotplug.c: of isolated blocks of which no page is in use. 0, or -EBUSY where one is;
- * nothing is taken then.
- */
-int fh_take_offline(unsigned long start_pfn, unsigned long end_pfn);
 
 /* page_alloc.c, for hwpoison. May wait for other CPUs. */
 bool fh_take_page_off(struct page *page);

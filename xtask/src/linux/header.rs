@@ -50,8 +50,16 @@ struct list_head; struct compact_control; struct zone; struct page;
 ";
 
 /// Parts of our files that a kernel's options take in.
-const OPTIONS: [&str; 6] =
-    ["CMA", "MEMORY_FAILURE", "MEMORY_ISOLATION", "NUMA", "PAGE_REPORTING", "SMP"];
+const OPTIONS: [&str; 8] = [
+    "CMA",
+    "MEMORY_FAILURE",
+    "MEMORY_ISOLATION",
+    "NUMA",
+    "PAGE_ALLOC_COUNTS",
+    "PAGE_ALLOC_FREEHOLD",
+    "PAGE_REPORTING",
+    "SMP",
+];
 
 /// Puts our files into `folder` without what they include of the kernel; the C files that a
 /// kernel compiles.

@@ -51,6 +51,7 @@ thread in docs/threads
   cargo xtask linux --built freehold --checks locking,kasan --loads cpus,swap
   cargo xtask linux --built freehold --plant isolate   a kernel that does without \
 something: must fail
+  cargo xtask linux --series patches            the tree with Freehold, as patches for git am
   cargo xtask linux --built rfc --record traces the loads in the RFC's kernel, as traces \
 for freehold replay fidelity
 
@@ -68,7 +69,7 @@ pub(crate) struct Arguments {
         long,
         value_enum,
         value_name = "vanilla|rfc|freehold|all|contiguous|lazyfree|high-order",
-        required_unless_present = "foreign"
+        required_unless_present_any = ["foreign", "series"]
     )]
     built: Option<built::Built>,
     /// Vanilla and Freehold under the kernel's own tests of its memory, stress-ng and loads that
@@ -78,6 +79,12 @@ pub(crate) struct Arguments {
         conflicts_with_all = ["built", "loads", "record", "instructions", "plant", "nodes",
             "boots"])]
     foreign: Option<Vec<String>>,
+    /// The tree with Freehold as patches for `git am`, into that folder; nothing is compiled.
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["built", "foreign"])]
+    series: Option<PathBuf>,
+    /// Freehold is compiled by the kernel's own build, with CONFIG_RUST, instead of by cargo.
+    #[arg(long, requires = "built")]
+    rust: bool,
     /// The Linux Test Project, built there: its tests of memory are the category ltp.
     #[arg(long, value_name = "FOLDER", requires = "foreign")]
     ltp: Option<PathBuf>,

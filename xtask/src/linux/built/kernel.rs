@@ -11,7 +11,7 @@ use super::super::Trouble;
 use super::super::objects;
 use super::super::tools::run;
 use super::readers::Readers;
-use super::{Design, Kind, source, tree};
+use super::{Design, Kind, series, source, tree};
 use crate::build;
 
 /// How many objects are compiled between two lines of progress.
@@ -33,7 +33,10 @@ pub(super) fn image(folder: &Path, kind: &Kind) -> Result<PathBuf, Trouble> {
     let make = Make::of(folder, &format!("objects{}", kind.suffix()))?;
     let source = &make.source;
     let mut change = tree::change(kind, folder, source)?;
-    if design == Design::Freehold {
+    if kind.rust {
+        rust_is_there(&make)?;
+        change.added.extend(series::crates()?);
+    } else if design == Design::Freehold {
         let core = objects::core_object(folder)?;
         change.added.insert("core.o_shipped".to_owned(), fs::read(&core)?);
         fs::remove_file(core)?;
@@ -60,10 +63,23 @@ pub(super) fn image(folder: &Path, kind: &Kind) -> Result<PathBuf, Trouble> {
     Ok(path)
 }
 
-/// The options: of every kernel, and of its checks.
+/// Whether the kernel would take the machine's rustc, sources of `core` and bindgen.
+fn rust_is_there(make: &Make) -> Result<(), Trouble> {
+    let told = run(make.command("rustavailable").arg("-s"));
+    told.map_err(|why| Trouble::Missing(format!("the kernel's Rust: {why}")))
+}
+
+/// The options: of every kernel, of its allocator and of its checks.
 fn fragment(kind: &Kind) -> Result<String, Trouble> {
     let ours = build::root().join("os/linux/built");
     let mut fragment = fs::read_to_string(ours.join("kernel.config"))?;
+    if kind.design == Design::Freehold {
+        fragment += "CONFIG_PAGE_ALLOC_FREEHOLD=y\n";
+    }
+    if kind.rust {
+        // As in every other build of the allocator that is measured.
+        fragment += "CONFIG_RUST=y\nCONFIG_RUST_OVERFLOW_CHECKS=n\n";
+    }
     for check in &kind.checks {
         fragment += &fs::read_to_string(ours.join(format!("{}.config", check.name())))?;
     }

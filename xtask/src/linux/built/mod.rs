@@ -9,6 +9,7 @@ mod plant;
 mod readers;
 mod record;
 mod rules;
+mod series;
 mod source;
 mod table;
 mod thread;
@@ -116,6 +117,8 @@ struct Kind {
     checks: Vec<Check>,
     /// What it does without, on purpose.
     plant: Option<Plant>,
+    /// Freehold is compiled by Kbuild, with the kernel's own Rust.
+    rust: bool,
 }
 
 impl Kind {
@@ -127,7 +130,12 @@ impl Kind {
             let why = "--checks kasan,kcsan: a kernel has one of them";
             return Err(Trouble::Wrong(why.to_owned()));
         }
-        Ok(Self { design, checks, plant: None })
+        Ok(Self { design, checks, plant: None, rust: false })
+    }
+
+    /// With the kernel's own Rust, where it has any of ours.
+    fn by_kbuild(self, rust: bool) -> Self {
+        Self { rust: rust && self.design == Design::Freehold, ..self }
     }
 
     /// Without what is planted.
@@ -144,7 +152,9 @@ impl Kind {
 
     /// `-locking-kasan`, or nothing: what is added to the name of the folder of its objects.
     fn suffix(&self) -> String {
-        self.checks.iter().map(|check| format!("-{}", check.name())).collect()
+        let rust = if self.rust { "-rust" } else { "" };
+        let checks = self.checks.iter().map(|check| format!("-{}", check.name()));
+        rust.to_owned() + &checks.collect::<String>()
     }
 
     /// The design's name, with the checks, and what it does without.
@@ -167,6 +177,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<End, Trouble> {
     // The build's notes have whole paths in them.
     let folder = folder.canonicalize()?;
     let plant = planted(arguments)?;
+    if let Some(to) = &arguments.series {
+        return series::write(&folder, to).map(|()| End::Passed);
+    }
     if let Some(categories) = &arguments.foreign {
         return foreign::run(arguments, categories, &folder);
     }
@@ -178,7 +191,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<End, Trouble> {
     let mut worst = End::Passed;
     let (mut missing, mut files) = (None, None);
     for &design in arguments.built.map_or(&[][..], Built::designs) {
-        let kind = Kind::of(design, &arguments.checks)?.without(plant.clone());
+        let kind = Kind::of(design, &arguments.checks)?.by_kbuild(arguments.rust);
+        let kind = kind.without(plant.clone());
         let image = match image(arguments, &folder, &kind) {
             Ok(image) => image,
             // The others may be had.

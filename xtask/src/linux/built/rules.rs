@@ -131,7 +131,7 @@ pub(super) fn list<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, Trouble> 
     struct Told<T> {
         license: String,
         why: String,
-        #[serde(alias = "plants", alias = "readers")]
+        #[serde(alias = "plants", alias = "readers", alias = "patches")]
         rules: Vec<T>,
     }
     let wrong = |error: String| Trouble::Wrong(format!("{}: {error}", path.display()));
@@ -161,6 +161,12 @@ impl Rules {
     /// Without those of which it says that they are left out.
     pub(super) fn without(mut self, left_out: impl Fn(&str) -> bool) -> Self {
         self.0.retain(|rule| !left_out(&rule.name));
+        self
+    }
+
+    /// Those of some files.
+    pub(super) fn within(mut self, is_one: impl Fn(&str) -> bool) -> Self {
+        self.0.retain(|rule| is_one(&rule.file));
         self
     }
 
@@ -305,7 +311,8 @@ static void refill(void)
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             let is_rules = path.extension().is_some_and(|extension| extension == "json");
-            if is_rules && !path.ends_with("plants.json") && !path.ends_with("readers.json") {
+            let others = ["plants.json", "readers.json", "series.json"];
+            if is_rules && !others.iter().any(|name| path.ends_with(name)) {
                 let rules = Rules::read(&path).unwrap();
                 assert!(rules.0.iter().all(|rule| !rule.why.is_empty()), "{}", path.display());
                 read += 1;

@@ -20,7 +20,7 @@ use super::{Design, Kind, thread};
 use crate::build;
 
 /// Our own files in the tree: a folder that the original does not have.
-const OURS: &str = "mm/freehold";
+pub(super) const OURS: &str = "mm/freehold";
 
 /// A kernel's text: what it changes of the source, by path, and what it adds.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub(super) struct Change {
     pub(super) added: BTreeMap<String, Vec<u8>>,
 }
 
-fn rules(name: &str) -> Result<Rules, Trouble> {
+pub(super) fn rules(name: &str) -> Result<Rules, Trouble> {
     Rules::read(&build::root().join("os/linux/built").join(name))
 }
 
@@ -49,7 +49,7 @@ pub(super) fn rule_names() -> Result<BTreeSet<String>, Trouble> {
 /// [`Trouble::Missing`] where the RFC's text is not there; a rule or a patch that does not fit.
 pub(super) fn change(kind: &Kind, folder: &Path, source: &Path) -> Result<Change, Trouble> {
     let design = kind.design;
-    let original = Original { folder: folder.join("pristine"), source: source.to_path_buf() };
+    let original = Original::of(folder, source);
     let mut texts = Texts::of(&original.folder);
     if design == Design::Rfc {
         texts.changed = rfc(folder, &original)?;
@@ -68,6 +68,7 @@ pub(super) fn change(kind: &Kind, folder: &Path, source: &Path) -> Result<Change
         rules.without(|rule| kind.leaves_out(rule)).apply(&mut texts)?;
     }
     let mut added = added(design)?;
+    add_trials(design, &mut added)?;
     if let Some(part) = kind.plant.as_ref().and_then(|plant| plant.part.as_ref()) {
         leave_out(part, &mut added)?;
     }
@@ -86,18 +87,11 @@ pub(super) fn leave_out(part: &Part, added: &mut BTreeMap<String, Vec<u8>>) -> R
 /// Our files beside the kernel's, but for the allocator itself.
 pub(super) fn added(design: Design) -> Result<BTreeMap<String, Vec<u8>>, Trouble> {
     let root = build::root();
-    let mut names = "built/Makefile built/counts.c built/counts.h built/trials.c \
-        built/highatomic.c built/exercise.c built/cost.c built/ranges.c built/traffic.c \
-        built/contig.h"
-        .to_owned();
-    if design == Design::Rfc {
-        names += " built/disown.c";
-    }
+    let mut names = "built/Kconfig built/Makefile built/counts.c built/counts.h ".to_owned();
     if design == Design::Freehold {
-        names += " built/freehold.c built/hooks.h built/lists.h built/own.h built/serve.c \
+        names += "built/freehold.c built/hooks.h built/lists.h built/own.h built/serve.c \
             built/reserve.c built/tell.c built/walkers.c built/walkers.h built/gone.c \
-            built/report.c built/taken.h built/compact.h platform.c fh.h include/stdbool.h \
-            include/stddef.h include/stdint.h";
+            built/report.c built/taken.h built/compact.h platform.c fh.h ";
     }
     let mut added = BTreeMap::new();
     for name in names.split_whitespace() {
@@ -107,18 +101,45 @@ pub(super) fn added(design: Design) -> Result<BTreeMap<String, Vec<u8>>, Trouble
     if design == Design::Freehold {
         let header = root.join("crates/freehold-ffi/include/freehold.h");
         added.insert("include/freehold.h".to_owned(), fs::read(header)?);
+        // freehold.h asks for the C library's; the kernel has the same names elsewhere.
+        for name in ["bool", "def", "int"] {
+            let text = "/* SPDX-License-Identifier: GPL-2.0 */\n#include <linux/limits.h>\n\
+                        #include <linux/stddef.h>\n#include <linux/types.h>\n";
+            added.insert(format!("include/std{name}.h"), text.into());
+        }
     }
     Ok(added)
 }
 
+/// Adds what only kernels of this laboratory have: trials, and what threads of discussion brought.
+fn add_trials(design: Design, added: &mut BTreeMap<String, Vec<u8>>) -> Result<(), Trouble> {
+    let mut trials = "trials highatomic exercise cost ranges traffic".to_owned();
+    if design == Design::Rfc {
+        trials += " disown";
+    }
+    let ours = build::root().join("os/linux/built");
+    for name in trials.split(' ') {
+        let file = format!("{name}.c");
+        added.insert(file.clone(), fs::read(ours.join(file))?);
+        let line = format!("obj-y += {name}.o\n");
+        added.entry("Makefile".to_owned()).or_default().extend(line.bytes());
+    }
+    added.insert("contig.h".to_owned(), fs::read(ours.join("contig.h"))?);
+    Ok(())
+}
+
 /// The source's files as they came, kept since the first change of each.
-struct Original {
+pub(super) struct Original {
     folder: PathBuf,
     source: PathBuf,
 }
 
 impl Original {
-    fn keep(&self, file: &str) -> Result<PathBuf, Trouble> {
+    pub(super) fn of(folder: &Path, source: &Path) -> Self {
+        Self { folder: folder.join("pristine"), source: source.to_path_buf() }
+    }
+
+    pub(super) fn keep(&self, file: &str) -> Result<PathBuf, Trouble> {
         let kept = self.folder.join(file);
         if !kept.exists() {
             fs::create_dir_all(kept.parent().unwrap_or(&kept))?;
@@ -200,15 +221,17 @@ pub(super) fn lay(change: &Change, folder: &Path, source: &Path) -> Result<(), T
         }
     }
     let ours = source.join(OURS);
-    fs::create_dir_all(ours.join("include"))?;
+    fs::create_dir_all(&ours)?;
     for file in files_below(&ours, Path::new(""))? {
         if !change.added.contains_key(&file) {
             fs::remove_file(ours.join(file))?;
         }
     }
     for (name, bytes) in &change.added {
-        if fs::read(ours.join(name)).ok().as_ref() != Some(bytes) {
-            fs::write(ours.join(name), bytes)?;
+        let to = ours.join(name);
+        if fs::read(&to).ok().as_ref() != Some(bytes) {
+            fs::create_dir_all(to.parent().unwrap_or(&ours))?;
+            fs::write(to, bytes)?;
         }
     }
     if headers {
@@ -224,7 +247,7 @@ pub(super) fn lay(change: &Change, folder: &Path, source: &Path) -> Result<(), T
 }
 
 /// Paths below a folder, written with `/`.
-fn files_below(folder: &Path, below: &Path) -> Result<Vec<String>, Trouble> {
+pub(super) fn files_below(folder: &Path, below: &Path) -> Result<Vec<String>, Trouble> {
     let mut files = Vec::new();
     let here = folder.join(below);
     if !here.is_dir() {
@@ -272,7 +295,7 @@ mod tests {
             fs::write(&object, "").unwrap();
             object
         });
-        let original = Original { folder: folder.join("pristine"), source: source.clone() };
+        let original = Original::of(&folder, &source);
         original.keep("include/a.h").unwrap();
         original.keep("mm/b.c").unwrap();
         let came = modified(&source.join("include/a.h")).unwrap();
