@@ -50,16 +50,8 @@ struct list_head; struct compact_control; struct zone; struct page;
 ";
 
 /// Parts of our files that a kernel's options take in.
-const OPTIONS: [&str; 8] = [
-    "CMA",
-    "MEMORY_FAILURE",
-    "MEMORY_ISOLATION",
-    "NUMA",
-    "PAGE_ALLOC_COUNTS",
-    "PAGE_ALLOC_FREEHOLD",
-    "PAGE_REPORTING",
-    "SMP",
-];
+const OPTIONS: &str = "CMA MEMORY_FAILURE MEMORY_ISOLATION NUMA PAGE_ALLOC_COUNTS PAGE_ALLOC_FREEHOLD \
+    PAGE_REPORTING SMP";
 
 /// Puts our files into `folder` without what they include of the kernel; the C files that a
 /// kernel compiles.
@@ -114,7 +106,8 @@ fn misfits(name: &str, header: &str) -> Option<Vec<String>> {
         let mut cc = Command::new("cc");
         cc.current_dir(&folder).env("LC_ALL", "C").args(["-fsyntax-only", "-std=gnu11"]);
         cc.args(["-Wno-int-conversion", "-include", "prelude.h", "-I.", "-Ibuilt"]);
-        cc.arg("-DFREEHOLD_FREESTANDING").args(OPTIONS.map(|option| format!("-DCONFIG_{option}")));
+        cc.arg("-DFREEHOLD_FREESTANDING")
+            .args(OPTIONS.split(' ').map(|option| format!("-DCONFIG_{option}")));
         let Ok(output) = cc.arg(&file).output() else { return None };
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         found.extend(said.lines().filter(|line| concerns(line)).map(str::to_owned));

@@ -133,6 +133,7 @@ pub(super) fn write(folder: &Path, to: &Path) -> Result<(), Trouble> {
     let mut texts = Texts::of(&repository.0);
     let mut left = ours()?;
     let patches = patches()?;
+    let grows = |file: &str| ["Kconfig", "Makefile"].contains(&file);
     for (at, patch) in patches.iter().enumerate() {
         let within =
             |file: &str| patch.within.is_empty() || patch.within.iter().any(|it| it == file);
@@ -147,9 +148,9 @@ pub(super) fn write(folder: &Path, to: &Path) -> Result<(), Trouble> {
         for (file, bytes) in left.iter().filter(|(file, _)| brings(file)) {
             let path = repository.0.join(OURS).join(file);
             fs::create_dir_all(path.parent().unwrap_or(&path))?;
-            fs::write(path, if last { bytes } else { without_freehold(bytes) })?;
+            fs::write(path, if last || !grows(file) { bytes } else { without_freehold(bytes) })?;
         }
-        left.retain(|file, _| ["Kconfig", "Makefile"].contains(&&**file) || !brings(file));
+        left.retain(|file, _| grows(file) || !brings(file));
         repository.commit(&format!("{}\n\n{}", patch.subject, patch.why.join("\n")))?;
     }
     let to = to.canonicalize()?;
@@ -157,14 +158,11 @@ pub(super) fn write(folder: &Path, to: &Path) -> Result<(), Trouble> {
     repository.git(&["format-patch", "--quiet", &count, "-o", &to.to_string_lossy()])
 }
 
-/// Kconfig and the Makefile as they are before there is an allocator.
+/// Kconfig and the Makefile as they are before there is an allocator: to the line that names it.
 fn without_freehold(text: &[u8]) -> &[u8] {
-    let begins = |at: &usize| {
-        ["\nconfig PAGE_ALLOC_FREEHOLD", "\nifdef CONFIG_PAGE_ALLOC_FREEHOLD"]
-            .iter()
-            .any(|start| text[*at..].starts_with(start.as_bytes()))
-    };
-    (0..text.len()).find(begins).map_or(text, |end| &text[..end])
+    let name = b"PAGE_ALLOC_FREEHOLD";
+    let named = text.windows(name.len()).position(|part| part == name).unwrap_or(text.len());
+    &text[..text[..named].iter().rposition(|&byte| byte == b'\n').unwrap_or(0)]
 }
 
 /// The kernel's files that the series changes.

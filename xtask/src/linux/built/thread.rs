@@ -20,46 +20,13 @@ pub(super) fn patches(text: &str) -> Vec<String> {
     patches
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MAIL: &str = "\
-Hello,
----
- a | 2 +-
-
-diff --git a/a b/a
---- a/a
-+++ b/a
-@@ -1,3 +1,3 @@ here
- one
--two
-+zwei
- three
-diff --git a/b b/b
---- a/b
-+++ b/b
-@@ -7 +7,2 @@
- seven
-+eight
--- 
-2.53.0
-
-> diff --git a/quoted b/quoted
-diff --git a/c b/c
---- a/c
-+++ b/c
-@@ -1 +0,0 @@
--gone
--- 
-";
-
-    #[test]
-    fn patches_end_where_the_signature_begins() {
-        let found = patches(MAIL);
-        assert_eq!(found.len(), 2);
-        assert!(found[0].starts_with("diff --git a/a b/a\n") && found[0].ends_with("+eight\n"));
-        assert!(found[1].starts_with("diff --git a/c b/c\n") && found[1].ends_with("-gone\n"));
-    }
+#[test]
+fn patches_end_where_the_signature_begins() {
+    let mail = "Hello,\n---\ndiff --git a/a b/a\n-two\n+zwei\ndiff --git a/b b/b\n+eight\n-- \n2.53\n\
+                > diff --git a/quoted b/quoted\ndiff --git a/c b/c\n-gone\n-- \n";
+    let [both, last] = [
+        "diff --git a/a b/a\n-two\n+zwei\ndiff --git a/b b/b\n+eight\n",
+        "diff --git a/c b/c\n-gone\n",
+    ];
+    assert_eq!(patches(mail), [both, last]);
 }
