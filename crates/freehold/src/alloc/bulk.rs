@@ -49,10 +49,8 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 let kind = request.migratetype as usize;
                 done += self.frames_in_hand(kind, &mut out[done..]);
                 done += self.frames_of_block(kind, &mut out[done..]);
-                let zone = self.cpu.home_zone.get() as usize;
-                if out.len() - done >= 64
-                    && self.fh.zones[zone].may_lease(self.by(), kind, 0, request.flags)
-                {
+                let zone = self.home();
+                if out.len() - done >= 64 && zone.may_lease(self.by(), kind, 0, request.flags) {
                     // The next block, without a lease.
                     if self.refill(zone, Want::new(0, kind)).is_some() {
                         done += self.frames_of_block(kind, &mut out[done..]);

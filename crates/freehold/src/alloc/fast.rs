@@ -30,7 +30,6 @@ use crate::cpu::door::at_once;
 use crate::cpu::lease::{LEASED_BELOW, Lease, Purpose};
 use crate::platform::PlatformExt;
 use crate::primitive::{Count, Relaxed};
-use crate::zone::Zone;
 use crate::{AllocError, AllocFlags, Migratetype, Order, Pfn, Platform, Request};
 
 /// Blocks with no larger class than this one may lose a run to a hint that fits exactly: half of a
@@ -385,7 +384,11 @@ impl<'m, P: Platform> FastAlloc<'_, 'm, P> {
         let cursors = self.cursors(usize::from(zone.id));
         let block = cursors.get(&self.fh.map.blocks, Purpose::Runs, migratetype)?;
         let tag = block.head.tag.get();
-        let fits = zone.words_fit::<LEN>(migratetype, block.head.class());
+        // Nearly all memory is whole, or no block has a smaller run that will do.
+        let (wanted, class) = (7 + LEN.ilog2() as u8, block.head.class());
+        let least = || zone.board.smallest(migratetype, wanted);
+        let fits =
+            zone.is_roomy() || class <= wanted || least().is_some_and(|least| class <= least);
         if !fits || !tag.is_ordinary_of_in(migratetype, self.home_split.get()) {
             return None;
         }
@@ -399,16 +402,5 @@ impl<'m, P: Platform> FastAlloc<'_, 'm, P> {
             self.kept.iter().find_map(|kept| Some((kept, kept.block(&self.fh.map.blocks)?)))?;
         kept.clear();
         Some(Pfn::new(block.take_block(self.fh, migratetype)))
-    }
-}
-
-impl Zone<'_> {
-    /// Whether whole words may come from a block of that class: nearly all memory is whole, or no
-    /// block has a smaller run that will do.
-    #[inline(always)]
-    fn words_fit<const LEN: usize>(&self, migratetype: usize, class: u8) -> bool {
-        let wanted = 7 + LEN.ilog2() as u8;
-        let least = || self.board.smallest(migratetype, wanted);
-        self.is_roomy() || class <= wanted || least().is_some_and(|least| class <= least)
     }
 }

@@ -85,7 +85,7 @@ enum At {
 }
 
 /// One step of the ladder: where it looks, and how it takes a chunk of a zone.
-struct Step<'c, 'm, P: Platform>(At, fn(&Climb<'c, 'm, P>, usize) -> Option<u64>);
+struct Step<'c, 'm, P: Platform>(At, fn(&Climb<'c, 'm, P>, &'m Zone<'m>) -> Option<u64>);
 
 /// The block in use: many frames are wanted of one, and no lone ones.
 pub(crate) const IN_USE: usize = 4;
@@ -122,8 +122,8 @@ impl<'c, 'm, P: Platform> Climb<'c, 'm, P> {
         Step(At::Home, Self::broken::<false>),
         Step(At::Zones, Self::mark),
         Step(At::Zones, Self::upper_end),
-        Step(At::Zones, |climb, z| climb.other_type(z, climb.want())),
-        Step(At::Zones, |climb, z| climb.mixed(z, climb.want())),
+        Step(At::Zones, |climb, zone| climb.other_type(zone, climb.want())),
+        Step(At::Zones, |climb, zone| climb.mixed(zone, climb.want())),
         Step(At::Zones, Self::reserve),
     ];
 
@@ -135,15 +135,15 @@ impl<'c, 'm, P: Platform> Climb<'c, 'm, P> {
 
     /// Asks these steps, one after the other.
     fn climb(&self, steps: Range<usize>) -> Option<Pfn> {
-        let (home, node) =
-            (self.by.cpu().map(|cpu| cpu.home_zone.get() as usize), self.request.node);
+        let (home, node) = (self.by.cpu().map(|cpu| cpu.home()), self.request.node);
         let found = Self::LADDER[steps].iter().find_map(|&Step(at, take)| match at {
             At::Home if node.is_some() => None,
             At::Home => take(self, home?),
             _ => {
                 let all = at == At::Zones || node.is_some();
-                let mut zones = self.by.fh.zonelists.of(self.id.index(), node);
-                zones.find_map(|z| if all || Some(z) != home { take(self, z) } else { None })
+                let zones = self.by.fh.zonelists.of(self.id.index(), node);
+                let others = |z: &usize| all || home.is_none_or(|home| usize::from(home.id) != *z);
+                zones.filter(others).find_map(|z| take(self, &self.by.fh.zones[z]))
             }
         });
         found.map(Pfn::new)
@@ -153,7 +153,7 @@ impl<'c, 'm, P: Platform> Climb<'c, 'm, P> {
     #[inline(always)]
     fn ask<const STEP: usize>(&self, inside: &Inside<'_, 'm, P>) -> Option<Pfn> {
         let take = const { Self::LADDER[STEP].1 };
-        take(self, inside.cpu.home_zone.get() as usize).map(Pfn::new)
+        take(self, inside.home()).map(Pfn::new)
     }
 
     /// A chunk, from that step on: by the ladder, or by place where only some will do.
@@ -277,24 +277,20 @@ impl<'c, 'm, P: Platform> Climb<'c, 'm, P> {
         Want::of(self.request)
     }
 
-    fn zone(&self, z: usize) -> &'m Zone<'m> {
-        &self.by.fh.zones[z]
-    }
-
     /// Takes for the types of block that the request may have in a zone, one after the other.
     #[inline(always)]
-    fn of_types(&self, z: usize, take: impl Fn(Want) -> Option<u64>) -> Option<u64> {
+    fn of_types(&self, zone: &Zone<'m>, take: impl Fn(Want) -> Option<u64>) -> Option<u64> {
         if !self.request.cma() {
             return take(self.want());
         }
-        let types = self.zone(z).types_for(self.request).into_iter().flatten();
+        let types = zone.types_for(self.request).into_iter().flatten();
         types.map(|migratetype| Want { migratetype, ..self.want() }).find_map(take)
     }
 
     #[inline(always)]
-    fn leases(&self, z: usize) -> Option<u64> {
+    fn leases(&self, zone: &'m Zone<'m>) -> Option<u64> {
         let inside = self.inside?;
-        self.of_types(z, |want| match want.order {
+        self.of_types(zone, |want| match want.order {
             0 => inside.next_frame(want.migratetype),
             1..6 => inside.next_run(want.migratetype, want.order),
             BLOCK_ORDER if want.migratetype != CMA => {
@@ -305,7 +301,7 @@ impl<'c, 'm, P: Platform> Climb<'c, 'm, P> {
     }
 
     #[inline(always)]
-    fn recent(&self, _: usize) -> Option<u64> {
+    fn recent(&self, _: &'m Zone<'m>) -> Option<u64> {
         let (cpu, request) = (self.inside?, self.request);
         if cpu.cma_matters(request.flags) {
             return None;
@@ -323,9 +319,9 @@ impl<'c, 'm, P: Platform> Climb<'c, 'm, P> {
 
     /// Steps *broken*, which asks the board, and *unasked*.
     #[inline(always)]
-    fn broken<const ASK: bool>(&self, z: usize) -> Option<u64> {
+    fn broken<const ASK: bool>(&self, zone: &'m Zone<'m>) -> Option<u64> {
         let inside = self.inside?;
-        self.of_types(z, |want| {
+        self.of_types(zone, |want| {
             if want.order < 6 {
                 inside.break_in_hand(want.migratetype, want.order, ASK)
             } else {
@@ -336,18 +332,18 @@ impl<'c, 'm, P: Platform> Climb<'c, 'm, P> {
 
     /// The host says by the flag when memory is short.
     #[inline]
-    fn kept(&self, z: usize) -> Option<u64> {
+    fn kept(&self, zone: &'m Zone<'m>) -> Option<u64> {
         let asks = self.request.flags.contains(AllocFlags::HIGH_ATOMIC);
-        if asks { self.mark(z) } else { None }
+        if asks { self.mark(zone) } else { None }
     }
 
     #[inline(always)]
-    fn block_in_use(&self, z: usize) -> Option<u64> {
+    fn block_in_use(&self, zone: &'m Zone<'m>) -> Option<u64> {
         let (cpu, request) = (self.inside?, self.request);
         let (kind, way) = (request.migratetype as usize, FastAlloc(**cpu));
         match request.order.get() {
             order if order < 6 || cpu.cma_matters(request.flags) => {
-                self.of_types(z, |want| cpu.take_of_block_in_use(z, want))
+                self.of_types(zone, |want| cpu.take_of_block_in_use(zone, want))
             }
             6 => way.words_in_use::<1>(kind).map(Pfn::get),
             7 => way.words_in_use::<2>(kind).map(Pfn::get),
@@ -356,31 +352,31 @@ impl<'c, 'm, P: Platform> Climb<'c, 'm, P> {
         }
     }
 
-    fn board(&self, z: usize) -> Option<u64> {
-        self.of_types(z, |want| {
+    fn board(&self, zone: &'m Zone<'m>) -> Option<u64> {
+        self.of_types(zone, |want| {
             if want.order == BLOCK_ORDER && want.migratetype != CMA {
-                let block = self.zone(z).take_whole(self.by, want)?;
+                let block = zone.take_whole(self.by, want)?;
                 return Some(block.take_block(self.by.fh, want.migratetype));
             }
-            self.next_blocks(z, want, self.request.node.is_some())
+            self.next_blocks(zone, want, self.request.node.is_some())
         })
     }
 
     /// From the next blocks of a zone; `unasked` is its block in use, if there is one.
-    fn next_blocks(&self, z: usize, want: Want, unasked: bool) -> Option<u64> {
+    fn next_blocks(&self, zone: &'m Zone<'m>, want: Want, unasked: bool) -> Option<u64> {
         let inside = self.inside?;
-        if !self.zone(z).may_lease(self.by, want.migratetype, want.order, want.flags) {
+        if !zone.may_lease(self.by, want.migratetype, want.order, want.flags) {
             return None;
         }
-        if unasked || !inside.is_home(z) {
-            let found = inside.take_of_block_in_use(z, want);
+        if unasked || !inside.is_home(zone.id.into()) {
+            let found = inside.take_of_block_in_use(zone, want);
             if found.is_some() {
                 return found;
             }
         }
         // Others may be faster, but not for ever.
         for _ in 0..WORDS {
-            let block = inside.refill(z, want)?;
+            let block = inside.refill(zone, want)?;
             if let Some(pfn) = inside.take_of(block, want) {
                 return Some(pfn);
             }
@@ -390,21 +386,21 @@ impl<'c, 'm, P: Platform> Climb<'c, 'm, P> {
 
     /// A chunk past the leases, of the types that the request may have, down to its own mark. Of
     /// order 9 the board has CMA blocks only; others are whole.
-    fn mark(&self, z: usize) -> Option<u64> {
-        let (zone, want) = (self.zone(z), self.want());
+    fn mark(&self, zone: &'m Zone<'m>) -> Option<u64> {
+        let want = self.want();
         let listed = |&migratetype: &usize| want.order < BLOCK_ORDER || migratetype == CMA;
         let take = |migratetype| (Want { migratetype, ..want }).pick(self.by, zone).run_to_mark();
         let types = zone.types_for(self.request).into_iter().flatten();
         self.by.keep_block_of(want, types.filter(listed).find_map(take)?)
     }
 
-    fn upper_end(&self, z: usize) -> Option<u64> {
-        let mut ends = self.zone(z).upper_ends(self.want());
-        ends.find_map(|want| self.other_type(z, want).or_else(|| self.mixed(z, want)))
+    fn upper_end(&self, zone: &'m Zone<'m>) -> Option<u64> {
+        let mut ends = zone.upper_ends(self.want());
+        ends.find_map(|want| self.other_type(zone, want).or_else(|| self.mixed(zone, want)))
     }
 
-    fn other_type(&self, z: usize, want: Want) -> Option<u64> {
-        let (by, zone) = (self.by, self.zone(z));
+    fn other_type(&self, zone: &'m Zone<'m>, want: Want) -> Option<u64> {
+        let by = self.by;
         // Whole blocks are of no type.
         if want.order == BLOCK_ORDER {
             return None;
@@ -414,8 +410,8 @@ impl<'c, 'm, P: Platform> Climb<'c, 'm, P> {
                 return None;
             }
             let block = want.pick(by, zone).fallback()?;
-            inside.came_by(z, want, block, RefillPhase::Fallback);
-            inside.take_of(block, want).or_else(|| self.next_blocks(z, want, true))
+            inside.came_by(zone, want, block, RefillPhase::Fallback);
+            inside.take_of(block, want).or_else(|| self.next_blocks(zone, want, true))
         } else {
             let _granted = zone.reserve(by, want.migratetype, 1 << want.order, want.flags)?;
             want.pick(by, zone).fallback()?.claim(by, want.order)
@@ -424,8 +420,8 @@ impl<'c, 'm, P: Platform> Climb<'c, 'm, P> {
     }
 
     /// The smallest run that will do. Words are leased while the zone keeps its mark.
-    fn mixed(&self, z: usize, want: Want) -> Option<u64> {
-        let (by, zone) = (self.by, self.zone(z));
+    fn mixed(&self, zone: &'m Zone<'m>, want: Want) -> Option<u64> {
+        let by = self.by;
         if want.order == BLOCK_ORDER {
             return None;
         }
@@ -451,8 +447,8 @@ impl<'c, 'm, P: Platform> Climb<'c, 'm, P> {
         None
     }
 
-    fn reserve(&self, z: usize) -> Option<u64> {
-        let (zone, want) = (self.zone(z), self.want());
+    fn reserve(&self, zone: &'m Zone<'m>) -> Option<u64> {
+        let want = self.want();
         if zone.high_atomic_blocks.get() == 0 || !want.flags.may_use_reserve() {
             return None;
         }

@@ -106,9 +106,10 @@ impl Want {
 impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// From the block in use of a zone.
     #[inline]
-    pub(crate) fn take_of_block_in_use(&self, z: usize, want: Want) -> Option<u64> {
-        let block = self.cursors(z).get(&self.fh.map.blocks, want.purpose(), want.migratetype)?;
-        if !self.fits(block, z, want) {
+    pub(crate) fn take_of_block_in_use(&self, zone: &Zone<'m>, want: Want) -> Option<u64> {
+        let cursors = self.cursors(zone.id.into());
+        let block = cursors.get(&self.fh.map.blocks, want.purpose(), want.migratetype)?;
+        if !self.fits(block, zone, want) {
             return None;
         }
         self.take_of(block, want)
@@ -119,13 +120,12 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     /// nearly all of the zone is whole, it has no larger run than is taken, or is
     /// the one that the search would find: otherwise the board may know one that fits better, which
     /// is what keeps others whole.
-    fn fits(&self, block: Block<'m>, z: usize, want: Want) -> bool {
-        let zone = &self.fh.zones[z];
+    fn fits(&self, block: Block<'m>, zone: &Zone<'m>, want: Want) -> bool {
         let tag = block.tag.get();
         // Once: others change it.
         let class = block.class();
         class >= want.class()
-            && tag.zone() == z
+            && tag.zone() == usize::from(zone.id)
             && tag.migratetype() == want.migratetype
             && zone.may_lease(self.by(), want.migratetype, want.order, want.flags)
             && !zone.has_hands_to_empty()
@@ -149,8 +149,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
 
     /// Finds a split block with the run that is wanted and makes it this CPU's block in use. `None`
     /// where the zone has nothing of that type.
-    pub(crate) fn refill(&self, z: usize, want: Want) -> Option<Block<'m>> {
-        let zone = &self.fh.zones[z];
+    pub(crate) fn refill(&self, zone: &'m Zone<'m>, want: Want) -> Option<Block<'m>> {
         self.cpu.counters.refills.add(1);
         let spread = zone.spread.get() && want.order < 6;
         let most = if want.order < 6 { u32::MAX } else { LOOKS_FOR_WORDS };
@@ -163,14 +162,20 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 let rest = if most == u32::MAX { None } else { pick.block(spread, u32::MAX) };
                 Some((rest?, RefillPhase::Recover))
             })?;
-        self.came_by(z, want, block, phase);
+        self.came_by(zone, want, block, phase);
         Some(block)
     }
 
     /// A block is the one in use from now on; the one before it may become whole.
-    pub(crate) fn came_by(&self, z: usize, want: Want, block: Block<'m>, phase: RefillPhase) {
+    pub(crate) fn came_by(
+        &self,
+        zone: &Zone<'m>,
+        want: Want,
+        block: Block<'m>,
+        phase: RefillPhase,
+    ) {
         self.cpu.counters.by_phase[phase as usize].add(1);
-        let cursors = self.cursors(z);
+        let cursors = self.cursors(zone.id.into());
         let before = cursors.get(&self.fh.map.blocks, want.purpose(), want.migratetype);
         if want.purpose() == Purpose::Runs {
             self.cpu.runs_from.set(block, 0);

@@ -216,17 +216,9 @@ pub(crate) trait Way<'m> {
     /// Whether the lock is biased to a thread that comes through here.
     fn biased(&self) -> bool;
 
-    /// Gets in if that takes neither waiting nor a heavy barrier, by the cheaper way first; out
-    /// again by [`get_out`](Self::get_out).
-    fn get_in_at_once(&self, state: &CpuState<'m>) -> bool;
-
-    /// Gets in, waiting.
-    #[inline(always)]
-    fn get_in<P: Platform>(&self, fh: &Freehold<'m, P>, state: &CpuState<'m>) {
-        if !self.get_in_at_once(state) {
-            wait_to_get_in(fh, state, self.biased());
-        }
-    }
+    /// Gets in, by the cheaper way first, which takes neither waiting nor a heavy barrier; out again
+    /// by [`get_out`](Self::get_out).
+    fn get_in<P: Platform>(&self, fh: &Freehold<'m, P>, state: &CpuState<'m>);
 
     /// Gets out.
     #[inline(always)]
@@ -276,8 +268,10 @@ impl<'m> Way<'m> for Anybody {
     }
 
     #[inline(always)]
-    fn get_in_at_once(&self, state: &CpuState<'m>) -> bool {
-        state.door.try_enter_unowned()
+    fn get_in<P: Platform>(&self, fh: &Freehold<'m, P>, state: &CpuState<'m>) {
+        if !state.door.try_enter_unowned() {
+            wait_to_get_in(fh, state, false);
+        }
     }
 }
 
@@ -338,7 +332,9 @@ impl<'m, O: Platform> Way<'m> for Owner<'_, 'm, O> {
 
     /// The owner's way first, which is refused where the lock is not biased to it.
     #[inline(always)]
-    fn get_in_at_once(&self, state: &CpuState<'m>) -> bool {
-        state.door.try_enter_owner() || !self.biased && state.door.try_enter_unowned()
+    fn get_in<P: Platform>(&self, fh: &Freehold<'m, P>, state: &CpuState<'m>) {
+        if !(state.door.try_enter_owner() || !self.biased && state.door.try_enter_unowned()) {
+            wait_to_get_in(fh, state, self.biased);
+        }
     }
 }
