@@ -198,9 +198,9 @@ impl<'m, P: Platform> Freeing<'_, 'm, P> {
                 // Inlined: calls made this dearer than single frees (134 instructions, 124).
                 1 if in_hand == InHand::Elsewhere => way.to_word::<0>(frames[at].get()),
                 64 if mask == !0 && in_hand == InHand::Elsewhere => {
+                    let put = way.other_words_to_block::<1>(key * 64);
                     // A chunk of single frames is none that comes again as one.
                     way.chunk.freed.set(NO_WORD);
-                    let put = way.words_to_block::<1>(key * 64);
                     way.count_frees(if put { 63 } else { 0 });
                     put
                 }

@@ -401,22 +401,24 @@ impl<'m> Block<'m> {
         self.completes(now) || self.tells_loose(beside) || watch.is_for(ANY)
     }
 
-    /// Whether there is anything more to do for [`By::raise_by_words`]. One that
-    /// is in use has no larger class than 9, and stays split.
+    /// Whether there is anything more to do for [`By::raise_by_words`]. One that is `in_use` has no
+    /// larger class than 9, and stays split.
     #[inline(always)]
     pub(crate) fn words_are_news<const LEN: usize>(
         self,
         watch: &Watch,
         first: usize,
-        in_use: bool,
+        in_use: impl Fn() -> bool,
     ) -> bool {
         let line = self.line;
         self.set_no_gap(0);
         let (known, beside) = (self.class(), first ^ LEN);
         // SeqCst: as in `raise_by_words`.
-        let told = known == CLASS_WHOLE - 1 && in_use
-            || known >= CLASS_OF_WORD + LEN.ilog2() as u8
-                && (beside..beside + LEN).any(|w| line.word_after_class(w) != !0);
+        let lacks =
+            |mut words: core::ops::Range<usize>| words.any(|w| line.word_after_class(w) != !0);
+        // What is beside it comes first: that is mostly in use.
+        let told = known >= CLASS_OF_WORD + LEN.ilog2() as u8 && lacks(beside..beside + LEN)
+            || known == CLASS_WHOLE - 1 && (in_use() || lacks(0..WORDS));
         !told || watch.is_for(ANY)
     }
 

@@ -360,9 +360,16 @@ impl<'m, P: Platform> FastFree<'_, 'm, P> {
     /// lease it: see [`chunk`](crate::alloc::chunk).
     #[inline(never)]
     pub(crate) fn words_to_block<const LEN: usize>(self, pfn: u64) -> bool {
-        if self.chunk.freed.get() == pfn {
-            return self.free_chunk_again::<LEN>(pfn);
+        match self.chunk.freed.get() == pfn {
+            true => self.free_chunk_again::<LEN>(pfn),
+            false => self.other_words_to_block::<LEN>(pfn),
         }
+    }
+
+    /// [`words_to_block`](Self::words_to_block) of another chunk than the last one. By itself: a
+    /// pair of that one saves no register for this.
+    #[inline(never)]
+    pub(crate) fn other_words_to_block<const LEN: usize>(self, pfn: u64) -> bool {
         self.chunk.freed.set(pfn);
         let Some(block) = self.fh.map.locate(pfn) else { return false };
         let tag = block.head.tag.get();
@@ -422,7 +429,7 @@ impl<'m, P: Platform> FastFree<'_, 'm, P> {
             }
         }
         self.count_frees(1);
-        let in_use = self.runs_from.starts(block) && tag.migratetype() < HIGH_ATOMIC;
+        let in_use = || self.runs_from.starts(block) && tag.migratetype() < HIGH_ATOMIC;
         let news = block.words_are_news::<LEN>(&self.fh.watch, first, in_use);
         if !HOME || missed != 0 || news {
             return self.tell_of_words::<LEN>(block, first, missed);
