@@ -12,7 +12,8 @@
 //! | given out | nothing | 0 |
 //! | this CPU frees a part of it, a slot is needed, a tick, a recall | all words go back together | 0 |
 //!
-//! What another CPU frees of it lies in its words, which stay leased until one of these.
+//! What another CPU frees of it lies in its words, which stay leased until one of these, or until
+//! this CPU's next request that goes the slow way.
 //! Its slots are leases as any to a wrong free, a recall and an isolation. No request for frames or
 //! runs comes to them, and no part of a word is freed into them.
 
@@ -148,13 +149,11 @@ impl<'m, P: Platform> FastFree<'_, 'm, P> {
     #[cold]
     #[inline(never)]
     fn chunk_again_slow<const LEN: usize>(self, pfn: u64) -> bool {
-        // Another one: not once more below.
-        self.chunk.freed.set(!pfn);
         // Where every CPU may have all of its slots a chunk takes no word from anything else.
         let may = self.home().is_roomy() && self.leases.limit() == SLOTS as u32;
         let third = may && self.chunk.twice.get() == pfn;
         self.chunk.twice.set(pfn);
-        third && self.lease_chunk(pfn, LEN) || self.words_to_block::<LEN>(pfn)
+        third && self.lease_chunk(pfn, LEN) || self.other_words_to_block::<LEN>(pfn)
     }
 
     /// Leases the words of a chunk that is freed, if all that is in the ordinary. `false` where
@@ -202,6 +201,24 @@ impl<'m, P: Platform> FastFree<'_, 'm, P> {
 }
 
 impl<P: Platform> Cpu<'_, '_, P> {
+    /// The chunk goes back where others have freed some of it: nobody finds that in leased words.
+    #[inline(always)]
+    pub(crate) fn end_freed_chunk(self) {
+        if self.chunk.first.get() != NO_WORD {
+            self.end_chunk_if_freed();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn end_chunk_if_freed(self) {
+        let (first, len) = (self.chunk.first.get() / 64, u64::from(self.chunk.len.get()));
+        let word = |n: u64| self.cpu.leases.slot(Leases::slot_of(first + n)).word();
+        if (0..len).any(|n| word(n) != 0) {
+            self.end_chunk();
+        }
+    }
+
     /// The chunk goes back, wherever it is.
     pub(crate) fn end_chunk(self) {
         let chunk = &self.cpu.chunk;
@@ -279,7 +296,8 @@ mod tests {
         }
     }
 
-    /// Freed in two parts, frame by frame, by another CPU, in its place: each part is free once.
+    /// Freed in two parts, frame by frame, by another CPU, in its place: each part is free once, and
+    /// none is in the hand, where nobody takes a part of a chunk.
     #[test]
     fn what_is_freed_of_a_chunk_that_was_given_out_is_free_once() {
         for order in 6..9 {
@@ -290,9 +308,13 @@ mod tests {
                 let cpu = fh.here();
                 assert_eq!(cpu.alloc(movable(order)), Ok(pfn));
                 let all = || (0..frames).map(|n| Pfn::new(pfn.get() + n));
+                let free = |pfn, order| {
+                    cpu.free(pfn, order).unwrap();
+                    fh.validate().unwrap();
+                };
                 match way {
-                    0 => [pfn, upper(pfn)].iter().for_each(|&pfn| cpu.free(pfn, half).unwrap()),
-                    1 => all().for_each(|pfn| cpu.free(pfn, Order::ZERO).unwrap()),
+                    0 => [pfn, upper(pfn)].iter().for_each(|&pfn| free(pfn, half)),
+                    1 => all().for_each(|pfn| free(pfn, Order::ZERO)),
                     2 => fh.on(CpuId::new(1)).free(pfn, of_order(order)).unwrap(),
                     _ => cpu.free_bulk(&all().collect::<Vec<_>>()).unwrap(),
                 }
@@ -347,6 +369,43 @@ mod tests {
                 assert_eq!(cpu.free(pfn, of_order(order)).is_ok(), given_out);
                 is_as_before(&fh);
             }
+        }
+    }
+
+    /// It lies in leased words, where no other CPU looks, until the one that leases them goes the
+    /// slow way for whatever it is.
+    #[test]
+    fn what_another_cpu_frees_of_a_chunk_is_everybodys_soon() {
+        let mut frames = [Pfn::new(0); 1024];
+        let ways: [&mut dyn FnMut(&Machine); 4] = [
+            &mut |fh| {
+                _ = fh.here().alloc(Request::new(Order::ZERO, Migratetype::Unmovable)).unwrap()
+            },
+            &mut |fh| _ = fh.here().alloc(movable(9)).unwrap(),
+            &mut |fh| _ = fh.here().alloc_run(600).unwrap(),
+            &mut |fh| assert_eq!(fh.here().alloc_bulk(movable(0), &mut frames), Ok(1024)),
+        ];
+        for (n, way) in ways.into_iter().enumerate() {
+            for (order, part) in [(6, 6), (8, 8), (8, 0)] {
+                let (fh, pfn) = in_hand(order);
+                assert_eq!(fh.here().alloc(movable(order)), Ok(pfn));
+                fh.on(CpuId::new(1)).free(pfn, of_order(part)).unwrap();
+                way(&fh);
+                assert_eq!(fh.cpus[0].chunk.first.get(), NO_WORD, "way {n}, {order}, {part}");
+                fh.validate().unwrap();
+            }
+        }
+    }
+
+    /// Of a request that may not wait, too, and where nothing was freed into words of late.
+    #[test]
+    fn a_request_on_the_slow_way_has_the_chunk_in_hand() {
+        for order in 6..9 {
+            let (fh, pfn) = in_hand(order);
+            fh.cpus[0].recent.clear();
+            let no_lock = movable(order).flags(AllocFlags::NO_LOCK);
+            assert_eq!(fh.here().alloc(no_lock), Ok(pfn));
+            fh.validate().unwrap();
         }
     }
 

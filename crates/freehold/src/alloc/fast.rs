@@ -327,9 +327,10 @@ impl<'m, P: Platform> FastAlloc<'_, 'm, P> {
     }
 
     /// [`recent_words`](Self::recent_words), hint after hint: a loop in there is five instructions
-    /// of a pair of order 6.
+    /// of a pair of order 6. The chunk in hand needs no hint.
     pub(crate) fn any_recent_words<const LEN: usize>(self, migratetype: usize) -> Option<Pfn> {
-        while self.recent.has_run(6 + LEN.ilog2()) {
+        let order = 6 + LEN.ilog2();
+        while self.chunk.is_in_hand::<LEN>(migratetype) || self.recent.has_run(order) {
             let found = self.recent_words::<LEN>(migratetype);
             if found.is_some() {
                 return found;

@@ -172,6 +172,7 @@ impl<'c, 'm, P: Platform> Climb<'c, 'm, P> {
             return Ok(pfn);
         }
         inside.cpu.counters.slow.add(1);
+        inside.end_freed_chunk();
         if from <= BOARD {
             self.ask_for_allowances(inside);
             inside.is_online()?;
@@ -498,6 +499,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         }
         // Another one: it is in memory only from here on.
         let climb = Climb::new(&self, &request);
+        self.end_freed_chunk();
         climb.ask_for_allowances(&self);
         if !self.cpu.online.get() {
             return self.alloc_from(&request, BOARD);
