@@ -194,7 +194,7 @@ impl<'m, P: Platform> FastAlloc<'_, 'm, P> {
     fn run_of(self, lease: &Lease<'_>, order: u32) -> Option<Pfn> {
         let mask = lease.mask();
         let starts = bits::runs(mask & !lease.word(), order);
-        let start = bits::best_start(starts, order, lease.breakable())?;
+        let start = bits::best_start(starts, order, lease.breakable.get())?;
         let start = self.leases.predicted(start);
         lease.set_mask(mask & !bits::mask(start, 1 << order));
         Some(Pfn::new(lease.first() + u64::from(start)))

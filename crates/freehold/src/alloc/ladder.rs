@@ -45,6 +45,7 @@
 //! |---|---|
 //! | [`Climb`] | a request on the ladder: who makes it, and what is asked for |
 //! | [`Inside`], [`Cpu`](crate::cpu::by::Cpu) | a CPU's state for as long as somebody is inside; what is done with it there |
+//! | [`FastAlloc`], [`FastFree`](crate::free::fast::FastFree) | the fast ways inside: what is at hand is taken, frames are freed into a hand or a word |
 //! | [`By`] | who does something, a CPU or a thread that is in no CPU's state: by it frames go back, blocks are split, listed and whole again |
 //! | [`Want`] | what a step looks for: a run of some order in a block of some type |
 //! | [`Block`](crate::block::Block), [`Zone`] | 512 frames by their metadata; whole blocks, the board of the others |

@@ -21,7 +21,7 @@ use crate::block::{WORDS, bits};
 use crate::cpu::by::{Cpu, Inside};
 use crate::cpu::lease::{Lease, Leases, Purpose, SLOTS};
 use crate::platform::PlatformExt;
-use crate::primitive::Count;
+use crate::primitive::{Count, Relaxed};
 use crate::zone::board::LOOSE;
 use crate::{Freehold, Platform};
 
@@ -419,7 +419,7 @@ impl<'m, P: Platform> Slot<'_, '_, 'm, P> {
         if line.word(w) != 0 {
             return self.revive(block, w);
         }
-        if lease.spare() != 0 {
+        if lease.spare.get() != 0 {
             // Kept: for a thread that has asked.
             return false;
         }
@@ -454,7 +454,7 @@ impl<'m, P: Platform> Slot<'_, '_, 'm, P> {
             lease.set_mask(mask);
             self.report_strays(strays);
         }
-        let breakable = if order == 0 { !0 } else { lease.breakable() };
+        let breakable = if order == 0 { !0 } else { lease.breakable.get() };
         let start = bits::best_start(bits::runs(mask, order), order, breakable)?;
         lease.set_mask(mask & !bits::mask(start, 1 << order));
         Some(lease.first() + u64::from(start))

@@ -75,9 +75,9 @@ pub(crate) struct Lease<'m> {
     /// [`NO_WORD`] of a slot not in use.
     first: AtomicU64,
     mask: AtomicU64,
-    spare: AtomicU64,
+    pub(crate) spare: AtomicU64,
     /// What may be broken up without asking, of a lease for runs.
-    breakable: AtomicU64,
+    pub(crate) breakable: AtomicU64,
     /// Where runs of four that frees complete are kept together, of a lease for single frames.
     /// What is spare is a part of it.
     watched: AtomicU64,
@@ -132,18 +132,10 @@ impl<'m> Lease<'m> {
     pub(crate) fn set_mask(&self, mask: u64) {
         self.mask.set(mask);
     }
-    #[inline(always)]
-    pub(crate) fn spare(&self) -> u64 {
-        self.spare.get()
-    }
     /// All that is in hand.
     #[inline(always)]
     pub(crate) fn all(&self) -> u64 {
-        self.mask() | self.spare()
-    }
-    #[inline(always)]
-    pub(crate) fn breakable(&self) -> u64 {
-        self.breakable.get()
+        self.mask() | self.spare.get()
     }
     /// Frames come into the hand beside what is there, which is `mask`.
     #[inline(always)]
@@ -162,14 +154,14 @@ impl<'m> Lease<'m> {
         // Where no runs are kept together, as in a zone nearly all whole, or before anything is
         // taken of what frees have brought, no frame is spare.
         if self.watched.get() == 0 {
-            debug_assert_eq!(self.spare(), 0);
+            debug_assert_eq!(self.spare.get(), 0);
             let right = seen & frames == 0;
             if right {
                 self.set_mask(mask | frames);
             }
             return right;
         }
-        let right = (seen | self.spare()) & frames == 0;
+        let right = (seen | self.spare.get()) & frames == 0;
         if right {
             self.add_to(mask, frames);
         }
@@ -187,7 +179,7 @@ impl<'m> Lease<'m> {
     pub(crate) fn divide(&self) {
         if self.undivided.get() {
             self.undivided.set(false);
-            self.watched.set(!self.breakable());
+            self.watched.set(!self.breakable.get());
             self.keep_runs();
         }
     }
@@ -198,17 +190,17 @@ impl<'m> Lease<'m> {
         let runs = bits::in_kept_runs(self.mask() & self.watched.get());
         // First where it is to be, then not where it was: a thread that looks for a double free
         // looks at both, and finds it in one. Release: see `shown`.
-        self.spare.store(self.spare() | runs, Ordering::Release);
+        self.spare.store(self.spare.get() | runs, Ordering::Release);
         self.mask.store(self.mask() & !runs, Ordering::Release);
     }
     /// That run of what is in hand may be used up.
     pub(crate) fn break_up(&self, run: u64) {
         debug_assert!(!self.undivided.get());
         if usize::from(self.kind.get()) & kind_of(Purpose::Runs, 0) != 0 {
-            return self.breakable.set(self.breakable() | run);
+            return self.breakable.set(self.breakable.get() | run);
         }
         self.watched.set(self.watched.get() & !run);
-        let spare = self.spare();
+        let spare = self.spare.get();
         // As in `keep_runs`.
         self.mask.store(self.mask() | spare & run, Ordering::Release);
         self.spare.store(spare & !run, Ordering::Release);
@@ -480,15 +472,15 @@ mod tests {
         let leases = Leases::new(&word);
         leases.open(3, 3, (Block::unused(), 3, &word), (Purpose::Frames, 1), 0xf7, (0, true));
         let lease = leases.slot(3);
-        assert_eq!((lease.mask(), lease.spare()), (0x7, 0xf0));
+        assert_eq!((lease.mask(), lease.spare.get()), (0x7, 0xf0));
         assert!(!lease.take_back(0x7, 1 << 5), "a frame that is kept was freed again");
         lease.add_to(lease.mask(), 0x8);
-        assert_eq!((lease.mask(), lease.spare()), (0, 0xff));
+        assert_eq!((lease.mask(), lease.spare.get()), (0, 0xff));
         lease.break_up(0xf);
-        assert_eq!((lease.mask(), lease.spare()), (0xf, 0xf0));
+        assert_eq!((lease.mask(), lease.spare.get()), (0xf, 0xf0));
         lease.set_mask(0xe);
         lease.add_to(lease.mask(), 1);
-        assert_eq!((lease.mask(), lease.spare()), (0xf, 0xf0), "it may be used up");
+        assert_eq!((lease.mask(), lease.spare.get()), (0xf, 0xf0), "it may be used up");
     }
 
     /// A hand that is divided when somebody takes of it is what one is that was divided all along.
@@ -508,13 +500,13 @@ mod tests {
                 assert!(lease.take_back(lease.mask(), frames));
                 assert!(!lease.take_back(lease.mask(), frames), "it is free");
             }
-            assert_eq!((late.mask(), late.spare()), (at_once.all(), 0));
+            assert_eq!((late.mask(), late.spare.get()), (at_once.all(), 0));
         }
         late.divide();
-        assert_eq!((late.mask(), late.spare()), (at_once.mask(), at_once.spare()));
+        assert_eq!((late.mask(), late.spare.get()), (at_once.mask(), at_once.spare.get()));
         assert!(late.take_back(late.mask(), 7 << 41));
         let kept = 0xff0f | 0xf << 40 | 0xf << 60;
-        assert_eq!((late.mask(), late.spare()), (0xc << 56, kept));
+        assert_eq!((late.mask(), late.spare.get()), (0xc << 56, kept));
     }
 
     #[test]

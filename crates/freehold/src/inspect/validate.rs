@@ -140,7 +140,7 @@ impl<'m, P: Platform> Walk<'_, 'm, P> {
                 let named = u64::from(block.lease(w));
                 expect(pfn, "a slot is ready whose word is not leased", named, number + 1)?;
             }
-            expect(pfn, "frames in hand twice", lease.mask() & lease.spare(), 0)?;
+            expect(pfn, "frames in hand twice", lease.mask() & lease.spare.get(), 0)?;
             if lease.all() != 0 {
                 ensure(pfn, "frames in a hand that nobody would look for", ready)?;
             }
