@@ -99,9 +99,17 @@ pub(super) fn words(text: &str) -> String {
     text.replace("**", "").split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Whether a document says something.
+/// Whether a document says something. A figure at either end is no part of a longer one.
 pub(super) fn has_words(text: &str, said: &str) -> bool {
-    words(text).contains(&words(said))
+    let (text, said) = (words(text), words(said));
+    let is_digit = |letter: char| letter.is_ascii_digit();
+    let (begins, ends) = (said.starts_with(is_digit), said.ends_with(is_digit));
+    text.match_indices(&said).any(|(at, _)| {
+        let (before, behind) = (&text[..at], &text[at + said.len()..]);
+        let goes_on = behind.trim_start_matches([',', '.']).starts_with(is_digit);
+        let began = before.ends_with(|letter| is_digit(letter) || ",.".contains(letter));
+        !(begins && began || ends && goes_on)
+    })
 }
 
 /// The lines in which two texts differ.
@@ -134,6 +142,10 @@ mod tests {
     fn words_are_found_across_lines() {
         assert!(has_words("It takes **1,234 to\n5,678** steps.", "takes 1,234 to 5,678 steps"));
         assert!(!has_words("It takes 1,234 to\n5,679 steps.", "takes 1,234 to 5,678 steps"));
+        assert!(has_words("a. 23 and 12.", "23 and 12") && has_words("23, 12, 4", "23, 12"));
+        for wrong in ["123 and 12", "1,23 and 12", ".23 and 12", "23 and 124", "23 and 12.4"] {
+            assert!(!has_words(wrong, "23 and 12"), "{wrong}");
+        }
     }
 
     #[test]

@@ -105,6 +105,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     let entries: Vec<Entry> = serde_json::from_str(&read(&root.join("docs/checked.json"))?)
         .map_err(|error| format!("docs/checked.json: {error}"))?;
     let mut runner = Runner::new(&root)?;
+    let _ = fs::remove_dir_all(Drawing::folder());
+    fs::create_dir_all(Drawing::folder()).map_err(|error| error.to_string())?;
+    let tally = each(&entries, arguments, &root, &mut runner);
+    let _ = fs::remove_dir_all(Drawing::folder());
+    ended(&tally, arguments)
+}
+
+/// Checks, or rewrites, all blocks that are wanted.
+fn each(entries: &[Entry], arguments: &Arguments, root: &Path, runner: &mut Runner) -> Tally {
     let mut tally = Tally::default();
     let wanted =
         |entry: &&Entry| arguments.file.as_ref().is_none_or(|part| entry.file.contains(part));
@@ -113,14 +122,24 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
             Some(says) => format!("{}, which says '{says}'", entry.file),
             None => format!("{}, after '{}'", entry.file, entry.after),
         };
-        one((entry, &name), arguments, &root, &mut runner, &mut tally)
-            .map_err(|error| format!("{name}: {error}"))?;
-        picture(entry, arguments, &root, &mut tally)?;
+        let done = one((entry, &name), arguments, root, runner, &mut tally);
+        if let Err(error) = done.and_then(|()| picture(entry, arguments, root, &mut tally)) {
+            println!("cannot be checked: {name}: {error}");
+            tally.by_hand += 1;
+        }
     }
-    let Tally { right, different, by_hand, skipped } = tally;
-    if right + different + by_hand + skipped == 0 {
+    tally
+}
+
+/// How it ends; where nothing was compared that is an error.
+fn ended(tally: &Tally, arguments: &Arguments) -> Result<ExitCode, String> {
+    let Tally { right, different, by_hand, skipped } = *tally;
+    if right + different + by_hand == 0 {
         let part = arguments.file.as_deref().unwrap_or_default();
-        return Err(format!("docs/checked.json has no file with '{part}' in its name"));
+        return Err(format!(
+            "nothing was compared: of the files with '{part}' in their names docs/checked.json \
+             has {skipped} blocks, and none was run"
+        ));
     }
     let became = if arguments.write { "rewritten" } else { "different" };
     println!(
@@ -253,14 +272,19 @@ struct Drawing {
 }
 
 impl Drawing {
+    /// Of this run alone: what an earlier one drew would be taken for what this one draws.
+    fn folder() -> PathBuf {
+        std::env::temp_dir().join(format!("freehold-docs-{}", std::process::id()))
+    }
+
     /// The picture of a command, which is changed to draw elsewhere; `None` where it draws none.
     fn of(words: &mut [String], root: &Path) -> Result<Option<Self>, String> {
         let Some(at) = words.iter().position(|word| word == "--picture") else { return Ok(None) };
         let word = words.get_mut(at + 1).ok_or("--picture without a file")?;
         let of_document = root.join(&*word);
         let name = of_document.file_name().ok_or("--picture without a file")?.to_string_lossy();
-        // The name is always the same, so that one run of the command does for several blocks.
-        let drawn = std::env::temp_dir().join(format!("freehold-docs-{name}"));
+        // Each time alike, so that one run of the command does for several blocks.
+        let drawn = Self::folder().join(&*name);
         *word = drawn.display().to_string();
         Ok(Some(Self { of_document, drawn }))
     }
@@ -365,6 +389,7 @@ mod tests {
     fn a_picture_is_compared_with_what_its_command_draws() {
         let folder = std::env::temp_dir().join(format!("freehold-drawing-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
+        fs::create_dir_all(Drawing::folder()).unwrap();
         let of = |words: &mut [String]| Drawing::of(words, &folder).unwrap();
         let mut words: Vec<String> = ["contiguity", "--picture", "a.svg"].map(str::to_owned).into();
         let drawing = of(&mut words).expect("a picture");
@@ -382,9 +407,33 @@ mod tests {
         assert_eq!([compared(true), compared(false)], [(0, 2), (1, 2)]);
         let found = fs::read_to_string(&drawing.of_document).unwrap();
         fs::remove_dir_all(&folder).unwrap();
-        fs::remove_file(&drawing.drawn).unwrap();
+        fs::remove_dir_all(Drawing::folder()).unwrap();
         assert_eq!(found, "<svg>new</svg>");
         assert!(of(&mut ["contiguity".to_owned()]).is_none());
+    }
+
+    #[test]
+    fn a_command_that_fails_ends_no_run_and_nothing_compared_is_an_error() {
+        let root = root();
+        let (freehold, outputs) = (PathBuf::new(), BTreeMap::new());
+        let mut runner = Runner { root: root.clone(), freehold, outputs };
+        let mut played = |text: &str| {
+            let arguments = Arguments { check: true, write: false, all: false, file: None };
+            let tally = each(
+                &serde_json::from_str::<Vec<Entry>>(text).unwrap(),
+                &arguments,
+                &root,
+                &mut runner,
+            );
+            (tally.right, tally.by_hand, ended(&tally, &arguments).is_ok())
+        };
+        let of = |command: &str, more: &str| {
+            let says = "\"file\": \"README.md\", \"says\": \"Freehold\"";
+            format!("{{{says}, \"command\": \"{command}\"{more}}}")
+        };
+        let both = format!("[{}, {}]", of("false", ""), of("echo {}", ""));
+        assert_eq!(played(&both), (1, 1, true), "two blocks");
+        assert_eq!(played(&format!("[{}]", of("echo {}", ", \"slow\": true"))), (0, 0, false));
     }
 
     #[test]

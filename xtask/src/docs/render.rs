@@ -1,9 +1,9 @@
 //! Rows of a table from a command's JSON.
 //!
-//! A template is filled once for each trace of a replay, for each workload, number of CPUs and
-//! nodes of a simulation, for each benchmark of `bench` (whose exact figures are the engines'
-//! values), or for each row of the comparison of `contiguity`, worst first (`{memory}`: how much;
-//! `{not_below/9}` of `{of}`: the tallies, alike for every row):
+//! A template is filled once for each trace of a replay, for each workload and number of CPUs of a
+//! simulation, for each benchmark of `bench` (whose exact figures are the engines' values), or for
+//! each row of the comparison of `contiguity`, worst first (`{memory}`: how much; `{not_below/9}`
+//! of `{of}`: the tallies, alike for every row):
 //!
 //! ```text
 //!  {trace/name}                         a value of the item
@@ -43,13 +43,14 @@ pub(super) fn rows(
 pub(super) fn said(document: &Value, template: &str) -> Result<String, String> {
     let items = items(document);
     holes(template, |hole| {
+        let (hole, times) = hole.strip_suffix(":%").map_or((hole, 1.0), |hole| (hole, 100.0));
         let number = |item: &Value, path: &str| {
             let found = value(item, path.trim()).and_then(Value::as_f64);
             found.ok_or_else(|| format!("the command's JSON has no number {path}"))
         };
         let figures = items.iter().map(|item| match hole.split_once('÷') {
             Some((a, b)) => Ok(number(item, a)? / number(item, b)?),
-            None => number(item, hole),
+            None => Ok(number(item, hole)? * times),
         });
         let figures = figures.collect::<Result<Vec<f64>, String>>()?;
         let (least, most) =
