@@ -155,8 +155,9 @@ impl Design {
     /// See [`DesignError`].
     pub fn parse(text: &str) -> Result<Self, DesignError> {
         let mut parts = text.split(',').map(str::trim);
-        let name = parts.next().unwrap_or_default();
-        let mut switches = switches_of(name)?;
+        let start = parts.next().unwrap_or_default();
+        let preset = switches_of(start)?;
+        let mut switches = preset;
         for part in parts {
             let (on, name) = match (part.strip_prefix('+'), part.strip_prefix('-')) {
                 (Some(name), _) => (true, name),
@@ -165,6 +166,10 @@ impl Design {
             };
             let switch =
                 Switch::from_name(name).ok_or_else(|| DesignError::UnknownSwitch(name.into()))?;
+            // Another sign of the text may have changed it already.
+            if switches.has(switch) == on && preset.has(switch) == on {
+                return Err(DesignError::AsItIs(part.into(), start.into()));
+            }
             switches = if on { turn_on(switches, switch) } else { turn_off(switches, switch) };
         }
         Ok(Self { name: text.into(), switches })
@@ -210,6 +215,9 @@ pub enum DesignError {
     /// A switch without `+` or `-` before it.
     #[error("'{0}' needs a sign: write '+{0}' or '-{0}'")]
     NoSign(String),
+    /// A switch that the preset has, or has not, anyway.
+    #[error("'{0}' changes nothing of {1}")]
+    AsItIs(String, String),
 }
 
 #[cfg(all(test, not(loom)))]
@@ -258,6 +266,8 @@ mod tests {
         assert_eq!(message("vanila"), "no engine 'vanila'");
         assert_eq!(message("vanilla,-contigfree"), "no switch 'contigfree'");
         assert_eq!(message("vanilla,merge"), "'merge' needs a sign: write '+merge' or '-merge'");
+        assert_eq!(message("5.17,-least-drain"), "'-least-drain' changes nothing of 5.17");
+        assert_eq!(message("7.2,+contig-free"), "'+contig-free' changes nothing of 7.2");
         assert!(Design::parse("").is_err());
     }
 }

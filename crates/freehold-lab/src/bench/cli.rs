@@ -28,7 +28,7 @@ at least. At most one comparison of equals in thirty gets one.
 Examples:
   freehold bench                                everything, the default engines
   freehold bench --quick orders bulk            two of them, in a few seconds
-  freehold bench -e vanilla -e vanilla,-least-drain near-mark
+  freehold bench -e vanilla -e vanilla,+least-drain near-mark
                                                 what one patch is worth
   freehold bench used near-mark near-mark-1024  machines that have run for a while, and full ones
   freehold bench -e freehold -e mimalloc orders peers; most need a build with --features peers,

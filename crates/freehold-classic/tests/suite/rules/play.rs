@@ -5,7 +5,7 @@
 //!           [slice=256]                  16 pageblocks; `zone`: CPUs keep nothing; `small`: no
 //!                                        huge pages; 0+512 in place of 16: that range
 //!   tune 0,1 BATCH LOW HIGH [high=N] [free_count=N] [factor=N] [gather] [row]
-//!   take ORDER TYPE [xN] [cpu=N] [flags=A|B] [into=a|+a] [downto=FREE] [empty] [busy]
+//!   take ORDER TYPE [xN] [cpu=N] [flags=A+B] [into=a|+a] [downto=FREE] [empty] [busy]
 //!   all ORDER TYPE [...]                 until there is no more
 //!   bulk N TYPE [keeps=a] [...]          for N places, of which one may be filled already
 //!   put a [cpu=N] | folios a [by=N] | array a | range 0+512 [kept=N]
@@ -83,6 +83,25 @@ pub(super) fn kind(text: &str) -> Migratetype {
     *Migratetype::ALL.iter().find(is).unwrap_or_else(|| panic!("a type? {text}"))
 }
 
+/// How many words a call has in their order, and which others.
+fn known(verb: &str) -> (usize, &'static str) {
+    match verb {
+        "machine" => (1, "zone small cpus marks cma slice"),
+        "tune" => (4, "high free_count factor gather row"),
+        "take" | "all" => (2, "cpu flags into downto empty busy xN"),
+        "bulk" => (2, "cpu flags into keeps"),
+        "put" | "folios" | "array" | "range" | "get" => (1, "cpu by kept"),
+        "split" => (2, ""),
+        "drip" => (2, "cpu into"),
+        "keep" => (1, "into"),
+        "contig" => (1, "cpu into moving freeing stays"),
+        "is" | "repeat" | "refuse" => (usize::MAX, ""),
+        "note" => (2, ""),
+        "isolate" | "unisolate" | "pin" | "tick" | "far" | "faraway" => (1, ""),
+        _ => (0, ""),
+    }
+}
+
 /// An error's name, and its frame where it names one.
 fn named(error: &impl core::fmt::Debug) -> String {
     let text = format!("{error:?}");
@@ -125,6 +144,12 @@ impl Player {
     fn call(&mut self, call: &str) -> Outcome {
         let (verb, rest) = call.split_once(' ').unwrap_or((call, ""));
         let words = Words(rest.split_whitespace().collect());
+        let (plain, known) = known(verb);
+        for word in words.0.iter().skip(plain) {
+            let name = word.split_once('=').map_or(*word, |(name, _)| name);
+            let name = if name.starts_with('x') { "xN" } else { name };
+            assert!(known.split(' ').any(|of| of == name), "{call}: {word}?");
+        }
         match verb {
             "machine" => self.build(&words),
             "is" => words.0.iter().for_each(|check| self.check(check)),
@@ -191,19 +216,14 @@ impl Player {
     fn build(&mut self, words: &Words<'_>) {
         let mut config = Config::single_zone(Design::parse(&self.design).unwrap(), 2, 512);
         config.huge_pages = !words.has("small") && !words.has("zone");
-        for word in &words.0 {
+        let range = match words.plain(0).parse::<u64>() {
+            Ok(blocks) => FrameRange::new(at(0), blocks * 512).unwrap(),
+            Err(_) => self.lists.range(words.plain(0)),
+        };
+        config.zone = ZoneConfig::new(range.start, range.len());
+        config.zone.watermarks = Some(Watermarks::default());
+        for (name, value) in words.0.iter().filter_map(|word| word.split_once('=')) {
             let zone = &mut config.zone;
-            let Some((name, value)) = word.split_once('=') else {
-                if word.starts_with(|c: char| c.is_ascii_digit()) {
-                    let range = match word.parse::<u64>() {
-                        Ok(blocks) => FrameRange::new(at(0), blocks * 512).unwrap(),
-                        Err(_) => self.lists.range(word),
-                    };
-                    *zone = ZoneConfig::new(range.start, range.len());
-                    zone.watermarks = Some(Watermarks::default());
-                }
-                continue;
-            };
             match name {
                 "cpus" => config.cpus = number(value) as u16,
                 "slice" => config.cache_slice = number(value),
@@ -420,5 +440,15 @@ impl Player {
         if self.frames <= 1 << 20 {
             self.wrong.extend(self.machine().validate().err());
         }
+    }
+}
+
+#[test]
+fn words_that_nobody_knows_are_no_rule() {
+    for wrong in ["machine 16 zoen", "machine 16 cpu=2", "take 0 movable bussy", "drain 1"] {
+        let mut player = Player::new("7.1");
+        player.play(&["machine 16"]);
+        let call = std::panic::AssertUnwindSafe(|| player.call(wrong));
+        assert!(std::panic::catch_unwind(call).is_err(), "{wrong}");
     }
 }
