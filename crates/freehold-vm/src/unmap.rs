@@ -101,9 +101,9 @@ impl<'m, M: Mmu> Vm<'m, M> {
                     || {
                         let place = (mapping, space, live);
                         if path == UnmapPath::Batched {
-                            self.take_table(head, place, looked, &mut removed)
+                            self.take_table::<true>(head, place, (path, looked), &mut removed)
                         } else {
-                            self.take_table_by_page(head, place, path, &mut removed.waits)
+                            self.take_table::<false>(head, place, (path, looked), &mut removed)
                         }
                     },
                 );
@@ -128,12 +128,7 @@ impl<'m, M: Mmu> Vm<'m, M> {
                 // go, since a split of the folio may free its frames.
                 self.flush_pending();
             }
-            self.folios.update_map_counts(head, removed.entries, removed.gone);
-            if frame.mapped_pages.get() > 0 && removed.gone > 0 {
-                self.note_partly_mapped(head);
-            }
-            // Not the last: the caller has one.
-            let _ = frame.drop_refs(removed.entries);
+            self.uncount(head, removed.entries, removed.gone);
         }
         self.mappings.sweep(&frame.rmap, || self.mmu.relax());
         if result.is_ok() && frame.maps.get() > 0 {
@@ -190,12 +185,13 @@ impl<'m, M: Mmu> Vm<'m, M> {
         }
     }
 
-    /// Takes the batches of one table, from frame `i` of the folio on.
-    fn take_table(
+    /// Takes the entries of one table, from frame `i` of the folio on, as many at a time as is
+    /// `path`'s way. Compiled for batches and for the others apart: neither is to pay for both.
+    fn take_table<const BATCHED: bool>(
         &self,
         head: u32,
         (mapping, space, mut i): (&Mapping, &Space<'m>, u32),
-        looked: bool,
+        (path, looked): (UnmapPath, bool),
         removed: &mut Removed,
     ) -> Step {
         let frame = self.folios.frame(head);
@@ -211,91 +207,62 @@ impl<'m, M: Mmu> Vm<'m, M> {
                 continue;
             }
             let vma = space.vma(vpn, || self.mmu.relax());
-            // The end of the table, of the VMA, of the folio.
-            let vma_end = vma.map_or(vpn.plus(1), |vma| Vpn::new(vma.end));
-            let limit = (table_end.get() - vpn.get())
-                .min(vma_end.get() - vpn.get())
-                .min(u64::from(frame.pages() - live));
-            let len = self.batch_len(space, vpn, entry, limit);
-            if !looked && len < u64::from(frame.maps.get()) {
+            let agree = || {
+                // The end of the table, of the VMA, of the folio.
+                let vma_end = vma.map_or(vpn.plus(1), |vma| Vpn::new(vma.end));
+                let limit = (table_end.get() - vpn.get())
+                    .min(vma_end.get() - vpn.get())
+                    .min(u64::from(frame.pages() - live));
+                self.batch_len(space, vpn, entry, limit) as u32
+            };
+            let len = if BATCHED {
+                agree()
+            } else if path == UnmapPath::Whole && live == 0 && agree() == frame.pages() {
+                frame.pages()
+            } else {
+                1
+            };
+            if BATCHED && !looked && len < frame.maps.get() {
                 return Step::Look;
             }
-            let slots = space.slots(vpn, len);
+            let slots = space.slots(vpn, u64::from(len));
             let merged = self.mmu.get_and_clear(slots);
             let droppable = vma.is_some_and(|vma| vma.value.droppable);
-            let len = len as u32;
             if let Err(kept) = self.verdict(frame, merged, droppable) {
                 self.put_back(slots, merged);
                 return Step::Kept(kept);
             }
-            // One answer for the whole batch, whose entries agree.
-            if space.needs_flush(merged) {
+            // One answer for all of them, which agree. Not before the verdict: a host drops the
+            // contents when it flushes.
+            let flushes = space.needs_flush(merged);
+            if flushes {
                 self.flush_later(space, slots.flush(FlushKind::Unmapped));
-            }
-            count(&self.counters.batches_cleared, 1);
-            mapping.unmark(live, len);
-            removed.entries += len;
-            removed.gone += self.folios.remove_page_maps(head, live, len);
-            i = live + len;
-        }
-        Step::Next(i)
-    }
-
-    /// Takes the entries of one table one by one, from frame `i` of the folio on, or all at once
-    /// where that is `path`'s way and they agree: the baseline and the patch as posted.
-    fn take_table_by_page(
-        &self,
-        head: u32,
-        (mapping, space, mut i): (&Mapping, &Space<'m>, u32),
-        path: UnmapPath,
-        waits: &mut bool,
-    ) -> Step {
-        let frame = self.folios.frame(head);
-        let table_end = space.table_end(mapping.page(i));
-        while let Some(live) = mapping.next_live(i) {
-            let vpn = mapping.page(live);
-            if vpn >= table_end {
-                return Step::Next(live);
-            }
-            let entry = self.mmu.load(space.slots(vpn, 1));
-            if !self.shows(entry, head, live) {
-                i = live + 1;
-                continue;
-            }
-            let vma = space.vma(vpn, || self.mmu.relax());
-            let mut len = 1;
-            if live == 0 && path == UnmapPath::Whole {
-                let all = u64::from(frame.pages());
-                let vma_end = vma.map_or(vpn.plus(1), |vma| Vpn::new(vma.end));
-                let most = vma_end.min(table_end).get() - vpn.get();
-                if most >= all && self.batch_len(space, vpn, entry, all) == all {
-                    len = frame.pages();
-                }
-            }
-            i = live + len;
-            let slots = space.slots(vpn, u64::from(len));
-            let entry = self.mmu.get_and_clear(slots);
-            // Not before the verdict: a host drops the page's contents when it flushes.
-            let droppable = vma.is_some_and(|vma| vma.value.droppable);
-            if let Err(kept) = self.verdict(frame, entry, droppable) {
-                self.put_back(slots, entry);
-                return Step::Kept(kept);
-            }
-            if space.needs_flush(entry) {
-                self.flush_later(space, slots.flush(FlushKind::Unmapped));
-                *waits = true;
             }
             count(&self.counters.batches_cleared, 1);
             mapping.unmark(live, len);
             let gone = self.folios.remove_page_maps(head, live, len);
-            self.folios.update_map_counts(head, len, gone);
-            // Not the last: the caller of `unmap_folio` has one.
-            let _ = frame.drop_refs(len);
-            if gone > 0 && frame.mapped_pages.get() > 0 {
-                self.note_partly_mapped(head);
+            i = live + len;
+            if BATCHED {
+                removed.entries += len;
+                removed.gone += gone;
+            } else {
+                removed.waits |= flushes;
+                self.uncount(head, len, gone);
             }
         }
         Step::Next(i)
+    }
+
+    /// Takes entries that are gone, and frames that no entry shows any more, off a folio's counts.
+    #[inline(always)]
+    fn uncount(&self, head: u32, entries: u32, gone: u32) {
+        let frame = self.folios.frame(head);
+        self.folios.update_map_counts(head, entries, gone);
+        if frame.mapped_pages.get() > 0 && gone > 0 {
+            self.note_partly_mapped(head);
+        }
+        // Not the last: the caller of `unmap_folio` has one.
+        let _ = frame.drop_refs(entries);
     }
 
     /// Whether what has just been cleared may stay so.
