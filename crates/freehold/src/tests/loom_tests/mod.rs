@@ -25,6 +25,7 @@ mod leases;
 mod marks;
 mod whole;
 
+use std::io::Write as _;
 use std::mem::MaybeUninit;
 
 use crate::primitive::under_loom::set_strict;
@@ -63,6 +64,7 @@ pub(crate) fn model_first(most: usize, executions: usize, f: impl Fn() + Sync + 
     // Not loom's: it counts executions, which are what an exhaustive search consists of.
     let executions = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
     let count = executions.clone();
+    let begun = std::time::Instant::now();
     builder.check(move || {
         count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         set_alone(true);
@@ -70,6 +72,12 @@ pub(crate) fn model_first(most: usize, executions: usize, f: impl Fn() + Sync + 
         f();
     });
     std::eprintln!("{executions:?} executions");
+    if builder.max_duration.is_some_and(|most| begun.elapsed() >= most) {
+        // Past the harness, which keeps what passing tests print; on a line of its own.
+        let thread = std::thread::current();
+        let name = thread.name().unwrap_or_default();
+        let _ = writeln!(std::io::stderr(), "\nSKIPPED: {name} beyond LOOM_MAX_DURATION");
+    }
 }
 
 /// [`model_within`] where sequentially consistent accesses are as strong as `strict` says.
