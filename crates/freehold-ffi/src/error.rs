@@ -111,7 +111,9 @@ fn free_facts(error: &FreeError) -> Facts {
 fn config_facts(error: &ConfigError) -> Facts {
     match *error {
         ConfigError::Cpus { cpus } => Facts::new(Status::ConfigCpus).found(cpus.into()),
-        ConfigError::Zones { zones } => Facts::new(Status::ConfigZones).found(zones as u64),
+        ConfigError::Zones { zones: found } | ConfigError::NoZone { zone: found } => {
+            Facts::new(Status::ConfigZones).found(found as u64)
+        }
         ConfigError::Span { range } => Facts::at(Status::ConfigSpan, range.start),
         ConfigError::OutsideZone { range } => Facts::at(Status::ConfigOutsideZone, range.start),
         ConfigError::Overlap { pfn } => Facts::at(Status::ConfigOverlap, pfn),

@@ -198,8 +198,7 @@ pub(crate) unsafe fn of_zone<T>(
 ) -> Result<T, Failure> {
     // SAFETY: the caller's promise.
     let this = unsafe { shared(allocator, "allocator")? };
-    let no_zone = freehold::ConfigError::Zones { zones: zone };
-    ask(&this.engine, zone).ok_or(no_zone.into())
+    ask(&this.engine, zone).ok_or(freehold::ConfigError::NoZone { zone }.into())
 }
 
 /// Sums over all CPUs and zones. Takes no lock; does not walk.

@@ -528,6 +528,7 @@ static void statistics(freehold_allocator *allocator, struct host *host)
     freehold_totals totals;
 
     FAILS(freehold_read_zone_stats(allocator, 2, &stats, &error), FREEHOLD_STATUS_CONFIG_ZONES);
+    CHECK(error.found == 2 && strstr(error.message, "no zone 2"));
     FAILS(freehold_read_zone_blocks(allocator, 2, &blocks, &error), FREEHOLD_STATUS_CONFIG_ZONES);
     FAILS(freehold_read_listed_chunks(allocator, 2, chunks, &error), FREEHOLD_STATUS_CONFIG_ZONES);
     FAILS(freehold_read_zone_stats(allocator, 0, NULL, &error), FREEHOLD_STATUS_NULL_POINTER);

@@ -210,7 +210,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         low: u64,
         high: u64,
     ) -> Result<(), ConfigError> {
-        let Some(z) = self.zones.get(zone) else { return Err(ConfigError::Zones { zones: zone }) };
+        let Some(z) = self.zones.get(zone) else { return Err(ConfigError::NoZone { zone }) };
         if min > low || low > high {
             return Err(ConfigError::Watermarks);
         }

@@ -75,6 +75,11 @@ pub enum ConfigError {
         /// The number given.
         zones: usize,
     },
+    /// There is no such zone.
+    NoZone {
+        /// The index given.
+        zone: usize,
+    },
     /// A zone's span or CMA piece is empty, not pageblock-aligned, or ends above PFN 2^40.
     Span {
         /// The piece.
@@ -114,6 +119,7 @@ impl fmt::Display for ConfigError {
                 write!(f, "{cpus} CPUs: there must be 1 to 32766, and at most as many online")
             }
             Self::Zones { zones } => write!(f, "{zones} zones: there must be 1 to 64"),
+            Self::NoZone { zone } => write!(f, "there is no zone {zone}"),
             Self::Span { range } | Self::OutsideZone { range } if range.end < range.start => {
                 write!(f, "{range} ends before it starts")
             }
