@@ -31,7 +31,7 @@ Examples, in proofs:
   cargo run -p mutants -- --all door-           and where that passes all others
   FREEHOLD_SECONDS=1 cargo run -p mutants       long tests whole, as CI runs them
 
-Exit status: 0 all were noticed, or are explained; 1 some were not; 2 nothing was run.")]
+Exit status: 0 all were noticed, or are explained; 1 some were not; 2 nothing, or not all, was run.")]
 struct Arguments {
     /// Only mutants whose name or file contains one of these.
     text: Vec<String>,
@@ -121,8 +121,9 @@ impl<'a> Tree<'a> {
         if !cargo(&["--no-run"]).status().is_ok_and(|status| status.success()) {
             return Err(format!("{} does not compile", self.package));
         }
-        let status = cargo(&["--", tests]).stderr(Stdio::null()).status();
-        Ok(status.map_err(|error| format!("cargo cannot be run: {error}"))?.success())
+        let output = cargo(&["--", tests]).output();
+        let output = output.map_err(|error| format!("cargo cannot be run: {error}"))?;
+        verdict(output.status.code(), &String::from_utf8_lossy(&output.stderr))
     }
 
     /// Which tests notice the mutant, if any do.
@@ -146,6 +147,27 @@ impl<'a> Tree<'a> {
         put(&text)?;
         noticed
     }
+}
+
+/// Whether tests passed, by cargo's status and words. What was killed has judged nothing. Time that
+/// is over notices a mutant, which may keep a test from ending, and is told.
+fn verdict(code: Option<i32>, said: &str) -> Result<bool, String> {
+    match code {
+        Some(0) => Ok(true),
+        Some(101) if !said.contains("SIGKILL") => Ok(false),
+        Some(124) => {
+            println!("the next one by the time alone: half an hour was over");
+            Ok(false)
+        }
+        _ => Err(format!("the tests ended with {code:?}, which says nothing of them: {said}")),
+    }
+}
+
+#[test]
+fn tests_that_were_killed_notice_nothing() {
+    assert_eq!([Some(0), Some(101)].map(|code| verdict(code, "")), [Ok(true), Ok(false)]);
+    assert!(verdict(Some(101), "(signal: 9, SIGKILL: kill)").is_err());
+    assert!(verdict(None, "").is_err() && verdict(Some(1), "").is_err());
 }
 
 /// Runs the job. Fails where a mutant survives and nothing says why.
@@ -183,6 +205,9 @@ fn run(arguments: &Arguments) -> Result<ExitCode, String> {
         unexplained += usize::from(by.is_none() && mutant.survives.is_none());
         let word = match (by, &mutant.survives) {
             (Some(by), _) => format!("noticed   {by}"),
+            (None, Some(why)) if mutant.first().is_none() && !arguments.all => {
+                format!("not tried {why}")
+            }
             (None, Some(why)) => format!("survives  {why}"),
             (None, None) => "SURVIVES".to_owned(),
         };

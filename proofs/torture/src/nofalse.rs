@@ -152,6 +152,12 @@ impl Thread {
                     tries += 1;
                     // Relaxed, as all counts here: read once the threads have ended.
                     self.case.failed.fetch_add(u64::from(tries == 1), Ordering::Relaxed);
+                    if self.case.stop.load(Ordering::Relaxed) {
+                        return self
+                            .case
+                            .ledger
+                            .tell(format!("{request:?}: none in {tries} tries"));
+                    }
                 }
                 Err(error) => return self.case.ledger.tell(format!("{request:?}: {error}")),
             }
@@ -277,4 +283,28 @@ pub(crate) fn run(given: &Arguments) -> Value {
         "most_tries": count(&case.most_tries), "slowest_ms": count(&case.slowest_ms),
         "stops": stopped,
     })
+}
+
+#[test]
+fn a_request_that_always_fails_ends_with_the_time() {
+    let given = Arguments {
+        seconds: 0,
+        threads: 1,
+        order: 0,
+        stops: 0,
+        mark: 0,
+        by: By::On,
+        scatter: false,
+        more: 0,
+        hold: None,
+    };
+    let case: &'static Case = Box::leak(Box::new(build(&given).unwrap()));
+    case.stop.store(true, Ordering::Relaxed);
+    let handle = Handle::On(case.fh.on(CpuId::new(0)));
+    let random = Random::new(1);
+    let mut thread = Thread { case, number: 0, handle, random, held: Vec::new() };
+    for _ in 0..3 {
+        thread.alloc();
+    }
+    assert!(thread.held.len() < 3 && case.ledger.troubles()[0].contains("in 1 tries"));
 }

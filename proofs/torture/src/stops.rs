@@ -2,8 +2,7 @@
 //! is let go.
 //!
 //! A thread that this one keeps out, by a lock or by being inside the state of a CPU, waits that
-//! long. Nothing else may: a free that waits then is noticed by its count of waits, and a thread
-//! that is kept out for good by the watchdog.
+//! long. Nothing else may: a free that waits then is noticed by its count of waits.
 
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
