@@ -129,8 +129,8 @@ pub(crate) fn current() -> Option<&'static Place> {
     unsafe { CURRENT.load(Ordering::Acquire).as_ref() }
 }
 
-/// Addresses for an arena: four times the machine's memory, at least 64 GiB; half of what there may
-/// be (`RLIMIT_AS`).
+/// Addresses for an arena: four times the machine's memory, 64 GiB to 4 TiB; half of what there may
+/// be (`RLIMIT_AS`) at most.
 fn sensible_size() -> u64 {
     // SAFETY: a question, and a place for the answer.
     let (pages, limit) = unsafe {
