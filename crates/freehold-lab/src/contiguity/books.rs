@@ -98,6 +98,8 @@ pub(super) struct Books<'e> {
     pub(super) start: u64,
     /// For each frame in use its chunk's type and 1; 0 for one that is free.
     frames: Vec<u8>,
+    /// Frames that the engine has moved by itself, where it does.
+    pub(super) migrated: Option<u64>,
     /// Frames in use, and allocated so far.
     pub(super) live: u64,
     pub(super) allocated: u64,
@@ -118,6 +120,7 @@ impl<'e> Books<'e> {
             random: Random::split(seed, 1),
             start: machine.start_pfn.get(),
             frames: vec![0; frames as usize],
+            migrated: None,
             live: 0,
             allocated: 0,
             failed: [0; ORDERS],
@@ -173,7 +176,18 @@ impl<'e> Books<'e> {
         order: Order,
         migratetype: Migratetype,
     ) -> Option<Chunk> {
-        let request = Request { order, migratetype, flags: AllocFlags::empty() };
+        self.attempt_at(migratetype, cpu, order, migratetype)
+    }
+
+    /// A request of one type for a place among blocks of another.
+    pub(super) fn attempt_at(
+        &mut self,
+        place: Migratetype,
+        cpu: u16,
+        order: Order,
+        migratetype: Migratetype,
+    ) -> Option<Chunk> {
+        let request = Request { order, migratetype: place, flags: AllocFlags::empty() };
         let pfn = self.engine.alloc(CpuId::new(cpu), request).ok()?;
         let place = pfn.get().wrapping_sub(self.start) as usize;
         let chunk = self.frames.get_mut(place..place.saturating_add(order.frames() as usize));
@@ -188,6 +202,25 @@ impl<'e> Books<'e> {
         self.live += order.frames();
         self.allocated += order.frames();
         Some((pfn, order))
+    }
+
+    /// Lets an engine move by itself; where each chunk, or part of one, is that has moved.
+    pub(super) fn rebalance(&mut self) -> HashMap<Pfn, Chunk> {
+        let Some(moves) = self.engine.rebalance() else { return HashMap::new() };
+        for &(from, to, order) in &moves {
+            let [from, to] = [from, to].map(|pfn| (pfn.get() - self.start) as usize);
+            let len = order.frames() as usize;
+            if self.frames[from..from + len].contains(&0)
+                || self.frames[to..to + len] != *vec![0; len]
+            {
+                self.blame(|| format!("frame {to} was moved to, or {from} moved, and must not be"));
+            }
+            self.frames.copy_within(from..from + len, to);
+            self.frames[from..from + len].fill(0);
+        }
+        let frames: u64 = moves.iter().map(|of| of.2.frames()).sum();
+        *self.migrated.get_or_insert(0) += frames;
+        moves.into_iter().map(|(from, to, order)| (from, (to, order))).collect()
     }
 
     /// Strikes a chunk out; whether it was in use.
@@ -285,6 +318,7 @@ impl<'e> Books<'e> {
             free_blocks: Some(memory.free_blocks),
             failures: Some(self.failed.iter().sum()),
             heavy_barriers: Some(self.engine.heavy_barriers() - barriers),
+            migrated: self.migrated,
         }
     }
 

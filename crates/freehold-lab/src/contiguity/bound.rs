@@ -4,6 +4,7 @@
 //!  best-fit        a block is listed by its largest free run, as Freehold's board lists it
 //!  best-fit-runs   a block is listed by each length of free run that it has
 //!  superpageblocks a block is listed so, in its region of 1 GiB: see `regions`
+//!  contiguitas     or in one of two regions: see `contiguitas`
 //! ```
 //!
 //! Blocks have one migratetype each while any frame of them is in use. By best fit a request takes
@@ -16,6 +17,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use freehold::{AllocError, CpuId, FreeError, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn};
 
+use super::contiguitas::Border;
 use super::moment::REGION;
 use super::runs::{self, Block, ORDERS};
 use crate::engine::{Counters, Engine, Memory, Request};
@@ -30,6 +32,18 @@ names! {
     BestFit: "best-fit",
     BestFitRuns: "best-fit-runs",
     Superpageblocks: "superpageblocks",
+    Contiguitas: "contiguitas",
+}
+
+impl Bound {
+    /// What is a guess in it, since what is published does not say.
+    pub const fn guesses(self) -> Option<&'static str> {
+        match self {
+            Self::Superpageblocks => Some(super::regions::GUESSES),
+            Self::Contiguitas => Some(super::contiguitas::GUESSES),
+            _ => None,
+        }
+    }
 }
 
 const TYPES: usize = Migratetype::PCP.len();
@@ -46,13 +60,15 @@ pub(super) struct State {
     bound: Bound,
     /// Blocks of a region.
     region: usize,
-    blocks: Vec<Block>,
+    pub(super) blocks: Vec<Block>,
     /// The type that a block's frames are of; of a whole block it says nothing.
     types: Vec<usize>,
     /// The lists that a block is on, a bit for each order.
     listed: Vec<u16>,
     /// All of memory as one, or its regions of 1 GiB.
     pub(super) regions: Vec<Region>,
+    /// Where the second of two regions begins.
+    pub(super) border: Border,
     /// Requests refused in a row for a region's sake.
     pub(super) refused: u32,
     counters: Counters,
@@ -64,6 +80,10 @@ pub(super) struct Region {
     /// By type and order.
     pub(super) lists: [[BTreeSet<u32>; BLOCK]; TYPES],
     pub(super) whole: BTreeSet<u32>,
+    /// Whether the highest block comes first, not the lowest.
+    downwards: bool,
+    /// All its frames.
+    pub(super) frames: u64,
     /// Free frames, and blocks in use for what cannot move.
     pub(super) free: u64,
     pub(super) unmovable: u64,
@@ -73,13 +93,26 @@ impl Bounding {
     pub(super) fn new(bound: Bound, machine: &MachineConfig) -> Self {
         let blocks = (machine.memory_frames / PAGEBLOCK_FRAMES) as usize;
         let region = if bound == Bound::Superpageblocks { REGION } else { blocks.max(1) };
+        let mut regions: Vec<Region> = (0..blocks)
+            .step_by(region)
+            .map(|at| Region {
+                frames: region.min(blocks - at) as u64 * PAGEBLOCK_FRAMES,
+                ..Region::default()
+            })
+            .collect();
+        let mut border = Border::default();
+        if bound == Bound::Contiguitas {
+            border = Border::new(blocks as u32);
+            regions.push(Region { downwards: true, ..Region::default() });
+        }
         let mut state = State {
             bound,
             region,
             blocks: vec![[u64::MAX; 8]; blocks],
             types: vec![0; blocks],
             listed: vec![0; blocks],
-            regions: vec![Region::default(); blocks.div_ceil(region)],
+            regions,
+            border,
             refused: 0,
             counters: Counters::default(),
         };
@@ -94,7 +127,8 @@ impl Bounding {
 
 impl State {
     fn region(&mut self, block: u32) -> &mut Region {
-        &mut self.regions[block as usize / self.region]
+        let above = self.border.at > 0 && block >= self.border.at;
+        &mut self.regions[block as usize / self.region + usize::from(above)]
     }
 
     fn list(&mut self, block: u32, order: usize) -> &mut BTreeSet<u32> {
@@ -111,7 +145,7 @@ impl State {
     }
 
     /// Takes a block off all lists that it is on, and out of its region's counts.
-    fn unlist(&mut self, block: u32) {
+    pub(super) fn unlist(&mut self, block: u32) {
         let (free, unmovable) = self.counts(block);
         let region = self.region(block);
         (region.free, region.unmovable) = (region.free - free, region.unmovable - unmovable);
@@ -122,7 +156,7 @@ impl State {
     }
 
     /// Puts a block on the lists that its runs ask for.
-    fn relist(&mut self, block: u32) {
+    pub(super) fn relist(&mut self, block: u32) {
         let (free, unmovable) = self.counts(block);
         let region = self.region(block);
         (region.free, region.unmovable) = (region.free + free, region.unmovable + unmovable);
@@ -145,18 +179,26 @@ impl State {
             self.types[block as usize] = migratetype;
         }
         self.relist(block);
-        at.map(|at| u64::from(block) * PAGEBLOCK_FRAMES + u64::from(at))
+        let place = u64::from(block) * PAGEBLOCK_FRAMES + u64::from(at?);
+        self.border.begins(place, order);
+        Some(place)
     }
 
     fn alloc(&mut self, order: Order, migratetype: usize) -> Option<u64> {
-        if self.bound == Bound::Superpageblocks {
-            return self.steered(order, migratetype);
+        match self.bound {
+            Bound::Superpageblocks => self.steered(order, migratetype),
+            Bound::Contiguitas => self.confined(order, migratetype),
+            _ => self.best_fit(0, order, migratetype),
         }
-        let region = &self.regions[0];
+    }
+
+    /// A request in one region.
+    pub(super) fn best_fit(&mut self, at: usize, order: Order, migratetype: usize) -> Option<u64> {
+        let region = &self.regions[at];
         let found = region.own(order, migratetype).or_else(|| region.whole(order));
         match found {
             Some(block) => self.take(block, order, migratetype),
-            None => self.fall_back(0, order, migratetype),
+            None => self.fall_back(at, order, migratetype),
         }
     }
 
@@ -171,20 +213,24 @@ impl State {
 }
 
 impl Region {
+    fn first(&self, list: &BTreeSet<u32>) -> Option<u32> {
+        if self.downwards { list.last().copied() } else { list.first().copied() }
+    }
+
     /// The block of a type with the smallest run that fits.
     pub(super) fn own(&self, order: Order, migratetype: usize) -> Option<u32> {
         let lists = &self.lists[migratetype];
-        (order.index()..BLOCK).find_map(|k| lists[k].first().copied())
+        (order.index()..BLOCK).find_map(|k| self.first(&lists[k]))
     }
 
     pub(super) fn whole(&self, order: Order) -> Option<u32> {
-        self.whole.first().copied().filter(|_| order <= Order::PAGEBLOCK)
+        self.first(&self.whole).filter(|_| order <= Order::PAGEBLOCK)
     }
 
     /// The block of another type with the largest run.
     pub(super) fn others(&self, order: Order, migratetype: usize) -> Option<u32> {
         let others = Migratetype::PCP[migratetype].fallbacks();
-        let first = |k: usize, &other: &Migratetype| self.lists[other as usize][k].first().copied();
+        let first = |k: usize, &other: &Migratetype| self.first(&self.lists[other as usize][k]);
         (order.index()..BLOCK).rev().find_map(|k| others.iter().find_map(|other| first(k, other)))
     }
 }
@@ -213,7 +259,13 @@ impl Engine for Bounding {
         let bits = &mut state.blocks[block as usize];
         runs::covered(at, order).for_each(|(word, mask)| bits[word] |= mask);
         state.relist(block);
+        state.border.ends(place);
         state.counters.frees += 1;
+        Ok(())
+    }
+
+    fn split(&self, pfn: Pfn, from: Order, _: Order) -> Result<(), FreeError> {
+        self.state().border.splits(pfn.get() - self.start, from);
         Ok(())
     }
 
@@ -255,5 +307,12 @@ impl Engine for Bounding {
 impl Simulated for Bounding {
     fn family(&self) -> Family {
         Family::Lists
+    }
+
+    fn rebalance(&self) -> Option<Vec<(Pfn, Pfn, Order)>> {
+        let mut state = self.state();
+        let at = |place| Pfn::new(self.start + place);
+        let moves = (state.bound == Bound::Contiguitas).then(|| state.rebalance())?;
+        Some(moves.into_iter().map(|(from, to, order)| (at(from), at(to), order)).collect())
     }
 }

@@ -108,6 +108,7 @@ impl Scenario {
             .then_some(self.allocations),
             seed: self.seed,
             engine: self.engine.name().to_owned(),
+            guesses: self.engine.guesses(),
             figures,
             moments,
             movement: movement.as_ref().map(|of| of.0),

@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use clap::Args;
 use freehold::FRAME_SIZE;
 
-use super::output::{Document, Random, beside, table};
+use super::output::{Document, Random, beside, guesses, table};
 use super::picture;
 use super::{
-    Cell, Comparison, DRAWN, DRAWN_IF_NAMED, Draw, Grid, GridEngine, MEMORY_MOST,
+    Bound, Cell, Comparison, DRAWN, DRAWN_IF_NAMED, Draw, Grid, GridEngine, MEMORY_MOST,
     QUICK_ALLOCATIONS, Scenario, Workload,
 };
 use crate::cli::error::CliError;
@@ -65,24 +65,14 @@ GiB, 20 to 98 % in use. The seed is printed: the same seed, with --quick \
 where it was given, draws the same cells, and \
 a larger --random begins with the cells of a smaller one.
 
---json prints {\"cells\": \
-[{\"workload\", \"cpus\", \"memory_mib\", \"used_percent\", \"allocations\", \"seed\", \"engine\", \
-\"unusable\": {\"3\", \"4\", \"9\"}, \"unusable_lists\": by chunks as they lie on \
-lists, \"zone_lock_acquisitions\", \"shared_writes\", \"zone_locks_per_1000\", \"shared_writes_per_1000\", \"order9_share\", \"order9_failures\", \"mixed_blocks\", \
-\"idle_share\", \"free_blocks\", \"failures\", \"heavy_barriers\"}]}, null \
-where a workload has none. Loads that fill memory also \
-have \"moments\": \
-[{\"at\": share done, 1.5 cache dropped, 2 all gone, \"used_percent\", \"contiguity\", \"movable_share\", \"free_blocks\", ...}], and with --move \
-\"movement\": {\"order9_before\", \"huge_pages_before\", \"own\": {\"order9\", \"huge_pages\", \
-\"frames\", \"steps\", \"stalls\", \"deferred\"}, null where an engine has no such call, \
-\"scanners\", \"proactive\", \"requests\", \"defrag\", \"defrag_requests\": the same, \
-\"huge_pages_most\", \"ideal_frames\", \"address_frames\", \"regions\" and \
-\"regions_after\": {\"whole\", \"movable\", \"order18\", ...}}. With --random also \"random\": {\"cells\", \"seed\", \
-\"quick\"}; with --random or --gate \"comparison\": {\"baseline\", \"tolerance\", \"rows\": \
-[{\"workload\", \"cpus\", \"memory_mib\", \
-\"used_percent\", \"engine\", \"seeds\", \"contiguity\", \"baseline_contiguity\", \"difference\": \
-each {\"3\", \"4\", \"9\"}}], \
-\"tallies\": [{\"engine\", \"order\", \"not_below\", \"cells\"}]}.
+--json prints {\"cells\": [{...}]}, each figure by its name, null where a workload has none: \
+\"unusable_lists\" is by chunks as they lie on lists, \"guesses\" says what is one in an engine, \
+\"migrated\" how many frames it has moved by itself. Loads that fill memory also have \"moments\", \
+each \"at\" the share done, 1.5 when the cache is dropped, 2 when all is gone; with --move \
+\"movement\": by the engine's \"own\" way, null where it has none, and by compaction with each of its \
+ends; what is \"left\" free by the first; \"huge_pages_most\" beside what can move and \
+\"huge_pages_ideal\" everywhere. With --random also \"random\", with --random or --gate \
+\"comparison\".
 
 Exit codes: 0 fine; 1 with --gate, where an engine is below the first; 2 wrong usage, or an engine \
 that lost a frame; 130 stopped by Ctrl-C, with what is done printed.";
@@ -131,8 +121,8 @@ pub struct ContiguityArgs {
     seeds: Vec<u64>,
 
     /// An engine: freehold, or a kernel's design with changes to switch on (+) or off (-); or a
-    /// bound: best-fit, best-fit-runs, superpageblocks. May be given several times. Default: vanilla
-    /// and freehold.
+    /// bound: best-fit, best-fit-runs, superpageblocks, contiguitas. May be given several times.
+    /// Default: vanilla and freehold.
     #[arg(short, long = "engines", visible_alias = "engine", value_name = "NAME[,OPTION]...")]
     engines: Vec<GridEngine>,
 
@@ -211,7 +201,7 @@ fn grids(args: &ContiguityArgs) -> Result<Vec<Grid>, CliError> {
         allocations: allocations(args),
         moves: args.moves,
     };
-    moving(args, &grid.workloads)?;
+    filling(args, &grid.workloads, &grid.engines)?;
     let most = |workload: &Workload| if workload.fills_memory() { 99 } else { 95 };
     if let Some(used) =
         args.used.iter().find(|&&used| grid.workloads.iter().any(|of| used > most(of)))
@@ -235,14 +225,25 @@ fn grids(args: &ContiguityArgs) -> Result<Vec<Grid>, CliError> {
     ])
 }
 
-/// That there is something to empty, where that is asked for.
-fn moving(args: &ContiguityArgs, workloads: &[Workload]) -> Result<(), CliError> {
-    if !args.moves || workloads.iter().any(|of| of.fills_memory()) {
+/// That there is something to empty, where that is asked for, and that every load can be moved by
+/// an engine that does.
+fn filling(
+    args: &ContiguityArgs,
+    workloads: &[Workload],
+    engines: &[GridEngine],
+) -> Result<(), CliError> {
+    let mut fill = workloads.iter().map(|of| of.fills_memory());
+    let contiguitas = GridEngine::Bound(Bound::Contiguitas);
+    let what = if engines.contains(&contiguitas) && !fill.clone().all(|fills| fills) {
+        contiguitas.name()
+    } else if args.moves && !fill.any(|fills| fills) {
+        "--move"
+    } else {
         return Ok(());
-    }
+    };
     let all = Workload::ALL.iter().filter(|of| of.fills_memory()).map(|of| of.name());
     let all = all.collect::<Vec<_>>().join(", ");
-    Err(CliError::new(format!("--move is for loads that fill memory: {all}")).hint("-w cache"))
+    Err(CliError::new(format!("{what} is for loads that fill memory: {all}")).hint("-w cache"))
 }
 
 /// The cells to be drawn, where that is asked for.
@@ -255,14 +256,15 @@ fn draw(args: &ContiguityArgs) -> Result<Option<Draw>, CliError> {
         let hint = format!("it draws {}", all.join(", "));
         return Err(CliError::new(format!("--random does not draw {other}")).hint(hint));
     }
-    moving(args, &workloads)?;
+    let engines = engines(&args.engines, &ENGINES)?;
+    filling(args, &workloads, &engines)?;
     Ok(Some(Draw {
         cells,
         seed: args.seed.unwrap_or_else(any_seed),
         quick: args.quick,
         workloads,
         seeds: or(&args.seeds, &SEEDS),
-        engines: engines(&args.engines, &ENGINES)?,
+        engines,
         allocations: allocations(args),
         moves: args.moves,
     }))
@@ -332,8 +334,8 @@ pub fn run(args: &ContiguityArgs) -> Result<Outcome, CliError> {
     let document = Document { random, comparison: comparison.as_ref(), cells };
     output::result(&args.shown.printed, &document, |style| match &comparison {
         _ if cells.is_empty() => String::new(),
-        Some(comparison) => beside(comparison, style),
-        None => table(cells, style),
+        Some(comparison) => beside(comparison, style) + &guesses(cells, style),
+        None => table(cells, style) + &guesses(cells, style),
     })?;
     if let Some(path) = &args.picture {
         let nothing = || CliError::new("no engine here can empty blocks").hint("-e freehold can");

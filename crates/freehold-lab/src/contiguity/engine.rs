@@ -21,6 +21,14 @@ impl GridEngine {
         }
     }
 
+    /// What is a guess in it.
+    pub(super) fn guesses(&self) -> Option<&'static str> {
+        match self {
+            Self::Design(_) => None,
+            Self::Bound(bound) => bound.guesses(),
+        }
+    }
+
     /// Builds it and lends it.
     pub(super) fn with<R>(
         &self,

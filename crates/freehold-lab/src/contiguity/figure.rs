@@ -85,6 +85,9 @@ pub struct Figures {
     /// Of all orders.
     pub failures: Option<u64>,
     pub heavy_barriers: Option<u64>,
+    /// Frames that the engine has moved by itself while the load ran, where it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub migrated: Option<u64>,
 }
 
 impl Figures {
@@ -156,8 +159,9 @@ pub struct Moved {
     pub order9: f64,
     /// Whole blocks afterwards: huge pages that can be had.
     pub huge_pages: u64,
-    /// Frames moved.
+    /// Frames moved, and how many of them lie beside what cannot move since.
     pub frames: u64,
+    pub beside: u64,
     /// Looks at blocks and frames that found them.
     pub steps: u64,
     /// Requests that waited for it, one that compacts or a block being emptied; and those that
@@ -184,12 +188,27 @@ pub struct Movement {
     pub requests: Moved,
     pub defrag: Moved,
     pub defrag_requests: Moved,
+    /// Those that an ideal compactor would make of all that is free, also beside what cannot move.
+    pub huge_pages_ideal: u64,
+    /// What is free and in no whole block after the engine's own way.
+    pub left: Option<Left>,
     /// Frames to move with the emptiest blocks first, and by rising address.
     pub ideal_frames: u64,
     pub address_frames: u64,
     /// Before anything moved, and after the engine's own way.
     pub regions: Regions,
     pub regions_after: Option<Regions>,
+}
+
+/// Free frames that serve no request of order 9.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Left {
+    /// In blocks with a frame that cannot move, how many such blocks there are, and in others.
+    pub beside_unmovable: u64,
+    pub blocks_unmovable: u64,
+    pub beside_movable: u64,
+    /// Of all these, those that CPUs have in hand.
+    pub in_hand: u64,
 }
 
 /// Regions of 1 GiB, of those that are all there.
@@ -226,10 +245,7 @@ impl Regions {
 
 /// Frames in use of each block; `None` of one that holds what cannot move.
 pub type Layout = Vec<Option<u64>>;
-/// The share of free memory that is to be whole.
-const TARGET: f64 = 0.9;
-
-/// How much is to be whole.
+/// How much is to be whole: 90 % of what is free, or a part of a block more.
 #[derive(Clone, Copy)]
 pub(super) struct Wanted {
     /// Free frames, which movement does not change.
@@ -241,7 +257,7 @@ pub(super) struct Wanted {
 impl Wanted {
     /// Blocks to be had beside those that are whole.
     pub(super) fn blocks(self) -> u64 {
-        ((self.free as f64 * TARGET) as u64 / PAGEBLOCK_FRAMES).saturating_sub(self.whole)
+        (self.free * 9).div_ceil(10 * PAGEBLOCK_FRAMES).saturating_sub(self.whole)
     }
 
     /// Whether so many blocks more are enough.
@@ -273,6 +289,9 @@ pub struct Cell {
     pub allocations: Option<u64>,
     pub seed: u64,
     pub engine: String,
+    /// What is a guess in the engine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guesses: Option<&'static str>,
     #[serde(flatten)]
     pub figures: Figures,
     /// Of a load that fills memory: what memory is like as it goes on.
@@ -393,6 +412,12 @@ fn moved(cell: &Cell) -> Option<Moved> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_less_than_ninety_percent_is_wanted() {
+        let of = |free, whole| Wanted { free, whole }.blocks();
+        assert_eq!([of(5120, 0), of(9045, 0), of(9045, 15), of(9045, 17)], [9, 16, 1, 0]);
+    }
 
     /// Four regions: one that cannot move, three with 1, 9 and 5 frames in use; and a part of one.
     #[test]

@@ -18,7 +18,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use freehold::{Migratetype, Order};
+use freehold::{Migratetype, Order, Pfn};
 
 use super::books::{Books, Chunk, Chunks};
 use super::figure::{
@@ -157,6 +157,8 @@ struct Full<'b, 'e> {
     low: u64,
     reclaiming: bool,
     reclaimed: u64,
+    /// Something was reclaimed since the last step.
+    is_woken: bool,
     /// The oldest first.
     cache: VecDeque<Chunk>,
     dentries: Vec<Chunk>,
@@ -189,6 +191,7 @@ pub(super) fn run(
         n: 0,
         reclaiming: false,
         reclaimed: 0,
+        is_woken: false,
         cache: VecDeque::new(),
         dentries: Vec::new(),
         slab: BinaryHeap::new(),
@@ -231,6 +234,9 @@ impl Full<'_, '_> {
             self.slab.pop();
             let cpu = self.books.any_cpu();
             self.books.free(cpu, chunk);
+        }
+        if std::mem::take(&mut self.is_woken) {
+            self.follow();
         }
         let kinds = [mix.cache, mix.slab, mix.dentries, mix.anonymous, mix.network];
         let drawn = self.books.random.scaled(kinds.iter().sum());
@@ -321,6 +327,28 @@ impl Full<'_, '_> {
         }
         self.reclaimed += got;
         self.free_all(cpu, &batch);
+        self.is_woken = true;
+    }
+
+    /// What reclaim has woken moves what is in use, by an engine that does; it is found again.
+    fn follow(&mut self) {
+        let moves = self.books.rebalance();
+        if moves.is_empty() {
+            return;
+        }
+        let now = |chunk: Chunk| {
+            let moved = |pfn: u64| moves.get(&Pfn::new(pfn)).copied();
+            // One that has come apart: its first frame has moved first.
+            let order = moved(chunk.0.get()).map_or(chunk.1, |to| to.1);
+            let frames = chunk.0.get()..chunk.0.get() + chunk.1.frames();
+            let parts = frames.step_by(order.frames() as usize);
+            parts.map(move |pfn| moved(pfn).unwrap_or((Pfn::new(pfn), order)))
+        };
+        self.cache = std::mem::take(&mut self.cache).into_iter().flat_map(now).collect();
+        for process in &mut self.processes {
+            process.chunks =
+                std::mem::take(&mut process.chunks).into_iter().flat_map(now).collect();
+        }
     }
 
     fn free_all(&mut self, cpu: u16, chunks: &[Chunk]) {
@@ -414,7 +442,7 @@ impl Full<'_, '_> {
             if splits && huge && self.books.random.scaled(5) == 0 {
                 self.books.split(chunk);
                 let frames = chunk.0.get()..chunk.0.get() + chunk.1.frames();
-                chunks.extend(frames.map(|pfn| (freehold::Pfn::new(pfn), Order::ZERO)));
+                chunks.extend(frames.map(|pfn| (Pfn::new(pfn), Order::ZERO)));
             } else {
                 chunks.push(chunk);
             }

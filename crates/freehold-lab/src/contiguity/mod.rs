@@ -25,6 +25,7 @@ mod books;
 mod bound;
 mod cell;
 pub mod cli;
+mod contiguitas;
 mod engine;
 mod figure;
 mod full;

@@ -3,7 +3,7 @@
 use freehold::{Migratetype, Order, PAGEBLOCK_FRAMES};
 
 use super::books::Books;
-use super::figure::{ByOrder, Moment};
+use super::figure::{ByOrder, Moment, Wanted};
 use super::runs::{self, Block, ORDERS};
 
 /// Blocks of a region: 1 GiB, the largest page that processors have.
@@ -32,7 +32,7 @@ pub(super) fn moment(books: &Books<'_>, at: f64, reclaimed: u64) -> Moment {
     regions.dedup();
     let of_free = |frames: u64| frames as f64 / free.max(1) as f64;
     let free_blocks = by_order[ORDERS - 1] / PAGEBLOCK_FRAMES;
-    let wanted = (free * 9 / 10 / PAGEBLOCK_FRAMES).saturating_sub(free_blocks);
+    let wanted = Wanted { free, whole: free_blocks }.blocks();
     let wanted = to_move.len().min(wanted as usize);
     let compact_frames_by_address = to_move[..wanted].iter().sum();
     to_move.sort_unstable();

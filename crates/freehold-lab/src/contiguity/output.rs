@@ -65,6 +65,12 @@ pub fn table(cells: &[Cell], style: Style) -> String {
     text
 }
 
+/// What is a guess in the engines of these cells.
+pub fn guesses(cells: &[Cell], style: Style) -> String {
+    let all = unique(cells.iter().filter_map(|cell| cell.guesses));
+    all.into_iter().map(|guess| format!("\n{}\n", wrap(&format!("{guess}."), style, ""))).collect()
+}
+
 fn one(workload: Workload, cells: &[&Cell], engines: &[&str], style: Style) -> String {
     let figures = match cells.iter().any(|cell| cell.movement.is_some()) {
         true => &MOVED[..],

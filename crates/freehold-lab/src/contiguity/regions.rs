@@ -17,11 +17,15 @@
 //! first, too; within a region the smallest run that fits, the lowest first; "after reclaim" is
 //! after so many refusals in a row as the loads reclaim and ask again.
 
-use freehold::{Migratetype, Order, PAGEBLOCK_FRAMES};
+use freehold::{Migratetype, Order};
 
 use super::bound::State;
 use super::full::TRIES;
 use super::moment::REGION;
+
+/// What the output says of it.
+pub(super) const GUESSES: &str = "superpageblocks: that the fullest of tainted regions comes first, \
+    the smallest run within a region, and how often a request reclaims first, are guesses";
 
 /// Above so many regions single frames of movable blocks are taken (`SPB_AGGRESSIVE_THRESHOLD`).
 const MANY: usize = 8;
@@ -35,9 +39,8 @@ impl State {
         by_fill.sort_by_key(|&at| self.regions[at].free);
         let (tainted, others): (Vec<_>, Vec<_>) =
             by_fill.into_iter().partition(|&at| self.regions[at].unmovable > 0);
-        let all_free = REGION as u64 * PAGEBLOCK_FRAMES;
         let (empty, clean): (Vec<_>, Vec<_>) =
-            others.into_iter().partition(|&at| self.regions[at].free >= all_free);
+            others.into_iter().partition(|&at| self.regions[at].free == self.regions[at].frames);
         if migratetype == Migratetype::Movable as usize {
             return self.movable(order, [clean, empty, tainted]);
         }
@@ -92,7 +95,7 @@ impl State {
 
 #[cfg(test)]
 mod tests {
-    use freehold::{AllocFlags, CpuId, Pfn};
+    use freehold::{AllocFlags, CpuId, PAGEBLOCK_FRAMES, Pfn};
 
     use super::super::bound::{Bound, Bounding};
     use super::*;
@@ -101,9 +104,9 @@ mod tests {
 
     const REGION_FRAMES: u64 = REGION as u64 * PAGEBLOCK_FRAMES;
 
-    /// Such a machine, and how it is asked: the region that a chunk is in.
-    fn machine(regions: u64) -> impl Fn(u8, Migratetype) -> Option<(u64, Pfn)> {
-        let config = MachineConfig::new(regions * REGION_FRAMES, 1);
+    /// Such a machine, in half regions, and how it is asked: the region that a chunk is in.
+    fn machine(halves: u64) -> impl Fn(u8, Migratetype) -> Option<(u64, Pfn)> {
+        let config = MachineConfig::new(halves * REGION_FRAMES / 2, 1);
         let engine = Bounding::new(Bound::Superpageblocks, &config);
         move |order, migratetype| {
             let order = Order::new(order)?;
@@ -116,7 +119,7 @@ mod tests {
     /// What cannot move stays in one region, also of two types; what can in another, the fuller.
     #[test]
     fn types_share_a_region_that_movable_ones_avoid() {
-        let ask = machine(3);
+        let ask = machine(6);
         let of = |order, migratetype| ask(order, migratetype).map(|of| of.0);
         assert_eq!(of(0, Migratetype::Unmovable), Some(0));
         assert_eq!(of(0, Migratetype::Movable), Some(1));
@@ -134,6 +137,15 @@ mod tests {
         assert_eq!(of(9, Migratetype::Movable), None);
     }
 
+    /// A last region that is no whole GiB is empty as others are: it is no fuller than a clean one.
+    #[test]
+    fn a_part_of_a_region_is_empty_when_all_of_it_is_free() {
+        let ask = machine(5);
+        let of = |order, migratetype| ask(order, migratetype).map(|of| of.0);
+        assert_eq!(of(0, Migratetype::Unmovable), Some(2), "the smallest empty one");
+        assert_eq!(of(0, Migratetype::Movable), Some(0));
+    }
+
     /// A request that would taint a clean region is refused so often as loads reclaim; in many
     /// regions it takes what is free of a tainted one's movable blocks before.
     #[test]
@@ -145,11 +157,11 @@ mod tests {
             assert_eq!(ask(0, Migratetype::Unmovable).map(|of| of.0), Some(region));
             refused
         };
-        let ask = machine(2);
+        let ask = machine(4);
         (0..REGION).for_each(|_| assert!(ask(9, Migratetype::Unmovable).is_some()));
         assert_eq!(refusals(&ask, 1), TRIES - 1);
         for (regions, refused) in [(MANY, TRIES - 1), (MANY + 1, 0)] {
-            let ask = machine(regions as u64);
+            let ask = machine(2 * regions as u64);
             ask(9, Migratetype::Unmovable).unwrap();
             for _ in 0..regions * REGION - 2 {
                 ask(9, Migratetype::Movable).unwrap();

@@ -93,6 +93,7 @@ pub(super) fn run(books: &Books<'_>, chunks: &Chunks, wanted: Wanted) -> Compact
             steps: scan.steps,
             stalls: asked.stalls,
             deferred: asked.deferred,
+            beside: 0,
         }
     };
     let (requests, defrag_requests) = (by_requests(None), by_requests(Some(high)));

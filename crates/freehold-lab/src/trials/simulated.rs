@@ -11,7 +11,7 @@ use crate::engines::{
     MachineConfig, ZONE, own_all, with_freehold_config,
 };
 use crate::model::Family;
-use freehold::{AllocError, CpuId, FrameRange, Freehold, Pfn};
+use freehold::{AllocError, CpuId, FrameRange, Freehold, Order, Pfn};
 use freehold_classic::Switch;
 
 /// Totals of one CPU and of a zone; a call did what they grow by.
@@ -32,6 +32,15 @@ pub struct Marks {
 }
 
 count! { Marks: holds steps changes merge_steps refilled barriers }
+
+/// Who moves what is in use in a block that is being emptied.
+pub trait Mover {
+    /// Moves a run, and says whether to go on with the block.
+    fn move_used(&mut self, used: FrameRange) -> bool;
+
+    /// The end of a block, whether nothing of it is in use; says whether to go on with the next.
+    fn ended(&mut self, is_whole: bool) -> bool;
+}
 
 /// An engine that can be simulated.
 pub trait Simulated: Engine {
@@ -76,11 +85,14 @@ pub trait Simulated: Engine {
         None
     }
 
-    /// Empties a block by an engine that can: `mover` is called with each run in use, and says
-    /// whether to go on. Whether nothing of the block is in use then; `None` where it is refused.
-    fn evacuate(&self, _block: Pfn, _mover: &mut dyn FnMut(FrameRange) -> bool) -> Option<bool> {
+    /// Has an engine that moves by itself what is in use do so: where each chunk was, where it is,
+    /// and its order; a chunk may have come apart. `None` of one that does not.
+    fn rebalance(&self) -> Option<Vec<(Pfn, Pfn, Order)>> {
         None
     }
+
+    /// Empties blocks one after the other by an engine that can; nothing moves from one to another.
+    fn evacuate(&self, _blocks: &[Pfn], _mover: &mut dyn Mover) {}
 }
 
 impl Simulated for ClassicEngine {
@@ -138,10 +150,15 @@ impl<P: Barriers> Simulated for FreeholdEngine<'_, '_, P> {
         Some(u64::from(u32::MAX - found.looks_left()))
     }
 
-    fn evacuate(&self, block: Pfn, mover: &mut dyn FnMut(FrameRange) -> bool) -> Option<bool> {
-        let mut evacuation = self.allocator().evacuate_any_type(block).ok()?;
-        evacuation.move_used(mover);
-        Some(evacuation.finish())
+    fn evacuate(&self, blocks: &[Pfn], mover: &mut dyn Mover) {
+        let begin = |&block| self.allocator().evacuate_any_type(block).ok();
+        let begun: Vec<_> = blocks.iter().filter_map(begin).collect();
+        for mut evacuation in begun {
+            evacuation.move_used(|used| mover.move_used(used));
+            if !mover.ended(evacuation.finish()) {
+                break;
+            }
+        }
     }
 }
 

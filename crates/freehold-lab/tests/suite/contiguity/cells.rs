@@ -37,6 +37,9 @@ fn scenario(workload: Workload, engine: &str) -> Scenario {
     }
 }
 
+/// The call from which on a toy makes its one mistake; the shortest load makes 808.
+const MISTAKE: u64 = 500;
+
 /// What is wrong with an engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fault {
@@ -95,7 +98,7 @@ impl Engine for Toy {
         let place = found.ok_or(AllocError::NoMemory { order: request.order })?;
         // The mistake is made once, when there is something in use.
         let twice = self.fault == Fault::Doubles
-            && state.calls >= 1000
+            && state.calls >= MISTAKE
             && !std::mem::replace(&mut state.erred, true);
         let place = if twice { state.used.iter().position(|&used| used).unwrap() } else { place };
         state.used[place..place + size].fill(true);
@@ -105,7 +108,7 @@ impl Engine for Toy {
     fn free(&self, _: CpuId, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         let mut state = self.state.lock().unwrap();
         state.calls += 1;
-        if self.fault == Fault::Loses && state.calls >= 1000 && !state.erred {
+        if self.fault == Fault::Loses && state.calls >= MISTAKE && !state.erred {
             state.erred = true;
             return Ok(());
         }
@@ -272,6 +275,15 @@ fn bounds_are_bounds() {
     }
 }
 
+/// An engine that moves what it has handed out: the load finds it again.
+#[test]
+fn what_an_engine_has_moved_is_found_again() {
+    let of = scenario(Workload::Day, "contiguitas");
+    let full = Scenario { used_percent: Some(95), allocations: 30_000, ..of };
+    let cell = full.run().unwrap();
+    assert!(cell.guesses.is_some() && cell.figures.migrated > Some(0));
+}
+
 /// Movement makes more of memory whole by fewer frames than by rising address, and the load's books
 /// stay right; what was measured before is what it is without.
 #[test]
@@ -305,6 +317,17 @@ fn emptying_blocks_makes_memory_whole() {
         assert!(whole(&before) < whole(&between) && whole(&between) < whole(&after));
         assert_eq!(whole(&after), own.huge_pages);
     }
+}
+
+/// Where what can move has no room left beside its own, frames go beside what cannot.
+#[test]
+fn movement_does_not_end_while_there_is_room_beside_what_cannot_move() {
+    let of = scenario(Workload::Day, "freehold");
+    let full = Scenario { frames: 1 << 15, used_percent: Some(92), allocations: 60_000, ..of };
+    let movement = Scenario { moves: true, ..full }.run().unwrap().movement.unwrap();
+    let own = movement.own.unwrap();
+    assert!(own.beside > 0 && own.huge_pages > movement.huge_pages_most, "{movement:?}");
+    assert_eq!(own.huge_pages, movement.huge_pages_ideal);
 }
 
 fn grid() -> Grid {
@@ -417,6 +440,7 @@ fn mistakes_are_named() {
         (["--random", "0"], "0"),
         (["--seed", "1"], "--random"),
         (["--memory-per-cpu", "1"], "has no unit"),
+        (["-e", "contiguitas"], "contiguitas is for loads that fill memory: cache, slab, net, day"),
         (["--memory", "131073M"], "more than 128 GiB, the largest machine of the grid"),
     ] {
         assert_refused(&mut allocating("2000", &args), &[message]);

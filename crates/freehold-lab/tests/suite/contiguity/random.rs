@@ -106,6 +106,7 @@ fn cell(cpus: u16, engine: &str, seed: u64, contiguity: [f64; 3]) -> Cell {
         allocations: Some(1000),
         seed,
         engine: engine.to_owned(),
+        guesses: None,
         figures: Figures {
             unusable: Some(ByOrder { order3, order4, order9 }),
             ..Figures::default()
