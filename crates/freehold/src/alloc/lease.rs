@@ -254,7 +254,6 @@ impl<'a, 'm, P: Platform> Cpu<'a, 'm, P> {
         Some(slot)
     }
 
-    /// A slot of its leases.
     #[inline(always)]
     pub(crate) fn slot(&self, number: usize) -> Slot<'_, 'a, 'm, P> {
         Slot { cpu: self, number }

@@ -437,7 +437,6 @@ impl<'m> Leases<'m> {
         self.current.iter().map(Relaxed::get)
     }
 
-    /// Slots in use.
     pub(crate) fn held(&self) -> u32 {
         self.held.get()
     }
