@@ -10,10 +10,10 @@
  * Whoever has a frame then frees it to Freehold later. The kernel's lists of the zones stay empty
  * for good. A zone has an allocator of its own, as it has lists and marks of its own in the kernel:
  * who asks a zone is never served by another one, and which zones are asked the kernel's zonelists
- * say. A zone may begin or end inside a pageblock: the rest of it is a hole, or of another zone of
- * Freehold's, for whose allocator the first zone's part is one. Where a pageblock is shared with a
- * zone that is not Freehold's, all is refused, with the reason in the log, and the kernel serves
- * itself. Zone DMA is the kernel's own, and so is a zone Movable that has no memory at the boot.
+ * say. A zone may begin or end inside a pageblock: the rest of it is a hole to its allocator, be it
+ * one or another zone's. Where a pageblock is shared with a zone that is not Freehold's, all is
+ * refused, with the reason in the log, and the kernel serves itself. Zone DMA is the kernel's own,
+ * and so is a zone Movable that has no memory at the boot.
  */
 #include "fh.h"
 
@@ -99,12 +99,12 @@ static void tend(struct work_struct *unused)
 	schedule_delayed_work(&tending, HZ);
 }
 
-/* The zone that a frame is of: NULL where it is no memory. */
+/* The zone that a frame is of. A hole between two zones has the links of one of them: NULL. */
 static struct zone *__init zone_of(unsigned long pfn)
 {
 	struct page *page = pfn_to_online_page(pfn);
 
-	return page ? page_zone(page) : NULL;
+	return page && zone_spans_pfn(page_zone(page), pfn) ? page_zone(page) : NULL;
 }
 
 /* Whether the pageblock of that frame is of the zone, or a part of it is. */
@@ -115,11 +115,13 @@ static bool __init is_of(unsigned long pfn, struct zone *zone)
 
 static bool __init is_cma_of(unsigned long pfn, struct zone *zone)
 {
-	return zone_of(pfn) == zone && zone_spans_pfn(zone, pfn) &&
-	       is_migrate_cma(get_pageblock_migratetype(pfn_to_page(pfn)));
+	return zone_of(pfn) == zone && is_migrate_cma(get_pageblock_migratetype(pfn_to_page(pfn)));
 }
 
-/* The zone's pageblocks of which that is so, in pieces; how many, or SIZE_MAX for too many. */
+/*
+ * The zone's pageblocks of which that is so, in pieces; how many, or SIZE_MAX for too many. Of its
+ * first and its last one only what is the zone's: a block with a hole is never emptied.
+ */
 static size_t __init find_pieces(struct zone *zone, bool (*is)(unsigned long, struct zone *),
 				 freehold_frame_range *pieces)
 {
@@ -136,9 +138,10 @@ static size_t __init find_pieces(struct zone *zone, bool (*is)(unsigned long, st
 		if (count == MAX_PIECES)
 			return SIZE_MAX;
 		pieces[count++] = (freehold_frame_range){ pfn, pfn + FH_BLOCK_FRAMES };
-		/* In front of it is a hole: the kernel knows no pageblock of a frame there. */
-		if (zone_of(pfn) == zone && !zone_spans_pfn(zone, pfn))
-			pieces[0].start = zone->zone_start_pfn;
+	}
+	if (count) {
+		pieces[0].start = max(pieces[0].start, zone->zone_start_pfn);
+		pieces[count - 1].end = min(pieces[count - 1].end, zone_end_pfn(zone));
 	}
 	return count;
 }

@@ -29,6 +29,16 @@ static bool read_block(unsigned long pfn, freehold_pageblock *block)
 	return fh_has_page(pfn) && !freehold_read_pageblock(fh_of(pfn), pfn, block, NULL);
 }
 
+/* Whether all of a frame's pageblock is. The kernel isolates and compacts no other, either. */
+static bool is_of_one_zone(unsigned long pfn)
+{
+	unsigned long start = pageblock_start_pfn(pfn), last = start + FH_BLOCK_FRAMES - 1;
+	struct zone *zone = page_zone(pfn_to_page(start));
+
+	return zone_spans_pfn(zone, start) && zone_spans_pfn(zone, last) &&
+	       page_zone(pfn_to_page(last)) == zone;
+}
+
 unsigned long fh_free_run(unsigned long pfn)
 {
 	unsigned long at = pfn % FH_BLOCK_FRAMES;
@@ -40,27 +50,33 @@ unsigned long fh_free_run(unsigned long pfn)
 				  at) - at;
 }
 
-bool fh_free_frames(unsigned long pfn, unsigned long *frames)
+bool fh_free_frames(unsigned long start, unsigned long *frames)
 {
+	unsigned long ends[] = { start, start + FH_BLOCK_FRAMES - 1 };
 	freehold_pageblock block;
+	bool found = false;
 
-	if (!read_block(pfn, &block))
-		return false;
-	bitmap_copy(frames, (unsigned long *)block.free_frames.words, FH_BLOCK_FRAMES);
-	return true;
+	bitmap_zero(frames, FH_BLOCK_FRAMES);
+	for (int at = 0; at < ARRAY_SIZE(ends); at++) {
+		if (!read_block(ends[at], &block))
+			continue;
+		bitmap_or(frames, frames, (unsigned long *)block.free_frames.words, FH_BLOCK_FRAMES);
+		found = true;
+	}
+	return found;
 }
 
 void fh_mark_free(bool marked)
 {
-	freehold_pageblock block;
+	freehold_block_frames free;
 	unsigned int at, order;
 
 	for (unsigned long number = 0; number < FH_BLOCK_NUMBERS; number++) {
 		unsigned long base = number << FH_BLOCK_ORDER;
 
-		if (!read_block(base, &block))
+		if (!fh_free_frames(base, (unsigned long *)free.words))
 			continue;
-		for_each_taken(&block.free_frames, at, order) {
+		for_each_taken(&free, at, order) {
 			struct page *page = pfn_to_page(base + at);
 
 			set_page_private(page, marked ? order : 0);
@@ -394,7 +410,7 @@ bool fh_isolate_target(struct compact_control *cc, unsigned int order)
 	}
 	/* The rest of the block is in nobody's hand, and can be taken. */
 	fh_flush_of(which);
-	cc->fast_start_pfn = pageblock_start_pfn(pfn);
+	cc->fast_start_pfn = is_of_one_zone(pfn) ? pageblock_start_pfn(pfn) : 0;
 	fh_account(pfn, -(long)size);
 	page = pfn_to_page(pfn);
 	set_page_private(page, order);
@@ -435,39 +451,25 @@ bool fh_wait_for_emptying(int tries)
 	return true;
 }
 
-static bool isolate(freehold_allocator *fh, struct page *page, unsigned long pfn)
+bool fh_isolate_block(struct page *page)
 {
-	for (int tries = 0; FH_ALONE(freehold_isolate(fh, pfn, pfn + FH_BLOCK_FRAMES, NULL));
+	unsigned long pfn = pageblock_start_pfn(page_to_pfn(page));
+
+	if (!fh_has_page(pfn))
+		return true;
+	if (!is_of_one_zone(pfn))
+		return false;
+	for (int tries = 0; FH_ALONE(freehold_isolate(fh_of(pfn), pfn, pfn + FH_BLOCK_FRAMES, NULL));
 	     tries++)
 		if (is_migrate_isolate_page(page) || !fh_wait_for_emptying(tries))
 			return false;
 	return true;
 }
 
-/* A block may be of two zones: each has an allocator for its part. */
-bool fh_isolate_block(struct page *page)
-{
-	unsigned long pfn = pageblock_start_pfn(page_to_pfn(page)), end = pfn + FH_BLOCK_FRAMES;
-	freehold_allocator *first = fh_of(pfn), *last = fh_of(end - 1);
-
-	if (!fh_has_page(pfn))
-		return true;
-	if (!isolate(first, page, pfn))
-		return false;
-	if (last == first || isolate(last, page, pfn))
-		return true;
-	freehold_restore(first, pfn, end, NULL);
-	return false;
-}
-
 void fh_restore_block(struct page *page)
 {
-	unsigned long pfn = pageblock_start_pfn(page_to_pfn(page)), end = pfn + FH_BLOCK_FRAMES;
-	freehold_allocator *first = fh_of(pfn), *last = fh_of(end - 1);
+	unsigned long pfn = pageblock_start_pfn(page_to_pfn(page));
 
-	if (!fh_has_page(pfn))
-		return;
-	freehold_restore(first, pfn, end, NULL);
-	if (last != first)
-		freehold_restore(last, pfn, end, NULL);
+	if (fh_has_page(pfn))
+		freehold_restore(fh_of(pfn), pfn, pfn + FH_BLOCK_FRAMES, NULL);
 }

@@ -19,7 +19,8 @@ struct scatterlist;
  * fh_free_run(): so many pages from that one on, to the end of its block, are free in Freehold. No
  * lock; out of date a moment later.
  * fh_mark_free(): all free pages get the mark of the kernel's lists, or lose it. No other CPU runs.
- * fh_isolate_block(): false where somebody else is isolating the block; may wait for other CPUs.
+ * fh_isolate_block(): false where somebody else is isolating the block, or part of it is none of the
+ * zone's; may wait for other CPUs.
  * fh_restore_block(): from any context, only by whoever has isolated it.
  * fh_not_isolated(): that, and what page_isolation.c returns then.
  * fh_take_offline(): of isolated blocks of which no page is in use. 0, or -EBUSY where one is;
@@ -45,9 +46,12 @@ int fh_take_offline(unsigned long start_pfn, unsigned long end_pfn);
 #define fh_not_isolated(page) (-EBUSY)
 #define fh_take_offline(start_pfn, end_pfn) 0
 #endif
-/* A bit for each page of its block that is free in Freehold; false where it is not Freehold's. */
+/*
+ * A bit for each page of the block that is free in Freehold, of both zones where two meet in it;
+ * false where it is not Freehold's.
+ */
 #define FH_PAGES_OF_BLOCK 512
-bool fh_free_frames(unsigned long pfn, unsigned long *frames);
+bool fh_free_frames(unsigned long start, unsigned long *frames);
 /*
  * compaction.c: all free pages of a part of a block, into the lists of their orders; 0 where one of
  * the part is not free.

@@ -5,6 +5,8 @@ mod built;
 #[cfg(test)]
 mod header;
 mod objects;
+#[cfg(test)]
+mod pieces;
 mod tools;
 
 use std::path::PathBuf;
