@@ -22,8 +22,8 @@ pub(super) fn patches(text: &str) -> Vec<String> {
 
 #[test]
 fn patches_end_where_the_signature_begins() {
-    let mail = "Hello,\n---\ndiff --git a/a b/a\n-two\n+zwei\ndiff --git a/b b/b\n+eight\n-- \n2.53\n\
-                > diff --git a/quoted b/quoted\ndiff --git a/c b/c\n-gone\n-- \n";
+    let mail = "Hello\n---\ndiff --git a/a b/a\n-two\n+zwei\ndiff --git a/b b/b\n+eight\n-- \n\
+                2.53\n> diff --git a/quoted b/quoted\ndiff --git a/c b/c\n-gone\n-- \n";
     let [both, last] = [
         "diff --git a/a b/a\n-two\n+zwei\ndiff --git a/b b/b\n+eight\n",
         "diff --git a/c b/c\n-gone\n",
