@@ -519,8 +519,8 @@ fn looks_like(head: &[u8], compression: Compression) -> (String, Option<String>)
     if nuls > 0 && nuls * 2 + 16 > sample.len() && nuls < sample.len() * 3 / 4 {
         return (format!("it looks like {inside}UTF-16 text"), Some(UTF_16.to_owned()));
     }
-    if nuls > 0 {
-        // Perfetto's packets begin so.
+    // No text has a control character before the bell; Perfetto's packets begin with a line's end.
+    if sample.iter().any(|b| *b < b'\x07') {
         let hint = (head[0] == b'\n').then(|| PERFETTO.to_owned());
         return (format!("it looks like {inside}binary data"), hint);
     }

@@ -202,7 +202,7 @@ fn what_is_no_trace_says_what_it_is() {
         (b"TRACE:\nx\x9c\x01\x02", "atrace"),
         (b"{\"traceEvents\":[{\"ph\":\"X\"}]}\n", "Chrome"),
         (b"[{\"name\":\"a\",\"ph\":\"B\"}]\n", "Chrome"),
-        (b"\x0a\x40\x08\x00 packets of a trace, which have more letters than zeros", "Perfetto"),
+        (b"\x0a\x0d\x08\x02P\x01X\x01, no zero", "Perfetto"),
         (b"1.000 t/5 kmem:mm_page_alloc(pfn: 17, gfp_flags: 1)\n", "perf trace"),
         (b"# tracer: nop\n#\n# latency: 0 us\n", "latency"),
         (b"a.dat:  cpus=8\n", "several files"),
