@@ -4,6 +4,7 @@
 //!   above low?  ── PCP: list ── empty? refill ── zone lock
 //!              └─ busy, or order not kept ──> zone lock
 //!   nothing:  down to min, with the reserves that the request may use
+//!   nothing:  (peer-blocks) a block from another CPU
 //!   nothing:  (least-drain) one CPU after the other gives back what is lacking
 //!   nothing:  give a HIGHATOMIC block back, drain all CPUs, once more (not for requests that may
 //!             not wait)
@@ -17,6 +18,7 @@ use freehold::{AllocError, AllocFlags, CpuId, Migratetype, Order, Pfn};
 use crate::Classic;
 use crate::buddy::Mode;
 use crate::config::Request;
+use crate::page::PAGEBLOCK;
 use crate::primitive::Ordering::Relaxed;
 use crate::refill::Refill;
 use crate::switches::Switch;
@@ -100,6 +102,10 @@ impl Classic {
                 return Some(pfn);
             }
         }
+        let peers = self.on.has(Switch::PeerBlocks).then(|| self.alloc_from_peer(cpu, request));
+        if let Some(pfn) = peers.flatten() {
+            return Some(pfn);
+        }
         self.unreserve_high_atomic(request.migratetype, false);
         let asked = self.on.has(Switch::LeastDrain).then(|| self.alloc_asking(cpu, request));
         if let Some(pfn) = asked.flatten() {
@@ -129,6 +135,24 @@ impl Classic {
             }
         }
         None
+    }
+
+    /// `peer-blocks`: before everybody is drained, one CPU is asked for one block. What others hold
+    /// counts for no watermark, so none is looked at.
+    fn alloc_from_peer(&self, cpu: CpuId, request: Request) -> Option<Pfn> {
+        let (order, migratetype) = (request.order.get(), request.migratetype);
+        if !self.layout.keeps(order) {
+            return None;
+        }
+        let zone = &self.zone;
+        let mut inner = zone.pcps[cpu.index()].try_lock().filter(|inner| !inner.busy)?;
+        if !zone.take_from_peer(cpu.index(), &mut inner, self.layout, migratetype) {
+            return None;
+        }
+        let frame = inner.take(&zone.frames, self.layout, order, migratetype)?;
+        inner.counters.allocs += 1;
+        zone.frames.set_allocated(frame, order, migratetype);
+        Some(zone.frames.pfn(frame))
     }
 
     /// Gives a reserved block back, if there is one.
@@ -211,7 +235,10 @@ impl Classic {
         let chunks = inner.tuning.refill(self.on, order, count, zone.pressure());
         let refill =
             Refill { cpu: u32::from(cpu.get()), order, chunks, migratetype, flags: request.flags };
-        if !zone.refill(inner, self.layout, refill) {
+        // Where a claim would bring a block, a peer's is instead of one.
+        let block = self.on.has(Switch::PeerBlocks) && chunks << order >= PAGEBLOCK;
+        let from_peer = block && zone.take_from_peer(cpu.index(), inner, self.layout, migratetype);
+        if !from_peer && !zone.refill(inner, self.layout, refill) {
             return None;
         }
         let frame = inner.take(&zone.frames, self.layout, order, migratetype)?;

@@ -17,7 +17,7 @@
 //!               drain (drain) ──> zone lists
 //!
 //!   contig: a range, wherever it is   cpus: visits all of them   check: is all of it consistent?
-//!   unowned: merging without owners
+//!   peer: a block from another CPU          unowned: merging without owners
 //!   setup: a machine whose memory is partly in use at the beginning
 //! ```
 
@@ -40,6 +40,7 @@ mod llist;
 mod page;
 mod pageblock;
 mod pcp;
+mod peer;
 mod presets;
 mod primitive;
 mod range;

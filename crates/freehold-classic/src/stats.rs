@@ -196,6 +196,10 @@ counters! {
         free_high,
         /// Chunks absorbed from the lock-free list of remote frees.
         absorbed,
+        /// Whole pageblocks taken from another CPU (`peer-blocks`).
+        peer_blocks,
+        /// CPUs asked for one.
+        peers_asked,
         /// Times the PCP lock was taken, by whomever.
         lock_holds,
         /// Steps done in those holds: a list link or unlink, a list looked at, an entry looked at

@@ -228,6 +228,10 @@ switches! {
         "One list of owned blocks per migratetype, so that phase 0 does not walk past blocks of \
          other types.",
         by "Rik van Riel", needs Recover;
+    PeerBlocks = "peer-blocks", "review", PcpBuddyReview,
+        "A refill takes a whole pageblock from the next CPU that has one before it goes to the \
+         zone; and instead of failing.",
+        by "Zi Yan", needs Claim;
     MergeUnowned = "merge-unowned", "review", PcpBuddyReview,
         "Before a drain, buddies on the same PCP are merged without ownership, as a CPU number in \
          every page would allow.",

@@ -15,9 +15,9 @@
 //!           ^ multiple of 1024, so that every chunk's buddy has a record  ^
 //! ```
 //!
-//! Lock order: a PCP lock, then the zone lock; never two of either. The locks are `std`'s mutexes
-//! rather than spin locks: with more threads than cores, a user-space thread that is preempted
-//! inside a spin lock stops everybody.
+//! Lock order: a PCP lock, then the zone lock; never two of either, but that a second PCP lock may
+//! be tried (`peer`). The locks are `std`'s mutexes rather than spin locks: with more threads than
+//! cores, a user-space thread that is preempted inside a spin lock stops everybody.
 
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
