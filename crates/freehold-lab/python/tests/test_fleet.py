@@ -1,6 +1,7 @@
 """The jobs of docs/fleet.md as they stand there, over a store of S3's interface: killed half-way
 and started again, with two broken recordings, they all make the same table."""
 
+import glob
 import os
 import pathlib
 import re
@@ -126,6 +127,12 @@ class Fleet(unittest.TestCase):
             parallel = parallel.replace("rows", "others")
             others = self.job(["bash", "-c", parallel], os.path.join(self.folder.name, "others"))
             self.assertTrue(others.equals(shell), "GNU parallel")
+        # What one table is made of is what all are made of.
+        found = glob.glob(os.path.join(self.folder.name, "rows", "*.parquet"))
+        page = subprocess.run(
+            ["freehold", "report", "-o", "-", *found], check=True, capture_output=True, text=True
+        )
+        self.assertIn("10 recordings of 10 machines; 2 could not be read.", page.stdout)
         names = ["ray", "dask"] + ["spark"] * ("FREEHOLD_SPARK" in os.environ)
         for name in names:
             with self.subTest(name):

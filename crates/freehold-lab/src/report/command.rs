@@ -6,17 +6,18 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::page;
+use super::{fleet, fleet_page, page};
 use crate::cli::error::CliError;
 use crate::cli::target::{Target, folder, is_dash};
 use crate::cli::{Outcome, output};
-use crate::results::{self, Kind, split};
+use crate::results::{self, Kind, bytes, rows, split};
 
 const EXAMPLES: &str = "\
 Examples:
   freehold replay --json > replay.json; freehold report -o report.html replay.json
   freehold replay --json trace.parquet | freehold report -o trace.html -
   freehold report -o - *.json > report.html
+  freehold report -o fleet.html rows/*.parquet  rows of many machines
 
 The file opens from disk in any browser, on a laptop or a phone, light or dark, or printed. It has \
 no script and fetches nothing. The same input gives the same file, byte for byte. The JSON that it \
@@ -31,7 +32,8 @@ const DEFAULT_OUTPUT: &str = "freehold-report.html";
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ReportArgs {
     /// What `freehold replay --json` wrote, in any number and order; '-' is standard input. A file
-    /// may hold several documents one after the other. Without any, standard input.
+    /// may hold several documents one after the other. Or tables of many machines, as `freehold
+    /// replay --format jsonl` and `parquet` write them. Without any, standard input.
     #[arg(value_name = "JSON")]
     inputs: Vec<PathBuf>,
 
@@ -68,9 +70,14 @@ pub(crate) fn run(args: &ReportArgs) -> Result<Outcome, CliError> {
         return Err(CliError::new(problem).hint("give -o another file"));
     }
     Target::PAGE.check(page)?;
-    let mut documents = Vec::new();
+    let (mut documents, mut tables) = (Vec::new(), Vec::new());
     for input in &inputs {
-        for source in results::read(input)? {
+        let (shown, bytes) = bytes(input)?;
+        if let Some(table) = rows::table(input, (&shown, &bytes), &fleet::columns())? {
+            tables.push(table);
+            continue;
+        }
+        for source in results::documents(input, &shown, &bytes)? {
             documents.extend(split(&source)?);
         }
     }
@@ -80,7 +87,14 @@ pub(crate) fn run(args: &ReportArgs) -> Result<Outcome, CliError> {
         let hint = format!("a page is made of replays; {command} prints its table without --json");
         return Err(CliError::new(problem).hint(hint));
     }
-    let page = page::render(&documents, &args.title);
+    let page = match (&tables[..], &documents[..]) {
+        ([], _) => page::render(&documents, &args.title),
+        (_, []) => fleet_page::render(&tables, &args.title)?,
+        _ => {
+            let problem = "a page is of documents or of tables, and both were given";
+            return Err(CliError::new(problem).hint("make a page of each"));
+        }
+    };
     Target::PAGE.replace(&args.output, &page)?;
     if is_dash(&args.output) {
         return Ok(Outcome::Fine);

@@ -3,6 +3,8 @@
 //! ```text
 //!  JSON of freehold replay ──> crate::results  what each document is
 //!                              replay          verdict, picture, tables
+//!  rows of many machines   ──> fleet           recordings, changes, clusters
+//!                              fleet_page      verdict, distributions, worst machines, all of them
 //!                              page            one file: style, sections, data
 //! ```
 //!
@@ -17,6 +19,8 @@
 
 mod command;
 mod embed;
+mod fleet;
+mod fleet_page;
 mod page;
 mod replay;
 mod table;

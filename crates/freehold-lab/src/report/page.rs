@@ -33,12 +33,17 @@ pub(super) fn render(documents: &[Document], title: &str) -> String {
     let data = embed::json(&documents);
     let _ =
         write!(html, "</main>\n<script id=\"data\" type=\"application/json\">{data}</script>\n");
+    framed(title, &html)
+}
+
+/// A page around what is in it.
+pub(super) fn framed(title: &str, body: &str) -> String {
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n\
          <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n\
-         <title>{0}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<h1>{0}</h1>\n{html}</body>\n</html>\n",
+         <title>{0}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<h1>{0}</h1>\n{body}</body>\n</html>\n",
         embed::text(title)
     )
 }

@@ -34,6 +34,11 @@ pub(super) fn cells(figures: &[Option<f64>], better: Better) -> Vec<String> {
     figures.iter().map(cell).collect()
 }
 
+/// A figure that is compared with none.
+pub(super) fn plain(value: f64) -> String {
+    format!("<td><data value=\"{value}\">{}</data></td>", read(value))
+}
+
 /// A table that is being written.
 pub(super) struct Table(String);
 
@@ -54,8 +59,12 @@ impl Table {
 
     /// A row: its name, and cells as [`cells`] makes them.
     pub(super) fn row(&mut self, name: &str, cells: &[String]) {
-        let (name, cells) = (text(name), cells.concat());
-        let _ = writeln!(self.0, "<tr><th scope=\"row\">{name}</th>{cells}</tr>");
+        self.linked_row(&text(name), cells);
+    }
+
+    /// A row whose name is HTML.
+    pub(super) fn linked_row(&mut self, name: &str, cells: &[String]) {
+        let _ = writeln!(self.0, "<tr><th scope=\"row\">{name}</th>{}</tr>", cells.concat());
     }
 
     pub(super) fn finished(self) -> String {

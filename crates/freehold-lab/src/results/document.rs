@@ -47,8 +47,8 @@ pub(crate) fn split(source: &Source) -> Result<Vec<Document>, CliError> {
             source.name
         ))
         .hint(
-            "run the command with --json and give what it prints; rows of many replays are read by \
-             SQL: docs/fleet.md; times are compared within one run: freehold bench -e ONE -e OTHER",
+            "run the command with --json and give what it prints; times are compared within one \
+             run: freehold bench -e ONE -e OTHER",
         )
     })?;
     Ok(documents.into_iter().flat_map(by_zone).collect())

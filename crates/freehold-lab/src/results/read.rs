@@ -27,24 +27,11 @@ pub(crate) fn shown_name(path: &Path) -> String {
 /// The documents in a file: one, or several one after the other.
 pub(crate) fn read(path: &Path) -> Result<Vec<Source>, CliError> {
     let (shown, bytes) = bytes(path)?;
-    // A byte-order mark, as some editors and shells put before text.
-    let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes);
-    let name = shown_name(path);
-    let documents: Result<Vec<serde_json::Value>, _> =
-        serde_json::Deserializer::from_slice(text).into_iter().collect();
-    let documents = documents.map_err(|error| not_json(path, &shown, text, &error))?;
-    let several = documents.len() > 1;
-    let named = documents.into_iter().enumerate();
-    Ok(named
-        .map(|(n, value)| Source {
-            name: if several { format!("{name}, document {}", n + 1) } else { name.clone() },
-            value,
-        })
-        .collect())
+    documents(path, &shown, &bytes)
 }
 
 /// What to call a file, and all of it.
-fn bytes(path: &Path) -> Result<(String, Vec<u8>), CliError> {
+pub(crate) fn bytes(path: &Path) -> Result<(String, Vec<u8>), CliError> {
     let shown =
         if is_dash(path) { "standard input".to_owned() } else { path.display().to_string() };
     let read = if is_dash(path) {
@@ -62,7 +49,30 @@ fn bytes(path: &Path) -> Result<(String, Vec<u8>), CliError> {
     Ok((shown, bytes))
 }
 
-fn not_json(path: &Path, shown: &str, text: &[u8], error: &serde_json::Error) -> CliError {
+/// The documents in what [`bytes`] read.
+pub(crate) fn documents(path: &Path, shown: &str, bytes: &[u8]) -> Result<Vec<Source>, CliError> {
+    // A byte-order mark, as some editors and shells put before text.
+    let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    let name = shown_name(path);
+    let documents: Result<Vec<serde_json::Value>, _> =
+        serde_json::Deserializer::from_slice(text).into_iter().collect();
+    let documents = documents.map_err(|error| not_json(path, shown, text, &error))?;
+    let several = documents.len() > 1;
+    let named = documents.into_iter().enumerate();
+    Ok(named
+        .map(|(n, value)| Source {
+            name: if several { format!("{name}, document {}", n + 1) } else { name.clone() },
+            value,
+        })
+        .collect())
+}
+
+pub(super) fn not_json(
+    path: &Path,
+    shown: &str,
+    text: &[u8],
+    error: &serde_json::Error,
+) -> CliError {
     let problem = CliError::new(format!("{shown} is not JSON: {error}"));
     let is_html = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("html"));
     if text.starts_with(b"PAR1") {

@@ -2,5 +2,6 @@
 
 mod command;
 mod compare;
+mod fleet;
 mod page;
 mod valid;
