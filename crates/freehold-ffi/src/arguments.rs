@@ -1,4 +1,8 @@
 //! What callers hand over, checked once at the door: pointers, orders, migratetypes.
+//!
+//! The unsafe functions here, in [`config`](crate::config) and in [`error`](crate::error) promise
+//! for their pointers what the [crate](crate#pointers) does: each is null, or valid for its reads
+//! or writes, of as many as are said, as long as `'a`, and nobody else writes there meanwhile.
 
 use core::slice;
 
@@ -7,10 +11,6 @@ use freehold::{FrameRange, Migratetype, Order, Pfn};
 use crate::failure::Failure;
 
 /// What a pointer points to, unless it is null.
-///
-/// # Safety
-///
-/// Null, or valid for reads as long as `'a`, with nobody writing meanwhile.
 #[inline(always)]
 pub(crate) unsafe fn shared<'a, T>(
     pointer: *const T,
@@ -21,10 +21,6 @@ pub(crate) unsafe fn shared<'a, T>(
 }
 
 /// `len` things in a row. Where there are none the pointer may be anything.
-///
-/// # Safety
-///
-/// Null, or valid for reads of that many as long as `'a`, with nobody writing meanwhile.
 #[inline(always)]
 pub(crate) unsafe fn array<'a, T>(
     pointer: *const T,
@@ -34,19 +30,12 @@ pub(crate) unsafe fn array<'a, T>(
     if len == 0 {
         return Ok(&[]);
     }
-    if pointer.is_null() {
-        return Err(Failure::Null(name));
-    }
-    check_len::<T>(len, name)?;
+    check(pointer, len, name)?;
     // SAFETY: not null, and the rest is the caller's promise.
     Ok(unsafe { slice::from_raw_parts(pointer, len) })
 }
 
 /// Room for `len` frame numbers, to be written to.
-///
-/// # Safety
-///
-/// Null, or valid for writes of that many as long as `'a`, and nobody else's meanwhile.
 #[inline(always)]
 pub(crate) unsafe fn array_of_frames_mut<'a>(
     pointer: *mut u64,
@@ -56,20 +45,13 @@ pub(crate) unsafe fn array_of_frames_mut<'a>(
     if len == 0 {
         return Ok(&mut []);
     }
-    if pointer.is_null() {
-        return Err(Failure::Null(name));
-    }
-    check_len::<u64>(len, name)?;
+    check(pointer, len, name)?;
     // SAFETY: not null, and the rest is the caller's promise. A Pfn is a u64 (`repr(transparent)`),
     // of which any bits are a value; the allocator only writes here.
     Ok(unsafe { slice::from_raw_parts_mut(pointer.cast(), len) })
 }
 
 /// `len` frame numbers in a row.
-///
-/// # Safety
-///
-/// As [`array`].
 #[inline(always)]
 pub(crate) unsafe fn array_of_frames<'a>(
     pointer: *const u64,
@@ -80,9 +62,10 @@ pub(crate) unsafe fn array_of_frames<'a>(
     unsafe { array(pointer.cast(), len, name) }
 }
 
-/// No array is longer than what an address difference can tell.
+/// An array that is there, and no longer than what an address difference can tell.
 #[inline(always)]
-fn check_len<T>(len: usize, name: &'static str) -> Result<(), Failure> {
+fn check<T>(pointer: *const T, len: usize, name: &'static str) -> Result<(), Failure> {
+    wanted(pointer, name)?;
     match len.checked_mul(size_of::<T>()) {
         Some(bytes) if bytes <= isize::MAX as usize => Ok(()),
         _ => Err(Failure::Argument {
@@ -93,26 +76,7 @@ fn check_len<T>(len: usize, name: &'static str) -> Result<(), Failure> {
     }
 }
 
-/// Writes a result to where the caller wants it.
-///
-/// # Safety
-///
-/// Null, or valid for a write.
-#[inline(always)]
-pub(crate) unsafe fn put<T>(pointer: *mut T, name: &'static str, value: T) -> Result<(), Failure> {
-    if pointer.is_null() {
-        return Err(Failure::Null(name));
-    }
-    // SAFETY: not null, and the rest is the caller's promise.
-    unsafe { pointer.write(value) };
-    Ok(())
-}
-
 /// Writes a result to where the caller wants it, if it does.
-///
-/// # Safety
-///
-/// Null, or valid for a write.
 #[inline(always)]
 pub(crate) unsafe fn put_if_wanted<T>(pointer: *mut T, value: T) {
     if !pointer.is_null() {

@@ -98,9 +98,6 @@ pub struct Config {
     pub extra_ranges: u16,
 }
 
-/// # Safety
-///
-/// As [`arguments::array`].
 unsafe fn ranges<'a>(
     pointer: *const FrameRange,
     count: usize,
@@ -112,9 +109,6 @@ unsafe fn ranges<'a>(
 }
 
 impl Zone {
-    /// # Safety
-    ///
-    /// Its arrays are valid as long as `'a`.
     unsafe fn engine<'a>(&self) -> Result<ZoneConfig<'a>, Failure> {
         // SAFETY: the caller's promise.
         let (memory, cma) = unsafe {
@@ -154,10 +148,6 @@ impl Config {
     ///
     /// That needs room for its zones, of which most machines have a few and some have 64, which
     /// is 7 KiB: more than a kernel likes to see on its stack for nothing.
-    ///
-    /// # Safety
-    ///
-    /// Its arrays, and those of its zones, are valid for the call.
     pub(crate) unsafe fn with_engine<T>(
         &self,
         f: impl FnOnce(&EngineConfig<'_>) -> Result<T, Failure>,
@@ -173,9 +163,7 @@ impl Config {
         }
     }
 
-    /// # Safety
-    ///
-    /// As [`Self::with_engine`]. `N` is at least the number of zones.
+    /// `N` is at least the number of zones.
     #[inline(never)]
     unsafe fn with_zones<const N: usize, T>(
         &self,

@@ -9,7 +9,7 @@ use core::fmt::{self, Write};
 use freehold::{AllocError, ConfigError, FreeError, HotplugError, Pfn};
 
 use crate::allocator::{Allocator, Engine};
-use crate::arguments::{put, shared, wanted};
+use crate::arguments::{shared, wanted};
 pub(crate) use crate::failure::Failure;
 use crate::status::Status;
 
@@ -42,23 +42,16 @@ pub struct Error {
     pub message: [c_char; FREEHOLD_MESSAGE_SIZE],
 }
 
-/// The numbers of an [`Error`].
-struct Facts {
-    status: Status,
-    pfn: Option<Pfn>,
-    found: u64,
-    expected: u64,
-    done: u64,
-    os_errno: i32,
-}
-
-impl Facts {
+/// The numbers of a failure, without its message.
+impl Error {
     fn new(status: Status) -> Self {
-        Self { status, pfn: None, found: 0, expected: 0, done: 0, os_errno: 0 }
+        let message = Message::EMPTY.bytes;
+        let pfn = FREEHOLD_NO_PFN;
+        Self { status, os_errno: 0, pfn, found: 0, expected: 0, done: 0, message }
     }
 
     fn at(status: Status, pfn: Pfn) -> Self {
-        Self { pfn: Some(pfn), ..Self::new(status) }
+        Self { pfn: pfn.get(), ..Self::new(status) }
     }
 
     fn found(self, found: u64) -> Self {
@@ -70,113 +63,113 @@ impl Facts {
     }
 }
 
-fn alloc_facts(error: &AllocError) -> Facts {
+fn alloc_facts(error: &AllocError) -> Error {
     match *error {
-        AllocError::NoMemory { order } => Facts::new(Status::NoMemory).found(order.get().into()),
+        AllocError::NoMemory { order } => Error::new(Status::NoMemory).found(order.get().into()),
         AllocError::OrderTooLarge { order, max } => {
-            Facts::new(Status::OrderTooLarge).found(order.get().into()).expected(max.get().into())
+            Error::new(Status::OrderTooLarge).found(order.get().into()).expected(max.get().into())
         }
         AllocError::BadMigratetype { migratetype } => {
-            Facts::new(Status::BadMigratetype).found(migratetype.index() as u64)
+            Error::new(Status::BadMigratetype).found(migratetype.index() as u64)
         }
-        AllocError::ZeroLength => Facts::new(Status::ZeroLength),
-        AllocError::BadRange { pfn } => Facts::at(Status::BadRange, pfn),
-        AllocError::Busy { pfn } => Facts::at(Status::Busy, pfn),
-        AllocError::WouldBlock => Facts::new(Status::WouldBlock),
-        AllocError::CpuOffline { cpu } => Facts::new(Status::CpuOffline).found(cpu.get().into()),
-        AllocError::CpuOwned { cpu } => Facts::new(Status::CpuOwned).found(cpu.get().into()),
-        _ => Facts::new(Status::Other),
+        AllocError::ZeroLength => Error::new(Status::ZeroLength),
+        AllocError::BadRange { pfn } => Error::at(Status::BadRange, pfn),
+        AllocError::Busy { pfn } => Error::at(Status::Busy, pfn),
+        AllocError::WouldBlock => Error::new(Status::WouldBlock),
+        AllocError::CpuOffline { cpu } => Error::new(Status::CpuOffline).found(cpu.get().into()),
+        AllocError::CpuOwned { cpu } => Error::new(Status::CpuOwned).found(cpu.get().into()),
+        _ => Error::new(Status::Other),
     }
 }
 
-fn free_facts(error: &FreeError) -> Facts {
+fn free_facts(error: &FreeError) -> Error {
     match *error {
-        FreeError::DoubleFree { pfn } => Facts::at(Status::DoubleFree, pfn),
-        FreeError::NeverAllocated { pfn } => Facts::at(Status::NeverAllocated, pfn),
-        FreeError::OutOfZone { pfn } => Facts::at(Status::OutOfZone, pfn),
-        FreeError::Hole { pfn } => Facts::at(Status::Hole, pfn),
-        FreeError::PastEnd { pfn } => Facts::at(Status::PastEnd, pfn),
+        FreeError::DoubleFree { pfn } => Error::at(Status::DoubleFree, pfn),
+        FreeError::NeverAllocated { pfn } => Error::at(Status::NeverAllocated, pfn),
+        FreeError::OutOfZone { pfn } => Error::at(Status::OutOfZone, pfn),
+        FreeError::Hole { pfn } => Error::at(Status::Hole, pfn),
+        FreeError::PastEnd { pfn } => Error::at(Status::PastEnd, pfn),
         FreeError::Misaligned { pfn, order } => {
-            Facts::at(Status::Misaligned, pfn).found(order.get().into())
+            Error::at(Status::Misaligned, pfn).found(order.get().into())
         }
         FreeError::OrderTooLarge { order, max } => {
-            Facts::new(Status::OrderTooLarge).found(order.get().into()).expected(max.get().into())
+            Error::new(Status::OrderTooLarge).found(order.get().into()).expected(max.get().into())
         }
-        FreeError::ZeroLength => Facts::new(Status::ZeroLength),
-        FreeError::CpuOffline { cpu } => Facts::new(Status::CpuOffline).found(cpu.get().into()),
-        _ => Facts::new(Status::Other),
+        FreeError::ZeroLength => Error::new(Status::ZeroLength),
+        FreeError::CpuOffline { cpu } => Error::new(Status::CpuOffline).found(cpu.get().into()),
+        _ => Error::new(Status::Other),
     }
 }
 
-fn config_facts(error: &ConfigError) -> Facts {
+fn config_facts(error: &ConfigError) -> Error {
     match *error {
-        ConfigError::Cpus { cpus } => Facts::new(Status::ConfigCpus).found(cpus.into()),
+        ConfigError::Cpus { cpus } => Error::new(Status::ConfigCpus).found(cpus.into()),
         ConfigError::Zones { zones: found } | ConfigError::NoZone { zone: found } => {
-            Facts::new(Status::ConfigZones).found(found as u64)
+            Error::new(Status::ConfigZones).found(found as u64)
         }
-        ConfigError::Span { range } => Facts::at(Status::ConfigSpan, range.start),
-        ConfigError::OutsideZone { range } => Facts::at(Status::ConfigOutsideZone, range.start),
-        ConfigError::Overlap { pfn } => Facts::at(Status::ConfigOverlap, pfn),
+        ConfigError::Span { range } => Error::at(Status::ConfigSpan, range.start),
+        ConfigError::OutsideZone { range } => Error::at(Status::ConfigOutsideZone, range.start),
+        ConfigError::Overlap { pfn } => Error::at(Status::ConfigOverlap, pfn),
         ConfigError::TooSmall { given, needed } => {
-            Facts::new(Status::MetadataTooSmall).found(given as u64).expected(needed as u64)
+            Error::new(Status::MetadataTooSmall).found(given as u64).expected(needed as u64)
         }
-        ConfigError::Watermarks => Facts::new(Status::Watermarks),
-        ConfigError::TooLarge { sections } => Facts::new(Status::InvalidArgument).found(sections),
-        _ => Facts::new(Status::Other),
+        ConfigError::Watermarks => Error::new(Status::Watermarks),
+        ConfigError::TooLarge { sections } => Error::new(Status::InvalidArgument).found(sections),
+        _ => Error::new(Status::Other),
     }
 }
 
-fn hotplug_facts(error: &HotplugError) -> Facts {
+fn hotplug_facts(error: &HotplugError) -> Error {
     match *error {
-        HotplugError::ZeroLength => Facts::new(Status::ZeroLength),
-        HotplugError::OutOfZone { pfn } => Facts::at(Status::OutOfZone, pfn),
-        HotplugError::Present { pfn } => Facts::at(Status::Present, pfn),
-        HotplugError::Absent { pfn } => Facts::at(Status::Absent, pfn),
-        HotplugError::Misaligned { pfn } => Facts::at(Status::Misaligned, pfn),
-        HotplugError::Busy { pfn } => Facts::at(Status::Busy, pfn),
-        HotplugError::NoRoom => Facts::new(Status::NoRoom),
-        _ => Facts::new(Status::Other),
+        HotplugError::ZeroLength => Error::new(Status::ZeroLength),
+        HotplugError::OutOfZone { pfn } => Error::at(Status::OutOfZone, pfn),
+        HotplugError::Present { pfn } => Error::at(Status::Present, pfn),
+        HotplugError::Absent { pfn } => Error::at(Status::Absent, pfn),
+        HotplugError::Misaligned { pfn } => Error::at(Status::Misaligned, pfn),
+        HotplugError::Busy { pfn } => Error::at(Status::Busy, pfn),
+        HotplugError::NoRoom => Error::new(Status::NoRoom),
+        _ => Error::new(Status::Other),
     }
 }
 
 #[cfg(feature = "std")]
-fn host_facts(error: &freehold_host::Error) -> Facts {
+fn host_facts(error: &freehold_host::Error) -> Error {
     use freehold_host::Error as Host;
     match *error {
         Host::Os { errno, bytes, .. } => {
-            Facts { os_errno: errno, ..Facts::new(Status::Os).found(bytes) }
+            Error { os_errno: errno, ..Error::new(Status::Os).found(bytes) }
         }
-        Host::NoRun { frames } => Facts::new(Status::NoMemory).found(frames),
-        Host::Forked => Facts::new(Status::Forked),
-        Host::PageSize { bytes } => Facts::new(Status::PageSize).found(bytes as u64),
-        Host::Knob { value, .. } => Facts::new(Status::InvalidArgument).found(value),
-        Host::OutsideArena { pfn } => Facts::at(Status::OutsideArena, pfn),
-        Host::Reentered => Facts::new(Status::Reentered),
-        Host::Limit { bytes } => Facts::new(Status::Limit).found(bytes),
-        _ => Facts::new(Status::Other),
+        Host::NoRun { frames } => Error::new(Status::NoMemory).found(frames),
+        Host::Forked => Error::new(Status::Forked),
+        Host::PageSize { bytes } => Error::new(Status::PageSize).found(bytes as u64),
+        Host::Knob { value, .. } => Error::new(Status::InvalidArgument).found(value),
+        Host::OutsideArena { pfn } => Error::at(Status::OutsideArena, pfn),
+        Host::Reentered => Error::new(Status::Reentered),
+        Host::Limit { bytes } => Error::new(Status::Limit).found(bytes),
+        _ => Error::new(Status::Other),
     }
 }
 
 impl Failure {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> Error {
         match self {
-            Self::Null(_) => Facts::new(Status::NullPointer),
-            Self::Argument { value, .. } => Facts::new(Status::InvalidArgument).found(*value),
-            Self::Order { order } => Facts::new(Status::OrderTooLarge)
+            Self::Null(_) => Error::new(Status::NullPointer),
+            Self::Argument { value, .. } => Error::new(Status::InvalidArgument).found(*value),
+            Self::Order { order } => Error::new(Status::OrderTooLarge)
                 .found((*order).into())
                 .expected(freehold::Order::MAX.get().into()),
             Self::Migratetype { migratetype } => {
-                Facts::new(Status::BadMigratetype).found((*migratetype).into())
+                Error::new(Status::BadMigratetype).found((*migratetype).into())
             }
             #[cfg(feature = "std")]
-            Self::Ended => Facts::new(Status::Ended),
-            Self::NotOwned { cpu } => Facts::new(Status::CpuNotOwned).found((*cpu).into()),
+            Self::Ended => Error::new(Status::Ended),
+            Self::NotOwned { cpu } => Error::new(Status::CpuNotOwned).found((*cpu).into()),
             Self::Alloc(error) => alloc_facts(error),
             Self::Free(error) => free_facts(error),
-            Self::BulkFree(error) => Facts { done: error.freed as u64, ..free_facts(&error.error) },
+            Self::BulkFree(error) => Error { done: error.freed as u64, ..free_facts(&error.error) },
             Self::Config(error) => config_facts(error),
             Self::Hotplug(error) => hotplug_facts(error),
-            Self::Broken(violation) => Facts::at(Status::Broken, violation.pfn)
+            Self::Broken(violation) => Error::at(Status::Broken, violation.pfn)
                 .found(violation.found)
                 .expected(violation.expected),
             #[cfg(feature = "std")]
@@ -185,12 +178,10 @@ impl Failure {
     }
 
     fn details(&self) -> Error {
-        let Facts { status, pfn, found, expected, done, os_errno } = self.facts();
-        let pfn = pfn.map_or(FREEHOLD_NO_PFN, Pfn::get);
         let mut message = Message::EMPTY;
         // It only fails where the message is full.
         let _ = write!(message, "{self}");
-        Error { status, os_errno, pfn, found, expected, done, message: message.bytes }
+        Error { message: message.bytes, ..self.facts() }
     }
 }
 
@@ -223,10 +214,6 @@ impl fmt::Write for Message {
 }
 
 /// Makes the call and turns its result into a status, with the details where they are wanted.
-///
-/// # Safety
-///
-/// `error` is null or may be written to.
 #[inline(always)]
 pub(crate) unsafe fn answer(
     error: *mut Error,
@@ -240,10 +227,6 @@ pub(crate) unsafe fn answer(
 }
 
 /// [`answer`] of a call of the engine's that only says whether it could.
-///
-/// # Safety
-///
-/// `allocator` is null or points to one; `error` is null or may be written to.
 pub(crate) unsafe fn ask<E: Into<Failure>>(
     allocator: *const Allocator,
     error: *mut Error,
@@ -255,10 +238,6 @@ pub(crate) unsafe fn ask<E: Into<Failure>>(
 
 /// [`answer`] with a result that is written to `out`; before anything is done whose result could
 /// then not be told, a null pointer there is refused.
-///
-/// # Safety
-///
-/// Both are null or may be written to.
 #[inline(always)]
 pub(crate) unsafe fn tell<T>(
     out: *mut T,
@@ -268,16 +247,14 @@ pub(crate) unsafe fn tell<T>(
 ) -> Status {
     let told = || {
         wanted(out, name)?;
-        // SAFETY: the caller's promise.
-        unsafe { put(out, name, call()?) }
+        // SAFETY: not null, and the rest is the caller's promise.
+        unsafe { out.write(call()?) };
+        Ok(())
     };
     // SAFETY: the caller's promise.
     unsafe { answer(error, told) }
 }
 
-/// # Safety
-///
-/// As [`answer`].
 #[cold]
 #[inline(never)]
 pub(crate) unsafe fn fail(error: *mut Error, failure: &Failure) -> Status {
@@ -291,10 +268,6 @@ pub(crate) unsafe fn fail(error: *mut Error, failure: &Failure) -> Status {
 }
 
 /// Out of the hot calls, with what the allocator said as it is.
-///
-/// # Safety
-///
-/// As [`answer`].
 #[cold]
 #[inline(never)]
 pub(crate) unsafe fn fail_alloc(error: *mut Error, why: AllocError) -> Status {
@@ -302,9 +275,6 @@ pub(crate) unsafe fn fail_alloc(error: *mut Error, why: AllocError) -> Status {
     unsafe { fail(error, &why.into()) }
 }
 
-/// # Safety
-///
-/// As [`answer`].
 #[cold]
 #[inline(never)]
 pub(crate) unsafe fn fail_free(error: *mut Error, why: FreeError) -> Status {

@@ -117,9 +117,6 @@ pub(crate) enum Handle<'a> {
     On(On<'static, 'static, Host>),
 }
 
-/// # Safety
-///
-/// As [`owned`].
 pub(crate) unsafe fn handle<'a>(cpu: *const Cpu) -> Result<Handle<'a>, Failure> {
     // SAFETY: the caller's promise.
     unsafe {

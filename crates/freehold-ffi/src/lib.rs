@@ -23,11 +23,7 @@
 //! `RUSTFLAGS`' business: `-Cno-redzone=yes -Ccode-model=kernel -Crelocation-model=static` for a
 //! kernel in the upper half on x86-64.
 //!
-//! # Versions
-//!
-//! Every symbol begins with `freehold_`, every macro and enumerator with `FREEHOLD_`. The shared
-//! library's soname carries the version that its ABI depends on: `libfreehold.so.0.1` before 1.0,
-//! where each minor version may differ.
+//! Every symbol begins with `freehold_`, every macro and enumerator with `FREEHOLD_`.
 
 #![cfg_attr(not(feature = "std"), no_std)]
 #![deny(unsafe_op_in_unsafe_fn)]

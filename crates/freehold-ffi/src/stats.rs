@@ -187,10 +187,6 @@ pub unsafe extern "C" fn freehold_read_free_chunks(
 }
 
 /// What the engine says of a zone; an error where there is none of that number.
-///
-/// # Safety
-///
-/// `allocator` is null, or points to one.
 pub(crate) unsafe fn of_zone<T>(
     allocator: *const Allocator,
     zone: usize,

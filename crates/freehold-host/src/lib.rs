@@ -23,26 +23,11 @@
 //!                 thread X -> CPU E, shared:   a lock      (more threads than slots)
 //! ```
 //!
-//! - **Reserving** is address space only; pages come when they are touched, so an arena may be
-//!   larger than the machine.
-//! - **Threads are CPUs.** At its first call a thread gets a CPU slot; when it ends it gives the
-//!   slot back, with all that the slot holds. Allocations of a frame or of a run of up to 32, and
-//!   their frees, take no atomic read-modify-write where they lie in words that the slot leases:
-//!   threads that must reach in use `membarrier(2)`. Other sizes, frees into words that other slots
-//!   lease, and [`Lock::Ordinary`] take some.
-//! - **[`Frames`]** are owned memory, `&[u8]` and `&mut [u8]`, that goes home on drop from any
-//!   thread; beside them are [raw calls](Arena::alloc) by frame number.
-//! - **Giving back.** Blocks that have been wholly free for a while, and free runs of 16 KiB and
-//!   more within others, are [given back](Arena::pass) to the OS, in batches, with one system call
-//!   for each run of neighbours; [`Arena::trim`] does it now.
-//!
 //! # fork
 //!
-//! A child of `fork` has a copy of the thread that forked and of no other: a lock that another
-//! thread held stays locked for ever. So in the child every call on the arena returns
-//! [`Error::Forked`] without touching a lock, handles that are dropped free nothing, and the parent
-//! is not affected. [`OnFork`] chooses what a child finds at the frames' addresses: its own copy,
-//! or nothing. A child that needs frames makes an arena of its own.
+//! In a child of `fork` every call on the arena returns [`Error::Forked`] without touching a lock,
+//! handles that are dropped free nothing, and the parent is not affected. [`OnFork`] chooses what a
+//! child finds at the frames' addresses. A child that needs frames makes an arena of its own.
 //!
 //! # I/O into frames
 //!
@@ -55,17 +40,7 @@
 //!
 //! In a process that forks, [`OnFork::Unmapped`] spares the kernel copying pinned pages.
 //!
-//! # What it does not do
-//!
-//! - It moves no frames by itself: a program that can move its own has
-//!   [`evacuate`](Arena::evacuate). In a block with frames in use, free runs of less than 4 frames
-//!   ([`Builder::least_run`]) are not given back.
-//! - It cannot keep the kernel from overcommitting: memory that was not
-//!   [populated](Arena::populate) may be missing when it is touched, which is a signal.
-//!   [`Builder::populate`] avoids that.
-//! - It has no choice of placement: lower blocks are handed out first, and the highest are given
-//!   back first. Single frames, whole blocks and runs that are no power of two come from resident
-//!   memory before memory that was given back; other runs where their thread has freed them last.
+//! What can go wrong, and what costs more than one might expect: `docs/userspace.md`.
 
 #![warn(missing_docs)]
 

@@ -1,12 +1,6 @@
 //! The frames themselves: a range of addresses, the pages that back it, and how they are given
 //! back.
 //!
-//! ```text
-//! address   base                                                   base + len
-//!           |-- block --|-- block --|-- block --| ...                  |
-//! PFN       base / 4096                                  (base + len) / 4096
-//! ```
-//!
 //! A frame's PFN is its address divided by 4096. So the arithmetic between the two is a shift, a
 //! chunk that is naturally aligned in the allocator is so in memory too (the base is a multiple of
 //! the largest chunk), and a PFN of another arena is outside this one, where the allocator refuses

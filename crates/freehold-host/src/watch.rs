@@ -12,9 +12,6 @@
 //!   on_exhausted says that it has freed some        tried again
 //!   else                                            the error
 //! ```
-//!
-//! Callbacks run on the thread that allocates, with no lock of the arena held: they may free,
-//! allocate and trim. What they allocate themselves calls no callback.
 
 use std::cell::Cell;
 use std::fmt;

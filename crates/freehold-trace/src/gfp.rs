@@ -1,10 +1,7 @@
 //! GFP flags: what a request said about itself, as the tracepoint `mm_page_alloc` reports it.
 //!
-//! A trace carries them as a number (Parquet, bpftrace) or as names (tracefs, perf). Names mean the
-//! same in every kernel, numbers do not: bits have been renumbered several times.
-//! [`Event`](super::Event) holds numbers of Linux 6.18, so names are looked up in that kernel's
-//! table, and numbers of another kernel are translated by [`GfpEra`] of the kernel that recorded
-//! them. Where that is not known they are refused.
+//! A trace carries them as a number (Parquet, bpftrace) or as names (tracefs, perf), which are looked
+//! up in the table of Linux 6.18. Numbers of another kernel are translated by its [`GfpEra`].
 //!
 //! ```text
 //!  bit  0..3   zone: DMA, HIGHMEM, DMA32, MOVABLE
@@ -252,12 +249,6 @@ pub const fn migratetype(gfp: u32) -> Migratetype {
 /// killed (more reserve), whether the zone has a DMA32 zone below it (`NO_FRAGMENT`, which the
 /// caller adds for zone Normal), and whether the call came through `alloc_pages_nolock`
 /// (`NO_LOCK`).
-///
-/// - may not wait (no `__GFP_DIRECT_RECLAIM`) and not `__GFP_NOMEMALLOC`: `NON_BLOCK`, and with
-///   `__GFP_HIGH` above order 0 also `HIGH_ATOMIC`;
-/// - `__GFP_HIGH`: `MIN_RESERVE`;
-/// - movable: `CMA`;
-/// - `__GFP_MEMALLOC` without `__GFP_NOMEMALLOC`: `NO_WATERMARKS`.
 #[must_use]
 pub fn alloc_flags(gfp: u32, order: Order) -> AllocFlags {
     let mut flags = AllocFlags::empty();

@@ -1,13 +1,6 @@
 // What registries show, with its example compiled and run.
 #![doc = include_str!("../README.md")]
 //!
-//! # Why
-//!
-//! Two problems of Linux's memory management meet here. `vfree` gave back page by page what had
-//! been allocated in large chunks. Reclaim cleared the entries of a large folio one by one, with an
-//! update of the folio's state for each, so that the folio was partly mapped in between. Both have
-//! one answer: neighbouring frames are mapped, unmapped, flushed and freed together.
-//!
 //! ```text
 //!            Vmalloc                        Vm
 //!    areas in an interval tree     folios, reverse map, lists     Space: VMAs, page tables
@@ -21,12 +14,6 @@
 //!
 //! There is no heap: the caller hands over slices of records, whose sizes bound everything. The
 //! only unsafe code is a lock.
-//!
-//! # vmalloc
-//!
-//! [`Vmalloc::vmalloc`] takes the largest orders first, maps each run of neighbouring frames with
-//! one call, and [`Vmalloc::vfree`] unmaps, flushes once, brings the frames into order and frees
-//! each run with one call.
 //!
 //! # Lazyfree folios
 //!
@@ -87,8 +74,6 @@
 //! There is no swap, no page cache and no copy on write. Page tables are one level deep and as many
 //! as the caller gives; hardware tables are an [`Mmu`] implementation's. Folios of a whole 2 MiB
 //! are mapped by 512 entries, unless [`Vm::set_pmd_mappings`] asks for one.
-//!
-//! Where to read on: [`Mmu`] for hosts and kernels; `unmap.rs` for reclaim; `vmalloc/mod.rs`.
 
 #![no_std]
 #![cfg_attr(docsrs, feature(doc_cfg))]

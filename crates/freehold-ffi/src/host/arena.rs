@@ -72,10 +72,6 @@ impl Arena {
 }
 
 /// The arena behind a handle, unless that is null, has been destroyed or is none.
-///
-/// # Safety
-///
-/// Null, or a pointer to an arena, or to other memory that can be read.
 #[inline(always)]
 pub(crate) unsafe fn live<'a>(arena: *const Arena) -> Result<&'a HostArena, Failure> {
     // SAFETY: the caller's promise.

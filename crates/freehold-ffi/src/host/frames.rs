@@ -6,7 +6,7 @@ use core::ptr;
 use freehold::FRAME_SIZE;
 use freehold_host::Frames as HostFrames;
 
-use crate::arguments::{frames, put, wanted};
+use crate::arguments::{frames, wanted};
 use crate::error::{Error, Failure, answer, tell};
 use crate::host::arena::{Arena, live};
 use crate::status::Status;
@@ -128,12 +128,9 @@ pub unsafe extern "C" fn freehold_frames_split(
                 return Err(Failure::Argument { what: "count", value: count, allowed });
             }
             let memory = all.memory.wrapping_byte_add((count * FRAME_SIZE) as usize);
-            put(first, "first", Frames { count, ..all })?;
-            put(
-                rest,
-                "rest",
-                Frames { memory, pfn: all.pfn + count, count: all.count - count, ..all },
-            )
+            *first = Frames { count, ..all };
+            rest.write(Frames { memory, pfn: all.pfn + count, count: all.count - count, ..all });
+            Ok(())
         })
     }
 }

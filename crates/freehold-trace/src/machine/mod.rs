@@ -9,14 +9,6 @@
 //!
 //! Files may be missing, and may be of different moments: what contradicts another is a doubt of
 //! its zone, and who builds that zone refuses it.
-//!
-//! | room | what |
-//! |---|---|
-//! | `parts` | which files there are, and what lies in a text that somebody pasted |
-//! | `mem_info` | the report of a kernel log |
-//! | `page_size` | how large a page is, and how that is known |
-//! | `pages` | what each page is |
-//! | `look` | the figures of fragmentation |
 
 mod look;
 mod mem_info;

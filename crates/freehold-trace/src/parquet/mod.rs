@@ -15,12 +15,6 @@
 //! a [`TraceError`], and the range of every read is checked against the file's length before
 //! anything of that size is allocated. Damage that decodes all the same is found by what the file
 //! says of its own contents: see [`integrity`](super::integrity).
-//!
-//! | room | what |
-//! |---|---|
-//! | `file` | what the file says of itself: its end, its description, checksums |
-//! | `column` | where columns are; reading their numbers |
-//! | `row` | numbers beside each other as an event, each checked |
 
 mod column;
 mod file;

@@ -51,8 +51,7 @@ pub(crate) struct State<'m> {
     pub(crate) runs: RunArena<'m>,
 }
 
-/// Virtual areas in a range of an address space. Any number of threads may call. See the
-/// [module's story](crate#vmalloc).
+/// Virtual areas in a range of an address space. Any number of threads may call.
 pub struct Vmalloc<'m, M> {
     pub(crate) mmu: M,
     pub(crate) space: SpaceId,
