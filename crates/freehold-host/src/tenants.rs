@@ -315,9 +315,11 @@ impl<H: Handle> Tenants<H> {
     /// not live; those of [`Arena::frames`](crate::Arena::frames). Nothing is charged then.
     #[inline]
     pub fn alloc(&self, tenant: Tenant, count: u64) -> Result<FrameRange, Error> {
+        // A dead number changes nothing of whoever has its slot now, or is about to have it.
+        let slot = self.slot(tenant)?;
         // Of more than a block the ways that are left look at the whole number.
         let taken = i64::from(count as u32);
-        if self.of(tenant).stock.fetch_sub(taken, Ordering::Relaxed) - taken < 0 {
+        if slot.stock.fetch_sub(taken, Ordering::Relaxed) - taken < 0 {
             return self.alloc_paid(tenant, count);
         }
         self.alloc_charged(tenant, count)
@@ -336,6 +338,8 @@ impl<H: Handle> Tenants<H> {
     #[cold]
     #[inline(never)]
     fn alloc_paid(&self, tenant: Tenant, count: u64) -> Result<FrameRange, Error> {
+        #[cfg(test)]
+        crate::meanwhile::happens();
         self.pay(tenant, count)?;
         self.alloc_charged(tenant, count)
     }
@@ -734,6 +738,25 @@ mod tests {
             assert!(tenants.alloc(greedy, 2000).is_err());
         }
         MEANWHILE.set(None);
+    }
+
+    /// Its frames would have been the next tenant's, charged to nobody.
+    #[test]
+    fn a_dead_number_gives_nothing_to_whoever_has_its_slot() {
+        let arena: &'static Arena = Arena::with_size(32 << 20).unwrap().leak();
+        let tenants: &'static Tenants = Box::leak(Box::new(Tenants::new(arena).unwrap()));
+        let dead = tenants.add(None, Limits::NONE).unwrap();
+        // SAFETY: it has no frame.
+        unsafe { tenants.remove(dead).unwrap() };
+        let heir = Limits { hard: 100, ..Limits::NONE };
+        let add = move || assert_eq!(tenants.add(None, heir).unwrap().index(), dead.index());
+        MEANWHILE.set(Some(Box::new(add)));
+        assert!(tenants.alloc(dead, 1000).is_err());
+        // Now, where the call has not come to it.
+        crate::meanwhile::happens();
+        let heir = tenants.at(dead.index()).tenant();
+        let had = (0..200).take_while(|_| tenants.alloc(heir, 1).is_ok()).count();
+        assert_eq!(had, 100);
     }
 
     /// Whoever forks may have another thread that has them locked.

@@ -256,8 +256,8 @@ fn designs() -> impl Iterator<Item = &'static str> {
         "6.18,+least-drain,+defrag-mode",
         "pcp-buddy-fixed,+least-drain,+defrag-mode",
         "7.2,-high-order-pcp,+merge-unowned",
-        "pcp-buddy,+merge-unowned,+targeted-drain",
-        "pcp-buddy-fixed,+merge-unowned,+targeted-drain",
+        "pcp-buddy,+peer-blocks,+merge-unowned,+targeted-drain",
+        "pcp-buddy-fixed,+peer-blocks,+merge-unowned,+targeted-drain",
     ];
     presets().iter().map(|preset| preset.name).chain(more)
 }
