@@ -13,7 +13,7 @@
 //! | this CPU frees a part of it, a slot is needed, a tick, a recall | all words go back together | 0 |
 //!
 //! What another CPU frees of it lies in its words, which stay leased until one of these, or until
-//! this CPU's next request that goes the slow way.
+//! this CPU's next request by place or by the board.
 //! Its slots are leases as any to a wrong free, a recall and an isolation. No request for frames or
 //! runs comes to them, and no part of a word is freed into them.
 
@@ -377,12 +377,13 @@ mod tests {
     #[test]
     fn what_another_cpu_frees_of_a_chunk_is_everybodys_soon() {
         let mut frames = [Pfn::new(0); 1024];
-        let ways: [&mut dyn FnMut(&Machine); 4] = [
+        let ways: [&mut dyn FnMut(&Machine); 5] = [
             &mut |fh| {
                 _ = fh.here().alloc(Request::new(Order::ZERO, Migratetype::Unmovable)).unwrap()
             },
             &mut |fh| _ = fh.here().alloc(movable(9)).unwrap(),
             &mut |fh| _ = fh.here().alloc_run(600).unwrap(),
+            &mut |fh| _ = fh.here().alloc(movable(0).align(of_order(3))).unwrap(),
             &mut |fh| assert_eq!(fh.here().alloc_bulk(movable(0), &mut frames), Ok(1024)),
         ];
         for (n, way) in ways.into_iter().enumerate() {

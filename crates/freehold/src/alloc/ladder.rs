@@ -166,6 +166,7 @@ impl<'c, 'm, P: Platform> Climb<'c, 'm, P> {
         let Some(inside) = self.inside else { return self.find_past_hands() };
         inside.is_online()?;
         if request.is_by_place() {
+            inside.end_freed_chunk();
             let aligned = request.align > request.order && !request.is_limited();
             return if aligned { self.find_aligned(inside) } else { self.find_placed(inside) };
         }
