@@ -333,7 +333,8 @@ fn image(arguments: &Arguments, folder: &Path, kind: &Kind) -> Result<PathBuf, T
 fn newer_source(root: &Path, kept: &Path) -> Result<Option<String>, Trouble> {
     let sources = "os/linux crates/freehold/src crates/freehold-ffi/src \
         crates/freehold-ffi/include xtask/src/linux/objects.rs xtask/src/linux/built/kernel.rs \
-        xtask/src/linux/built/rules.rs xtask/src/linux/built/tree.rs";
+        xtask/src/linux/built/rules.rs xtask/src/linux/built/series.rs \
+        xtask/src/linux/built/tree.rs";
     let mut newer = Command::new("find");
     newer.current_dir(root).args(sources.split_whitespace()).arg("-newer").arg(kept);
     let found = output(newer.args(["-type", "f", "-print", "-quit"]))?;
