@@ -8,13 +8,11 @@ use std::process::Command;
 /// dependencies compiled for nothing.
 pub(crate) const OPTIMISED: &str = "profile.release.package.\"*\".opt-level=3";
 
-/// The workspace.
 pub(crate) fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().unwrap_or(here).to_path_buf()
 }
 
-/// Where a program of PATH is.
 pub(crate) fn in_path(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())

@@ -81,7 +81,6 @@ fn kernel(features: &str) -> Result<PathBuf, String> {
     Ok(image)
 }
 
-/// Does it.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     let qemu = match qemu::find(arguments.qemu.as_deref()) {
         Err(error) if arguments.qemu.is_none() => {

@@ -7,10 +7,8 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 
-/// How CPUs are run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Accelerator {
-    /// By the hardware.
     Kvm,
     /// Translated, one CPU after the other, on one core.
     TcgSingle,
@@ -34,7 +32,6 @@ impl Accelerator {
         }
     }
 
-    /// In words.
     pub(crate) fn describe(self) -> &'static str {
         match self {
             Self::Kvm => "KVM",
@@ -53,14 +50,12 @@ pub(crate) enum Kvm {
     Off,
 }
 
-/// How it ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum End {
     /// The kernel says that all is well.
     Passed,
     /// The kernel says that something is not.
     Failed,
-    /// The time limit.
     TimedOut,
     /// QEMU ended without the kernel having said anything: a triple fault, or QEMU does not start.
     Died(Option<i32>),
@@ -106,23 +101,18 @@ impl End {
     }
 }
 
-/// A machine to run a kernel on.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
-    /// QEMU.
     pub(crate) qemu: PathBuf,
-    /// How many CPUs.
     pub(crate) cpus: u8,
     /// How much memory, as QEMU reads it.
     pub(crate) memory: String,
-    /// How CPUs are run.
     pub(crate) accelerator: Accelerator,
     /// What else QEMU is told.
     pub(crate) extra: Vec<OsString>,
 }
 
 impl Machine {
-    /// QEMU's arguments.
     pub(crate) fn arguments(&self, kernel: &Path, command_line: &str) -> Vec<OsString> {
         let cpu = if self.accelerator == Accelerator::Kvm { "host" } else { "max" };
         let cpus = self.cpus.to_string();

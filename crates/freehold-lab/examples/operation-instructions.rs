@@ -39,7 +39,6 @@ enum Row {
     Pair(u8),
     /// A pair of order 0, where the compiler does not know that it is.
     PairAnyOrder,
-    /// A pair by `on(cpu)`.
     PairOn,
     /// A pair on an owned CPU where the platform has no heavy barrier.
     PairNoBarrier,

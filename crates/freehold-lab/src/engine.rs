@@ -27,7 +27,6 @@ pub trait Engine: Send + Sync {
         listed.iter().try_for_each(|of| self.free(of.cpu, of.pfn, of.order))
     }
 
-    /// Allocates one chunk.
     fn alloc(&self, cpu: CpuId, request: Request) -> Result<Pfn, AllocError>;
 
     /// Frees one chunk with the order it was allocated with or last split to.
@@ -103,15 +102,12 @@ pub struct Listed {
 /// moved. The names of the fields are those of `--json` and stay.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Counters {
-    /// Chunks allocated.
     pub allocs: u64,
-    /// Chunks freed.
     pub frees: u64,
     /// Allocations that failed.
     pub failed: u64,
     /// Allocations served from what the CPU held, without the zone lock.
     pub pcp_hits: u64,
-    /// Times a zone lock was taken.
     pub zone_lock_acquisitions: u64,
     /// Steps of work done under zone locks.
     pub zone_lock_work: u64,
@@ -158,7 +154,6 @@ pub struct Counters {
     /// Frames freed, but not into what the freeing CPU itself holds: in designs whose blocks have
     /// owners to another CPU's list, in Freehold into a word that the CPU does not lease.
     pub remote_frees: u64,
-    /// Lists looked at while draining.
     pub lists_looked_at: u64,
     /// Allocations that took memory of another migratetype (the kernel's extfrag events).
     pub fallbacks: u64,
@@ -173,7 +168,6 @@ count! { Counters:
 
 impl Counters {
     /// A total for each 1,000 events, an event being an allocation or a free that was carried out.
-    #[must_use]
     pub fn per_1000_events(&self, total: u64) -> f64 {
         total as f64 * 1000.0 / (self.allocs + self.frees).max(1) as f64
     }
@@ -211,14 +205,12 @@ impl Memory {
     /// index (Gorman and Whitcroft, 2006), 0 when all of it can, 1 when none can, or nothing is
     /// free. By frames that are free next to each other, whoever holds them: what a CPU keeps on
     /// its lists is not lost for being there.
-    #[must_use]
     pub fn unusable_index(&self, order: Order) -> f64 {
         self.unusable(&self.free_runs, order)
     }
 
     /// The unusable-free-space index by chunks as they lie on the engine's lists: what could be had
     /// without merging anything, which is how the kernel's own index counts.
-    #[must_use]
     pub fn unusable_index_of_lists(&self, order: Order) -> f64 {
         self.unusable(&self.free_chunks, order)
     }

@@ -95,7 +95,6 @@ pub struct Model {
     pub engines: BTreeMap<Family, EngineCosts>,
 }
 
-/// The constants.
 const DEFAULT: &str = include_str!("default_model.json");
 
 impl Model {

@@ -26,7 +26,6 @@ pub struct LockUse {
     pub holds: u64,
     /// Steps of work in all of them.
     pub steps: u64,
-    /// The mean of the squares of a hold's steps.
     pub square_steps: f64,
     /// Frames that came off the zone's lists in them.
     pub refilled: u64,

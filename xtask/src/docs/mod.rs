@@ -65,7 +65,6 @@ pub(crate) struct Arguments {
     file: Option<String>,
 }
 
-/// A block of a document.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Entry {
@@ -89,7 +88,6 @@ struct Entry {
     picture: Option<picture::Picture>,
 }
 
-/// What was found.
 #[derive(Default)]
 struct Tally {
     right: usize,
@@ -99,7 +97,6 @@ struct Tally {
     skipped: usize,
 }
 
-/// Runs the job.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     let root = root();
     let entries: Vec<Entry> = serde_json::from_str(&read(&root.join("docs/checked.json"))?)

@@ -11,7 +11,6 @@ use serde::Deserialize;
 
 use super::{block, draw};
 
-/// The picture of a table.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Picture {

@@ -146,7 +146,6 @@ pub(crate) struct Arguments {
     qemu: Option<PathBuf>,
 }
 
-/// Does it.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     let ended = if cfg!(all(target_os = "linux", target_arch = "x86_64")) {
         built::run(arguments)

@@ -84,7 +84,6 @@ pub fn random_free<M: Machine>(machine: &M, n: usize, seed: u64) -> Result<f64, 
     Ok(per(timed(|| free_all(&mut cpu, frames.iter()))?, n as u64))
 }
 
-/// Fills `frames`, one by one.
 #[inline(never)]
 pub fn alloc_all<C: Calls>(cpu: &mut C, frames: &mut [Pfn]) -> Result<(), Refused> {
     for frame in frames {
@@ -93,7 +92,6 @@ pub fn alloc_all<C: Calls>(cpu: &mut C, frames: &mut [Pfn]) -> Result<(), Refuse
     Ok(())
 }
 
-/// Frees `frames`, one by one.
 #[inline(never)]
 pub fn free_all<'f, C: Calls>(
     cpu: &mut C,
@@ -105,7 +103,6 @@ pub fn free_all<'f, C: Calls>(
     Ok(())
 }
 
-/// Frees `frames`, [`BULK`] a call.
 #[inline(never)]
 fn free_all_bulk<C: Calls>(cpu: &mut C, frames: &[Pfn]) -> Result<(), Refused> {
     frames.chunks(BULK).try_for_each(|chunk| cpu.free_bulk(black_box(chunk)))

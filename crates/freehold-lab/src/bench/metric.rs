@@ -5,7 +5,6 @@ use serde::Serialize;
 
 use crate::tables::better::Better;
 
-/// What a benchmark is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct About {
     pub what: &'static str,

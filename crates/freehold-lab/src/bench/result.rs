@@ -116,7 +116,6 @@ pub const CLEAR_RUNS: usize = 4;
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Comparison {
     pub baseline: String,
-    /// Its median.
     #[serde(skip)]
     pub base: f64,
     /// How much more than its median, in percent; negative for less. Nothing where that is 0.

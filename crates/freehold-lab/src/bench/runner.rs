@@ -28,7 +28,6 @@ use super::{threads, yardstick};
 pub struct Plan {
     pub benchmarks: Vec<Kind>,
     pub engines: Vec<BenchEngine>,
-    /// Runs of each.
     pub runs: usize,
     pub scale: Scale,
 }

@@ -6,7 +6,6 @@ pub struct Scale {
     pub(super) yardstick: u64,
     /// Pairs of each depth of `depth` and of each order of `orders`; steps of each of `used`.
     pub(super) steady_pairs: u64,
-    /// Steps of `churn` and `near-mark`.
     pub(super) churn_steps: u64,
     pub(super) mixed_steps: u64,
     /// Allocations of each thread of `tails`.

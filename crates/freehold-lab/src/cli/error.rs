@@ -3,7 +3,6 @@
 use std::fmt;
 use std::io;
 
-/// An error of a command.
 #[derive(Debug)]
 pub struct CliError {
     message: String,

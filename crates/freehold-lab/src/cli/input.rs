@@ -139,7 +139,6 @@ impl TraceFile {
         Ok(About { program: PROGRAM.into(), command: command_line(), path, sha256, host })
     }
 
-    /// A reader of it.
     pub fn reader(&self) -> Result<TraceReader, TraceError> {
         TraceReader::open(&self.source, self.options)
     }

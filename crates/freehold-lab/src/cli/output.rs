@@ -107,7 +107,6 @@ pub fn complain(text: &str) {
     }
 }
 
-/// Writes an error to standard error.
 pub fn error(what: impl Display) {
     complain(&format!("error: {what}"));
 }

@@ -15,7 +15,6 @@ use serde_json::Value;
 use super::error::CliError;
 use super::given::Form;
 
-/// The type of a column.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     Int,

@@ -98,7 +98,6 @@ struct Recorder<'a> {
     args: &'a RecordArgs,
     last: Duration,
     window: Window,
-    /// Bytes.
     buffers: u64,
     triggers: Triggers,
     asked: Arc<AtomicBool>,

@@ -292,7 +292,6 @@ impl Choice {
         Ok(Zones { replayed: replayed.into_iter().map(Some).collect(), rows })
     }
 
-    /// All zones of a recorded machine.
     pub fn all_zones(&self) -> &[RecordedZone] {
         match self {
             Self::Recorded(recorded, _) => &recorded.zones,

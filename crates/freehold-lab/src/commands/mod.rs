@@ -114,19 +114,16 @@ pub(crate) enum Mode {
 }
 
 /// The definition of the command line: what completions and manual pages are made from.
-#[must_use]
 pub fn command() -> clap::Command {
     Cli::command()
 }
 
 /// Runs the command with these arguments, the first of which is its name.
-#[must_use]
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     ExitCode::from(status(arguments))
 }
 
 /// As [`main`]: the exit code as a number.
-#[must_use]
 pub fn status(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     run(&Cli::parse_from(with_replay(arguments.into_iter().collect())))
 }

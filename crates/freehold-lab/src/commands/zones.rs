@@ -63,7 +63,6 @@ pub(super) fn rows_line(done: &Done<Answered>, style: Style) -> String {
     format!("{}\n", wrap(&line, style, "  "))
 }
 
-/// The sum of all zones.
 pub(super) fn sum_table(sums: &[Sum], style: Style) -> String {
     if sums.is_empty() {
         return String::new();

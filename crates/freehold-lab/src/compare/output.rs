@@ -13,7 +13,6 @@ use crate::tables::{thousands, unique};
 /// What `--json` prints.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Document<'a> {
-    /// Always `compare`.
     pub command: &'static str,
     /// How many figures are.
     pub worse: usize,

@@ -31,7 +31,6 @@ pub struct Row {
     pub seeds: usize,
     /// The share of free memory that can serve requests, by order.
     pub contiguity: ByOrder,
-    /// The first engine's.
     pub baseline_contiguity: ByOrder,
     /// How much more the engine's is than the first's; negative for less.
     pub difference: ByOrder,
@@ -52,7 +51,6 @@ pub struct Tally {
 /// Engines beside the first.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Comparison {
-    /// The first engine.
     pub baseline: String,
     pub tolerance: f64,
     /// Worst first: by the least of the three differences.
@@ -129,7 +127,6 @@ fn row(place: &[Cell], baseline: &str, engine: &str) -> Option<Row> {
     })
 }
 
-/// One for each order.
 fn tallies(rows: &[Row], engine: &str) -> [Tally; 3] {
     let of: Vec<&Row> = rows.iter().filter(|row| row.engine == engine).collect();
     ByOrder::ORDERS.map(|order| {

@@ -136,7 +136,6 @@ impl<'e> Books<'e> {
         frames.iter().filter(|&&used| used != 0).count() as u64
     }
 
-    /// Frames of the machine.
     pub(super) fn managed(&self) -> u64 {
         self.frames.len() as u64
     }
@@ -258,7 +257,6 @@ impl<'e> Books<'e> {
         }
     }
 
-    /// A CPU's periodic work.
     pub(super) fn tick(&mut self, cpu: u16) {
         self.engine.tick(CpuId::new(cpu));
     }

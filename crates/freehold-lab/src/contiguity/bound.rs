@@ -58,7 +58,6 @@ pub(super) struct Bounding {
 
 pub(super) struct State {
     bound: Bound,
-    /// Blocks of a region.
     region: usize,
     pub(super) blocks: Vec<Block>,
     /// The type that a block's frames are of; of a whole block it says nothing.
@@ -77,12 +76,10 @@ pub(super) struct State {
 /// The blocks of a region by what is free in them.
 #[derive(Clone, PartialEq, Default)]
 pub(super) struct Region {
-    /// By type and order.
     pub(super) lists: [[BTreeSet<u32>; BLOCK]; TYPES],
     pub(super) whole: BTreeSet<u32>,
     /// Whether the highest block comes first, not the lowest.
     downwards: bool,
-    /// All its frames.
     pub(super) frames: u64,
     /// Free frames, and blocks in use for what cannot move.
     pub(super) free: u64,

@@ -52,7 +52,6 @@ impl Workload {
 pub struct Scenario {
     pub workload: Workload,
     pub cpus: u16,
-    /// Frames of the machine.
     pub frames: u64,
     /// The percentage of memory in use, where the workload is given one.
     pub used_percent: Option<u8>,

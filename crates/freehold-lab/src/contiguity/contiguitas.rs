@@ -26,7 +26,6 @@ pub(super) const GUESSES: &str = "contiguitas, of which only what its authors to
     to be had: which end of memory is whose, how large each is at first, how far the border moves \
     at once, and the smallest run first, are guesses";
 
-/// The regions.
 const UNMOVABLE: usize = 0;
 const MOVABLE: usize = 1;
 /// Parts of memory: what cannot move has one at first, and what the border moves by.

@@ -21,7 +21,6 @@ impl GridEngine {
         }
     }
 
-    /// What is a guess in it.
     pub(super) fn guesses(&self) -> Option<&'static str> {
         match self {
             Self::Design(_) => None,

@@ -19,7 +19,6 @@ pub struct ByOrder {
 }
 
 impl ByOrder {
-    /// The orders.
     pub const ORDERS: [u8; 3] = [3, 4, 9];
 
     pub(super) fn by(index: impl Fn(Order) -> f64) -> Self {
@@ -64,7 +63,6 @@ pub struct Figures {
     pub unusable: Option<ByOrder>,
     /// That share by chunks as they lie on the engine's lists, neighbours on different lists apart.
     pub unusable_lists: Option<ByOrder>,
-    /// Times the zone lock was taken.
     pub zone_lock_acquisitions: Option<u64>,
     /// Writes to lines that all CPUs share: see
     /// [`Counters::shared_writes`](crate::engine::Counters::shared_writes).
@@ -80,7 +78,6 @@ pub struct Figures {
     pub mixed_blocks: Option<u64>,
     /// The share of memory that idle CPUs hold free.
     pub idle_share: Option<f64>,
-    /// Wholly free blocks at the end.
     pub free_blocks: Option<u64>,
     /// Of all orders.
     pub failures: Option<u64>,
@@ -130,7 +127,6 @@ pub struct Moment {
     pub unmovable_blocks: u64,
     /// Regions of 1 GiB that have such a block.
     pub unmovable_regions: u64,
-    /// Frames reclaimed so far.
     pub reclaimed: u64,
     /// Frames that compaction would migrate so that 90 % of free memory is whole, the emptiest
     /// blocks first.

@@ -65,7 +65,6 @@ pub(super) const THP: About =
 pub(super) const BIG: About =
     about("big", "As cache, with more slab and dentries: large machines.");
 
-/// Which of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Load {
     Cache,
@@ -151,7 +150,6 @@ struct Process {
 
 struct Full<'b, 'e> {
     books: &'b mut Books<'e>,
-    /// Allocations asked for.
     n: u64,
     /// Free frames that reclaim keeps.
     low: u64,

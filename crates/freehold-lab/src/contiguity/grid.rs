@@ -24,9 +24,7 @@ pub struct Grid {
     pub used_percent: Vec<u8>,
     pub seeds: Vec<u64>,
     pub engines: Vec<GridEngine>,
-    /// See [`Scenario::allocations`].
     pub allocations: u64,
-    /// See [`Scenario::moves`].
     pub moves: bool,
 }
 

@@ -113,7 +113,6 @@ fn own(
     Some((Moved { stalls, beside, ..wanted.moved(more, frames, steps + looks) }, between))
 }
 
-/// Empties blocks.
 struct Moving<'m, 'e> {
     books: &'m mut Books<'e>,
     chunks: &'m mut Chunks,

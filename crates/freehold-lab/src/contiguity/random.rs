@@ -50,10 +50,8 @@ const QUICK_MOST: u64 = mib(2 << 10);
 const AGING_USED: [u64; 2] = [30, 85];
 const MIX_USED: [u64; 2] = [10, 80];
 
-/// Cells to be drawn.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Draw {
-    /// How many.
     pub cells: u16,
     /// What they are drawn from.
     pub seed: u64,
@@ -65,19 +63,8 @@ pub struct Draw {
     pub seeds: Vec<u64>,
     /// Each cell runs once by each.
     pub engines: Vec<GridEngine>,
-    /// See [`Scenario::allocations`].
     pub allocations: u64,
-    /// See [`Scenario::moves`].
     pub moves: bool,
-}
-
-/// A cell without its seeds and engines.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Drawn {
-    workload: Workload,
-    cpus: u16,
-    frames: u64,
-    used_percent: Option<u8>,
 }
 
 impl Draw {
@@ -86,39 +73,26 @@ impl Draw {
     /// Fewer than [`cells`](Self::cells) where nothing new is found among a hundred times as many.
     pub fn scenarios(&self) -> Vec<Scenario> {
         let wanted = usize::from(self.cells);
-        let mut places: Vec<Drawn> = Vec::new();
-        for n in 0..u64::from(self.cells) * 100 {
-            let place = self.place(n);
+        let mut places: Vec<Scenario> = Vec::new();
+        for place in (0..u64::from(self.cells) * 100).filter_map(|n| self.place(n)) {
             if places.len() < wanted && !places.contains(&place) {
                 places.push(place);
             }
         }
-        let scenario = |place: Drawn, seed, engine: &GridEngine| Scenario {
-            workload: place.workload,
-            cpus: place.cpus,
-            frames: place.frames,
-            used_percent: place.used_percent,
+        let with = |place: &Scenario, seed, engine: &GridEngine| Scenario {
             seed,
             engine: engine.clone(),
-            // Memory is to be full, and in use for a while.
-            allocations: if place.workload.fills_memory() {
-                self.allocations.max(2 * place.frames)
-            } else {
-                self.allocations
-            },
-            moves: self.moves,
+            ..place.clone()
         };
-        let runs = |place| {
-            let seeds = self.seeds.iter();
-            seeds.flat_map(move |&seed| {
-                self.engines.iter().map(move |one| scenario(place, seed, one))
-            })
+        let runs = |place: &Scenario| -> Vec<Scenario> {
+            let of = |&seed| self.engines.iter().map(move |engine| with(place, seed, engine));
+            self.seeds.iter().flat_map(of).collect()
         };
-        places.into_iter().flat_map(runs).collect()
+        places.iter().flat_map(runs).collect()
     }
 
-    /// Place `n` of the seed.
-    fn place(&self, n: u64) -> Drawn {
+    /// Cell `n` of the seed, with the first engine; `None` where there is none.
+    fn place(&self, n: u64) -> Option<Scenario> {
         let mut random = Random::split(self.seed, n + 1);
         let workload = self.workloads[random.scaled(self.workloads.len() as u64) as usize];
         let most = if self.quick { QUICK_MOST } else { MEMORY_MOST };
@@ -134,7 +108,19 @@ impl Draw {
         let largest = largest.min(most / machines);
         let frames = (log_uniform(&mut random, least, largest) * machines as f64).round() as u64;
         let used = used.map(|[from, to]| (from + random.scaled(to - from + 1)) as u8);
-        Drawn { workload, cpus, frames: whole(frames), used_percent: used }
+        let frames = whole(frames);
+        // Memory is to be full, and in use for a while.
+        let least = if workload.fills_memory() { 2 * frames } else { 0 };
+        Some(Scenario {
+            workload,
+            cpus,
+            frames,
+            used_percent: used,
+            seed: 0,
+            engine: self.engines.first()?.clone(),
+            allocations: self.allocations.max(least),
+            moves: self.moves,
+        })
     }
 }
 

@@ -33,7 +33,6 @@ const MANY: usize = 8;
 const RESERVE: usize = REGION * 3 / 100;
 
 impl State {
-    /// A request by regions.
     pub(super) fn steered(&mut self, order: Order, migratetype: usize) -> Option<u64> {
         let mut by_fill: Vec<usize> = (0..self.regions.len()).collect();
         by_fill.sort_by_key(|&at| self.regions[at].free);

@@ -5,7 +5,6 @@
 
 use freehold::{Order, PAGEBLOCK_FRAMES};
 
-/// Bits of a pageblock.
 pub(super) type Block = [u64; (PAGEBLOCK_FRAMES / 64) as usize];
 
 /// Orders of runs in a block: 0 to 9.
@@ -48,7 +47,6 @@ pub(super) fn of_order(block: &Block, k: usize) -> (u64, Option<u32>) {
     (u64::from(first.is_some()) + found.count() as u64, first.map(|from| from as u32 * 64))
 }
 
-/// Free frames of a block.
 pub(super) fn free(block: &Block) -> u64 {
     block.iter().map(|word| u64::from(word.count_ones())).sum()
 }

@@ -19,7 +19,6 @@ pub(crate) struct Area {
     pub(crate) bottom: f64,
 }
 
-/// The line of a series.
 pub(crate) struct Curve<'c> {
     pub(crate) name: &'c str,
     /// Its place among the series.
@@ -50,7 +49,6 @@ pub(crate) struct Chart<'c> {
     pub(crate) told: fn(f64) -> String,
 }
 
-/// The span of an axis.
 #[derive(Clone, Copy)]
 struct Span {
     from: f64,

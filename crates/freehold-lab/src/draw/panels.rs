@@ -15,7 +15,6 @@ use super::digits::thousands;
 use super::series;
 use super::svg::{At, Svg};
 
-/// What is drawn.
 pub(crate) struct Chart<'c> {
     pub(crate) title: &'c str,
     pub(crate) rows: Vec<String>,
@@ -31,7 +30,6 @@ pub(crate) struct Panel<'c> {
 
 const WIDTH: f64 = 960.0;
 const MARGIN: f64 = 20.0;
-/// For the rows' names.
 const LABELS: f64 = 212.0;
 const GAP: f64 = 44.0;
 /// Above the first row: title, names of panels.
@@ -40,7 +38,6 @@ const ROW: f64 = 30.0;
 /// Below the last row: the axis.
 const FOOT: f64 = 34.0;
 
-/// The picture.
 pub(crate) fn svg(chart: &Chart) -> String {
     let bottom = HEAD + ROW * chart.rows.len() as f64;
     let height = bottom + FOOT;

@@ -12,7 +12,6 @@
 //!
 //! This file depends on nothing: the repository's own tools include it.
 
-/// How a series looks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Look {
     /// Its mark on a terminal.

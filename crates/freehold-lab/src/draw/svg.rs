@@ -87,7 +87,6 @@ impl Svg {
         }
     }
 
-    /// The picture.
     pub(crate) fn finished(self) -> String {
         let curves = if self.has_curves { "polyline{fill:none;stroke-width:2}\n" } else { "" };
         format!(

@@ -13,7 +13,6 @@ use super::Request;
 /// What CMA served. The names of the fields are those of `--json` and stay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct CmaCounts {
-    /// Frames of CMA.
     pub frames: u64,
     /// Of these, free at the end, wherever they are held.
     pub free_end: u64,
@@ -31,7 +30,6 @@ pub struct CmaCounts {
 
 impl CmaCounts {
     /// The share of movable requests that CMA served, 0 to 1.
-    #[must_use]
     pub fn share(&self) -> f64 {
         if self.movable_requests == 0 {
             0.0
@@ -54,7 +52,6 @@ pub struct CmaBook {
 
 impl CmaBook {
     /// Of a machine with that CMA, `used` frames of it in use; `None` where there is none.
-    #[must_use]
     pub fn new(ranges: &[FrameRange], used: u64) -> Option<Self> {
         let frames = ranges.iter().map(FrameRange::len).sum();
         let counts = CmaCounts { frames, ..CmaCounts::default() };
@@ -86,7 +83,6 @@ impl CmaBook {
         self.counts.frames.saturating_sub(self.used)
     }
 
-    /// A request got a chunk.
     pub fn served(&mut self, request: Request, pfn: Pfn) {
         let by_cma = self.is_cma(pfn);
         if request.migratetype == Migratetype::Movable {
@@ -101,7 +97,6 @@ impl CmaBook {
         }
     }
 
-    /// A request got nothing.
     pub fn failed(&mut self, request: Request) {
         if self.free() >= request.order.frames() {
             self.counts.failed_while_free += 1;
@@ -109,7 +104,6 @@ impl CmaBook {
         }
     }
 
-    /// A chunk is given back.
     pub fn freed(&mut self, pfn: Pfn, order: Order) {
         if self.is_cma(pfn) {
             // A free that the account has no allocation of is an engine's defect, which is found at
@@ -119,14 +113,12 @@ impl CmaBook {
     }
 
     /// What was counted, as of now.
-    #[must_use]
     pub fn counts(&self) -> CmaCounts {
         CmaCounts { free_end: self.free(), ..self.counts }
     }
 
     /// What is wrong with an engine that has so many frames of CMA free, in words: CMA in the hands
     /// of somebody who cannot move it, or another number than the book has.
-    #[must_use]
     pub fn findings(&self, free: u64) -> Vec<String> {
         let strays = (self.strays > 0)
             .then(|| format!("{} requests that are not movable got CMA", self.strays));

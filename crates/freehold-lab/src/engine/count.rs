@@ -2,7 +2,6 @@
 
 /// What can be added up, and of which an earlier state can be taken away.
 pub trait Count: Sized {
-    /// Adds `more`.
     fn add(&mut self, more: &Self);
 
     /// Takes `before` away, which is no more in any field.

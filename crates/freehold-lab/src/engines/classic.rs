@@ -58,7 +58,6 @@ fn origin(switches: Switches) -> String {
     names.join("; ")
 }
 
-/// The design `text` as `machine` has it.
 pub fn config(text: &str, machine: &MachineConfig) -> Result<Config, String> {
     let design = Design::parse(text).map_err(|error| error.to_string())?;
     let recorded = machine.zone.as_ref();
@@ -141,7 +140,6 @@ impl ClassicEngine {
         self.classic.reset_stats();
     }
 
-    /// The allocator itself.
     pub fn classic(&self) -> &Classic {
         &self.classic
     }

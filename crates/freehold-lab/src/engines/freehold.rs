@@ -15,7 +15,6 @@ use super::machine::lowmem_reserve;
 use super::{Barriers, Counting, Entry, MachineConfig, ZONE};
 use crate::engine::{Count, Counters, Engine, Listed, Memory, Request};
 
-/// The engine's name.
 pub const NAME: &str = "freehold";
 
 /// What of `freehold` can be named: one design without switches.
@@ -71,7 +70,6 @@ pub fn with_config<R>(
     make(&Config::new(machine.cpus, &zones))
 }
 
-/// Freehold as an engine.
 pub struct FreeholdEngine<'a, 'm, P: Platform> {
     allocator: &'a Freehold<'m, P>,
     /// The CPUs, where they are owned; calls that name their CPU otherwise. A handle is no two
@@ -87,7 +85,6 @@ impl<'a, 'm, P: Barriers> FreeholdEngine<'a, 'm, P> {
         Self { allocator, owned, before: Mutex::new(Default::default()) }
     }
 
-    /// The allocator itself.
     pub fn allocator(&self) -> &'a Freehold<'m, P> {
         self.allocator
     }

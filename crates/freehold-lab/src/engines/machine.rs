@@ -7,7 +7,6 @@ pub use freehold_trace::zoneinfo::Zone as RecordedZone;
 /// Memory, CPUs and, where known, the tuning of the kernel that recorded a trace.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MachineConfig {
-    /// Frames in the zone.
     pub memory_frames: u64,
     /// The first of them.
     pub start_pfn: Pfn,
@@ -29,9 +28,7 @@ pub const ZONE: usize = 0;
 pub struct ListFill {
     /// How large each chunk is.
     pub order: Order,
-    /// The list's type.
     pub migratetype: Migratetype,
-    /// How many chunks.
     pub chunks: u64,
 }
 
@@ -48,7 +45,6 @@ impl MachineConfig {
 
     /// A machine with `memory_frames`, rounded up to a whole number of the largest chunks (4 MiB),
     /// and `cpus` CPUs.
-    #[must_use]
     pub fn new(memory_frames: u64, cpus: u16) -> Self {
         let largest = Order::LINUX_MAX.frames();
         Self {
@@ -61,7 +57,6 @@ impl MachineConfig {
     }
 
     /// The machine that a model of the recording kernel is to be built for: the zone as it was.
-    #[must_use]
     pub fn of_zone(zone: &RecordedZone, cpus: u16) -> Self {
         // A zone with holes spans more than it manages; the model's zone has none. Its start keeps
         // its alignment to the largest chunk, which is all that placement depends on.
@@ -87,8 +82,6 @@ impl MachineConfig {
             .ok_or("the zone is too large".to_owned())
     }
 
-    /// All CMA there is.
-    #[must_use]
     pub fn cma(&self) -> Vec<FrameRange> {
         let frames = self.cma_frames / Order::LINUX_MAX.frames() * Order::LINUX_MAX.frames();
         let end = Pfn::new(self.start_pfn.get().saturating_add(self.memory_frames));

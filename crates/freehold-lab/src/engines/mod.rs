@@ -38,7 +38,6 @@ pub const COMPARED: [&str; 4] = [NEWEST, "pcp-buddy", "pcp-buddy-fixed", "freeho
 pub struct Entry {
     /// What to write on the command line.
     pub name: String,
-    /// What it is, in a line.
     pub summary: String,
     /// The proposal, kernel version or paper it comes from.
     pub source: String,
@@ -47,16 +46,13 @@ pub struct Entry {
 /// Everything that can be named.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Catalogue {
-    /// Designs.
     pub presets: Vec<Entry>,
-    /// Changes.
     pub switches: Vec<Entry>,
     /// The oldest and the newest release of Linux; every one between them is an engine, too.
     pub kernels: [String; 2],
 }
 
 /// What can be named: the one list that parsing, suggestions and `freehold engines` use.
-#[must_use]
 pub fn catalogue() -> Catalogue {
     let mut catalogue = classic::catalogue();
     catalogue.presets.push(freehold::entry());
@@ -70,14 +66,11 @@ pub struct EngineSpec {
 }
 
 impl EngineSpec {
-    /// The name as written.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.text
     }
 
     /// Why the engine cannot be built.
-    #[must_use]
     pub fn unbuildable(&self, reason: String) -> EngineError {
         EngineError::Unbuildable { name: self.text.clone(), reason }
     }
@@ -96,7 +89,6 @@ pub enum EngineError {
     /// No preset has that name.
     #[error("there is no engine '{name}'{}{LISTED}", did_you_mean(.suggestion.as_deref()))]
     UnknownEngine {
-        /// The name.
         name: String,
         /// The most similar one there is, if any is similar.
         suggestion: Option<String>,
@@ -106,12 +98,7 @@ pub enum EngineError {
     NoDesign(String),
     /// The machine does not suit the engine, or the switches do not go together.
     #[error("engine '{name}' cannot be built: {reason}")]
-    Unbuildable {
-        /// The engine.
-        name: String,
-        /// Why.
-        reason: String,
-    },
+    Unbuildable { name: String, reason: String },
 }
 
 const LISTED: &str = " ('freehold engines' lists them all)";

@@ -193,7 +193,6 @@ fn compare_lists(flow: &ListFlow, kernel: &KernelCounts) -> Vec<ListComparison> 
 /// A trace's comparison with the kernel that recorded it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct AgainstKernel {
-    /// The zone compared.
     pub(super) zone: String,
     /// What the kernel counted, by zone.
     pub(super) kernel: Vec<KernelCounts>,

@@ -41,7 +41,6 @@ pub(super) struct KernelCounts {
 pub(super) struct Taken {
     pub(super) pfn: Pfn,
     pub(super) order: Order,
-    /// The type asked for.
     pub(super) migratetype: u8,
     /// CPUs keep lists for such chunks.
     pub(super) refill: bool,

@@ -244,7 +244,6 @@ impl Compared {
     }
 }
 
-/// Rows for tests.
 #[cfg(test)]
 mod rows {
     use freehold::{CpuId, Order, Pfn};

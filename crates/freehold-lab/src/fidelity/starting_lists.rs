@@ -147,7 +147,6 @@ struct CpuRows {
     /// Frames gained since the start, and the most there ever were.
     gained: i64,
     most: i64,
-    /// The most before the first refill.
     most_unrefilled: i64,
     /// Frames refilled so far, each of which may have raised `high`.
     refilled_frames: u64,

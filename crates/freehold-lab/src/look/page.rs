@@ -9,7 +9,6 @@ use crate::tables::number::{counted, memory_of};
 use crate::tables::table::{Style, left, rendered, right, wrap};
 use crate::tables::thousands;
 
-/// Characters of a bar.
 fn bar_width(style: Style) -> usize {
     if style.width < 100 { 8 } else { 20 }
 }
@@ -22,7 +21,6 @@ const INDEX: &str = "unusable index: the share of free memory that lies in chunk
 const LETTERS: &str = "(U...): types that have such chunks, U unmovable, M movable, E reclaimable, C \
                        CMA, H atomic reserve, R reserve, I isolated; how many each has is not known";
 
-/// One machine.
 pub(crate) fn render(named: &Named, style: Style) -> String {
     let look = &named.look;
     let mut text = String::new();

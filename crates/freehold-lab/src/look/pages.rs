@@ -132,7 +132,6 @@ fn zones(look: &Look) -> impl Iterator<Item = &LookZone> {
     look.zones.iter().filter(|zone| zone.start.is_some() && zone.spanned.is_some_and(|n| n > 0))
 }
 
-/// As text.
 pub(super) fn render(named: &Named, pages: &Pages, style: Style) -> String {
     let mut text = String::new();
     let width = style.width.saturating_sub(2).clamp(16, 128);

@@ -20,7 +20,6 @@ pub(super) const RATES: [(&str, &str); 8] = [
     ("swap_out", "pswpout"),
 ];
 
-/// Counters of one moment.
 #[derive(Debug)]
 pub(crate) struct Counters {
     taken: Instant,

@@ -18,13 +18,10 @@ const PARTS: u64 = 100;
 pub struct Account {
     /// The memory node it belongs to.
     pub node: u32,
-    /// Its name.
     pub zone: String,
-    /// Bytes of a page.
     pub page_size: u64,
     /// Whether that is known, and not assumed.
     pub page_size_told: bool,
-    /// The order of a pageblock.
     pub pageblock_order: u8,
     /// The largest order of a free chunk.
     pub max_order: u8,
@@ -53,9 +50,7 @@ pub struct Account {
 pub struct Difference {
     /// What the number is of.
     pub what: &'static str,
-    /// What the files say.
     pub recorded: u64,
-    /// What was built.
     pub built: u64,
     /// Whether it is off by more than 1 %.
     pub is_too_large: bool,

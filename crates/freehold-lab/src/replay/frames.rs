@@ -37,7 +37,6 @@ const SPARE_MAX: usize = 256;
 /// An allocation found in the index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Found {
-    /// Its first frame.
     pub head: Pfn,
     pub order: Order,
     pub slot: u32,

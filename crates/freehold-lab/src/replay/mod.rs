@@ -83,7 +83,6 @@ pub struct Replay {
     pub engines: Vec<EngineOutcome>,
 }
 
-/// What a replay was on.
 #[derive(Clone, Debug, Serialize)]
 pub struct Machine {
     pub memory_frames: u64,
@@ -176,7 +175,6 @@ pub enum Origin {
 pub struct ReclaimChange {
     /// When, on the trace's clock.
     pub ts_ns: u64,
-    /// Whether it is.
     pub active: bool,
 }
 
@@ -195,7 +193,6 @@ pub struct Beginning {
     /// When within a second the periodic work runs, where `ticks` does not say when it ran; `None`:
     /// at [`TICK_PHASE_NS`].
     pub tick_phase_ns: Option<u64>,
-    /// When it ran.
     pub ticks: Option<Vec<Tick>>,
     /// When memory was being reclaimed.
     pub reclaim: Vec<ReclaimChange>,

@@ -32,7 +32,6 @@ pub struct RowsOf {
     pub node: u32,
     /// The zone; "elsewhere" for frames of none.
     pub zone: String,
-    /// Allocations and frees.
     pub rows: u64,
 }
 

@@ -88,9 +88,7 @@ pub struct EngineOutcome {
     /// Unusable-free-space index for order 9, by frames free next to each other, over the trace's
     /// time: the mean.
     pub unusable_index_mean: f64,
-    /// The smallest.
     pub unusable_index_min: f64,
-    /// The largest.
     pub unusable_index_max: f64,
     /// The mean of the same index by chunks as they lie on the engine's lists, neighbours on
     /// different lists apart.
@@ -157,7 +155,6 @@ impl EngineOutcome {
         }
     }
 
-    /// With the state over time.
     pub(super) fn over_time(self, samples: Vec<Sample>) -> Self {
         let index: Vec<f64> =
             samples.iter().map(|sample| sample.memory.unusable_index(Order::PAGEBLOCK)).collect();

@@ -46,7 +46,6 @@ pub struct Oddities {
     pub ignored: u64,
 }
 
-/// An opened trace.
 pub trait Events {
     /// What the trace says of itself.
     fn description(&self) -> Description;

@@ -31,7 +31,6 @@ impl Kind {
 
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(crate) struct Document {
-    /// Where it came from.
     pub(crate) source: String,
     pub(crate) kind: Kind,
     pub(crate) data: Value,

@@ -23,7 +23,6 @@ const fn neither(name: &'static str) -> Field {
 }
 
 impl Field {
-    /// Its value in a row of the JSON.
     pub(crate) fn of(&self, row: &serde_json::Value) -> Option<f64> {
         self.name.split('.').fold(row, |value, part| &value[part]).as_f64()
     }
@@ -56,7 +55,6 @@ pub(crate) const REPLAY: [(Field, &str); 21] = [
     (neither("allocs"), "allocations"),
 ];
 
-/// Of a simulation.
 pub(crate) const SIMULATE: [Field; 12] = [
     more("frames_per_second"),
     less("zone_lock_wait_share"),
@@ -72,7 +70,6 @@ pub(crate) const SIMULATE: [Field; 12] = [
     less("unusable_index"),
 ];
 
-/// Of a machine of contiguity.
 pub(crate) const CONTIGUITY: [Field; 12] = [
     less("unusable.3"),
     less("unusable.4"),

@@ -36,7 +36,6 @@ impl Lines {
         before.checked_sub(1).filter(|&other| other != cpu)
     }
 
-    /// Whether `cpu` was the last to write a line.
     pub fn is_last(&self, line: u64, cpu: u16) -> bool {
         self.last.get(line as usize) == Some(&(cpu + 1))
     }

@@ -69,11 +69,9 @@ pub struct Machine<'a> {
     costs: Costs,
     start: u64,
     zone: Lock,
-    /// By CPU.
     pcps: Vec<Lock>,
     /// Nobody will begin anything before this.
     now: Time,
-    /// By [`Which`].
     lines: [Lines; 4],
     /// For each CPU the share of frames whose record was last written elsewhere, by its last
     /// allocations.

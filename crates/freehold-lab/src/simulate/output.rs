@@ -13,7 +13,6 @@ use crate::tables::thousands;
 /// What `--json` prints.
 #[derive(Serialize)]
 pub struct Document<'a> {
-    /// Always `simulate`.
     pub command: &'static str,
     /// The seed, or the first of them.
     pub seed: u64,

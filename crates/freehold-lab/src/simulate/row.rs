@@ -21,7 +21,6 @@ pub struct Row {
     pub tick_ms: f64,
     /// Simulated nanoseconds of the measured stretch.
     pub simulated_ns: u64,
-    /// Frames allocated in it.
     pub frames: u64,
     pub frames_per_second: f64,
     /// Share of all CPUs' time that went into waiting for zone locks.
@@ -36,9 +35,7 @@ pub struct Row {
     /// What bounds the throughput: where most of all CPUs' time goes, or the lock that is held
     /// practically all the time.
     pub bound: Bound,
-    /// Share of the time that the zone lock was held.
     pub zone_lock_busy_share: f64,
-    /// Holds of zone locks.
     pub zone_lock_acquisitions: u64,
     pub longest_hold_ns: u64,
     /// Allocations that found their CPU's lock held by a free from elsewhere and went to the zone.
@@ -70,12 +67,9 @@ pub struct Row {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bound {
-    /// Work between calls.
     #[default]
     Think,
-    /// The calls themselves.
     Calls,
-    /// The zone's lock.
     ZoneLock,
     CpuLocks,
     /// Cache lines that go from CPU to CPU.

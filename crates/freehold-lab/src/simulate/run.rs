@@ -238,7 +238,6 @@ struct World<'a> {
     zero: Time,
 }
 
-/// A program's step.
 struct View<'r, 'a> {
     cpu: u16,
     at: Time,

@@ -20,9 +20,7 @@ pub struct Tally {
     pub between: Time,
     /// Allocations that found their CPU's lock held and went to the zone.
     pub pcp_busy: u64,
-    /// The zone lock's busy time.
     pub zone_held: Time,
-    /// Its holds.
     pub zone_holds: u64,
     pub longest_hold: Time,
 }

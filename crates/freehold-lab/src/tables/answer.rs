@@ -27,7 +27,6 @@ use crate::zone_lock::LockUse;
 
 /// A row of the table in which an engine can be best.
 struct Question {
-    /// The row's name.
     row: &'static str,
     /// How the sentence begins.
     best: &'static str,
@@ -70,7 +69,6 @@ pub struct Answer {
     pub zone_lock: Option<ZoneLock>,
 }
 
-/// Whether the zone lock is a problem.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct ZoneLock {
     pub sentences: Vec<String>,
@@ -226,7 +224,6 @@ fn best(replay: &Replay) -> Vec<String> {
     said
 }
 
-/// `a`, `a and b`, `a, b and c`.
 pub(crate) fn listed(names: &[&str]) -> String {
     match names {
         [] => String::new(),
@@ -265,7 +262,6 @@ fn share(share: f64) -> String {
     }
 }
 
-/// The mean square of a hold's steps.
 fn square_steps(histogram: &[[u64; 3]]) -> f64 {
     let holds: u64 = histogram.iter().map(|[_, _, holds]| holds).sum();
     let square = |&[from, to, holds]: &[u64; 3]| {

@@ -8,9 +8,7 @@ use super::grid::Color;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Better {
-    /// The engine is better.
     More,
-    /// The engine is worse.
     Less,
     /// Neither: it says how it was measured.
     Neither,

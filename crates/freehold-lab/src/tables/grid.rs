@@ -28,7 +28,6 @@ pub struct Style {
 
 impl Style {
     /// Without colours, for a terminal of that width.
-    #[must_use]
     pub const fn plain(width: u16) -> Self {
         Self { width, color: false, wide: false, markdown: false }
     }

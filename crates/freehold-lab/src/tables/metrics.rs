@@ -9,13 +9,11 @@ use crate::tables::better::Better::{self, Less, More, Neither};
 
 use Value::{Count, Order, Real, Share};
 
-/// A figure.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Value {
     Count(u64),
     Real(f64),
     Share(f64),
-    /// An order, or none.
     Order(Option<u8>),
 }
 
@@ -39,7 +37,6 @@ impl Value {
     }
 }
 
-/// A row.
 #[derive(Clone, Copy)]
 pub(super) struct Metric {
     pub(super) name: &'static str,
@@ -54,7 +51,6 @@ const fn row(name: &'static str, better: Better, of: Of) -> Metric {
     Metric { name, better, value: of }
 }
 
-/// The rows, in groups.
 pub(super) const GROUPS: [(&str, &[Metric]); 5] = [
     (
         "replayed",

@@ -49,7 +49,6 @@ pub fn per_second(rate: f64) -> String {
     }
 }
 
-/// A length of time.
 pub fn duration(ns: u64) -> String {
     match ns {
         0..1_000 => format!("{ns} ns"),

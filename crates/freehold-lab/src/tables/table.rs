@@ -53,9 +53,7 @@ const WORDS: &str = "Steps: units of work under a lock. Shared writes: writes to
 /// Where the change beside the first engine stands.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Percent {
-    /// In the figure's line.
     Beside,
-    /// In a line of its own.
     Below,
 }
 

@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 
-/// What came of them.
 #[derive(Debug)]
 pub struct Done<T> {
     /// Of those that are done, in the order of `all`.

@@ -42,7 +42,6 @@ pub trait Mover {
     fn ended(&mut self, is_whole: bool) -> bool;
 }
 
-/// An engine that can be simulated.
 pub trait Simulated: Engine {
     /// How it shares its lists.
     fn family(&self) -> Family;

@@ -147,7 +147,6 @@ fn not_told_of(machine: &Machine, low: u64, loads: &[Load]) -> Option<u64> {
     Some(4096 + memory.checked_sub(low + loads::SECTION * u64::from(added.rounds))?)
 }
 
-/// The machine as these kernels need it.
 fn of_kernels(machine: &Machine, guest: &Guest) -> Machine {
     let mut machine = machine.clone();
     // Zone Normal begins at 4 GiB, and most of the machine's memory does unless somebody says more.

@@ -108,7 +108,6 @@ fn limits(told: Option<u64>, wanted: &str, suites: &Files) -> Result<(u64, u64),
     Ok((limit, limit / 3 / tests))
 }
 
-/// The machine of a table.
 fn whose(machine: &Machine) -> String {
     let told = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = told.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
@@ -231,7 +230,6 @@ struct Outcome {
 }
 
 impl Outcome {
-    /// Parts that fail here and not there.
     fn new_parts<'a>(&'a self, there: Option<&'a Self>) -> impl Iterator<Item = &'a String> {
         let known = there.map_or(&[][..], |there| &there.failed_parts);
         self.failed_parts.iter().filter(|part| !known.contains(part))

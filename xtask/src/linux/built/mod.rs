@@ -239,7 +239,6 @@ fn worse(one: End, other: End) -> End {
     if other.code() > one.code() { other } else { one }
 }
 
-/// Where QEMU is.
 fn qemu(arguments: &Arguments) -> Result<PathBuf, Trouble> {
     // Who names one wants that one.
     let lacks = if arguments.qemu.is_some() { Trouble::Wrong } else { Trouble::Missing };
@@ -267,7 +266,6 @@ fn wanted(arguments: &Arguments, kind: &Kind) -> Vec<String> {
     }
 }
 
-/// What every guest has.
 fn guest_files(arguments: &Arguments, folder: &Path) -> Result<PathBuf, Trouble> {
     let more = match arguments.record {
         Some(_) => record::programs()?,

@@ -30,7 +30,6 @@ pub(super) struct Plant {
 }
 
 impl Plant {
-    /// The one of that name.
     pub(super) fn of(name: &str) -> Result<Self, Trouble> {
         let plants = all()?;
         let names: Vec<String> = plants.iter().map(|plant| plant.name.clone()).collect();

@@ -75,7 +75,6 @@ struct Reader {
 pub(super) struct Readers(Vec<Reader>);
 
 impl Readers {
-    /// Reads them.
     pub(super) fn read(path: &Path, rules: &BTreeSet<String>) -> Result<Self, Trouble> {
         let wrong = |why: String| Trouble::Wrong(format!("{}: {why}", path.display()));
         let readers: Vec<Reader> = list(path)?;

@@ -21,7 +21,6 @@ use serde::de::DeserializeOwned;
 
 use super::super::Trouble;
 
-/// A text, or its lines.
 #[derive(Deserialize, Debug)]
 #[serde(untagged)]
 enum Text {
@@ -97,7 +96,6 @@ impl Part {
     }
 }
 
-/// A file of rules.
 #[derive(Debug)]
 pub(super) struct Rules(Vec<Rule>);
 
@@ -144,7 +142,6 @@ pub(super) fn list<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, Trouble> 
 }
 
 impl Rules {
-    /// Reads them.
     pub(super) fn read(path: &Path) -> Result<Self, Trouble> {
         list(path).map(Self)
     }

@@ -16,7 +16,6 @@ pub(super) struct Row {
     pub(super) vcpus: u8,
     /// Into which the kernel has cut the memory.
     pub(super) nodes: u8,
-    /// From 1.
     pub(super) boot: u32,
     /// Acquisitions of zones' locks in `mm/page_alloc.c`, those that had to wait, and those of
     /// zones that are Freehold's.

@@ -246,7 +246,6 @@ pub(super) fn lay(change: &Change, folder: &Path, source: &Path) -> Result<(), T
     Ok(())
 }
 
-/// Paths below a folder, written with `/`.
 pub(super) fn files_below(folder: &Path, below: &Path) -> Result<Vec<String>, Trouble> {
     let mut files = Vec::new();
     let here = folder.join(below);

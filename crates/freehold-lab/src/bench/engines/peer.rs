@@ -6,7 +6,6 @@ use crate::trials::kinds::kinds;
 
 pub struct About {
     pub name: &'static str,
-    /// What it is, in a line.
     pub summary: &'static str,
 }
 

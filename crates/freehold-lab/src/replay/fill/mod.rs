@@ -37,7 +37,6 @@ use recorded::RecordedRegion;
 const LARGEST: usize = Order::LINUX_MAX.index();
 const REGION: u64 = Order::LINUX_MAX.frames();
 
-/// Chunks by order.
 pub type Chunks = [u64; LARGEST + 1];
 /// Free chunks of a zone by type ([`Migratetype::PCP`]) and order.
 pub type FreeChunks = [Chunks; 3];
@@ -46,11 +45,9 @@ pub type FreeChunks = [Chunks; 3];
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Contents {
     pub free: FreeChunks,
-    /// Pageblocks by type.
     pub blocks: [u64; 3],
     /// CMA: whole chunks of the largest order.
     pub cma: Option<FrameRange>,
-    /// Free chunks of it.
     pub free_cma: Chunks,
     /// The regions themselves by type, where they were recorded page by page and there is no CMA:
     /// what is counted above lies where it was; else places are found for it.
@@ -133,13 +130,10 @@ struct Piece {
 /// What a piece of memory is at the beginning.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Holds {
-    /// Free in the zone.
     Free,
-    /// On the list of a CPU.
     Listed,
     /// In use, and the trace frees it as one chunk.
     ToFree,
-    /// In use.
     Used,
 }
 
@@ -259,7 +253,6 @@ impl Layout {
         self.lists.iter().fold(0, |all, (_, list)| all.saturating_add(frames(list)))
     }
 
-    /// Frames of the regions of one type.
     pub fn frames_of(&self, migratetype: Migratetype) -> u64 {
         let of = |region: &&Region| region.migratetype == migratetype;
         self.regions.iter().filter(of).count() as u64 * REGION

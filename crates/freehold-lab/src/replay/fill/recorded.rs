@@ -45,7 +45,6 @@ pub(super) fn free_of(region: &RecordedRegion, start: u16, order: u8) -> u64 {
 /// Frames in free chunks by order, then frames in all.
 type Sizes = [i64; LARGEST + 2];
 
-/// A block of a zone.
 #[derive(Clone, Default)]
 pub struct Block {
     start: u64,
@@ -62,12 +61,10 @@ impl Block {
         Self { start, free: block.free, sizes, used: block.used }
     }
 
-    /// The number of its region.
     fn region(&self) -> u64 {
         self.start / REGION
     }
 
-    /// Its free frames.
     pub fn free_frames(&self) -> u64 {
         self.sizes[..=LARGEST].iter().sum::<i64>() as u64
     }

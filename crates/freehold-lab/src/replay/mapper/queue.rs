@@ -34,7 +34,6 @@ impl Batched {
     }
 }
 
-/// Finds them.
 #[derive(Default)]
 pub(in crate::replay) struct FindBatched {
     /// The last `free` row of each frame.

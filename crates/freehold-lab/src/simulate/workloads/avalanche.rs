@@ -40,7 +40,6 @@ pub(super) const fn set(cpus: u16, memory: u64) -> u64 {
 /// Allocates its set, waits for the others, frees all of it, again and again.
 struct Worker {
     set: usize,
-    /// Frames of this round.
     wanted: usize,
     think_ns: f64,
     frames: Vec<(Pfn, Order)>,

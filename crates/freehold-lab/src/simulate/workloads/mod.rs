@@ -33,7 +33,6 @@ pub trait Io {
     fn free(&mut self, chunks: &[(Pfn, Order)]);
     /// Works for that long on something else.
     fn think(&mut self, ns: f64);
-    /// Fills a frame with zeros.
     fn zero_frame(&mut self);
     /// Hands chunks to another CPU; gives them back where too many wait for it already.
     fn send(&mut self, to: u16, message: Message) -> Result<(), Message>;
@@ -51,7 +50,6 @@ pub enum Step {
     Barrier,
 }
 
-/// One CPU's program.
 pub trait Program: Send {
     fn step(&mut self, io: &mut dyn Io) -> Step;
 

@@ -98,7 +98,6 @@ impl Program for Sender {
     }
 }
 
-/// Frees what it is sent.
 struct Receiver {
     batch: usize,
     message: Message,

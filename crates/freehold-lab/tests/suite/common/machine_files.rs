@@ -137,31 +137,22 @@ pub fn plain() -> Files {
     one_zone(16384, &all, Some((9, types)))
 }
 
-/// 64 MiB with 4 CMA blocks, of which 1 + 512 frames are free; `line` is what zoneinfo says of CMA.
-/// Android's kernels have HighAtomic behind CMA.
-pub fn with_cma(line: &str, android: bool) -> Files {
+/// 64 MiB with 4 CMA blocks, of which 1 + 512 frames are free, of a kernel before 5.12.
+pub fn with_cma() -> Files {
     let (movable, cma) = ([3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2], [1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
     let all = [4, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2];
-    let mut types: [(&str, u64, &[u64]); 5] = [
+    let types: Types<'_> = &[
         ("Unmovable", 4, &NONE),
         ("Movable", 24, &movable),
         ("Reclaimable", 0, &NONE),
         ("HighAtomic", 0, &NONE),
         ("CMA", 4, &cma),
     ];
-    if android {
-        types.swap(3, 4);
-    }
     Files {
-        zoneinfo: zone(0, "Normal", 2564, 16384, 65536, line),
-        ..one_zone(16384, &all, Some((9, &types)))
+        zoneinfo: zone(0, "Normal", 2564, 16384, 65536, "      nr_free_cma  513\n"),
+        ..one_zone(16384, &all, Some((9, types)))
     }
 }
-
-/// What zoneinfo says of CMA since 5.12.
-pub const CMA_SIZE: &str = "        cma      2048\n";
-/// And before.
-pub const CMA_FREE: &str = "      nr_free_cma  513\n";
 
 /// 64 MiB of a kernel before 4.4: types in another order, and Reserve with 8 free frames.
 pub fn before_4_4() -> Files {
@@ -178,8 +169,3 @@ pub fn before_4_4() -> Files {
         ..one_zone(16384, &[3, 0, 0, 1, 0, 0, 0, 0, 0, 0, 2], Some((9, types)))
     }
 }
-
-/// A zone of a device, without managed memory, as zoneinfo prints it.
-pub const DEVICE: &str = "Node 1, zone   Device\n  pages free     0\n        min      0\n        \
-                          low      0\n        high     0\n        spanned  0\n        present  \
-                          0\n        managed  0\n        protection: (0, 0)\n";

@@ -49,7 +49,6 @@ pub fn skipped(why: &str) {
     let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("SKIPPED {why}\n"));
 }
 
-/// What was printed.
 pub fn text(done: &Assert) -> String {
     String::from_utf8(done.get_output().stdout.clone()).expect("UTF-8")
 }

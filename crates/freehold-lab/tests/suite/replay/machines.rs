@@ -4,8 +4,7 @@
 use std::fs;
 
 use crate::common::machine_files::{
-    CMA_FREE, CMA_SIZE, DEVICE, FLAGS, Files, Folder, Types, before_4_4, buddyinfo, one_zone,
-    plain, trace_of, with_cma, zone,
+    FLAGS, Files, Folder, before_4_4, buddyinfo, one_zone, plain, trace_of, with_cma, zone,
 };
 use serde_json::Value;
 
@@ -16,36 +15,6 @@ fn machine(document: &Value) -> [u64; 6] {
     let of = |name: &str| document["machine"][name].as_u64().unwrap_or_else(|| panic!("{name}"));
     let free = ["recorded", "begin", "left_out"].map(|what| of(&format!("free_frames_{what}")));
     [of("page_size"), of("pageblock_order"), free[0], free[1], free[2], of("cma_frames")]
-}
-
-/// `random_machines` has every size.
-#[test]
-fn pages_and_blocks_of_other_sizes() {
-    assert_eq!(machine(&replayed(&plain(), &[])), [4096, 9, 3330, 3330, 0, 0]);
-
-    // 64 KiB: 9 + 5 * 8 + 4096 + 3 * 8192 free, and requests of the largest order in parts.
-    let free = [9, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0, 1, 3];
-    let none = [0; 14];
-    let types: Types<'_> =
-        &[("Unmovable", 2, &none), ("Movable", 6, &free), ("Reclaimable", 0, &none)];
-    let large = one_zone(65536, &free, Some((13, types)));
-    assert_eq!(machine(&replayed(&large, &[])), [65536, 13, 28_721, 28_721, 0, 0]);
-    let trace = trace_of(65536, 13, 1, FLAGS);
-    let last = ["pfn=0x18000", "pfn=0x1a000"];
-    let lines = trace.split_inclusive('\n');
-    let trace = lines.filter(|line| !last.iter().any(|pfn| line.contains(pfn))).collect();
-    let document = replayed(&Files { trace, ..large.clone() }, &[]);
-    let trace = &document["trace"];
-    assert_eq!((trace["in_parts"].as_u64(), trace["lost_frees"].as_u64()), (Some(4), Some(0)));
-    assert_eq!(trace["peak_live_frames"], 4 * 8192);
-    let of = |name: &str| document["engines"][0][name].as_u64().unwrap();
-    assert_eq!(of("allocs") + of("failed"), 4 * 8, "every part is asked for");
-
-    // 16 KiB: orders to 11.
-    let free = [7, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2];
-    let small = one_zone(16384, &free, None);
-    assert_eq!(machine(&replayed(&small, &[])), [4096, 9, 4105, 4105, 0, 0], "assumed");
-    assert_eq!(machine(&replayed(&small, &["--page-size", "64K"]))[0], 65536);
 }
 
 #[test]
@@ -73,12 +42,11 @@ fn the_table_says_what_the_engines_have_otherwise() {
     assert!(text.contains("replayed on 1 CPU with 256.0 MiB"), "{text}");
 }
 
+/// `random_machines` has the figures.
 #[test]
-fn cma_and_reserve_and_other_zones() {
-    // CMA that zoneinfo does not print.
-    let without = with_cma(CMA_FREE, false);
-    assert_eq!(machine(&replayed(&without, &[])), [4096, 9, 2564, 2564, 0, 2048]);
-    // Without a pagetypeinfo nobody knows how much there was, and that is said.
+fn cma_of_unknown_size_is_said_and_reserve_is_free_memory() {
+    // CMA that zoneinfo does not print: without a pagetypeinfo nobody knows how much there was.
+    let without = with_cma();
     let unknown = Files { pagetypeinfo: None, ..without.clone() };
     assert_eq!(machine(&replayed(&unknown, &[])), [4096, 9, 2564, 2564, 0, 0]);
     let said = |files: &Files| {
@@ -87,28 +55,12 @@ fn cma_and_reserve_and_other_zones() {
         text.contains("513 pages of CMA were free, and no file says how much there was")
     };
     assert!(said(&unknown) && !said(&without));
-    let with = with_cma(CMA_SIZE, false);
-    assert_eq!(machine(&replayed(&with, &[])), [4096, 9, 2564, 2564, 0, 2048]);
 
     // Before 4.4 Reserve's 8 free pages are free memory.
     let document = replayed(&before_4_4(), &[]);
     assert_eq!(machine(&document), [4096, 9, 2059, 2059, 0, 0]);
     let of = |name: &str| document["engines"][0][name].as_u64();
     assert_eq!((of("allocs"), of("fallbacks")), (Some(6), Some(0)), "movable, as memory is");
-
-    // A trace in zone Movable of node 300, beside HighMem and a device without managed memory.
-    let zones = Files {
-        zoneinfo: zone(0, "HighMem", 4, 16384, 65536, "")
-            + DEVICE
-            + &zone(300, "Movable", 1029, 16384, 1 << 20, ""),
-        buddyinfo: buddyinfo(&[
-            (0, "HighMem", &[4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
-            (300, "Movable", &[5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]),
-        ]),
-        pagetypeinfo: None,
-        trace: trace_of(1 << 20, 0, 1, FLAGS),
-    };
-    assert_eq!(machine(&replayed(&zones, &[])), [4096, 9, 1029, 1029, 0, 0]);
 }
 
 #[test]

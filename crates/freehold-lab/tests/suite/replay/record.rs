@@ -26,7 +26,6 @@ fn to_record() -> Option<TempDir> {
     can.then(|| tempfile::tempdir().unwrap())
 }
 
-/// The kernel's instance of a recorder.
 fn instance_of(recorder: u32) -> PathBuf {
     Path::new(INSTANCES).join(format!("freehold-{recorder}"))
 }

@@ -80,6 +80,7 @@ fn each_replay_has_its_section_and_the_page_is_html() {
     let failed = json!({"trace": {"name": "gone.parquet"}, "error": "no such <file>"});
     let html = report(&[replay().clone(), failed]);
     assert_eq!(problems(&html), Vec::<String>::new());
+    assert_ne!(problems(&html.replacen("</section>", "", 1)), Vec::<String>::new());
     at(&html, "Not replayed: no such &lt;file&gt;");
     assert_eq!(html.matches("<section").count(), 2);
 }
