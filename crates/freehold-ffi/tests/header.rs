@@ -7,49 +7,27 @@ fn checked_in() -> String {
         .expect("include/freehold.h is checked in")
 }
 
-/// The documentation comment in front of each function, and the function's name.
-fn functions(header: &str) -> Vec<(String, String)> {
-    let mut functions = Vec::new();
-    let mut comment = String::new();
-    let mut in_comment = false;
-    for line in header.lines() {
-        if line.starts_with("/*") {
-            comment.clear();
-            in_comment = true;
-        }
-        if in_comment {
-            comment.push_str(line);
-            comment.push('\n');
-            in_comment = !line.ends_with("*/");
-            continue;
-        }
-        // Declarations start at the margin; typedefs of callbacks have their name in brackets.
-        let starts = line.starts_with(|first: char| first.is_ascii_lowercase())
-            && !line.starts_with("typedef");
-        if let Some(open) = line.find('(').filter(|_| starts) {
-            let name = line[..open].rsplit([' ', '*']).next().unwrap_or_default();
-            functions.push((name.to_string(), std::mem::take(&mut comment)));
-        }
-    }
-    functions
-}
-
+/// Functions are declared at the margin; typedefs of callbacks have their name in brackets. That they
+/// are documented the compiler sees to.
 #[test]
-fn every_function_is_documented_and_called_by_a_test() {
-    let functions = functions(&checked_in());
-    assert!(functions.len() > 50, "found only {} functions", functions.len());
+fn every_function_is_called_by_a_test() {
+    let header = checked_in();
     let sources: String = ["bare.c", "arena.c", "freestanding.c"]
-        .iter()
-        .map(|name| {
-            fs::read_to_string(format!("{}/tests/{name}", env!("CARGO_MANIFEST_DIR")))
-                .expect("a C test")
-        })
-        .collect();
-    for (name, comment) in functions {
+        .map(|name| format!("{}/tests/{name}", env!("CARGO_MANIFEST_DIR")))
+        .map(|path| fs::read_to_string(path).expect("a C test"))
+        .concat();
+    let declared = header.lines().filter(|line| {
+        line.starts_with(|first: char| first.is_ascii_lowercase()) && !line.starts_with("typedef")
+    });
+    let mut functions = 0;
+    for line in declared {
+        let Some(open) = line.find('(') else { continue };
+        let name = line[..open].rsplit([' ', '*']).next().unwrap_or_default();
         assert!(name.starts_with("freehold_"), "{name} has no prefix");
         assert!(sources.contains(&format!("{name}(")), "{name} is called by no C test");
-        assert!(!comment.is_empty(), "{name} is not documented");
+        functions += 1;
     }
+    assert!(functions > 50, "found only {functions} functions");
 }
 
 #[test]

@@ -81,29 +81,18 @@ pub const NAMES: &[(&str, u32)] = &[
 ];
 
 /// Names that other kernels print and 6.18 has no bit for (or not in the configuration whose
-/// numbers are used here), with the nearest 6.18 meaning; 0 where the page allocator's free lists
-/// never see a difference.
+/// numbers are used here), with the nearest 6.18 meaning.
 const ELSEWHERE: &[(&str, u32)] = &[
     ("GFP_TEMPORARY", GFP_KERNEL | GFP_RECLAIMABLE),
     ("GFP_NOWAIT_MOVABLE", 0x2808),
-    ("__GFP_ATOMIC", 0),
     ("__GFP_WAIT", GFP_DIRECT_RECLAIM | GFP_KSWAPD_RECLAIM),
     ("__GFP_REPEAT", 1 << 14),
-    ("__GFP_COLD", 0),
-    ("__GFP_NOTRACK", 0),
-    ("__GFP_NOTRACK_FALSE_POSITIVE", 0),
-    ("__GFP_OTHER_NODE", 0),
-    ("__GFP_NO_KSWAPD", 0),
-    ("__GFP_NOLOCKDEP", 0),
-    ("__GFP_NOACCOUNT", 0),
-    ("__GFP_KMEMCG", 0),
-    ("__GFP_SKIP_ZERO", 0),
-    ("__GFP_SKIP_KASAN", 0),
-    ("__GFP_SKIP_KASAN_POISON", 0),
-    ("__GFP_SKIP_KASAN_UNPOISON", 0),
-    ("__GFP_CMA", 0),
-    ("__GFP_BITS_SHIFT", 0),
 ];
+
+/// Of `__GFP_` and these names free lists never see a difference.
+const NO_DIFFERENCE: &str = "ATOMIC COLD NOTRACK NOTRACK_FALSE_POSITIVE OTHER_NODE NO_KSWAPD \
+    NOLOCKDEP NOACCOUNT KMEMCG SKIP_ZERO SKIP_KASAN SKIP_KASAN_POISON SKIP_KASAN_UNPOISON CMA \
+    BITS_SHIFT";
 
 /// The names of the bits of one numbering, lowest first. Bits above them depend on the
 /// configuration and make no difference to free lists.
@@ -193,17 +182,19 @@ fn number_in(part: &str) -> Option<Option<u32>> {
 
 /// A name's bits. Kernels before 4.6 leave the underscores of single bits away.
 fn one(part: &str) -> Option<u32> {
-    let known = |wanted: &str| NAMES.iter().chain(ELSEWHERE).find(|(name, _)| *name == wanted);
-    let found = known(part).map(|&(_, bits)| bits);
-    found.or_else(|| part.strip_prefix("GFP_").and_then(named))
+    let single = || part.strip_prefix("__").unwrap_or(part).strip_prefix("GFP_").and_then(named);
+    known(part).or_else(single)
 }
 
 /// The bits of `__GFP_` and that name.
 fn named(name: &str) -> Option<u32> {
-    let all = NAMES.iter().chain(ELSEWHERE);
-    all.into_iter()
-        .find(|(known, _)| known.strip_prefix("__GFP_") == Some(name))
-        .map(|&(_, bits)| bits)
+    let none = || NO_DIFFERENCE.split_ascii_whitespace().any(|of| of == name).then_some(0);
+    known(&format!("__GFP_{name}")).or_else(none)
+}
+
+fn known(wanted: &str) -> Option<u32> {
+    let found = NAMES.iter().chain(ELSEWHERE).find(|(name, _)| *name == wanted);
+    found.map(|&(_, bits)| bits)
 }
 
 /// Prints flags the way the kernel does: the largest combinations first, left-over bits in

@@ -125,8 +125,8 @@ impl LineParser {
                     order,
                     migratetype: fields.list_type(&self.meaning.numbers)?,
                     percpu_refill: match fields.percpu_refill {
-                        Some(value) => truth("percpu_refill", value)?,
                         None => order <= Order::COSTLY || order == Order::PAGEBLOCK,
+                        given => truth("percpu_refill", given)?,
                     },
                 }
             }

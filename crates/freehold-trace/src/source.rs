@@ -204,12 +204,24 @@ const MAGIC: usize = 4096;
 const TEXT_HEAD: usize = 64 * 1024;
 
 /// How a stream that begins so is compressed.
-fn compression_of(head: &[u8]) -> Compression {
+pub(super) fn compression_of(head: &[u8]) -> Compression {
     match head {
         [0x1f, 0x8b, ..] => Compression::Gzip,
         [0x28, 0xb5, 0x2f, 0xfd, ..] => Compression::Zstd,
         _ => Compression::None,
     }
+}
+
+/// What is in a stream that is compressed so.
+pub(super) fn decoder<'a>(
+    packed: impl Read + Send + 'a,
+    compression: Compression,
+) -> io::Result<Box<dyn Read + Send + 'a>> {
+    Ok(match compression {
+        Compression::None => Box::new(packed),
+        Compression::Gzip => Box::new(flate2::read::MultiGzDecoder::new(packed)),
+        Compression::Zstd => Box::new(zstd::stream::read::Decoder::new(packed)?),
+    })
 }
 
 /// A source as it lies there, how long it is (0 if unknown), and its file if it can be read again.
@@ -266,12 +278,7 @@ pub(super) fn open(source: &Source) -> Result<(Opened, u64), TraceError> {
     }
 
     let compression = compression_of(&raw.head);
-    let plain: Box<dyn Read + Send> = match compression {
-        Compression::None => Box::new(raw),
-        Compression::Gzip => Box::new(flate2::read::MultiGzDecoder::new(raw)),
-        Compression::Zstd => Box::new(zstd::stream::read::Decoder::new(raw).map_err(fail)?),
-    };
-    let mut text = Peeked::new(plain, TEXT_HEAD);
+    let mut text = Peeked::new(decoder(raw, compression).map_err(fail)?, TEXT_HEAD);
     if text.head.is_empty() {
         return Err(match text.error.take() {
             Some(error) => stream_error(path, compression, error, 1),

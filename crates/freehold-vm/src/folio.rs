@@ -82,12 +82,6 @@ pub struct Frame {
     locked: AtomicBool,
 }
 
-impl Default for Frame {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Frame {
     /// A frame that is part of no folio.
     #[must_use]

@@ -35,12 +35,6 @@ pub struct IntervalNode<T> {
     value: Option<T>,
 }
 
-impl<T> Default for IntervalNode<T> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl<T> IntervalNode<T> {
     /// An unused node.
     #[must_use]

@@ -37,6 +37,19 @@ macro_rules! plain {
 
 plain!(AtomicBool: bool, AtomicU32: u32, AtomicU64: u64);
 
+macro_rules! new_is_default {
+    ($([$($of:tt)*] $type:ty),*) => {
+        $(impl<$($of)*> Default for $type {
+            fn default() -> Self {
+                Self::new()
+            }
+        })*
+    };
+}
+
+new_is_default!([] crate::Frame, [] crate::Mapping, [] crate::PageTable, [] crate::RunNode,
+    [T] crate::IntervalNode<T>, [const CPUS: usize] crate::SoftMmu<CPUS>);
+
 /// One turn of a wait where the host has nothing better. Loom must be told that nothing happens
 /// here until somebody else has run.
 pub(crate) fn relax() {

@@ -34,12 +34,6 @@ pub struct Mapping {
     next: AtomicU32,
 }
 
-impl Default for Mapping {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 fn word_mask(word: usize, first: u32, n: u32) -> u64 {
     let (low, high) = (word as u32 * 64, word as u32 * 64 + 64);
     let (from, to) = (first.max(low), (first + n).min(high));

@@ -23,12 +23,6 @@ pub struct RunNode {
     next: u32,
 }
 
-impl Default for RunNode {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl RunNode {
     /// An unused node.
     #[must_use]

@@ -57,12 +57,6 @@ pub struct SoftMmu<const CPUS: usize = 1> {
     relax: fn(),
 }
 
-impl<const CPUS: usize> Default for SoftMmu<CPUS> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl<const CPUS: usize> SoftMmu<CPUS> {
     /// Empty TLBs, nothing counted.
     #[must_use]

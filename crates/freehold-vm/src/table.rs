@@ -97,12 +97,6 @@ pub struct PageTable {
     entries: [AtomicEntry; TABLE_ENTRIES as usize],
 }
 
-impl Default for PageTable {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl PageTable {
     /// An empty table.
     #[must_use]

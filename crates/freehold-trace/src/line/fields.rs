@@ -73,31 +73,28 @@ impl<'a> Fields<'a> {
     }
 
     pub(super) fn order(&self) -> Result<Order, Bad> {
-        order_of("order", required("order", self.order)?)
+        order_of("order", self.order)
     }
 
     /// All of `mm_page_alloc_extfrag`.
     pub(super) fn extfrag(&self, numbers: &TypeNumbers) -> Result<EventKind, Bad> {
-        let fallback = required("fallback_migratetype", self.fallback_migratetype);
         Ok(EventKind::Extfrag {
             pfn: self.pfn()?,
             order: self.order()?,
             migratetype: self.list_type(numbers)?,
-            fallback_order: order_of(
-                "fallback_order",
-                required("fallback_order", self.fallback_order)?,
+            fallback_order: order_of("fallback_order", self.fallback_order)?,
+            fallback_migratetype: list_type_of(
+                "fallback_migratetype",
+                self.fallback_migratetype,
+                numbers,
             )?,
-            fallback_migratetype: list_type_of("fallback_migratetype", fallback?, numbers)?,
-            change_ownership: truth(
-                "change_ownership",
-                required("change_ownership", self.change_ownership)?,
-            )?,
+            change_ownership: truth("change_ownership", self.change_ownership)?,
         })
     }
 
     /// The type of a list.
     pub(super) fn list_type(&self, numbers: &TypeNumbers) -> Result<u8, Bad> {
-        list_type_of("migratetype", required("migratetype", self.migratetype)?, numbers)
+        list_type_of("migratetype", self.migratetype, numbers)
     }
 }
 
@@ -105,7 +102,8 @@ pub(super) fn required<'a>(name: &str, value: Option<&'a [u8]>) -> Result<&'a [u
     value.ok_or_else(|| Bad::because(format!("no `{name}=`")))
 }
 
-pub(super) fn order_of(name: &str, value: &[u8]) -> Result<Order, Bad> {
+fn order_of(name: &str, value: Option<&[u8]>) -> Result<Order, Bad> {
+    let value = required(name, value)?;
     number(value).and_then(|order| Order::new(u8::try_from(order).ok()?)).ok_or_else(|| {
         Bad::because(format!(
             "{name} `{}` is not an order (0 to {})",
@@ -124,7 +122,8 @@ pub(super) fn named_type(value: &[u8]) -> Option<Migratetype> {
 }
 
 /// A list's type by the kernel's number or by name.
-fn list_type_of(name: &str, value: &[u8], numbers: &TypeNumbers) -> Result<u8, Bad> {
+fn list_type_of(name: &str, value: Option<&[u8]>, numbers: &TypeNumbers) -> Result<u8, Bad> {
+    let value = required(name, value)?;
     let found = match number(value) {
         Some(number) => numbers.get(number),
         None => named_type(value),
@@ -135,10 +134,10 @@ fn list_type_of(name: &str, value: &[u8], numbers: &TypeNumbers) -> Result<u8, B
     })
 }
 
-pub(super) fn truth(name: &str, value: &[u8]) -> Result<bool, Bad> {
-    match value {
+pub(super) fn truth(name: &str, value: Option<&[u8]>) -> Result<bool, Bad> {
+    match required(name, value)? {
         b"0" => Ok(false),
         b"1" => Ok(true),
-        _ => Err(Bad::because(format!("{name} `{}` is neither 0 nor 1", lossy(value)))),
+        value => Err(Bad::because(format!("{name} `{}` is neither 0 nor 1", lossy(value)))),
     }
 }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use super::super::buddyinfo::{PageTypeInfo, ZoneFree, parse_buddyinfo, parse_pagetypeinfo};
 use super::super::error::{StateError, TraceError};
 use super::super::reader::{OpenOptions, TraceReader, packed_files};
-use super::super::source::Source;
+use super::super::source::{Source, compression_of, decoder};
 use super::super::zoneinfo::{self, Zone, zone_header};
 use super::mem_info;
 use super::page_size::{PageSize, Told};
@@ -139,15 +139,10 @@ fn read(path: &Path) -> Result<(String, Parts), StateError> {
         return packed(&source);
     }
     file.read_to_end(&mut bytes).map_err(fail)?;
-    let plain = match &bytes[..] {
-        [0x1f, 0x8b, ..] => {
-            let mut plain = Vec::new();
-            flate2::read::MultiGzDecoder::new(&bytes[..]).read_to_end(&mut plain).map_err(fail)?;
-            plain
-        }
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => zstd::decode_all(&bytes[..]).map_err(fail)?,
-        _ => bytes,
-    };
+    let mut plain = Vec::new();
+    let read =
+        decoder(&bytes[..], compression_of(&bytes)).and_then(|mut of| of.read_to_end(&mut plain));
+    read.map_err(fail)?;
     Ok((String::from_utf8_lossy(&plain).into_owned(), Parts::default()))
 }
 
