@@ -8,10 +8,6 @@
 //! A free that finds 0 there was never an allocation, or was freed before: the program ends, as it
 //! does with other mallocs.
 //!
-//! **fork.** A child finds its own copy of all frames, but the arena's calls are refused there. So
-//! it makes an arena of its own at its first large request, and what it frees of its parent's goes
-//! back to the kernel page by page.
-//!
 //! **realloc.** Frames behind an allocation are added in place where they are free. Otherwise the
 //! pages of a long allocation are moved by `mremap(2)` to the new addresses, and shorter ones are
 //! copied. Where pages have been moved the kernel keeps a mapping apart. So freed ones are mapped

@@ -32,17 +32,9 @@ pub struct Allocator {
 }
 
 impl Allocator {
-    fn owned_cpus(&self) -> &'static [Cpu] {
+    /// Where each CPU's handle lives while somebody owns the CPU.
+    pub(crate) fn owned_cpus(&self) -> &'static [Cpu] {
         &self.cpus[..self.engine.cpu_count()]
-    }
-
-    /// Where a CPU's handle lives while somebody owns the CPU.
-    ///
-    /// # Panics
-    ///
-    /// Where the engine has no such CPU.
-    pub(crate) fn owned_cpu(&self, cpu: u16) -> &'static Cpu {
-        &self.owned_cpus()[usize::from(cpu)]
     }
 
     /// The handle of a CPU that anybody may use.

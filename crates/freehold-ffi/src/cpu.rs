@@ -30,7 +30,7 @@ pub unsafe extern "C" fn freehold_own(
         tell(handle, "handle", error, || {
             let this: &'static Allocator = shared(allocator, "allocator")?;
             let owned = this.engine.own(CpuId::new(cpu))?;
-            let place = this.owned_cpu(cpu);
+            let place = &this.owned_cpus()[usize::from(cpu)];
             place.put_in(owned);
             Ok(place)
         })

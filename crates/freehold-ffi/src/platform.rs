@@ -64,8 +64,7 @@ pub(crate) struct Host(Platform);
 // SAFETY: `freehold_new` demands that the functions may be called, with this pointer, on any CPU
 // and by several at once.
 unsafe impl Send for Host {}
-// SAFETY: `freehold_new` demands that the functions may be called, with this pointer, on any CPU
-// and by several at once.
+// SAFETY: likewise.
 unsafe impl Sync for Host {}
 
 impl Host {

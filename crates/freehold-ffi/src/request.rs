@@ -99,22 +99,17 @@ const _: () = {
 };
 
 impl Request {
-    /// The flags, if all of them are known.
-    #[inline(always)]
-    pub(crate) fn alloc_flags(&self) -> Result<AllocFlags, Failure> {
-        AllocFlags::from_bits(self.flags).ok_or(Failure::Argument {
-            what: "flags",
-            value: self.flags.into(),
-            allowed: "FREEHOLD_ALLOC_* ored together",
-        })
-    }
-
     /// As the allocator takes it.
     #[inline(always)]
     pub(crate) fn engine(&self) -> Result<EngineRequest, Failure> {
         let order = arguments::order(self.order)?;
-        let request = EngineRequest::new(order, arguments::migratetype(self.migratetype)?)
-            .flags(self.alloc_flags()?);
+        let migratetype = arguments::migratetype(self.migratetype)?;
+        let flags = AllocFlags::from_bits(self.flags).ok_or(Failure::Argument {
+            what: "flags",
+            value: self.flags.into(),
+            allowed: "FREEHOLD_ALLOC_* ored together",
+        })?;
+        let request = EngineRequest::new(order, migratetype).flags(flags);
         if self.is_plain() { Ok(request) } else { self.special(request) }
     }
 

@@ -69,10 +69,8 @@ pub struct Builder {
 }
 
 impl Arena {
-    /// An arena of at least that many bytes of private memory, with every knob at its default.
-    ///
-    /// In a process that has called `mlockall(MCL_FUTURE)` the kernel backs and locks all of it at
-    /// once: see [`Builder::new`].
+    /// An arena of at least that many bytes of private memory, with every knob at its default: see
+    /// [`Builder::new`].
     ///
     /// # Errors
     ///

@@ -85,7 +85,8 @@ impl LineParser {
         };
         self.in_chain = prefix.system.is_some();
         if prefix.event == b"PERF_RECORD_LOST" {
-            return Ok(Line::Lost(trailing_number(prefix.fields).unwrap_or(1)));
+            let count = prefix.fields.rsplit(|&b| b == b' ').next().and_then(decimal);
+            return Ok(Line::Lost(count.unwrap_or(1)));
         }
         if prefix.system.is_some_and(|system| system != b"kmem") {
             return Ok(Line::Other);
@@ -234,8 +235,10 @@ fn no_event(trimmed: &[u8]) -> Option<Line> {
         Some(b'@') => Some(Line::Note),
         Some(b'[') => trimmed.ends_with(b"|").then_some(Line::Note),
         Some(b'W') => trimmed.starts_with(b"WARNING: ").then_some(Line::Note),
-        // bpftrace, of events that its buffers had no room for.
-        Some(b'L') => lost_by_bpftrace(trimmed).map(Line::Lost),
+        // bpftrace, of events that its buffers had no room for: `Lost 12 events`.
+        Some(b'L') => {
+            decimal(trimmed.strip_prefix(b"Lost ")?.strip_suffix(b" events")?).map(Line::Lost)
+        }
         Some(b'=') => trimmed.starts_with(b"=> ").then_some(Line::Other),
         Some(b'c') => header_cpus(trimmed).map(|_| Line::Note).or_else(|| stat(trimmed)),
         Some(b'v') => trimmed.starts_with(b"version = ").then_some(Line::Note),
@@ -292,11 +295,6 @@ fn is_bpftrace_start(line: &[u8]) -> bool {
     digits > 0 && rest[digits..].starts_with(b" probe")
 }
 
-/// `Lost 12 events`.
-fn lost_by_bpftrace(line: &[u8]) -> Option<u64> {
-    decimal(line.strip_prefix(b"Lost ")?.strip_suffix(b" events")?)
-}
-
 /// A line of the call chain that `perf script` prints below an event: an address, a symbol and an
 /// object; right behind one of its events or such a line also with a short address, or a file and
 /// line of source alone.
@@ -312,10 +310,6 @@ fn is_call_chain(trimmed: &[u8], in_chain: bool) -> bool {
         line > 0 && name.is_some_and(|name| name.contains(&b'.') && !name.contains(&b' '))
     };
     frame || in_chain && source()
-}
-
-fn trailing_number(text: &[u8]) -> Option<u64> {
-    decimal(text.rsplit(|&b| b == b' ').next()?)
 }
 
 #[cfg(test)]

@@ -170,15 +170,8 @@ impl fmt::Debug for TraceReader {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn readers_can_move_to_another_thread() {
-        fn is_send<T: Send>() {}
-        is_send::<TraceReader>();
-        is_send::<Source>();
-        is_send::<TraceError>();
-    }
-}
+/// Readers can move to another thread.
+const _: fn() = || {
+    fn is_send<T: Send>() {}
+    is_send::<(TraceReader, Source, TraceError)>();
+};

@@ -118,7 +118,8 @@ pub fn parse(text: &str) -> Result<Vec<Zone>, StateError> {
             is_room(zones.len(), 1).map_err(bad)?;
             zones.push(Partial {
                 zone: Zone { node, name: name.to_owned(), ..Zone::default() },
-                ..Partial::new(number)
+                header_line: number,
+                ..Partial::default()
             });
             continue;
         }
@@ -170,6 +171,7 @@ pub(super) fn clip(line: &str) -> String {
 }
 
 /// A zone whose lines are still being read.
+#[derive(Default)]
 struct Partial {
     zone: Zone,
     header_line: u64,
@@ -192,16 +194,6 @@ pub(super) fn is_room(lines: usize, each: usize) -> Result<(), String> {
 const REQUIRED: [&str; 6] = ["pages free", "min", "low", "high", "spanned", "present"];
 
 impl Partial {
-    fn new(header_line: u64) -> Self {
-        Self {
-            zone: Zone::default(),
-            header_line,
-            in_pagesets: false,
-            managed: None,
-            seen: [false; REQUIRED.len()],
-        }
-    }
-
     fn line(&mut self, line: &str) -> Result<(), String> {
         if line == "pagesets" {
             self.in_pagesets = true;

@@ -1,13 +1,8 @@
 //! The figures of fragmentation that the three files give, without a trace.
 //!
-//! * **Free by order and type**: chunks and the frames in them.
-//! * **Unusable index** of an order, 0 to 1: the share of free memory that lies in smaller chunks,
-//!   and so is of no use to a request of that order (Gorman and Whitcroft, "The what, the why and
-//!   the where to of anti-fragmentation", OLS 2006): `1 - sum(i >= order, chunks[i] << i) / free`.
-//! * **Whole blocks**: pageblocks that are free as a whole. A chunk of the order of a block or
-//!   above is that many of them; with blocks larger than the largest order (there are none), 0.
-//! * **Mixed blocks**: pageblocks in which something of another type is allocated. Only a kernel
-//!   with `page_owner` counts them; of others that is not known.
+//! **Unusable index** of an order, 0 to 1: the share of free memory that lies in smaller chunks, and
+//! so is of no use to a request of that order (Gorman and Whitcroft, "The what, the why and the
+//! where to of anti-fragmentation", OLS 2006): `1 - sum(i >= order, chunks[i] << i) / free`.
 
 use serde::Serialize;
 

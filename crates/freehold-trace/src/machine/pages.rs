@@ -308,7 +308,9 @@ impl Pages {
         let all: u64 = found.iter().map(|(_, block)| block.pages()).sum();
         let mut surplus = all.saturating_sub(zone.managed) / BLOCK;
         let mut rows: Vec<Range<usize>> = Vec::new();
-        for (at, _) in found.iter().enumerate().filter(|(_, (_, block))| block.is_untold()) {
+        // No page of it has a flag.
+        let is_untold = |of: &PageBlock| u64::from(of.used[PageKind::Unmovable as usize]) == BLOCK;
+        for (at, _) in found.iter().enumerate().filter(|(_, (_, block))| is_untold(block)) {
             match rows.last_mut() {
                 Some(row) if row.end == at => row.end += 1,
                 _ => rows.push(at..at + 1),
@@ -326,11 +328,6 @@ impl Pages {
 }
 
 impl PageBlock {
-    /// Whether no page of it has a flag.
-    fn is_untold(&self) -> bool {
-        u64::from(self.used[PageKind::Unmovable as usize]) == BLOCK
-    }
-
     /// What of it lies in a range. What is in use is taken to be as dense everywhere.
     fn cut(mut self, start: u64, range: &Range<u64>) -> Self {
         let (from, to) = (range.start.max(start) - start, range.end.min(start + BLOCK) - start);
