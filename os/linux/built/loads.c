@@ -239,6 +239,7 @@ int main(int count, char **words)
 		{ "ones", load_ones, NULL, 0 },		{ "save", load_save, NULL, 0 },
 		{ "pairs", load_pairs, NULL, 0 },	{ "lazyfree", load_lazyfree, NULL, 0 },
 		{ "filled", load_filled, NULL, 0 },	{ "pinned", load_pinned, NULL, 0 },
+		{ "khugepaged", load_khugepaged, NULL, 0 },
 	};
 
 	cpus = sysconf(_SC_NPROCESSORS_ONLN);

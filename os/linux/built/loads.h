@@ -174,6 +174,7 @@ void load_pairs(void);
 void load_pinned(void);
 void load_save(void);
 void load_filled(void);
+void load_khugepaged(void);
 void load_swap(void);
 void load_memory(void);
 void load_added(void);

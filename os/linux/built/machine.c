@@ -110,6 +110,25 @@ static long share_of_free(long share, long most)
 	return part < most ? part : most;
 }
 
+/* The first 64 KiB of each 128. */
+static void free_half(struct filled *filled)
+{
+	for (int part = 0; part < filled->parts; part++)
+		for (size_t at = 0; at < PART; at += 32 * PAGE)
+			must(!madvise(filled->part[part] + at, 16 * PAGE, MADV_DONTNEED), "madvise");
+	split_huge_pages();
+}
+
+/* The rest has what was written. */
+static void check_half(const struct filled *filled)
+{
+	for (int part = 0; part < filled->parts; part++)
+		for (size_t at = 16 * PAGE; at < PART; at += 32 * PAGE)
+			must(*(uintptr_t *)(filled->part[part] + at) ==
+			     (uintptr_t)(filled->part[part] + at),
+			     "a page was moved and is another");
+}
+
 /*
  * Half of all memory is freed in pieces of 64 KiB, then more whole blocks are wanted than were
  * left: 96 MiB or a quarter, of which the kernel keeps half for itself. To fill more would have it
@@ -122,10 +141,7 @@ void load_compact(void)
 
 	fill_until(&filled, "thp_fault_fallback", share_of_free(4, 96 << 10));
 	whole = whole_blocks();
-	for (int part = 0; part < filled.parts; part++)
-		for (size_t at = 0; at < PART; at += 32 * PAGE)
-			must(!madvise(filled.part[part] + at, 16 * PAGE, MADV_DONTNEED), "madvise");
-	split_huge_pages();
+	free_half(&filled);
 	reached("filled_MiB", filled.parts * (long)(PART >> 20));
 	wanted = filled.parts / 8 < COMPACTED ? filled.parts / 8 : COMPACTED;
 	made = number_in("/proc/vmstat", "thp_fault_alloc");
@@ -134,11 +150,46 @@ void load_compact(void)
 	shell("echo 1 > /proc/sys/vm/compact_memory");
 	reached("blocks_made_whole", whole_blocks() - whole);
 	must(whole_blocks() > whole + wanted, "compaction has made hardly any block whole");
-	for (int part = 0; part < filled.parts; part++)
-		for (size_t at = 16 * PAGE; at < PART; at += 32 * PAGE)
-			must(*(uintptr_t *)(filled.part[part] + at) ==
-			     (uintptr_t)(filled.part[part] + at),
-			     "a page was moved and is another");
+	check_half(&filled);
+}
+
+#define HUGE "/sys/kernel/mm/transparent_hugepage/"
+#define KHUGEPAGED HUGE "khugepaged/"
+
+/* Huge pages that khugepaged makes, in so many passes at most. */
+#define COLLAPSED 50l
+#define PASSES 64l
+
+/*
+ * Memory is in pieces of 64 KiB, and huge pages have taken what whole blocks there were. 100 MiB of
+ * small pages, which begin with the part that had no huge page any more, are khugepaged's then:
+ * each of its huge pages needs compaction.
+ */
+void load_khugepaged(void)
+{
+	long before = number_of(KHUGEPAGED "pages_collapsed"), had = 0, scans;
+	struct filled filled = {};
+
+	fill_until(&filled, "thp_fault_fallback", share_of_free(4, 96 << 10));
+	free_half(&filled);
+	must(put(HUGE "defrag", "never"), HUGE "defrag");
+	fill_until(&filled, "thp_fault_fallback", 0);
+	must(put(HUGE "defrag", "madvise") && put(HUGE "enabled", "never"), HUGE "enabled");
+	for (int part = 1; part < COLLAPSED; part++)
+		fill_part(&filled);
+	scans = number_of(KHUGEPAGED "full_scans");
+	must(put(KHUGEPAGED "alloc_sleep_millisecs", "0") &&
+	     put(KHUGEPAGED "scan_sleep_millisecs", "0") && put(HUGE "enabled", "madvise"),
+	     HUGE "enabled");
+	while (had < COLLAPSED && number_of(KHUGEPAGED "full_scans") - scans < PASSES) {
+		usleep(10000);
+		had = number_of(KHUGEPAGED "pages_collapsed") - before;
+	}
+	reached("blocks_wanted", COLLAPSED);
+	reached("blocks_had", had);
+	must(had >= COLLAPSED || (had && access("/sys/kernel/debug/freehold", F_OK)),
+	     "khugepaged collapses too little");
+	check_half(&filled);
 }
 
 #define BLOCKS_TRIAL "/sys/kernel/debug/blocks_trial"

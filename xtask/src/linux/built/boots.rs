@@ -236,7 +236,7 @@ pub(super) const OTHERS: &str = "\
     cma_had split_deferred huge_pages_had left_beside_cma broken_pages reported_MiB \
     reported_later_MiB atomic_kept_blocks atomic_pages_beside atomic_given_up_blocks \
     looks rounds emptied not_emptied had_of_pinned put_off had_once_movable \
-    races";
+    thp_collapse_alloc thp_collapse_alloc_failed races";
 
 #[cfg(test)]
 mod tests {

@@ -17,7 +17,7 @@ type Known = (&'static str, u32, u32);
 
 /// All of them, in their order: at most some seconds each where two cores translate two CPUs. What
 /// may leave a kernel broken comes last.
-const LOADS: [Known; 31] = [
+const LOADS: [Known; 32] = [
     ("exit", 4, 1),
     ("arena", 6, 2),
     ("huge", 4, 1),
@@ -42,6 +42,7 @@ const LOADS: [Known; 31] = [
     ("traffic", 0, 0),
     ("lazyfree", 0, 0),
     ("pairs", 0, 0),
+    ("khugepaged", 0, 0),
     (BRIM, 0, 0),
     ("full3", 0, 0),
     ("full8", 0, 0),
