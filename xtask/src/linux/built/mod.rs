@@ -442,7 +442,7 @@ mod tests {
         let files = "os/linux/fh.h crates/freehold/src/lib.rs crates/freehold-ffi/src/lib.rs \
             crates/freehold-ffi/include/freehold.h xtask/src/linux/objects.rs \
             xtask/src/linux/built/kernel.rs xtask/src/linux/built/rules.rs \
-            xtask/src/linux/built/tree.rs kept";
+            xtask/src/linux/built/series.rs xtask/src/linux/built/tree.rs kept";
         let files: Vec<PathBuf> = files.split_whitespace().map(|name| root.join(name)).collect();
         let set = |file: &Path, seconds| {
             fs::create_dir_all(file.parent().unwrap()).unwrap();
