@@ -42,7 +42,7 @@ const LOOKS: u32 = 8;
 /// Blocks of one class that turn out to have no gap before others are looked at.
 const MISSES: u32 = 8;
 /// Likewise of which that is known.
-const SKIPS: u32 = 16;
+const SKIPS: u32 = 32;
 
 impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
     /// Allocates `count` movable frames in a row, any number, which start anywhere: best fit, so
