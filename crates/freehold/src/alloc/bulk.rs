@@ -51,7 +51,6 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
                 done += self.frames_of_block(kind, &mut out[done..]);
                 let zone = self.home();
                 if out.len() - done >= 64 && zone.may_lease(self.by(), kind, 0, request.flags) {
-                    self.end_freed_chunk();
                     // The next block, without a lease.
                     if self.refill(zone, Want::new(0, kind)).is_some() {
                         done += self.frames_of_block(kind, &mut out[done..]);

@@ -8,12 +8,12 @@
 //!
 //! | | `mask` of its slots | `in_hand` |
 //! |---|---|---|
-//! | in hand | all | the number of its words, at the type it serves |
+//! | in hand | all | how many words it has, and the migratetype that it serves |
 //! | given out | nothing | 0 |
 //! | this CPU frees a part of it, a slot is needed, a tick, a recall | all words go back together | 0 |
 //!
 //! What another CPU frees of it lies in its words, which stay leased until one of these, or until
-//! this CPU's next request by place or by the board.
+//! this CPU's next call on the slow way.
 //! Its slots are leases as any to a wrong free, a recall and an isolation. No request for frames or
 //! runs comes to them, and no part of a word is freed into them.
 
@@ -30,25 +30,28 @@ use crate::primitive::{AtomicU32, AtomicU64, Count, Relaxed};
 pub(crate) struct Chunk {
     /// The first frame of the chunk whose words the CPU leases; [`NO_WORD`] for none.
     first: AtomicU64,
-    /// How many words it has, and the migratetype that it serves.
-    len: AtomicU32,
-    migratetype: AtomicU32,
-    in_hand: [AtomicU32; 8],
+    /// What it is: see [`kind_of`]. 0 for none.
+    kind: AtomicU32,
+    /// That, while it is in hand.
+    pub(crate) in_hand: AtomicU32,
     /// The first frame of the last chunk that was freed, or given out from here.
     pub(crate) freed: AtomicU64,
     /// That of the last one that was freed twice in a row.
     twice: AtomicU64,
 }
 
+/// A chunk of so many words that serves a migratetype, as one number.
+const fn kind_of(len: usize, migratetype: usize) -> u32 {
+    (len << 3 | migratetype & 7) as u32
+}
+
 impl Chunk {
     pub(crate) fn new() -> Self {
-        let none = || AtomicU32::new(0);
         let nowhere = || AtomicU64::new(NO_WORD);
         Self {
             first: nowhere(),
-            len: none(),
-            migratetype: none(),
-            in_hand: core::array::from_fn(|_| none()),
+            kind: AtomicU32::new(0),
+            in_hand: AtomicU32::new(0),
             freed: nowhere(),
             twice: nowhere(),
         }
@@ -57,27 +60,24 @@ impl Chunk {
     /// Whether a chunk of so many words for that type is in hand.
     #[inline(always)]
     pub(crate) fn is_in_hand<const LEN: usize>(&self, migratetype: usize) -> bool {
-        self.in_hand[migratetype % 8].get() == LEN as u32
+        self.in_hand.get() == kind_of(LEN, migratetype)
     }
 
-    #[inline(always)]
-    pub(crate) fn set_in_hand(&self, len: u32) {
-        self.in_hand[self.migratetype.get() as usize % 8].set(len);
+    /// How many words it has.
+    fn len(&self) -> usize {
+        self.kind.get() as usize >> 3
     }
 
     /// Whether it says what the slots have; for `validate`.
     pub(crate) fn agrees(&self, leases: &Leases<'_>) -> bool {
-        let (first, len) = (self.first.get(), u64::from(self.len.get()));
-        let in_hand = u64::from(self.in_hand[self.migratetype.get() as usize % 8].get());
-        let of_any: u64 = self.in_hand.iter().map(|of_type| u64::from(of_type.get())).sum();
+        let (first, len, in_hand) = (self.first.get(), self.len() as u64, self.in_hand.get());
         let is_of_chunk = |slot: &Lease<'_>| slot.is_in_use() && slot.is_of_chunk();
         let slots = (0..SLOTS).filter(|&slot| is_of_chunk(leases.slot(slot))).count() as u64;
         let mut words = (0..len).map(|n| first / 64 + n);
         let has = if in_hand == 0 { 0 } else { !0 };
         (len == 0) == (first == NO_WORD)
             && slots == len
-            && of_any == in_hand
-            && (in_hand == 0 || in_hand == len)
+            && (in_hand == 0 || in_hand == self.kind.get())
             && words.all(|key| {
                 let slot = leases.slot(Leases::slot_of(key));
                 slot.is_of(key) && is_of_chunk(slot) && slot.all() == has
@@ -86,10 +86,10 @@ impl Chunk {
 }
 
 impl<P: Platform> FastAlloc<'_, '_, P> {
-    /// Gives out the chunk in hand, which is one of so many words for that type; `NO_WORD` where
-    /// somebody has freed a part of it, wrongly.
+    /// Gives out the chunk in hand, which is one of so many words; `NO_WORD` where somebody has
+    /// freed a part of it, wrongly.
     #[inline(never)]
-    pub(crate) fn take_chunk<const LEN: usize>(self, migratetype: usize) -> u64 {
+    pub(crate) fn take_chunk<const LEN: usize>(self) -> u64 {
         let chunk = &self.cpu.chunk;
         let first = chunk.first.get();
         let slots = self.cpu.leases.slots_of::<LEN>(first);
@@ -97,7 +97,7 @@ impl<P: Platform> FastAlloc<'_, '_, P> {
             return self.strays_of_chunk();
         }
         slots.iter().for_each(|slot| slot.set_mask(0));
-        chunk.in_hand[migratetype % 8].set(0);
+        chunk.in_hand.set(0);
         chunk.freed.set(first);
         first
     }
@@ -121,7 +121,8 @@ impl<'m, P: Platform> FastFree<'_, 'm, P> {
     #[inline(always)]
     fn chunk_to_hand<const LEN: usize>(self, pfn: u64) -> bool {
         let chunk = &self.cpu.chunk;
-        if chunk.first.get() != pfn || chunk.len.get() != LEN as u32 {
+        let kind = chunk.kind.get();
+        if chunk.first.get() != pfn || kind >> 3 != LEN as u32 {
             return false;
         }
         let slots = self.cpu.leases.slots_of::<LEN>(pfn);
@@ -130,7 +131,7 @@ impl<'m, P: Platform> FastFree<'_, 'm, P> {
             return false;
         }
         slots.iter().for_each(|slot| slot.set_mask(!0));
-        chunk.set_in_hand(LEN as u32);
+        chunk.in_hand.set(kind);
         self.counters.local_frees.add(1);
         true
     }
@@ -179,8 +180,7 @@ impl<'m, P: Platform> FastFree<'_, 'm, P> {
             self.slot(Leases::slot_of(key + n as u64)).end();
         }
         chunk.first.set(pfn);
-        chunk.len.set(len as u32);
-        chunk.migratetype.set(tag.migratetype() as u32);
+        chunk.kind.set(kind_of(len, tag.migratetype()));
         let kind = (Purpose::Words, tag.migratetype());
         let lease = |w: &usize| self.lease(block, *w, tag, kind, (!0, None)).is_some();
         // Where the zone has just become scarce, room for one word may have ended all before it.
@@ -188,7 +188,7 @@ impl<'m, P: Platform> FastFree<'_, 'm, P> {
         // Whoever frees the first word has freed them all.
         let all = leased == len && chunk.first.get() == pfn;
         if all {
-            chunk.set_in_hand(len as u32);
+            chunk.in_hand.set(chunk.kind.get());
         } else {
             self.end_chunk_of(pfn, leased);
             if leased != 0 {
@@ -212,7 +212,7 @@ impl<P: Platform> Cpu<'_, '_, P> {
     #[cold]
     #[inline(never)]
     fn end_chunk_if_freed(self) {
-        let (first, len) = (self.chunk.first.get() / 64, u64::from(self.chunk.len.get()));
+        let (first, len) = (self.chunk.first.get() / 64, self.chunk.len() as u64);
         let word = |n: u64| self.cpu.leases.slot(Leases::slot_of(first + n)).word();
         if (0..len).any(|n| word(n) != 0) {
             self.end_chunk();
@@ -222,14 +222,14 @@ impl<P: Platform> Cpu<'_, '_, P> {
     /// The chunk goes back, wherever it is.
     pub(crate) fn end_chunk(self) {
         let chunk = &self.cpu.chunk;
-        self.end_chunk_of(chunk.first.get(), chunk.len.get() as usize);
+        self.end_chunk_of(chunk.first.get(), chunk.len());
     }
 
     fn end_chunk_of(self, first: u64, len: usize) {
         let chunk = &self.cpu.chunk;
-        chunk.set_in_hand(0);
+        chunk.in_hand.set(0);
         chunk.first.set(NO_WORD);
-        chunk.len.set(0);
+        chunk.kind.set(0);
         for key in (0..len as u64).map(|n| first / 64 + n) {
             let slot = Leases::slot_of(key);
             if self.leases.slot(slot).is_of(key) {

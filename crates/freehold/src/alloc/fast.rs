@@ -278,7 +278,7 @@ impl<'m, P: Platform> FastAlloc<'_, 'm, P> {
     #[inline(always)]
     pub(crate) fn recent_words<const LEN: usize>(self, migratetype: usize) -> Option<Pfn> {
         let pfn = match self.chunk.is_in_hand::<LEN>(migratetype) {
-            true => self.take_chunk::<LEN>(migratetype),
+            true => self.take_chunk::<LEN>(),
             false => self.words_by_hint::<LEN>(migratetype),
         };
         if pfn == NO_FRAME { None } else { Some(Pfn::new(pfn)) }

@@ -100,7 +100,6 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             return Err(AllocError::ZeroLength);
         }
         self.is_online()?;
-        self.end_freed_chunk();
         let mut zones = self.fh.zonelists.of(self.id().index(), None).map(|z| &self.fh.zones[z]);
         let start = zones.find_map(|zone| Runs { cpu: **self, zone, count }.find());
         let Some(run) = start.and_then(|start| FrameRange::new(Pfn::new(start), count)) else {

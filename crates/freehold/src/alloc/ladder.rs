@@ -166,7 +166,6 @@ impl<'c, 'm, P: Platform> Climb<'c, 'm, P> {
         let Some(inside) = self.inside else { return self.find_past_hands() };
         inside.is_online()?;
         if request.is_by_place() {
-            inside.end_freed_chunk();
             let aligned = request.align > request.order && !request.is_limited();
             return if aligned { self.find_aligned(inside) } else { self.find_placed(inside) };
         }
@@ -174,7 +173,6 @@ impl<'c, 'm, P: Platform> Climb<'c, 'm, P> {
             return Ok(pfn);
         }
         inside.cpu.counters.slow.add(1);
-        inside.end_freed_chunk();
         if from <= BOARD {
             self.ask_for_allowances(inside);
             inside.is_online()?;
@@ -501,7 +499,6 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         }
         // Another one: it is in memory only from here on.
         let climb = Climb::new(&self, &request);
-        self.end_freed_chunk();
         climb.ask_for_allowances(&self);
         if !self.cpu.online.get() {
             return self.alloc_from(&request, BOARD);

@@ -194,9 +194,11 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
         cpu.door.try_enter(owner).then(|| Self::already(fh.cpu(cpu), owner))
     }
 
-    /// For who has got in already.
+    /// For who has got in already. What others have freed of a chunk goes back first, since nobody
+    /// finds it in leased words.
     #[inline(always)]
     pub(crate) fn already(at: Cpu<'a, 'm, P>, owner: bool) -> Self {
+        at.end_freed_chunk();
         Self { at, owner, inside: Cell::new(true) }
     }
 

@@ -353,7 +353,7 @@ mod tests {
             fh.cpus[0].leases.set_empty(Leases::slot_of(block.base() / 64 + w as u64));
         }),
         ("an offline CPU leases words", |fh, _, _| fh.cpus[0].online.set(false)),
-        ("a chunk in hand is not", |fh, _, _| fh.cpus[0].chunk.set_in_hand(1)),
+        ("a chunk in hand is not", |fh, _, _| fh.cpus[0].chunk.in_hand.set(1)),
         ("blocks in a hand differ", |fh, _, _| fh.cpus[0].kept.iter().for_each(Place::clear)),
         ("say so hold something", |fh, _, _| fh.cpus[0].holds.set(false)),
         ("whole, and in the bitmap", |fh, block, _| {
