@@ -5,17 +5,15 @@ use core::mem::MaybeUninit;
 use crate::Pfn;
 use crate::alloc::watch::{ANY, Failures, Watch};
 use crate::block::layout::{ALIGN, LayoutBuilder};
-use crate::block::map::{FrameMap, MemoryRange};
-use crate::block::tag::{ABSENT, HOLES};
-use crate::cpu::state::{CpuState, Cursors};
+use crate::block::{ABSENT, FrameMap, HOLES, MemoryRange};
+use crate::cpu::{CpuState, Cursors};
 use crate::memory::hotplug::Hotplug;
 use crate::platform::Platform;
 use crate::primitive::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Relaxed, full_fence};
 use crate::types::config::{Config, ConfigError, Watermarks};
-use crate::zone::bitmap::WholeBitmap;
-use crate::zone::board::Board;
-use crate::zone::summary::Summary;
+use crate::zone::board::{Board, Summary};
 use crate::zone::supply::Apart;
+use crate::zone::whole::WholeBitmap;
 use crate::zone::{Zone, Zonelists, bitmap_blocks, first_block};
 
 /// A page-frame allocator over the caller's metadata memory. See the

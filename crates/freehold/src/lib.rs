@@ -62,13 +62,13 @@ mod threads;
 mod types;
 mod zone;
 
-#[doc(hidden)]
-pub use alloc::at_hand::Fit;
 pub use alloc::pick::RefillPhase;
 pub use alloc::reserve::Reserve;
+#[doc(hidden)]
+pub use alloc::runs::Fit;
 pub use boot::BootError;
-pub use calls::frames::Frames;
-pub use calls::handle::{Anybody, Door, Handle, On, Owned, Owner};
+pub use calls::Frames;
+pub use calls::{Anybody, Door, Handle, On, Owned, Owner};
 pub use freehold::Freehold;
 pub use inspect::stats::{CpuStats, PageblockState, Totals, ZoneBlocks, ZoneStats};
 pub use inspect::validate::Violation;
@@ -77,12 +77,12 @@ pub use memory::hotplug::HotplugError;
 pub use platform::{Platform, Pressure, PressureLevel, SingleCpu};
 #[cfg(feature = "std")]
 pub use threads::Threads;
+pub use types::Migratetype;
 pub use types::config::{Config, ConfigError, Watermarks, ZoneConfig};
 pub use types::error::{AllocError, BulkFreeError, FreeError};
-pub use types::migratetype::Migratetype;
-pub use types::pfn::{FrameRange, ORDERS, Order, Pfn};
 pub use types::request::{AllocFlags, Request};
 pub use types::{CpuId, NodeId};
+pub use types::{FrameRange, ORDERS, Order, Pfn};
 
 /// Frames in a pageblock: 512, which is 2 MiB of 4 KiB frames.
 pub const PAGEBLOCK_FRAMES: u64 = 1 << Order::PAGEBLOCK.get();

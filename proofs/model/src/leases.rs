@@ -1,5 +1,5 @@
 //! Words go to a CPU and come back, and frames are taken past the leases: `alloc/lease.rs`,
-//! `block/claim.rs`.
+//! `block/words.rs`.
 
 use crate::access::{Access, Run, Stop};
 use crate::board::{is_leased, is_open};

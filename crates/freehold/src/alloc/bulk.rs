@@ -21,12 +21,11 @@
 use crate::alloc::ladder::{Climb, IN_USE};
 use crate::alloc::pick::Want;
 use crate::block::{WORDS, bits};
-use crate::cpu::by::Inside;
+use crate::cpu::Inside;
 use crate::cpu::lease::{NO_WORD, Purpose};
 use crate::free::fast::{FastFree, InHand};
-use crate::free::word::Freeing;
-use crate::platform::OnPanic;
-use crate::platform::PlatformExt;
+use crate::free::slow::Freeing;
+use crate::platform::{OnPanic, PlatformExt};
 use crate::primitive::{Count, Relaxed};
 use crate::{AllocError, BulkFreeError, Order, Pfn, Platform, Request};
 

@@ -19,9 +19,8 @@
 
 use crate::Platform;
 use crate::alloc::fast::FastAlloc;
-use crate::block::tag::{HIGH_ATOMIC, MOVABLE};
-use crate::block::{Block, WORDS};
-use crate::cpu::by::Cpu;
+use crate::block::{Block, HIGH_ATOMIC, MOVABLE, WORDS};
+use crate::cpu::Cpu;
 use crate::cpu::lease::{Lease, Leases, NO_WORD, Purpose, SLOTS};
 use crate::free::fast::FastFree;
 use crate::primitive::{AtomicU32, AtomicU64, Count, Relaxed};
@@ -242,7 +241,7 @@ impl<P: Platform> Cpu<'_, '_, P> {
 #[cfg(all(test, not(any(loom, feature = "debug-poison"))))]
 mod tests {
     use super::*;
-    use crate::alloc::at_hand::Fit;
+    use crate::alloc::runs::Fit;
     use crate::tests::testing::*;
     use crate::{FreeError, Order};
 

@@ -24,10 +24,10 @@
 //! A pair of calls is some 60 instructions: each branch that is saved here is a fifteenth of it.
 
 use crate::block::{BLOCK_ORDER, Block, bits};
-use crate::calls::handle::{Door, Handle, Owner};
-use crate::cpu::by::{Cpu, Inside, way_inside};
+use crate::calls::{Door, Handle, Owner};
 use crate::cpu::door::at_once;
 use crate::cpu::lease::{LEASED_BELOW, Lease, Purpose};
+use crate::cpu::{Cpu, Inside, way_inside};
 use crate::platform::PlatformExt;
 use crate::primitive::{Count, Relaxed};
 use crate::{AllocError, AllocFlags, Migratetype, Order, Pfn, Platform, Request};
@@ -330,7 +330,7 @@ impl<'m, P: Platform> FastAlloc<'_, 'm, P> {
     /// of a pair of order 6. The chunk in hand needs no hint.
     pub(crate) fn any_recent_words<const LEN: usize>(self, migratetype: usize) -> Option<Pfn> {
         let order = 6 + LEN.ilog2();
-        while self.chunk.is_in_hand::<LEN>(migratetype) || self.recent.has_run(order) {
+        while self.chunk.is_in_hand::<LEN>(migratetype) || self.recent.has(order) {
             let found = self.recent_words::<LEN>(migratetype);
             if found.is_some() {
                 return found;

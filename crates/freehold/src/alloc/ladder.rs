@@ -44,7 +44,7 @@
 //! | who and what | |
 //! |---|---|
 //! | [`Climb`] | a request on the ladder: who makes it, and what is asked for |
-//! | [`Inside`], [`Cpu`](crate::cpu::by::Cpu) | a CPU's state for as long as somebody is inside; what is done with it there |
+//! | [`Inside`], [`Cpu`](crate::cpu::Cpu) | a CPU's state for as long as somebody is inside; what is done with it there |
 //! | [`FastAlloc`], [`FastFree`](crate::free::fast::FastFree) | the fast ways inside: what is at hand is taken, frames are freed into a hand or a word |
 //! | [`By`] | who does something, a CPU or a thread that is in no CPU's state: by it frames go back, blocks are split, listed and whole again |
 //! | [`Want`] | what a step looks for: a run of some order in a block of some type |
@@ -61,13 +61,11 @@ use core::ops::Range;
 use crate::alloc::fast::FastAlloc;
 use crate::alloc::pick::{RefillPhase, Want};
 use crate::alloc::watch::key_of;
-use crate::block::tag::{CMA, HIGH_ATOMIC, TYPES};
-use crate::block::{BLOCK_ORDER, WORDS};
-use crate::cpu::by::{By, Inside};
+use crate::block::{BLOCK_ORDER, CMA, HIGH_ATOMIC, TYPES, WORDS};
 use crate::cpu::recall::Recall;
-use crate::free::word::Freeing;
-use crate::platform::OnPanic;
-use crate::platform::PlatformExt;
+use crate::cpu::{By, Inside};
+use crate::free::slow::Freeing;
+use crate::platform::{OnPanic, PlatformExt};
 use crate::primitive::{Count, Relaxed};
 use crate::zone::Zone;
 use crate::{

@@ -14,12 +14,10 @@
 //! | between put and the lease's end | a frame is in the hand and in the word: both say "free" to a wrong free |
 
 use crate::alloc::pick::Want;
-use crate::block::Block;
-use crate::block::tag::{HIGH_ATOMIC, Tag};
 use crate::block::words::EMPTY;
-use crate::block::{WORDS, bits};
-use crate::cpu::by::{Cpu, Inside};
+use crate::block::{Block, HIGH_ATOMIC, Tag, WORDS, bits};
 use crate::cpu::lease::{Lease, Leases, Purpose, SLOTS};
+use crate::cpu::{Cpu, Inside};
 use crate::platform::PlatformExt;
 use crate::primitive::{Count, Relaxed};
 use crate::zone::board::LOOSE;
@@ -724,7 +722,7 @@ mod tests {
                 let pfn = fh.here().alloc(movable(order)).unwrap();
                 assert_eq!((pfn.get() % 512, leased(&fh)), (32, 0), "order {order}, pair {pair}");
                 fh.here().free(pfn, Order::new(order).unwrap()).unwrap();
-                assert!(fh.cpus[0].recent.has_run(u32::from(order)), "order {order}, pair {pair}");
+                assert!(fh.cpus[0].recent.has(u32::from(order)), "order {order}, pair {pair}");
             }
         }
     }

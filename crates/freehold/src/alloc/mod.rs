@@ -10,18 +10,16 @@
 //! | [`bulk`] | many single frames |
 //! | [`chunk`] | a hand for one chunk of whole words |
 //! | [`placed`] | within address limits, aligned to more than their size, above order 9 |
-//! | [`fit`] | runs of any number of frames |
-//! | [`at_hand`] | runs by their place, for an owner that remembers it |
+//! | [`runs`] | runs of any number of frames; by their place, for an owner that remembers it |
 //! | [`watch`] | a request is about to fail: the last looks; it is not tried again without need |
 
-pub(crate) mod at_hand;
 pub(crate) mod bulk;
 pub(crate) mod chunk;
 pub(crate) mod fast;
-pub(crate) mod fit;
 pub(crate) mod ladder;
 pub(crate) mod lease;
 pub(crate) mod pick;
 pub(crate) mod placed;
 pub(crate) mod reserve;
+pub(crate) mod runs;
 pub(crate) mod watch;

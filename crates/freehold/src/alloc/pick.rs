@@ -9,12 +9,12 @@
 //!
 //! None of it takes a lock: another thread that chooses the same block takes other words of it.
 
-use crate::block::Block;
-use crate::block::tag::{HIGH_ATOMIC, MOVABLE};
 use crate::block::words::{count_of, find_run};
-use crate::block::{FRAMES, SECTION_BLOCKS, SECTION_BLOCKS_LOG, WORDS, bits};
-use crate::cpu::by::{By, Inside};
+use crate::block::{
+    Block, FRAMES, HIGH_ATOMIC, MOVABLE, SECTION_BLOCKS, SECTION_BLOCKS_LOG, WORDS, bits,
+};
 use crate::cpu::lease::Purpose;
+use crate::cpu::{By, Inside};
 use crate::platform::PlatformExt;
 use crate::primitive::{Count, Relaxed};
 use crate::zone::Zone;

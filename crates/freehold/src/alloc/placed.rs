@@ -14,10 +14,9 @@
 //! | nothing: what CPUs have in hand comes back, and all once more | a request fails only where that brought nothing |
 
 use crate::alloc::ladder::Climb;
-use crate::block::tag::{CMA, HIGH_ATOMIC};
 use crate::block::words::CLASS_WHOLE;
-use crate::block::{BLOCK_ORDER, Block, FRAMES, WORDS};
-use crate::cpu::by::{By, Inside};
+use crate::block::{BLOCK_ORDER, Block, CMA, FRAMES, HIGH_ATOMIC, WORDS};
+use crate::cpu::{By, Inside};
 use crate::zone::Zone;
 use crate::zone::allowance::Granted;
 use crate::{AllocError, AllocFlags, Order, Pfn, Platform, Request};

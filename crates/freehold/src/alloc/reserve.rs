@@ -17,9 +17,8 @@
 //! matter who fails. What CPUs lease of a block that is kept stays theirs until they let it go.
 
 use crate::alloc::pick::Want;
-use crate::block::tag::HIGH_ATOMIC;
-use crate::block::{BLOCK_ORDER, FRAMES};
-use crate::cpu::by::By;
+use crate::block::{BLOCK_ORDER, FRAMES, HIGH_ATOMIC};
+use crate::cpu::By;
 use crate::primitive::{Count, Ordering, Relaxed};
 use crate::{AllocFlags, Freehold, Migratetype, Platform};
 

@@ -36,8 +36,8 @@
 use crate::alloc::ladder::Climb;
 use crate::block::BLOCK_ORDER;
 use crate::block::layout::Place;
-use crate::cpu::by::{Cpu, Inside};
 use crate::cpu::recall::Recall;
+use crate::cpu::{Cpu, Inside};
 use crate::primitive::{AtomicU64, Count, Ordering, Relaxed, full_fence};
 use crate::zone::Zone;
 use crate::zone::moving::Movers;

@@ -27,13 +27,11 @@
 //! one that is in none ([`moving`](crate::zone::moving)). It looks again then.
 
 use crate::alloc::watch::{ANY, Watch};
-use crate::block::Block;
-use crate::block::tag::{FRESH, HIGH_ATOMIC, MOVABLE, SPLIT, Tag, WHOLE};
 use crate::block::words::{
     CLASS_BUSY, CLASS_NONE, CLASS_OF_WORD, CLASS_WHOLE, EMPTY, class_of, count_of,
 };
-use crate::block::{FRAMES, WORDS, bits};
-use crate::cpu::by::By;
+use crate::block::{Block, FRAMES, FRESH, HIGH_ATOMIC, MOVABLE, SPLIT, Tag, WHOLE, WORDS, bits};
+use crate::cpu::By;
 use crate::primitive::{Ordering, Relaxed};
 use crate::zone::Zone;
 use crate::zone::allowance::{ORDINARY, kind_of};
@@ -298,6 +296,23 @@ impl<'m, P: Platform> By<'_, 'm, P> {
         self.wrote(zone, writes);
     }
 
+    /// The class of a block with a bit in a row, if it belongs there; else the bit is cleared.
+    #[inline(never)]
+    pub(crate) fn class_in_row(self, block: Block<'m>, zone: &Zone<'m>, row: usize) -> Option<u8> {
+        let (tag, class) = (block.tag.get(), block.class());
+        if class == CLASS_BUSY {
+            return None;
+        }
+        let right = tag.is_open()
+            && tag.zone() == usize::from(zone.id)
+            && class != CLASS_NONE
+            && row_of(tag.migratetype(), class) == row;
+        if !right {
+            self.unlist(block, zone, row);
+        }
+        right.then_some(class)
+    }
+
     /// Makes a split block whole that this thread has made BUSY, if no word of it is leased and all
     /// are full. Otherwise nothing has changed; its class is none then, and the words are to be
     /// looked at.
@@ -391,7 +406,7 @@ impl<'m> Block<'m> {
         self.forget_strays(fh, w, strays);
     }
 
-    /// Whether there is anything more to do for [`raise_by`](Self::raise_by) after a chunk of that
+    /// Whether there is anything more to do for [`By::raise_by`] after a chunk of that
     /// order has come into a word, which is `now`.
     #[inline(always)]
     pub(crate) fn is_news<const ORDER: u32>(self, watch: &Watch, now: u64, chunk: u64) -> bool {

@@ -26,10 +26,8 @@
 //!
 //! All of it is under the CPU's door; others read `first` and `mask` to tell a double free.
 
-use crate::block::Block;
-use crate::block::bits;
 use crate::block::layout::{Blocks, Place, WordCell};
-use crate::block::tag::TYPES;
+use crate::block::{Block, TYPES, bits};
 use crate::primitive::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, Relaxed};
 
 /// Leases that a CPU can have. 64 were no faster and pin four times the blocks.

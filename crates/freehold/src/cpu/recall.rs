@@ -17,11 +17,9 @@
 //! Whether a CPU is inside its state at this moment, on its way with frames that are in no slot
 //! yet, is nowhere but in its door.
 
-use crate::block::Block;
-use crate::block::tag::{IN_HAND, MOVABLE};
-use crate::cpu::by::{By, Cpu, Inside};
+use crate::block::{Block, IN_HAND, MOVABLE};
 use crate::cpu::lease::SLOTS;
-use crate::cpu::state::CpuState;
+use crate::cpu::{By, Cpu, CpuState, Inside};
 use crate::platform::PlatformExt;
 use crate::primitive::{Ordering, Relaxed, acquire_fence};
 use crate::zone::Zone;

@@ -7,7 +7,7 @@
 //! | 9 | the hand |
 //!
 //! Each returns "no" for anything out of the ordinary, and nothing has changed then: the slow way,
-//! in [`word`](super::word) and [`range`](super::range), knows what to do.
+//! in [`slow`](super::slow), knows what to do.
 //!
 //! **A free into the hand**:
 //!
@@ -17,17 +17,16 @@
 //! | neither `mask` nor the word has the frames | they are in use, as far as this CPU can see |
 //! | `mask` with them is stored | they are free, once |
 //!
-//! **A free into the word**: see [`word`](super::word).
+//! **A free into the word**: see [`slow`](super::slow).
 
 use crate::alloc::watch::ANY;
 use crate::block::layout::Place;
-use crate::block::tag::{FRESH, HIGH_ATOMIC, IN_HAND, TAKEN, Tag, WHOLE};
-use crate::block::{Block, FRAMES, WORDS, bits};
-use crate::calls::handle::{Door, Handle, Owner};
-use crate::cpu::by::{Cpu, Inside, way_inside};
+use crate::block::{Block, FRAMES, FRESH, HIGH_ATOMIC, IN_HAND, TAKEN, Tag, WHOLE, WORDS, bits};
+use crate::calls::{Door, Handle, Owner};
 use crate::cpu::door::at_once;
 use crate::cpu::lease::{LEASED_BELOW, Lease, Leases};
-use crate::free::word::Freeing;
+use crate::cpu::{Cpu, Inside, way_inside};
+use crate::free::slow::Freeing;
 use crate::primitive::{Count, Relaxed, rarely};
 use crate::{FreeError, Freehold, Order, Pfn, Platform};
 

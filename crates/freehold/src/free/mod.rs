@@ -3,9 +3,7 @@
 //! | file | what |
 //! |---|---|
 //! | [`fast`] | the fast way: into the hand, or straight into the word |
-//! | [`word`] | frames of one word, and what is wrong with a free |
-//! | [`range`] | chunks and ranges: blocks and words, all looked at before anything changes |
+//! | [`slow`] | the slow way: frames of one word, chunks and ranges, and what is wrong with a free |
 
 pub(crate) mod fast;
-pub(crate) mod range;
-pub(crate) mod word;
+pub(crate) mod slow;

@@ -10,10 +10,9 @@
 //! The board may know of more than there is, never of less while nothing runs. A request that fails
 //! puts right what it has met, so that the answer is "no" from then on.
 
-use crate::block::tag::{CMA, HIGH_ATOMIC};
 use crate::block::words::CLASS_WHOLE;
-use crate::block::{BLOCK_ORDER, Block, FRAMES, SECTION_BLOCKS_LOG, WORDS};
-use crate::cpu::by::By;
+use crate::block::{BLOCK_ORDER, Block, CMA, FRAMES, HIGH_ATOMIC, SECTION_BLOCKS_LOG, WORDS};
+use crate::cpu::By;
 use crate::inspect::stats::count_chunks;
 use crate::zone::Zone;
 use crate::zone::board::{CLASSES, row_of};

@@ -9,17 +9,16 @@
 //! A host that asks often, such as a kernel that decides whether to compact, asks the first, and
 //! [`Freehold::listed_chunks`] for an estimate of the second.
 
-use crate::On;
-use crate::block::Block;
-use crate::block::tag::{ABSENT, CMA, HIGH_ATOMIC, HOLES, ISOLATED, MOVABLE, SPLIT, Tag, WHOLE};
 use crate::block::words::{CLASS_NONE, CLASS_WHOLE, EMPTY, class_of, count_of};
-use crate::block::{FRAMES, WORDS, bits};
-use crate::cpu::by::Cpu;
+use crate::block::{
+    ABSENT, Block, CMA, FRAMES, HIGH_ATOMIC, HOLES, ISOLATED, MOVABLE, SPLIT, Tag, WHOLE, WORDS,
+    bits,
+};
 use crate::cpu::lease::SLOTS;
-use crate::cpu::state::CpuCounters;
+use crate::cpu::{Cpu, CpuCounters};
 use crate::primitive::Relaxed;
 use crate::zone::Zone;
-use crate::{CpuId, FrameRange, Freehold, Migratetype, ORDERS, Order, Pfn, Platform};
+use crate::{CpuId, FrameRange, Freehold, Migratetype, ORDERS, On, Order, Pfn, Platform};
 
 impl CpuStats {
     /// Adds what a CPU has counted.

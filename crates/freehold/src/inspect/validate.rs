@@ -19,11 +19,10 @@
 
 use core::fmt;
 
-use crate::block::Block;
-use crate::block::tag::{ABSENT, CMA, HIGH_ATOMIC, IN_HAND, ISOLATED, MOVABLE, SPLIT, WHOLE};
 use crate::block::words::{CLASS_BUSY, CLASS_NONE, CLASS_WHOLE, EMPTY, class_of, count_of};
+use crate::block::{ABSENT, Block, CMA, HIGH_ATOMIC, IN_HAND, ISOLATED, MOVABLE, SPLIT, WHOLE};
+use crate::cpu::CpuState;
 use crate::cpu::lease::{Leases, NO_WORD, SLOTS};
-use crate::cpu::state::CpuState;
 use crate::platform::PlatformExt;
 use crate::primitive::Relaxed;
 use crate::zone::Zone;
@@ -294,9 +293,8 @@ impl<'m, P: Platform> Walk<'_, 'm, P> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::block::WORDS;
     use crate::block::layout::Place;
-    use crate::block::tag::HOLES;
+    use crate::block::{HOLES, WORDS};
     use crate::primitive::AtomicU64;
     use crate::tests::testing::*;
 

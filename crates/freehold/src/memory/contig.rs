@@ -1,11 +1,9 @@
 //! Allocation of a given range (`alloc_contig_range`), no matter who has it; the search for one.
 
 use crate::alloc::watch::Failing;
-use crate::block::map::FrameMap;
-use crate::block::tag::{ABSENT, CMA, HOLES, ISOLATED, MOVABLE, WHOLE};
-use crate::block::{FRAMES, WORDS, bits};
+use crate::block::{ABSENT, CMA, FRAMES, FrameMap, HOLES, ISOLATED, MOVABLE, WHOLE, WORDS, bits};
 use crate::cpu::recall::Recall;
-use crate::free::word::Freeing;
+use crate::free::slow::Freeing;
 use crate::memory::isolate::{Isolated, blocks_of, check_range};
 use crate::primitive::Relaxed;
 use crate::zone::moving::Movers;

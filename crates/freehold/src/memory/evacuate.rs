@@ -18,9 +18,8 @@
 //! **If the caller stops.** It holds no lock and is inside no CPU's state. Others allocate and free
 //! as ever; they lack the free frames of that one block until the guard ends.
 
-use crate::block::tag::MOVABLE;
 use crate::block::words::count_of;
-use crate::block::{Block, FRAMES, bits};
+use crate::block::{Block, FRAMES, MOVABLE, bits};
 use crate::memory::isolate::{Isolated, check_range};
 use crate::zone::Zone;
 use crate::zone::board::{CLASSES, row_of};

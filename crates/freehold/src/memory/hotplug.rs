@@ -2,11 +2,8 @@
 
 use core::fmt;
 
-use crate::block::map::FrameMap;
-use crate::block::map::MemoryRange;
-use crate::block::tag::{ABSENT, HIGH_ATOMIC, Tag};
-use crate::block::{Block, FRAMES};
-use crate::cpu::by::Inside;
+use crate::block::{ABSENT, Block, FRAMES, FrameMap, HIGH_ATOMIC, MemoryRange, Tag};
+use crate::cpu::Inside;
 use crate::cpu::recall::Recall;
 use crate::memory::isolate::{Isolated, blocks_of, zone_spanning};
 use crate::primitive::{Count, Ordering, Relaxed};
@@ -268,7 +265,7 @@ impl<'a, 'm, P: Platform> Hotplug<'a, 'm, P> {
         match tag.migratetype() {
             // Relaxed: a count, which requests change meanwhile.
             HIGH_ATOMIC => _ = zone.high_atomic_blocks.fetch_sub(1, Ordering::Relaxed),
-            crate::block::tag::CMA => zone.cma_blocks.sub(1),
+            crate::block::CMA => zone.cma_blocks.sub(1),
             _ => {}
         }
         // It stays of its zone: who has freed the last of it outside every door may yet say so.

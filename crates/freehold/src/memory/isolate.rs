@@ -23,9 +23,9 @@
 //! that can move the users of frames from within it.
 
 use crate::alloc::watch::ANY;
-use crate::block::map::LOOKS;
-use crate::block::tag::{ABSENT, IN_HAND, ISOLATED, SPLIT, TAKEN, WHOLE};
-use crate::block::{Block, FRAMES, WORDS, bits, pieces};
+use crate::block::{
+    ABSENT, Block, FRAMES, IN_HAND, ISOLATED, LOOKS, SPLIT, TAKEN, WHOLE, WORDS, bits, pieces,
+};
 use crate::cpu::lease::SLOTS;
 use crate::cpu::recall::Recall;
 use crate::zone::Zone;

@@ -5,12 +5,12 @@
 //! up when the first of their section is used. Blocks with holes and CMA blocks are set up at once.
 
 use crate::alloc::watch::ANY;
-use crate::block::map::{FrameMap, MemoryRange};
-use crate::block::tag::{ABSENT, CMA, HOLES, MOVABLE, SPLIT, TAKEN, Tag};
 use crate::block::words::CLASS_WHOLE;
-use crate::block::{FRAMES, SECTION_BLOCKS, SECTION_SHIFT, WORDS, bits, sections_of};
-use crate::cpu::by::Inside;
-use crate::cpu::state::CpuState;
+use crate::block::{
+    ABSENT, CMA, FRAMES, FrameMap, HOLES, MOVABLE, MemoryRange, SECTION_BLOCKS, SECTION_SHIFT,
+    SPLIT, TAKEN, Tag, WORDS, bits, sections_of,
+};
+use crate::cpu::{CpuState, Inside};
 use crate::memory::hotplug::Hotplug;
 use crate::platform::PlatformExt;
 use crate::primitive::{Count, Ordering, Relaxed, full_fence};

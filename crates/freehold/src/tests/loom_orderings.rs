@@ -7,7 +7,7 @@
 
 use super::loom_tests::*;
 use crate::alloc::fast::FastAlloc;
-use crate::block::map::LOOKS;
+use crate::block::LOOKS;
 use crate::block::words::CLASS_NONE;
 use crate::cpu::lease::{Leases, Purpose};
 use crate::memory::isolate::Isolated;

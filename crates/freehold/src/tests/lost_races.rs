@@ -3,7 +3,7 @@
 
 use crate::alloc::ladder::Climb;
 use crate::alloc::pick::Want;
-use crate::block::tag::{HIGH_ATOMIC, IN_HAND};
+use crate::block::{HIGH_ATOMIC, IN_HAND};
 use crate::cpu::recall::Recall;
 use crate::primitive::Count;
 use crate::tests::testing::*;

@@ -15,8 +15,8 @@
 //! without waiting: it is all but what the call is about, what is in hands that it or an owner
 //! keeps shut, and one block on the way.
 
+use crate::cpu::CpuState;
 use crate::cpu::lease::SLOTS;
-use crate::cpu::state::CpuState;
 use crate::tests::testing::*;
 use core::sync::atomic::{AtomicU32, Ordering};
 use fastrand::Rng;

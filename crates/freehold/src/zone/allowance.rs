@@ -9,7 +9,7 @@
 //! | | the CPU's allowance | the zone's own count |
 //! |---|---|---|
 //! | frames are freed into a word | grows | |
-//! | it has grown beyond [`most`](crate::cpu::state::CpuState::most) | down to the next grant | grows |
+//! | it has grown beyond [`most`](crate::cpu::CpuState::most) | down to the next grant | grows |
 //! | frames are taken out of a word | shrinks | |
 //! | it would be below 0 | what is missing, and the next grant | shrinks, or refuses: the frames go back |
 //!
@@ -31,9 +31,8 @@
 
 use super::supply::{Free, Supply};
 use crate::alloc::watch::ANY;
-use crate::block::FRAMES;
-use crate::block::tag::{HIGH_ATOMIC, TYPES, Tag};
-use crate::cpu::by::{By, Cpu};
+use crate::block::{FRAMES, HIGH_ATOMIC, TYPES, Tag};
+use crate::cpu::{By, Cpu};
 use crate::primitive::{AtomicU64, Count, Ordering, Relaxed};
 use crate::{AllocFlags, Freehold, Platform};
 

@@ -8,23 +8,20 @@
 //!
 //! There is no lock: bits change atomically, and what CPUs count is summed up where it matters.
 
+use crate::block::Tag;
+use crate::primitive::{AtomicU8, Ordering, Relaxed};
+use crate::zone::board::Board;
+use crate::zone::moving::{OUTSIDE, Outside};
+use crate::zone::supply::Supply;
+use crate::zone::whole::WholeBitmap;
+use crate::{FrameRange, NodeId};
+use core::ops::Deref;
+
 pub(crate) mod allowance;
-pub(crate) mod bitmap;
 pub(crate) mod board;
 pub(crate) mod moving;
-pub(crate) mod shared_words;
-pub(crate) mod summary;
 pub(crate) mod supply;
 pub(crate) mod whole;
-
-use crate::block::tag::Tag;
-use crate::primitive::{AtomicU8, Ordering, Relaxed};
-use crate::{FrameRange, NodeId};
-use bitmap::WholeBitmap;
-use board::Board;
-use core::ops::Deref;
-use moving::{OUTSIDE, Outside};
-use supply::Supply;
 
 /// See the module's documentation.
 #[repr(C)]

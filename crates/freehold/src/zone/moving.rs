@@ -22,8 +22,8 @@
 //! keeps its frames, up to a block of them, as a thread that is stopped with frames in its hand
 //! does; the request fails then as if they were in use.
 
-use crate::block::map::LOOKS;
-use crate::cpu::by::By;
+use crate::block::LOOKS;
+use crate::cpu::By;
 use crate::primitive::{AtomicU64, Ordering, acquire_fence, full_fence};
 use crate::zone::Zone;
 use crate::{Freehold, Platform};

@@ -1,7 +1,7 @@
 //! What the board says of a block after frames came and went, and what wrong frees count.
 
 use super::*;
-use crate::block::tag::{ISOLATED, MOVABLE};
+use crate::block::{ISOLATED, MOVABLE};
 use crate::tests::testing::*;
 
 /// What comes into a leased word is its leaseholder's to take: to the board it is nothing, until

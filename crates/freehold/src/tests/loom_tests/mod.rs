@@ -33,9 +33,9 @@ use crate::primitive::under_loom::set_strict;
 // What nearly every one of them names.
 pub(crate) use super::{frames_at, movable as request, of_order};
 pub(crate) use crate::alloc::pick::Want;
-pub(crate) use crate::cpu::by::Inside;
+pub(crate) use crate::cpu::Inside;
 pub(crate) use crate::cpu::recall::Recall;
-pub(crate) use crate::free::word::Freeing;
+pub(crate) use crate::free::slow::Freeing;
 pub(crate) use crate::primitive::under_loom::{Strict, set_alone};
 pub(crate) use crate::*;
 pub(crate) use loom::thread;

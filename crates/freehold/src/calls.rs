@@ -1,4 +1,4 @@
-//! A handle: the calls of one CPU.
+//! The calls of the interface: of one CPU, by a handle, and as a trait.
 //!
 //! ```text
 //! Handle = the allocator + a CPU + a door
@@ -11,7 +11,7 @@
 //! Each call is written once, for every door; the compiler makes one of each. A
 //! single chunk's calls are in [`alloc::fast`](crate::alloc::fast) and
 //! [`free::fast`](crate::free::fast), those of many frames and of ranges here. Code that cares for
-//! none of this takes [`Frames`](crate::Frames).
+//! none of this takes [`Frames`].
 //!
 //! The doors are how a handle gets into its CPU's state, and out again:
 //!
@@ -25,18 +25,27 @@
 //!
 //! A call that may wait enters with [`get_in`](Way::get_in). A free enters only where that
 //! takes neither waiting nor a barrier; otherwise it goes straight into the block's word.
+//!
+//! [`Frames`] has the calls of a page allocator, for code that does not care whose they are.
+//!
+//! ```text
+//!            Frames
+//!     /        |        \
+//! Handle<D>  Freehold   a wrapper that counts, checks or fails on purpose; another allocator
+//! ```
+//!
+//! A handle's own methods are the fastest and have more to say; this is what adapters, the virtual
+//! memory of `freehold-vm`, hosts and tests ask for. `&dyn Frames` is `Frames` too.
 
-use core::cell::Cell;
-use core::marker::PhantomData;
-
-use crate::cpu::by::Inside;
-use crate::cpu::state::CpuState;
-use crate::free::word::Freeing;
+use crate::cpu::{CpuState, Inside};
+use crate::free::slow::Freeing;
 use crate::primitive::Relaxed;
 use crate::{
     AllocError, AllocFlags, BulkFreeError, CpuId, FrameRange, FreeError, Freehold, Order, Pfn,
     Platform, Request,
 };
+use core::cell::Cell;
+use core::marker::PhantomData;
 
 /// The calls of one CPU, through a [`Door`]: see [`On`] and [`Owned`] for the two there are.
 pub struct Handle<'a, 'm, P: Platform, D: Door<'m>> {
@@ -81,7 +90,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
 
     /// Calls made on the current CPU, which the platform is asked for once, now: a handle that is
     /// kept stays with that CPU wherever its thread goes. A thread that wants the platform asked at
-    /// each call uses the allocator itself as [`Frames`](crate::Frames).
+    /// each call uses the allocator itself as [`Frames`].
     #[inline]
     #[must_use]
     pub fn here(&self) -> On<'_, 'm, P> {
@@ -197,10 +206,10 @@ impl<'a, 'm, P: Platform, D: Door<'m>> Handle<'a, 'm, P, D> {
     }
 }
 
-/// How a [`Handle`](crate::Handle) gets into its CPU's state: [`Anybody`] or [`Owner`].
+/// How a [`Handle`] gets into its CPU's state: [`Anybody`] or [`Owner`].
 ///
 /// Sealed: what is behind a door is the allocator's own. Code that works by either takes
-/// [`Frames`](crate::Frames), or a `Handle` of any door.
+/// [`Frames`], or a `Handle` of any door.
 #[expect(private_bounds, reason = "sealed")]
 pub trait Door<'m>: Way<'m> {}
 
@@ -337,4 +346,100 @@ impl<'m, O: Platform> Way<'m> for Owner<'_, 'm, O> {
             wait_to_get_in(fh, state, self.biased);
         }
     }
+}
+
+/// Where frames come from and go to: a CPU of a [`Freehold`], or the allocator itself, which asks
+/// the platform for the current CPU at each call.
+///
+/// What was allocated in one piece must be freeable in parts, without being split first.
+pub trait Frames {
+    /// Allocates `2^order` neighbouring, naturally aligned frames.
+    ///
+    /// # Errors
+    ///
+    /// See [`AllocError`]; nothing has changed then.
+    fn alloc(&self, request: Request) -> Result<Pfn, AllocError>;
+
+    /// Frees `2^order` frames: any aligned part of what was allocated.
+    ///
+    /// # Errors
+    ///
+    /// See [`FreeError`]; nothing has changed then.
+    fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError>;
+
+    /// Frees any range of frames that were allocated, whatever the allocations were.
+    ///
+    /// # Errors
+    ///
+    /// See [`FreeError`]; nothing has changed then.
+    fn free_range(&self, range: FrameRange) -> Result<(), FreeError>;
+
+    /// Allocates single frames until `out` is full or memory is not; returns how many there are.
+    /// Here one after the other; allocators that know better do it at once.
+    ///
+    /// # Errors
+    ///
+    /// See [`AllocError`]; only where not a single frame was allocated. A request that is not of
+    /// order 0 is [`AllocError::OrderTooLarge`].
+    fn alloc_bulk(&self, request: Request, out: &mut [Pfn]) -> Result<usize, AllocError> {
+        one_by_one(request, out, |request| self.alloc(request))
+    }
+
+    /// Frees single frames, in any order. Here one after the other; allocators that know better
+    /// free neighbours together.
+    ///
+    /// # Errors
+    ///
+    /// The first frame that cannot be freed, and how many before it in the slice have been freed;
+    /// those behind it have not.
+    fn free_bulk(&self, frames: &[Pfn]) -> Result<(), BulkFreeError> {
+        for (freed, &pfn) in frames.iter().enumerate() {
+            self.free(pfn, Order::ZERO).map_err(|error| BulkFreeError { freed, error })?;
+        }
+        Ok(())
+    }
+}
+
+/// The calls of [`Frames`] are those of something else. Always inlined, as what they call: a request
+/// is known at compile time then, and a pair of calls takes less than half the instructions.
+macro_rules! calls_of {
+    ($self:ident => $other:expr) => {
+        #[inline(always)]
+        fn alloc(&$self, request: Request) -> Result<Pfn, AllocError> {
+            $other.alloc(request)
+        }
+
+        #[inline(always)]
+        fn free(&$self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+            $other.free(pfn, order)
+        }
+
+        #[inline]
+        fn free_range(&$self, range: FrameRange) -> Result<(), FreeError> {
+            $other.free_range(range)
+        }
+
+        #[inline]
+        fn alloc_bulk(&$self, request: Request, out: &mut [Pfn]) -> Result<usize, AllocError> {
+            $other.alloc_bulk(request, out)
+        }
+
+        #[inline]
+        fn free_bulk(&$self, frames: &[Pfn]) -> Result<(), BulkFreeError> {
+            $other.free_bulk(frames)
+        }
+    };
+}
+
+impl<'m, P: Platform, D: Door<'m>> Frames for Handle<'_, 'm, P, D> {
+    calls_of!(self => self);
+}
+
+/// On the CPU that the platform names at each call.
+impl<P: Platform> Frames for Freehold<'_, P> {
+    calls_of!(self => self.here());
+}
+
+impl<F: Frames + ?Sized> Frames for &F {
+    calls_of!(self => (**self));
 }
