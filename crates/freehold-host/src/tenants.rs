@@ -20,11 +20,15 @@
 //! keeps a bit for each, which it shares with the block 512 further on. A frame remembers its last
 //! owner, whose bit is there already and who lives: none remembers a tenant that was removed.
 
+mod charges;
+#[cfg(test)]
+mod tests;
+
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use freehold::{FRAME_SIZE, FrameRange, FreeError, PAGEBLOCK_FRAMES, Pfn};
+use freehold::{FrameRange, FreeError, PAGEBLOCK_FRAMES, Pfn};
 
 use crate::Error;
 use crate::arena::Handle;
@@ -125,26 +129,20 @@ struct Owner {
 
 const _: () = assert!(size_of::<Slot>() == 128);
 
-/// Where frame 0 would have its owner.
-struct Frame0(*const Owner);
+/// Bytes of all slots, which lie before the first owner.
+const SLOTS: usize = MOST as usize * size_of::<Slot>();
+
+/// Where the first frame has its owner, and frame 0 would have it.
+struct Owners(*const Owner, *const Owner);
 
 // SAFETY: what is reached by it is atomic.
-unsafe impl Send for Frame0 {}
+unsafe impl Send for Owners {}
 // SAFETY: likewise.
-unsafe impl Sync for Frame0 {}
+unsafe impl Sync for Owners {}
 
 /// What a stock has, whether it is tight or not.
 fn in_stock(stock: i64) -> i64 {
     if stock < TIGHT / 2 { stock - TIGHT } else { stock }
-}
-
-/// Whether a charge has led, or left, a tenant or one above it beyond its soft limit.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Beyond {
-    No,
-    /// It has been told.
-    Told,
-    News,
 }
 
 /// Which slots were ever used, and which of them are free again.
@@ -180,9 +178,8 @@ pub struct Tenants<H: Handle = &'static crate::Arena> {
     frames: u64,
     /// The most frames that may be asked for.
     most: u64,
-    _owners: Mapping,
-    frame_0: Frame0,
-    slots: Mapping,
+    _tables: Mapping,
+    owners: Owners,
     tree: Mutex<Tree>,
     on_pressure: Option<OnPressure>,
 }
@@ -198,16 +195,16 @@ impl<H: Handle> Tenants<H> {
     /// [`Error::Os`] where there are no addresses for that.
     pub fn new(arena: H) -> Result<Self, Error> {
         let (first, frames) = (arena.range().start.get(), arena.range().len());
-        let owners = Mapping::zeroed(frames as usize * size_of::<Owner>())?;
-        let first_owner: *const Owner = owners.base().cast().as_ptr();
+        let tables = Mapping::zeroed(SLOTS + frames as usize * size_of::<Owner>())?;
+        let owner: *const Owner =
+            tables.base().as_ptr().cast_const().wrapping_byte_add(SLOTS).cast();
         Ok(Self {
             arena,
             first,
             frames,
             most: frames.min(u32::MAX.into()),
-            _owners: owners,
-            frame_0: Frame0(first_owner.wrapping_sub(first as usize)),
-            slots: Mapping::zeroed(MOST as usize * size_of::<Slot>())?,
+            _tables: tables,
+            owners: Owners(owner, owner.wrapping_sub(first as usize)),
             tree: Mutex::new(Tree { used: NONE + 1, free: Vec::new() }),
             on_pressure: None,
         })
@@ -233,8 +230,16 @@ impl<H: Handle> Tenants<H> {
     /// Of that tenant, or whoever has it since.
     #[inline(always)]
     fn of(&self, tenant: Tenant) -> &Slot {
+        self.of_before(self.owners.0, tenant)
+    }
+
+    /// [`of`](Self::of), by the place of the first owner, where that is in a register already.
+    #[inline(always)]
+    fn of_before(&self, first_owner: *const Owner, tenant: Tenant) -> &Slot {
+        debug_assert_eq!(first_owner, self.owners.0);
+        let slots = first_owner.cast::<Slot>().wrapping_byte_sub(SLOTS);
         // SAFETY: the mapping has `MOST` slots, and zeros are a slot; all of it is atomic.
-        unsafe { self.slots.base().cast::<Slot>().byte_add((tenant.0 & INDEX) as usize).as_ref() }
+        unsafe { &*slots.wrapping_byte_add((tenant.0 & INDEX) as usize) }
     }
 
     /// Of one of the arena's frames.
@@ -242,7 +247,7 @@ impl<H: Handle> Tenants<H> {
     fn owner(&self, frame: u64) -> &Owner {
         // SAFETY: the mapping is as long as the arena, whose frames alone are asked for; zeros are
         // a value.
-        unsafe { &*self.frame_0.0.wrapping_add(frame as usize) }
+        unsafe { &*self.owners.1.wrapping_add(frame as usize) }
     }
 
     #[inline(always)]
@@ -315,68 +320,81 @@ impl<H: Handle> Tenants<H> {
     /// not live; those of [`Arena::frames`](crate::Arena::frames). Nothing is charged then.
     #[inline]
     pub fn alloc(&self, tenant: Tenant, count: u64) -> Result<FrameRange, Error> {
-        // A dead number changes nothing of whoever has its slot now, or is about to have it.
-        let slot = self.slot(tenant)?;
-        // Of more than a block the ways that are left look at the whole number.
-        let taken = i64::from(count as u32);
-        if slot.stock.fetch_sub(taken, Ordering::Relaxed) - taken < 0 {
-            return self.alloc_paid(tenant, count);
-        }
-        self.alloc_charged(tenant, count)
-    }
-
-    /// [`alloc`](Self::alloc) of frames that are taken from the stock. What is rare is the last
-    /// thing that is done, so that the usual way keeps little in registers.
-    #[inline(always)]
-    fn alloc_charged(&self, tenant: Tenant, count: u64) -> Result<FrameRange, Error> {
-        match self.arena.quick(count) {
-            Some(start) => self.owned_by(tenant, start, count),
-            None => self.alloc_far(tenant, count),
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn alloc_paid(&self, tenant: Tenant, count: u64) -> Result<FrameRange, Error> {
-        #[cfg(test)]
-        crate::meanwhile::happens();
-        self.pay(tenant, count)?;
-        self.alloc_charged(tenant, count)
-    }
-
-    /// [`alloc_charged`](Self::alloc_charged) where the thread's CPU has none at hand.
-    #[inline(never)]
-    fn alloc_far(&self, tenant: Tenant, count: u64) -> Result<FrameRange, Error> {
-        let few = count <= self.most;
-        let start =
-            if few { self.arena.several(count) } else { Err(Error::NoRun { frames: count }) };
-        match start {
-            Ok(start) => self.owned_by(tenant, start, count),
-            Err(error) => {
-                let stock = &self.of(tenant).stock;
-                stock.fetch_add(i64::from(count as u32), Ordering::Relaxed);
-                Err(self.slot(tenant).map_or_else(|dead| dead, |_| error))
-            }
-        }
-    }
-
-    /// A tenant has an allocation that begins there.
-    #[inline(always)]
-    fn owned_by(&self, tenant: Tenant, start: Pfn, count: u64) -> Result<FrameRange, Error> {
+        // Frames first, and then their price: that one remembers the tenant says that this lives.
+        // What is rare is the last thing that is done, so that the usual way keeps little in
+        // registers.
+        let Some(start) = self.arena.quick(count) else { return self.alloc_far(tenant, count) };
         let owner = self.owner(start.get());
         let range = FrameRange { start, end: Pfn::new(start.get() + count) };
         if owner.tenant.load(Ordering::Relaxed) != tenant.0 {
-            return self.new_owner(tenant, range);
+            return self.alloc_other(tenant, range);
+        }
+        // Few: they were at hand.
+        let taken = count as i64;
+        if self.of(tenant).stock.fetch_sub(taken, Ordering::Relaxed) - taken < 0 {
+            return self.alloc_unpaid(tenant, range);
         }
         // Release: see `remove`.
         owner.count.store(count as u32, Ordering::Release);
         Ok(range)
     }
 
-    /// A frame is another tenant's than before: of one that lives, or it goes home.
+    /// Frames are another tenant's than before.
     #[cold]
     #[inline(never)]
-    fn new_owner(&self, tenant: Tenant, range: FrameRange) -> Result<FrameRange, Error> {
+    fn alloc_other(&self, tenant: Tenant, range: FrameRange) -> Result<FrameRange, Error> {
+        #[cfg(test)]
+        crate::meanwhile::happens();
+        let count = range.len() as i64;
+        let less = |stock: i64| (stock >= count).then_some(stock - count);
+        let pays = |slot: &Slot| {
+            slot.stock.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
+        };
+        if self.slot(tenant).is_ok_and(pays) {
+            return self.owned_by(tenant, range);
+        }
+        self.arena.give_frames(range);
+        self.alloc_far(tenant, range.len())
+    }
+
+    /// The stock has not had the frames that were taken from it: they go home before anybody is
+    /// asked to free something.
+    #[cold]
+    #[inline(never)]
+    fn alloc_unpaid(&self, tenant: Tenant, range: FrameRange) -> Result<FrameRange, Error> {
+        self.of(tenant).stock.fetch_add(range.len() as i64, Ordering::Relaxed);
+        self.arena.give_frames(range);
+        self.alloc_far(tenant, range.len())
+    }
+
+    /// The price first, and then the frames, wherever they come from.
+    #[inline(never)]
+    fn alloc_far(&self, tenant: Tenant, count: u64) -> Result<FrameRange, Error> {
+        // A dead number changes nothing of whoever has its slot now, or is about to have it.
+        let slot = self.slot(tenant)?;
+        if count > self.most {
+            return Err(Error::NoRun { frames: count });
+        }
+        let taken = count as i64;
+        if slot.stock.fetch_sub(taken, Ordering::Relaxed) - taken < 0 {
+            #[cfg(test)]
+            crate::meanwhile::happens();
+            self.pay(tenant, count)?;
+        }
+        let found = self.arena.quick(count).map_or_else(|| self.arena.several(count), Ok);
+        match found {
+            Ok(start) => {
+                self.owned_by(tenant, FrameRange { start, end: Pfn::new(start.get() + count) })
+            }
+            Err(error) => {
+                self.of(tenant).stock.fetch_add(taken, Ordering::Relaxed);
+                Err(self.slot(tenant).map_or_else(|dead| dead, |_| error))
+            }
+        }
+    }
+
+    /// A tenant has those frames from now on, if it lives; else they go home.
+    fn owned_by(&self, tenant: Tenant, range: FrameRange) -> Result<FrameRange, Error> {
         let slot = match self.slot(tenant) {
             Ok(slot) => slot,
             Err(error) => {
@@ -399,6 +417,9 @@ impl<H: Handle> Tenants<H> {
     }
 
     /// Frees an allocation of whichever tenant, by its first frame; returns how many frames it had.
+    /// To the limits they are free when the call begins: until it has ended, another tenant may be
+    /// granted their number. So the arena has out, beyond the limits, at most one allocation for
+    /// each thread in here, and what has no other frames refuses that tenant as out of memory.
     ///
     /// # Safety
     ///
@@ -410,20 +431,38 @@ impl<H: Handle> Tenants<H> {
     /// Nothing has changed then. In a forked child nothing but the child's own counts changes.
     #[inline]
     pub unsafe fn free(&self, start: Pfn) -> Result<u64, Error> {
-        if start.get().wrapping_sub(self.first) >= self.frames {
+        let number = start.get().wrapping_sub(self.first);
+        if number >= self.frames {
             return Err(Error::OutsideArena { pfn: start });
         }
-        let owner = self.owner(start.get());
+        let first_owner = self.owners.0;
+        // SAFETY: as in `owner`.
+        let owner = unsafe { &*first_owner.wrapping_add(number as usize) };
         // The next owner of the frame writes there: so before it is free. Of two frees one has it.
-        let count = u64::from(owner.count.swap(0, Ordering::Relaxed));
-        if count == 0 {
-            return Err(FreeError::DoubleFree { pfn: start }.into());
-        }
+        let count = owner.count.swap(0, Ordering::Relaxed);
         let tenant = Tenant(owner.tenant.load(Ordering::Relaxed));
         // Before it is free, so that nothing is kept in a register meanwhile.
-        let freed = count as i64;
-        if self.of(tenant).stock.fetch_add(freed, Ordering::Relaxed) + freed < 0 {
+        let freed = i64::from(count);
+        let stock = &self.of_before(first_owner, tenant).stock;
+        if stock.fetch_add(freed, Ordering::Relaxed) + freed < 0 {
             self.settle(start);
+            return self.give_run(start, count);
+        }
+        if count != 1 {
+            return self.give_run(start, count);
+        }
+        self.arena.give_frame(start);
+        Ok(1)
+    }
+
+    /// Frames that are in their tenant's stock go home, where there are any.
+    #[inline(never)]
+    fn give_run(&self, start: Pfn, count: u32) -> Result<u64, Error> {
+        #[cfg(test)]
+        crate::meanwhile::happens();
+        let count = u64::from(count);
+        if count == 0 {
+            return Err(FreeError::DoubleFree { pfn: start }.into());
         }
         self.arena.give_frames(FrameRange { start, end: Pfn::new(start.get() + count) });
         Ok(count)
@@ -571,122 +610,6 @@ impl<H: Handle> Tenants<H> {
             Some(here)
         })
     }
-
-    /// Charges frames to a tenant and all above it. Nothing is charged where one may not have them,
-    /// which is returned. After a look: whoever is refused is not charged for a moment, for which
-    /// others would be refused, but where somebody was faster.
-    fn charge(&self, index: u32, frames: u64) -> Result<Beyond, u32> {
-        let fits = |slot: &Slot, now: u64| {
-            now.checked_add(frames).filter(|&now| now <= slot.hard.load(Ordering::Relaxed))
-        };
-        let refuses = |slot: &Slot| fits(slot, slot.charged.load(Ordering::Relaxed)).is_none();
-        if let Some((at, _)) = self.upwards(index).find(|(_, slot)| refuses(slot)) {
-            return Err(at);
-        }
-        let mut beyond = Beyond::No;
-        for (at, slot) in self.upwards(index) {
-            let relaxed = Ordering::Relaxed;
-            let charged = slot.charged.fetch_update(relaxed, relaxed, |now| fits(slot, now));
-            let Ok(before) = charged else {
-                for (_, slot) in self.upwards(index).take_while(|(up, _)| *up != at) {
-                    slot.charged.fetch_sub(frames, relaxed);
-                }
-                return Err(at);
-            };
-            #[cfg(test)]
-            crate::meanwhile::happens();
-            if before + frames > slot.soft.load(relaxed) {
-                let told = slot.told.load(relaxed);
-                beyond = beyond.max(if told { Beyond::Told } else { Beyond::News });
-            }
-        }
-        Ok(beyond)
-    }
-
-    fn uncharge(&self, index: u32, frames: u64) {
-        for (_, slot) in self.upwards(index) {
-            let now = slot.charged.fetch_sub(frames, Ordering::Relaxed) - frames;
-            let soft = slot.soft.load(Ordering::Relaxed);
-            if slot.told.load(Ordering::Relaxed) && now <= soft - soft / 8 {
-                slot.told.store(false, Ordering::Relaxed);
-            }
-        }
-    }
-
-    /// Has a tenant charged for frames that its stock did not have, of which it has taken them.
-    #[cold]
-    #[inline(never)]
-    fn pay(&self, tenant: Tenant, count: u64) -> Result<(), Error> {
-        let (index, taken) = (tenant.index(), i64::from(count as u32));
-        // From here on what is paid is for these alone.
-        self.at(index).stock.fetch_add(taken, Ordering::Relaxed);
-        let slot = self.slot(tenant)?;
-        if count > self.most {
-            return Err(Error::NoRun { frames: count });
-        }
-        let (taken, ahead) = (taken as u64, (taken + BATCH) as u64);
-        let (mut drained, mut asked) = (false, false);
-        loop {
-            match self.charge(index, ahead) {
-                Ok(Beyond::No) => {
-                    let more = |stock| Some(in_stock(stock) + BATCH);
-                    let _ = slot.stock.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-                    return Ok(());
-                }
-                Ok(_) => self.uncharge(index, ahead),
-                Err(_) => {}
-            }
-            match self.charge(index, taken) {
-                Ok(Beyond::News) => {
-                    self.tell_soft(index);
-                    return Ok(());
-                }
-                Ok(_) => return Ok(()),
-                Err(at) if !drained => {
-                    drained = true;
-                    self.drain(&*self.tree()?, at);
-                }
-                Err(at) if !asked => {
-                    (drained, asked) = (false, true);
-                    let usage = self.usage_of(&*self.tree()?, at);
-                    self.tell(self.at(at).tenant(), Cause::Hard, usage);
-                }
-                Err(at) => {
-                    let hard = self.at(at).hard.load(Ordering::Relaxed);
-                    return Err(Error::Limit { bytes: hard.saturating_mul(FRAME_SIZE) });
-                }
-            }
-        }
-    }
-
-    /// Has a tenant, and all below it, give back what they have in stock.
-    fn drain(&self, tree: &Tree, top: u32) {
-        for index in self.below(tree, top) {
-            let all = |stock| Some(TIGHT + in_stock(stock).min(0));
-            let stock = &self.at(index).stock;
-            if let Ok(had) = stock.fetch_update(Ordering::Relaxed, Ordering::Relaxed, all) {
-                self.uncharge(index, in_stock(had).max(0) as u64);
-            }
-        }
-    }
-
-    /// Tells each tenant from that one upwards that is beyond its soft limit, and was not told.
-    fn tell_soft(&self, index: u32) {
-        for (at, slot) in self.upwards(index) {
-            let soft = slot.soft.load(Ordering::Relaxed);
-            if slot.told.load(Ordering::Relaxed) || slot.charged.load(Ordering::Relaxed) <= soft {
-                continue;
-            }
-            let usage = {
-                let Ok(tree) = self.tree() else { return };
-                self.drain(&tree, at);
-                self.usage_of(&tree, at)
-            };
-            if usage.frames > soft && !slot.told.swap(true, Ordering::Relaxed) {
-                self.tell(slot.tenant(), Cause::Soft, usage);
-            }
-        }
-    }
 }
 
 impl Slot {
@@ -713,69 +636,5 @@ impl<H: Handle> fmt::Debug for Tenants<H> {
         let live = |tree: &Tree| tree.used - NONE - 1 - tree.free.len() as u32;
         let live = self.tree().map(|tree| live(&tree)).ok();
         f.debug_struct("Tenants").field("live", &live).finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::meanwhile::MEANWHILE;
-    use crate::{Arena, child};
-
-    /// Not for a moment is anybody charged for what it may not have.
-    #[test]
-    fn whoever_asks_for_too_much_has_nobody_else_refused() {
-        let arena: &'static Arena = Arena::with_size(32 << 20).unwrap().leak();
-        let tenants: &'static Tenants = Box::leak(Box::new(Tenants::new(arena).unwrap()));
-        let hard = |hard| Limits { hard, ..Limits::NONE };
-        let top = tenants.add(None, hard(1000)).unwrap();
-        let middle = tenants.add(Some(top), hard(2500)).unwrap();
-        let [greedy, modest] = [(); 2].map(|()| tenants.add(Some(middle), Limits::NONE).unwrap());
-        for _ in 0..2 {
-            // Between two levels of its charge, if it comes to that.
-            let other = move || assert!(tenants.alloc(modest, 400).is_ok(), "it may have 1,000");
-            MEANWHILE.set(Some(Box::new(move || MEANWHILE.set(Some(Box::new(other))))));
-            assert!(tenants.alloc(greedy, 2000).is_err());
-        }
-        MEANWHILE.set(None);
-    }
-
-    /// Its frames would have been the next tenant's, charged to nobody.
-    #[test]
-    fn a_dead_number_gives_nothing_to_whoever_has_its_slot() {
-        let arena: &'static Arena = Arena::with_size(32 << 20).unwrap().leak();
-        let tenants: &'static Tenants = Box::leak(Box::new(Tenants::new(arena).unwrap()));
-        let dead = tenants.add(None, Limits::NONE).unwrap();
-        // SAFETY: it has no frame.
-        unsafe { tenants.remove(dead).unwrap() };
-        let heir = Limits { hard: 100, ..Limits::NONE };
-        let add = move || assert_eq!(tenants.add(None, heir).unwrap().index(), dead.index());
-        MEANWHILE.set(Some(Box::new(add)));
-        assert!(tenants.alloc(dead, 1000).is_err());
-        // Now, where the call has not come to it.
-        crate::meanwhile::happens();
-        let heir = tenants.at(dead.index()).tenant();
-        let had = (0..200).take_while(|_| tenants.alloc(heir, 1).is_ok()).count();
-        assert_eq!(had, 100);
-    }
-
-    /// Whoever forks may have another thread that has them locked.
-    #[test]
-    fn in_a_forked_child_nobody_waits_for_the_parents_tenants() {
-        let tenants = Tenants::new(Arena::with_size(2 << 20).unwrap().leak()).unwrap();
-        let one = tenants.add(None, Limits { soft: 1, hard: 2 }).unwrap();
-        tenants.alloc(one, 2).unwrap();
-        let _locked = tenants.tree().unwrap();
-        let refused = |call: &dyn Fn() -> Result<u64, Error>| call() == Err(Error::Forked);
-        let status = child::fork(|| {
-            // SAFETY: the child's copy, of which nothing is used.
-            let remove = || unsafe { tenants.remove(one) };
-            refused(&|| tenants.usage(one).map(|usage| usage.frames))
-                && refused(&|| tenants.add(None, Limits::NONE).map(|_| 0))
-                && refused(&remove)
-                && refused(&|| tenants.alloc(one, 1).map(|range| range.len()))
-                && tenants.press() == 0
-        });
-        assert_eq!(status, 0);
     }
 }

@@ -282,12 +282,18 @@ impl Arena {
         }
     }
 
+    /// Frees one frame.
+    #[inline(always)]
+    pub(crate) fn give_frame(&self, start: Pfn) {
+        give_one(self, start);
+    }
+
     /// Frees what a handle had: all that its drop does.
     #[inline(always)]
     pub(crate) fn give_frames(&self, range: FrameRange) {
         let count = range.end.get().wrapping_sub(range.start.get());
         if count == 1 {
-            give_one(self, range.start);
+            self.give_frame(range.start);
         } else {
             GIVE[count.trailing_zeros() as usize](self, range);
         }
