@@ -27,10 +27,10 @@ use crate::stamp::Stamp;
 use crate::stops::{Stopped, Stops};
 use crate::{Error, sys};
 
-/// The part of an arena, and the number of frames (4 MiB), that a thread keeps at most of what it
+/// The part of an arena, and the number of frames (8 MiB), that a thread keeps at most of what it
 /// has freed; and the part that all threads keep together.
 const KEEP_PART: u64 = 256;
-const KEEP_MOST: u64 = 1024;
+const KEEP_MOST: u64 = 2048;
 const KEEP_PART_OF_ALL: u64 = 8;
 
 /// Orders of runs that threads keep.

@@ -16,7 +16,7 @@
 //! | kept | knows nothing: to it the run is handed out, see [`Marks`](crate::marks) | its thread, and nobody asks |
 //! | named | has it: everybody may take it | a look whether it is free still |
 //!
-//! A thread keeps 4 MiB at most, and a 256th of its arena; all threads together keep an eighth. The
+//! A thread keeps 8 MiB at most, and a 256th of its arena; all threads together keep an eighth. The
 //! runs kept longest are freed then and wait on by name. What is kept counts as free all the same:
 //! whoever finds no memory [holds](crate::core::Core::hold_kept) what all threads keep while it
 //! tries again, and whoever gives memory back or counts it [gathers](crate::core::Core::gather) it
