@@ -10,6 +10,10 @@
 //! is noted. Last, the cache keeps to half of the arena and shrinks to a quarter at the end: how
 //! many blocks of 2 MiB can be had as a whole then, beside entries cut from the next larger power
 //! of two. Addresses only: nothing is touched, and the figures are the same every time.
+//!
+//! Then it is written to: a cache shrinks to one entry in twenty, free memory is given back, and it
+//! goes on at its small size. How many page faults that costs, and what it had in memory, is a
+//! matter of the least run that is given back.
 
 use freehold_host::{Arena, Error, Frames};
 
@@ -125,6 +129,43 @@ pub(crate) fn left(bytes: u64, mix: Mix, how: How) -> Result<(u64, u64), Error> 
     Ok((used, blocks.len() as u64))
 }
 
+/// Pages that this process has in memory, and its page faults so far.
+fn memory() -> (i64, i64) {
+    // SAFETY: zeros are a value, and a place for the answer.
+    let used = unsafe {
+        let mut used: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_SELF, &raw mut used);
+        used
+    };
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    (pages.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0), used.ru_minflt)
+}
+
+/// Page faults of 20,000 exchanges of a cache that has shrunk to one in twenty, and MiB that it had
+/// in memory then.
+fn goes_on(bytes: u64, least: u64, most: u64, least_run: u64) -> Result<(i64, f64), Error> {
+    let arena = Arena::builder(4 * bytes).least_run(least_run).build()?;
+    let mut random = Random(88_172_645_463_325_252);
+    let next = |random: &mut Random| {
+        let mut frames = arena.frames(least + random.below(most - least + 1))?;
+        frames.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
+        Ok::<_, Error>(frames)
+    };
+    let (mut entries, mut used, (base, _)) = (Vec::with_capacity(1 << 16), 0, memory());
+    while used < bytes / 4096 {
+        entries.push(next(&mut random)?);
+        used += entries.last().map_or(0, Frames::frame_count);
+    }
+    entries.retain(|_| random.below(20) == 0);
+    arena.trim()?;
+    let (pages, faults) = memory();
+    for _ in 0..20_000 {
+        evict(&mut random, &mut entries);
+        entries.push(next(&mut random)?);
+    }
+    Ok((memory().1 - faults, (pages - base) as f64 / 256.0))
+}
+
 /// A share as the documents print it.
 fn share(of: f64) -> String {
     format!("{of:.3}").trim_start_matches('0').to_owned()
@@ -170,6 +211,20 @@ fn main() -> Result<(), Error> {
         let ((used, runs), (_, chunks)) =
             (left(bytes, mix, How::Run)?, left(bytes, mix, How::Chunk)?);
         println!("{:42} {:>8} {runs:>20} {chunks:>8}", mix.0, used.div_ceil(512));
+    }
+    let runs = [1, 4, 8, 16];
+    println!(
+        "\n{:42} least run {}",
+        "shrunk, and goes on: faults; MiB before",
+        runs.map(|run| format!("{run:>13}")).concat()
+    );
+    for (least, most) in [(1, 1), (5, 5), (16, 16), (17, 17), (2, 8), (1, 16)] {
+        print!("{:52}", format!("{least} to {most} frames"));
+        for run in runs {
+            let (faults, mib) = goes_on(bytes, least, most, run)?;
+            print!(" {faults:>6}; {mib:4.1}");
+        }
+        println!();
     }
     Ok(())
 }
