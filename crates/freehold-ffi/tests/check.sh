@@ -182,7 +182,6 @@ print(sorted(sums.items()), os.read(read, 20), os.wait()[1])'
             create index x on t(b); delete from t where a % 20 <> 7; vacuum;
             pragma integrity_check; select count(*), sum(length(b)), group_concat(a) from t;"
     fi
-    if have redis-server; then redis; fi
 }
 
 # Preloads the malloc where it finds a machine with two memory nodes, of which the kernel has one,
@@ -211,42 +210,6 @@ alike() {
         cmp "$CHECK/without" "$CHECK/with"
         grep ' allocations of whole frames' "$CHECK/said"
     done
-}
-
-# A server that saves by a forked child while it is written to, and reads again what that saved.
-redis() {
-    socket="$CHECK/redis.socket"
-    trap 'redis-cli -s "$socket" shutdown nosave 2> /dev/null || true' EXIT
-    serve() {
-        preloaded FREEHOLD_MALLOC_FROM=4K redis-server --port 0 --unixsocket "$socket" --save '' \
-            --dir "$CHECK" --dbfilename redis.rdb > "$CHECK/redis.log" &
-        server=$!
-        tries=0
-        until redis-cli -s "$socket" ping 2> /dev/null | grep -q PONG; do
-            tries=$((tries + 1))
-            [ $tries -lt 300 ] || { cat "$CHECK/redis.log"; kill $server; exit 1; }
-            sleep 0.1
-        done
-    }
-    ask() { redis-cli -s "$socket" "$@"; }
-    rm -f "$CHECK/redis.rdb" "$socket"
-    serve
-    ask eval 'for n = 1, 3000 do
-            redis.call("set", n, string.rep(tostring(n), 1 + n * 37 % 20000))
-            redis.call("append", n % 50, string.rep("y", 9000))
-        end' 0 > /dev/null
-    ask bgsave > /dev/null
-    ask eval 'for n = 1, 3000 do if n % 20 ~= 7 then redis.call("del", n) end end' 0 > /dev/null
-    while ask info persistence | grep -q rdb_bgsave_in_progress:1; do sleep 0.1; done
-    ask info persistence | grep rdb_last_bgsave_status:ok
-    before=$(ask debug digest)
-    ask shutdown save > /dev/null
-    wait $server
-    serve
-    after=$(ask debug digest)
-    ask shutdown nosave > /dev/null
-    wait $server
-    test "$before" = "$after"
 }
 
 # The guard mode finds each of the mistakes.
