@@ -1,24 +1,24 @@
 #!/usr/bin/env python3
 """Loads of mimalloc-bench that pass memory between threads, with one malloc after the other.
 
-    loads.py LIBFREEHOLD_MALLOC.so MIMALLOC_BENCH [RUNS]
+    loads.py LIBFREEHOLD_MALLOC.so MIMALLOC_BENCH
 
 MIMALLOC_BENCH is a clone of github.com/daanx/mimalloc-bench, whose programs are compiled here.
-jemalloc and mimalloc are preloaded where the loader finds them. A row is the median of RUNS (5),
-taken in turn: for each malloc millions of operations a second, or a CPU second for rptest, mstress
-and cache-scratch, and the most memory resident in MiB. Rows in which Freehold is furthest behind
-the best of the others come first. A quiet machine is wanted.
+jemalloc and mimalloc are preloaded where the loader finds them. For each malloc a row has the
+instructions of an operation, by callgrind, from the difference of a shorter and a longer run, the
+page faults of 1,000 operations of the longer one without callgrind, and MiB resident at most.
+An operation is a call by which the program asks for memory, and its free.
+Callgrind runs one thread at a time: what waiting for each other costs is not in it. Rows in which
+Freehold takes most instructions beside the best of the others come first.
 """
 
 import os
 import pathlib
 import re
-import statistics
 import subprocess
 import sys
 import tempfile
 
-THREADS = "2"
 PROGRAMS = {
     "larson": ["larson/larson.cpp"],
     "xmalloc": ["xmalloc-test/xmalloc-test.c"],
@@ -26,55 +26,80 @@ PROGRAMS = {
     "mstress": ["mstress/mstress.c"],
     "cache-scratch": ["cache-scratch/cache-scratch.cpp"],
 }
-# What each says of itself, and what makes millions of operations a second of it.
+# What those that run for a given time say of their operations: a rate, and a time; or all.
 SAYS = {
-    "larson": (r"Throughput = +(\d+) operations per second", 1e-6),
-    "xmalloc": (r"free/sec: ([\d.]+) M", 1),
-    "rptest": (r"(\d+) memory ops/CPU second", 1e-6),
+    "larson": r"Throughput = +(\d+) .*time: +([\d.]+)s",
+    "xmalloc": r"Total (\d+) freed()",
 }
-# Loads that do a given work: its million operations.
-WORK = {"mstress": 1.125, "cache-scratch": 0.4}
+# Words with N in place of the two lengths, for two threads.
 ROWS = [
-    ("larson", "4 to 64 KiB, not written to", ["3", "4096", "65536", "500", "200", "1", THREADS]),
-    ("larson", "64 KiB to 4 MiB", ["3", "65536", "4194304", "50", "200", "1", THREADS]),
-    ("xmalloc", "4 KiB", ["-w", THREADS, "-t", "3", "-s", "4096"]),
-    ("xmalloc", "64 KiB", ["-w", THREADS, "-t", "3", "-s", "65536"]),
-    ("xmalloc", "1 MiB", ["-w", THREADS, "-t", "3", "-s", "1048576"]),
-    ("rptest", "4 to 64 KiB", [THREADS, "0", "1", "2", "100", "500", "200", "4096", "65536"]),
-    ("rptest", "64 KiB to 4 MiB", [THREADS, "0", "1", "2", "50", "50", "50", "65536", "4194304"]),
-    ("mstress", "its own sizes", [THREADS, "50", "50"]),
-    ("cache-scratch", "4 KiB", [THREADS, "1", "4096", "200000", THREADS]),
+    ("larson", "4 to 64 KiB, not written to", "N 4096 65536 500 200 1 2", 2, 12),
+    ("larson", "64 KiB to 4 MiB", "N 65536 4194304 50 200 1 2", 2, 12),
+    ("xmalloc", "4 KiB", "-v -w 2 -t N -s 4096", 2, 12),
+    ("xmalloc", "64 KiB", "-v -w 2 -t N -s 65536", 2, 12),
+    ("xmalloc", "1 MiB", "-v -w 2 -t N -s 1048576", 2, 12),
+    ("rptest", "4 to 64 KiB", "2 0 1 2 N 500 200 4096 65536", 2, 6),
+    ("rptest", "64 KiB to 4 MiB", "2 0 1 2 N 50 50 65536 4194304", 2, 6),
+    ("mstress", "its own sizes", "2 50 N", 2, 6),
+    ("cache-scratch", "4 KiB", "2 1 4096 N 2", 1000, 5000),
 ]
+TAKES = re.compile(r"(malloc|calloc|realloc|operator new.*)$")
 
 
-def once(program, words, preload, name):
-    """Millions of operations a second, and MiB."""
+def run(words, preload):
+    """What it says, and what it used."""
     environment = dict(os.environ, LD_PRELOAD=preload, FREEHOLD_MALLOC_FROM="4K")
-    child = subprocess.Popen([program, *words], env=environment, text=True,
+    child = subprocess.Popen(words, env=environment, text=True,
                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     said = child.stdout.read()
     _, status, used = os.wait4(child.pid, 0)
     if status != 0:
-        sys.exit(f"loads.py: {name} {' '.join(words)} with '{preload}' ended with {status}: {said}")
+        sys.exit(f"loads.py: {' '.join(words)} with '{preload}' ended with {status}: {said}")
+    return said, used
+
+
+def counted(line, preload):
+    """Instructions under callgrind, and how often the program itself has asked for memory."""
+    said, _ = run(["valgrind", "--tool=callgrind", "--fair-sched=yes", "--callgrind-out-file=calls",
+                   *line], preload)
+    names, within, callee, asked = {}, False, "", 0
+    for text in open("calls"):
+        # A name stands beside its number the first time, which is one of objects or of functions.
+        found = re.match(r"(ob|cob|fn|cfn)=\((\d+)\)(?: (.*))?", text)
+        if found:
+            kind, number, name = found.groups()
+            key = kind[-2:] + number
+            name = names.setdefault(key, name)
+            if kind == "ob":
+                within = name == line[0]
+            elif kind == "cfn":
+                callee = name
+        elif text.startswith("calls=") and within and TAKES.match(callee):
+            asked += int(text[6:].split()[0])
+    return int(re.search(r"Collected : (\d+)", said)[1]), asked
+
+
+def measured(program, name, words, lengths, preload):
+    """Instructions of an operation, faults of 1,000, and MiB."""
+    lines = [[program, *words.replace("N", str(length)).split()] for length in lengths]
+    (few, begun), (many, done) = (counted(line, preload) for line in lines)
+    said, used = run(lines[1], preload)
     if name in SAYS:
-        pattern, scale = SAYS[name]
-        found = re.search(pattern, said)
-        if not found:
-            sys.exit(f"loads.py: {name} says no figure: {said}")
-        figure = float(found[1]) * scale
+        rate, time = re.search(SAYS[name], said).groups()
+        native = float(rate) * float(time or 1)
     else:
-        figure = WORK[name] / (used.ru_utime + used.ru_stime)
-    return figure, used.ru_maxrss / 1024
+        native = done
+    return (many - few) / (done - begun), 1000 * used.ru_minflt / native, used.ru_maxrss / 1024
 
 
 def main():
-    if len(sys.argv) not in (3, 4):
+    if len(sys.argv) != 3:
         sys.exit(__doc__)
     ours, bench = os.path.realpath(sys.argv[1]), pathlib.Path(sys.argv[2]) / "bench"
-    runs = int(sys.argv[3]) if len(sys.argv) == 4 else 5
     mallocs = {"freehold": ours, "glibc": ""}
     for name, library in (("jemalloc", "libjemalloc.so.2"), ("mimalloc", "libmimalloc.so.2")):
-        tried = subprocess.run(["/bin/true"], env={"LD_PRELOAD": library}, capture_output=True)
+        tried = subprocess.run(["/bin/true"], env=dict(os.environ, LD_PRELOAD=library),
+                               capture_output=True)
         if tried.stderr:
             print(f"SKIPPED: there is no {library}", file=sys.stderr)
         else:
@@ -82,22 +107,19 @@ def main():
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for name, sources in PROGRAMS.items():
-            subprocess.run(["g++" if sources[0].endswith("pp") else "gcc", "-O2", "-w", f"-I{bench}/rptest",
-                            *(bench / source for source in sources), "-o", f"{folder}/{name}",
-                            "-lpthread", "-lm"], check=True)
-        for name, what, words in ROWS:
-            print(f"{name}, {what} ...", file=sys.stderr)
-            figures = {malloc: [] for malloc in mallocs}
-            for _ in range(runs):
-                for malloc, preload in mallocs.items():
-                    figures[malloc].append(once(f"{folder}/{name}", words, preload, name))
-            middle = {malloc: [statistics.median(column) for column in zip(*of)]
-                      for malloc, of in figures.items()}
-            best = max(of[0] for malloc, of in middle.items() if malloc != "freehold")
-            cells = [f"{of[0]:.3g}; {of[1]:.0f}" for of in middle.values()]
-            rows.append((middle["freehold"][0] / best, f"| {name}, {what} | {' | '.join(cells)} |"))
+            subprocess.run(["g++" if sources[0].endswith("pp") else "gcc", "-O2", "-w",
+                            f"-I{bench}/rptest", *(bench / source for source in sources),
+                            "-o", f"{folder}/{name}", "-lpthread", "-lm"], check=True)
+        os.chdir(folder)
+        for name, what, words, *lengths in ROWS:
+            figures = {malloc: measured(f"{folder}/{name}", name, words, lengths, preload)
+                       for malloc, preload in mallocs.items()}
+            best = min(of[0] for malloc, of in figures.items() if malloc != "freehold")
+            cells = [f"{of[0]:,.0f}; {of[1]:.3g}; {of[2]:.0f}" for of in figures.values()]
+            rows.append((figures["freehold"][0] / best, f"| {name}, {what} | {' | '.join(cells)} |"))
+            print(rows[-1][1], file=sys.stderr)
     print(f"| load | {' | '.join(mallocs)} |\n|---|{'--:|' * len(mallocs)}")
-    for _, row in sorted(rows):
+    for _, row in sorted(rows, reverse=True):
         print(row)
 
 
