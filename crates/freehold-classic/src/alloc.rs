@@ -13,13 +13,14 @@
 //!
 //! There is no reclaim here: where the kernel would go on to make pages free, an allocation fails.
 
+use core::sync::atomic::Ordering::Relaxed;
+
 use freehold::{AllocError, AllocFlags, CpuId, Migratetype, Order, Pfn};
 
 use crate::Classic;
 use crate::buddy::Mode;
 use crate::config::Request;
 use crate::page::PAGEBLOCK;
-use crate::primitive::Ordering::Relaxed;
 use crate::refill::Refill;
 use crate::switches::Switch;
 use crate::watermark::{Mark, RESERVES, enough};
@@ -218,7 +219,7 @@ impl Classic {
         let (order, migratetype) = (request.order.get(), request.migratetype);
         let mut held = inner.take(&zone.frames, self.layout, order, migratetype);
         let pcp = &zone.pcps[cpu.index()];
-        if held.is_none() && !pcp.remote.is_empty() {
+        if held.is_none() && !pcp.remote().is_empty() {
             zone.absorb(cpu.index(), inner, self.layout);
             held = inner.take(&zone.frames, self.layout, order, migratetype);
         }

@@ -1,12 +1,12 @@
 //! Looking at all of memory: what is where, and whether every structure agrees with every other.
 
 use core::hint::black_box;
+use core::sync::atomic::Ordering::Relaxed;
 
 use freehold::Migratetype;
 
 use crate::Classic;
 use crate::page::{Kind, PAGEBLOCK};
-use crate::primitive::Ordering::Relaxed;
 use crate::stats::{MemoryMap, Stats};
 use crate::switches::Switch;
 use crate::zone::Zone;
@@ -174,8 +174,7 @@ impl Classic {
         let counted = inner.count;
         let words = || format!("CPU {cpu} counts {counted} frames and has {count}");
         holds(count == u64::from(counted), words)?;
-        let mut chain = pcp.remote.peek();
-        while let Some(frame) = chain.next(|frame| &frames.page(frame).next) {
+        for &frame in pcp.remote().iter() {
             listed.put(frame, &[Kind::Queued], "a list of remote frees")?;
         }
         Ok(())

@@ -15,11 +15,12 @@
 //! isolated may put its frame on a PCP after the drain has been there. The kernel reports that as
 //! -EBUSY and lets callers retry, and so does this.
 
+use core::sync::atomic::Ordering::Relaxed;
+
 use freehold::{AllocError, CpuId, FrameRange, Migratetype, Pfn};
 
 use crate::Classic;
 use crate::page::{Kind, MAX_ORDER, PAGEBLOCK_ORDER};
-use crate::primitive::Ordering::Relaxed;
 use crate::switches::Switch;
 use crate::zone::{Locked, Zone};
 
@@ -294,7 +295,7 @@ impl Locked<'_> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::free::Loose;

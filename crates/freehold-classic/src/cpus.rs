@@ -1,9 +1,10 @@
 //! What visits all CPUs: drains, their periodic work, their shares of a zone.
 
+use core::sync::atomic::Ordering::Relaxed;
+
 use freehold::CpuId;
 
 use crate::Classic;
-use crate::primitive::Ordering::Relaxed;
 use crate::switches::Switch;
 use crate::tune::{Tuning, batch_size, clamp, high_range};
 

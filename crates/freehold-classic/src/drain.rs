@@ -274,19 +274,15 @@ impl Zone {
     /// Takes over what other CPUs have freed to `cpu`, if there may be anything.
     fn absorb_all(&self, cpu: usize, layout: Layout) {
         let pcp = &self.pcps[cpu];
-        if !pcp.remote.is_empty() {
+        if !pcp.remote().is_empty() {
             self.absorb(cpu, &mut pcp.lock(), layout);
         }
     }
 
     /// Takes over what other CPUs have freed to `cpu`. The caller holds that PCP's lock.
     pub(crate) fn absorb(&self, cpu: usize, inner: &mut PcpInner, layout: Layout) {
-        let pcp = &self.pcps[cpu];
-        if pcp.remote.is_empty() {
-            return;
-        }
-        let mut chain = pcp.remote.take();
-        while let Some(frame) = chain.next(|frame| &self.frames.page(frame).next) {
+        let left = core::mem::take(&mut *self.pcps[cpu].remote());
+        for frame in left.into_iter().rev() {
             let order = self.frames.state(frame).order();
             let block_type = self.type_of(frame);
             inner.counters.absorbed += 1;

@@ -10,10 +10,11 @@
 //! Up to 6.14 both were one step that started at the largest order (switch `claim-steal` off): each
 //! request that could not claim broke up the largest foreign chunk there was.
 
+use core::sync::atomic::Ordering::Relaxed;
+
 use freehold::{AllocFlags, Migratetype};
 
 use crate::page::{Kind, MAX_ORDER, PAGEBLOCK, PAGEBLOCK_ORDER, State};
-use crate::primitive::Ordering::Relaxed;
 use crate::switches::Switch;
 use crate::zone::Locked;
 
@@ -260,7 +261,7 @@ impl Locked<'_> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -5,10 +5,11 @@
 //! some 1 % of the zone, and before the system would fail somebody for lack of memory the reserve
 //! is given back block by block.
 
+use core::sync::atomic::Ordering::Relaxed;
+
 use freehold::Migratetype;
 
 use crate::page::{PAGEBLOCK, PAGEBLOCK_ORDER};
-use crate::primitive::Ordering::Relaxed;
 use crate::switches::Switch;
 use crate::zone::{Locked, Zone};
 

@@ -62,7 +62,7 @@ impl Classic {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::{Config, Design, Request};

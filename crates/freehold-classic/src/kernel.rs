@@ -149,7 +149,7 @@ impl fmt::Display for KernelOutside {
 
 impl core::error::Error for KernelOutside {}
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -36,13 +36,11 @@ mod highatomic;
 mod inspect;
 mod kernel;
 mod list;
-mod llist;
 mod page;
 mod pageblock;
 mod pcp;
 mod peer;
 mod presets;
-mod primitive;
 mod range;
 mod refill;
 mod setup;
@@ -52,6 +50,8 @@ mod tune;
 mod unowned;
 mod watermark;
 mod zone;
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
 use freehold::{CpuId, FreeError, Pfn};
 
@@ -68,7 +68,6 @@ pub use tune::{Pressure, SCALE_MAX, Tuning, batch_size, high_range};
 pub use watermark::Watermarks;
 
 use crate::pcp::Layout;
-use crate::primitive::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use crate::zone::Zone;
 
 /// Counters of what happens under no lock.

@@ -2,8 +2,9 @@
 //! kernel's do: adding and removing never allocates, and a chunk can be taken from the middle in
 //! constant time.
 
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
 use crate::page::NIL;
-use crate::primitive::{AtomicU32, Ordering::Relaxed};
 
 /// What a list runs through.
 pub(crate) trait Links {
@@ -91,7 +92,7 @@ impl List {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::page::Frames;

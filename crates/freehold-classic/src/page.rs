@@ -21,13 +21,14 @@
 //! The exception is the reference count, which is itself a hand-over: see [`Frames::put`]. Two
 //! threads freeing the same chunk are told apart by the atomicity of its compare-exchange.
 
-use freehold::{FreeError, Migratetype, Order, Pfn};
-
-use crate::list::Links;
-use crate::primitive::{
+use core::sync::atomic::{
     AtomicU32, AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
+
+use freehold::{FreeError, Migratetype, Order, Pfn};
+
+use crate::list::Links;
 
 /// "No frame": the end of a list.
 pub(crate) const NIL: u32 = u32::MAX;
@@ -370,7 +371,7 @@ pub(crate) fn to_order(order: u8) -> Order {
     Order::new(order).unwrap_or(Order::MAX)
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -15,11 +15,12 @@
 //! link a block into its owner's list of blocks that have fragments in the zone; they are read and
 //! written under the zone lock only.
 
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
 use freehold::Migratetype;
 
 use crate::list::Links;
 use crate::page::NIL;
-use crate::primitive::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 const TYPE: u64 = 0b0111;
 const ISOLATED: u64 = 0b1000;
@@ -180,7 +181,7 @@ impl Links for Pageblocks {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

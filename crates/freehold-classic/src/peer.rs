@@ -12,12 +12,13 @@
 //! Each lock is tried and never waited for, since the asker holds its own. Only blocks that are
 //! whole move, so that no frame of them is in use and no free can be on its way to the old owner.
 
+use core::sync::atomic::Ordering::Relaxed;
+
 use freehold::Migratetype;
 
 use crate::page::{Kind, PAGEBLOCK_ORDER, State};
 use crate::pageblock::UNLISTED;
 use crate::pcp::{Layout, PcpInner};
-use crate::primitive::Ordering::Relaxed;
 use crate::zone::Zone;
 
 impl Zone {

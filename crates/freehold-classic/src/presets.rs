@@ -220,7 +220,7 @@ pub enum DesignError {
     AsItIs(String, String),
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -14,12 +14,13 @@
 //! A zone too small or too fragmented for a phase falls through to the next, so that on a small
 //! machine all that is left is the behaviour before pcp-buddy.
 
+use core::sync::atomic::Ordering::Relaxed;
+
 use freehold::{AllocFlags, Migratetype};
 
 use crate::buddy::Mode;
 use crate::page::{Kind, NIL, PAGEBLOCK, PAGEBLOCK_ORDER, State};
 use crate::pcp::{Layout, PcpInner};
-use crate::primitive::Ordering::Relaxed;
 use crate::stats::ListFlow;
 use crate::switches::Switch;
 use crate::zone::{Locked, Zone};

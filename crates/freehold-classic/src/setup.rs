@@ -15,12 +15,13 @@
 //! ever allocate) says nothing of the workload that follows, and would change how much each refill
 //! and drain moves.
 
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+
 use freehold::CpuId;
 
 use crate::Classic;
 use crate::Counts;
 use crate::pcp::PcpInner;
-use crate::primitive::Ordering::{Relaxed, SeqCst};
 use crate::stats::{ListFlow, PcpCounters};
 use crate::tune::Tuning;
 
@@ -77,7 +78,7 @@ impl Classic {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::{Config, Design, Stats};

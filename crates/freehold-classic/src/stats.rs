@@ -327,7 +327,7 @@ impl MemoryMap {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

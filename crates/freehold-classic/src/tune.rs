@@ -282,7 +282,7 @@ impl Tuning {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::Design;

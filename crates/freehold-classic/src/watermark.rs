@@ -109,7 +109,7 @@ pub(crate) fn enough(
     free.free.saturating_sub(unusable) > mark.saturating_add(free.lowmem_reserve)
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -19,6 +19,7 @@
 //! be tried (`peer`). The locks are `std`'s mutexes rather than spin locks: with more threads than
 //! cores, a user-space thread that is preempted inside a spin lock stops everybody.
 
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use freehold::{AllocFlags, Migratetype, Order, Pfn};
@@ -28,7 +29,6 @@ use crate::list::List;
 use crate::page::{Frames, Kind, MAX_ORDER, ORDERS, PAGEBLOCK, PAGEBLOCK_ORDER, State};
 use crate::pageblock::{Pageblocks, UNLISTED};
 use crate::pcp::Pcp;
-use crate::primitive::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use crate::stats::{WorkHistogram, ZoneCounters};
 use crate::switches::{Switch, Switches};
 use crate::tune::Pressure;

@@ -14,15 +14,16 @@
 //! ```
 
 mod batch;
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests;
+
+use core::sync::atomic::Ordering::Relaxed;
 
 use freehold::{CpuId, FreeError, Migratetype, Order, Pfn};
 
 use crate::Classic;
 use crate::page::{Kind, Put, State};
 use crate::pcp::Held;
-use crate::primitive::Ordering::Relaxed;
 use crate::switches::Switch;
 use crate::watermark::Mark;
 use crate::zone::Zone;
@@ -137,7 +138,7 @@ impl Classic {
         let pcp = &zone.pcps[target.cpu as usize];
         let queued = State::new(Kind::Queued, loose.order, zone.type_of(loose.frame));
         zone.frames.set(loose.frame, queued);
-        pcp.remote.push(loose.frame, &zone.frames.page(loose.frame).next);
+        pcp.remote().push(loose.frame);
         self.counts.remote_queued.fetch_add(1, Relaxed);
         true
     }
