@@ -117,6 +117,12 @@ impl Bounding {
         Self { start: machine.start_pfn.get(), state: Mutex::new(state) }
     }
 
+    /// The frame that a request is given, as a number in memory.
+    #[cfg(test)]
+    pub(super) fn place(&self, order: u8, migratetype: Migratetype) -> Option<u64> {
+        self.state().alloc(Order::new(order)?, migratetype as usize)
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -150,11 +150,11 @@ impl State {
 
 #[cfg(test)]
 mod tests {
-    use freehold::{AllocFlags, CpuId, Pfn};
+    use freehold::{CpuId, Pfn};
 
     use super::super::bound::{Bound, Bounding};
     use super::*;
-    use crate::engine::{Engine, Request};
+    use crate::engine::Engine;
     use crate::engines::MachineConfig;
     use crate::trials::simulated::Simulated;
 
@@ -169,9 +169,7 @@ mod tests {
 
         /// The block and the place in it of a chunk.
         fn ask(&self, order: u8, migratetype: Migratetype) -> Option<(u64, u64)> {
-            let order = Order::new(order)?;
-            let request = Request { order, migratetype, flags: AllocFlags::empty() };
-            let place = self.0.alloc(CpuId::new(0), request).ok()?.get() - self.1;
+            let place = self.0.place(order, migratetype)?;
             Some((place / PAGEBLOCK_FRAMES, place % PAGEBLOCK_FRAMES))
         }
 

@@ -63,7 +63,8 @@ pub(super) fn run(books: &mut Books<'_>, chunks: &mut Chunks) -> Movements {
     let now = moment(books, 1.0, 0);
     let wanted = Wanted { free: books.managed() - books.live, whole: now.free_blocks };
     let used = layout(books);
-    let compacted = scanners::run(books, chunks, wanted);
+    let [scanners, proactive, defrag, requests, defrag_requests] =
+        scanners::run(books, chunks, wanted);
     let regions = Regions::of(&used, wanted.free);
     let movable = used.iter().flatten().count() as u64;
     let own = own(books, chunks, &used, wanted);
@@ -76,11 +77,11 @@ pub(super) fn run(books: &mut Books<'_>, chunks: &mut Chunks) -> Movements {
         huge_pages_ideal: (wanted.free / PAGEBLOCK_FRAMES).min(movable),
         left: own.as_ref().map(|_| Left::of(books)),
         own,
-        scanners: compacted.target,
-        proactive: compacted.proactive,
-        requests: compacted.requests,
-        defrag: compacted.defrag,
-        defrag_requests: compacted.defrag_requests,
+        scanners,
+        proactive,
+        requests,
+        defrag,
+        defrag_requests,
         ideal_frames: now.compact_frames,
         address_frames: now.compact_frames_by_address,
         regions,

@@ -94,32 +94,25 @@ impl State {
 
 #[cfg(test)]
 mod tests {
-    use freehold::{AllocFlags, CpuId, PAGEBLOCK_FRAMES, Pfn};
+    use freehold::PAGEBLOCK_FRAMES;
 
     use super::super::bound::{Bound, Bounding};
     use super::*;
-    use crate::engine::{Engine, Request};
     use crate::engines::MachineConfig;
 
     const REGION_FRAMES: u64 = REGION as u64 * PAGEBLOCK_FRAMES;
 
     /// Such a machine, in half regions, and how it is asked: the region that a chunk is in.
-    fn machine(halves: u64) -> impl Fn(u8, Migratetype) -> Option<(u64, Pfn)> {
+    fn machine(halves: u64) -> impl Fn(u8, Migratetype) -> Option<u64> {
         let config = MachineConfig::new(halves * REGION_FRAMES / 2, 1);
         let engine = Bounding::new(Bound::Superpageblocks, &config);
-        move |order, migratetype| {
-            let order = Order::new(order)?;
-            let request = Request { order, migratetype, flags: AllocFlags::empty() };
-            let pfn = engine.alloc(CpuId::new(0), request).ok()?;
-            Some(((pfn.get() - config.start_pfn.get()) / REGION_FRAMES, pfn))
-        }
+        move |order, migratetype| Some(engine.place(order, migratetype)? / REGION_FRAMES)
     }
 
     /// What cannot move stays in one region, also of two types; what can in another, the fuller.
     #[test]
     fn types_share_a_region_that_movable_ones_avoid() {
-        let ask = machine(6);
-        let of = |order, migratetype| ask(order, migratetype).map(|of| of.0);
+        let of = machine(6);
         assert_eq!(of(0, Migratetype::Unmovable), Some(0));
         assert_eq!(of(0, Migratetype::Movable), Some(1));
         assert_eq!(of(3, Migratetype::Reclaimable), Some(0));
@@ -139,8 +132,7 @@ mod tests {
     /// A last region that is no whole GiB is empty as others are: it is no fuller than a clean one.
     #[test]
     fn a_part_of_a_region_is_empty_when_all_of_it_is_free() {
-        let ask = machine(5);
-        let of = |order, migratetype| ask(order, migratetype).map(|of| of.0);
+        let of = machine(5);
         assert_eq!(of(0, Migratetype::Unmovable), Some(2), "the smallest empty one");
         assert_eq!(of(0, Migratetype::Movable), Some(0));
     }
@@ -149,11 +141,11 @@ mod tests {
     /// regions it takes what is free of a tainted one's movable blocks before.
     #[test]
     fn reclaim_comes_before_a_region_is_tainted() {
-        let refusals = |ask: &dyn Fn(u8, Migratetype) -> Option<(u64, Pfn)>, region: u64| {
+        let refusals = |ask: &dyn Fn(u8, Migratetype) -> Option<u64>, region: u64| {
             let refused =
                 (0..100).map(|_| ask(0, Migratetype::Unmovable)).take_while(Option::is_none);
             let refused = refused.count() as u32;
-            assert_eq!(ask(0, Migratetype::Unmovable).map(|of| of.0), Some(region));
+            assert_eq!(ask(0, Migratetype::Unmovable), Some(region));
             refused
         };
         let ask = machine(4);

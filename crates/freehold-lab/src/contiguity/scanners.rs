@@ -63,18 +63,9 @@ struct Scan {
     steps: u64,
 }
 
-/// What the kernel's compaction comes to.
-pub(super) struct Compacted {
-    pub(super) target: Moved,
-    pub(super) proactive: Moved,
-    /// By as many requests of order 9 as free memory would make; what they were given is not free.
-    pub(super) requests: Moved,
-    pub(super) defrag: Moved,
-    pub(super) defrag_requests: Moved,
-}
-
-/// Runs it with each end.
-pub(super) fn run(books: &Books<'_>, chunks: &Chunks, wanted: Wanted) -> Compacted {
+/// What the kernel's compaction comes to with each end; the two by requests after the other three:
+/// what those were given is not free.
+pub(super) fn run(books: &Books<'_>, chunks: &Chunks, wanted: Wanted) -> [Moved; 5] {
     let target = to_an_end(books, chunks, wanted, |more| wanted.is_reached(more));
     let score = |more| score(wanted.free, wanted.whole + more);
     // Of one zone, weighted as `fragmentation_score_node()` does.
@@ -96,8 +87,7 @@ pub(super) fn run(books: &Books<'_>, chunks: &Chunks, wanted: Wanted) -> Compact
             beside: 0,
         }
     };
-    let (requests, defrag_requests) = (by_requests(None), by_requests(Some(high)));
-    Compacted { target, proactive, requests, defrag, defrag_requests }
+    [target, proactive, defrag, by_requests(None), by_requests(Some(high))]
 }
 
 /// `is_done` of the blocks made whole.

@@ -15,7 +15,7 @@ use super::tally::Tally;
 use super::time::Time;
 use crate::engine::{Count, Request};
 use crate::engines::MachineConfig;
-use crate::model::Family;
+use crate::model::{EngineCosts, Family};
 use crate::trials::simulated::{Marks, Simulated};
 
 /// Bytes of an engine's record of a frame, and of a cache line: `freehold-classic` keeps 12 bytes a
@@ -28,26 +28,6 @@ const WORDS: u64 = 8;
 const FORGET: u32 = 6;
 /// The estimate's 1.
 const ONE: u32 = 1 << 16;
-
-/// A model's constants as times.
-#[derive(Clone, Copy, Debug)]
-struct Costs {
-    alloc: Time,
-    free: Time,
-    batch_free: Time,
-    remote_free: Time,
-    refill_step: Time,
-    drain_step: Time,
-    pcp_step: Time,
-    merge_step: Time,
-    transfer: Time,
-    line: Time,
-    chain: Time,
-    hold: Time,
-    bounce: Time,
-    barrier: Time,
-    caller: Time,
-}
 
 /// Which lines.
 #[derive(Clone, Copy)]
@@ -62,11 +42,17 @@ enum Which {
     Inboxes,
 }
 
+fn ns(ns: f64) -> Time {
+    Time::from_ns(ns)
+}
+
 pub struct Machine<'a> {
     engine: &'a dyn Simulated,
     family: Family,
     model: &'a Model,
-    costs: Costs,
+    own: EngineCosts,
+    /// Of one heavy barrier.
+    barrier: Time,
     start: u64,
     zone: Lock,
     pcps: Vec<Lock>,
@@ -88,25 +74,6 @@ impl<'a> Machine<'a> {
     pub fn new(engine: &'a dyn Simulated, model: &'a Model, config: &MachineConfig) -> Self {
         let frames = config.memory_frames;
         let family = engine.family();
-        let own = model.engines[&family];
-        let ns = Time::from_ns;
-        let costs = Costs {
-            alloc: ns(own.alloc_ns),
-            free: ns(own.free_ns),
-            batch_free: ns(own.batch_free_ns),
-            remote_free: ns(own.remote_free_ns),
-            refill_step: ns(own.refill_step_ns),
-            drain_step: ns(own.drain_step_ns),
-            pcp_step: ns(own.pcp_step_ns),
-            merge_step: ns(own.merge_step_ns),
-            transfer: ns(model.transfer_ns),
-            line: ns(model.line_ns),
-            chain: ns(model.chain_ns),
-            hold: ns(model.hold_ns),
-            bounce: ns(model.bounce_ns),
-            barrier: ns(model.barrier_ns * f64::from(config.cpus.saturating_sub(1))),
-            caller: ns(model.caller_ns),
-        };
         let freehold = family == Family::Freehold;
         let blocks = if freehold { frames.div_ceil(PAGEBLOCK_FRAMES) } else { 0 };
         let records = if freehold { 0 } else { (frames * RECORD).div_ceil(LINE) };
@@ -115,7 +82,8 @@ impl<'a> Machine<'a> {
             engine,
             family,
             model,
-            costs,
+            own: model.engines[&family],
+            barrier: ns(model.barrier_ns * f64::from(config.cpus.saturating_sub(1))),
             start: config.start_pfn.get(),
             zone: Lock::default(),
             pcps: vec![Lock::default(); cpus],
@@ -133,7 +101,7 @@ impl<'a> Machine<'a> {
 
     /// What one step of a workload costs by itself.
     pub fn caller(&self) -> Time {
-        self.costs.caller
+        ns(self.model.caller_ns)
     }
 
     /// Allocates at `now`; when that is over, and what came of it.
@@ -152,7 +120,7 @@ impl<'a> Machine<'a> {
         };
         let done = self.engine.marks(id).since(&before);
 
-        let mut at = now + self.costs.alloc;
+        let mut at = now + ns(self.own.alloc_ns);
         if lock && !busy {
             at += self.lock_line(cpu, own);
         }
@@ -160,7 +128,7 @@ impl<'a> Machine<'a> {
         // Chunks are taken off the zone's lists under its lock: whoever freed them has their
         // records' lines.
         let foreign = if self.family == Family::Lists { self.foreign[usize::from(cpu)] } else { 0 };
-        let step = self.costs.refill_step;
+        let step = ns(self.own.refill_step_ns);
         at = self.zone_work(cpu, at, done, step, foreign);
         if let Ok(pfn) = got {
             at = self.take_lines(cpu, at, pfn);
@@ -237,7 +205,7 @@ impl<'a> Machine<'a> {
             at += self.lock_line(cpu, place);
         }
         at = self.pcp_work(at, done);
-        let step = self.costs.drain_step;
+        let step = ns(self.own.drain_step_ns);
         at = self.zone_work(cpu, at, done, step, 0);
         if self.family == Family::Owners {
             self.pcps[place].hold_until(cpu, begun, at);
@@ -253,7 +221,7 @@ impl<'a> Machine<'a> {
         let done = self.engine.marks(id).since(&before);
         self.tally.ticks += 1;
         let at = self.pcp_work(now, done);
-        let at = self.zone_work(cpu, at, done, self.costs.drain_step, 0);
+        let at = self.zone_work(cpu, at, done, ns(self.own.drain_step_ns), 0);
         self.tally.in_calls += at - now;
         at
     }
@@ -262,13 +230,14 @@ impl<'a> Machine<'a> {
     /// heavy barriers; when that is over.
     fn pcp_work(&self, from: Time, done: Marks) -> Time {
         // All others are interrupted; what that costs them is not charged.
-        let from = from + self.costs.barrier * done.barriers;
-        let work = self.costs.pcp_step * done.changes + self.costs.merge_step * done.merge_steps;
+        let from = from + self.barrier * done.barriers;
+        let work =
+            ns(self.own.pcp_step_ns) * done.changes + ns(self.own.merge_step_ns) * done.merge_steps;
         if self.family != Family::Freehold || done.changes == 0 {
             return from + work;
         }
         // The row of the board, which others write.
-        from + work + self.costs.transfer
+        from + work + ns(self.model.transfer_ns)
     }
 
     /// The holds of the zone lock of one call, one after the other; when the last is over.
@@ -277,14 +246,14 @@ impl<'a> Machine<'a> {
         self.zone.forget_before(self.now);
         for n in 0..done.holds {
             let steps = done.steps / done.holds + u64::from(n < done.steps % done.holds);
-            let mut hold = self.costs.hold + step * steps;
+            let mut hold = ns(self.model.hold_ns) + step * steps;
             if let Some(last) = self.zone.last_other(cpu) {
-                hold += self.far(cpu, last, self.costs.bounce);
+                hold += self.far(cpu, last, ns(self.model.bounce_ns));
             }
             if foreign > 0 {
                 // Of the frames that came off the lists; the holds of one call share them.
                 let lines = done.refilled * u64::from(foreign) / u64::from(ONE) / done.holds;
-                hold += self.costs.chain * lines;
+                hold += ns(self.model.chain_ns) * lines;
             }
             let grant = self.zone.acquire(cpu, at, hold);
             self.tally.zone_wait += grant.waited;
@@ -316,28 +285,28 @@ impl<'a> Machine<'a> {
             return at;
         }
         // The first of a list names the next.
-        self.brought(Which::Records, line, from, cpu, at, self.costs.chain)
+        self.brought(Which::Records, line, from, cpu, at, ns(self.model.chain_ns))
     }
 
     /// The local part of freeing, and the lines it needs; when that is over.
     fn give_lines(&mut self, cpu: u16, from: Time, part: &[(Pfn, Order)], batch: bool) -> Time {
         let mut at = from;
         for &(pfn, _) in part {
-            let local = if batch { self.costs.batch_free } else { self.costs.free };
+            let local = if batch { ns(self.own.batch_free_ns) } else { ns(self.own.free_ns) };
             let frame = pfn.get() - self.start;
             if self.family == Family::Freehold {
                 // Into the frame's word, whoever leases it: its own, or by a locked
                 // read-modify-write of a line that is elsewhere. Those wait for their lines, one
                 // after the other; plain stores would not.
                 let (from, there) = self.take_word(frame, cpu, at);
-                at = there + if from.is_some() { self.costs.remote_free } else { local };
+                at = there + if from.is_some() { ns(self.own.remote_free_ns) } else { local };
                 continue;
             }
             let home = self.engine.home(pfn).map_or(cpu, CpuId::get);
-            at += if home == cpu { local } else { self.costs.remote_free };
-            at = self.fetch(Which::Records, frame * RECORD / LINE, cpu, at, self.costs.line);
+            at += if home == cpu { local } else { ns(self.own.remote_free_ns) };
+            at = self.fetch(Which::Records, frame * RECORD / LINE, cpu, at, ns(self.model.line_ns));
             if self.family == Family::OwnersRemoteList && home != cpu {
-                at = self.fetch(Which::Inboxes, home.into(), cpu, at, self.costs.transfer);
+                at = self.fetch(Which::Inboxes, home.into(), cpu, at, ns(self.model.transfer_ns));
             }
         }
         at
@@ -354,12 +323,12 @@ impl<'a> Machine<'a> {
         }
         let from = words.touch(word, cpu);
         let block = frame / PAGEBLOCK_FRAMES;
-        (from, self.fetch(Which::Blocks, block, cpu, at, self.costs.transfer))
+        (from, self.fetch(Which::Blocks, block, cpu, at, ns(self.model.transfer_ns)))
     }
 
     fn lock_line(&self, cpu: u16, place: usize) -> Time {
         let other = self.pcps[place].last_other(cpu);
-        other.map_or(Time::ZERO, |other| self.far(cpu, other, self.costs.transfer))
+        other.map_or(Time::ZERO, |other| self.far(cpu, other, ns(self.model.transfer_ns)))
     }
 
     /// `cpu` needs a line at `at`; when it has it.
@@ -381,7 +350,7 @@ impl<'a> Machine<'a> {
         cost: Time,
     ) -> Time {
         let Some(other) = from else { return at };
-        let (takes, now) = (self.far(cpu, other, self.costs.transfer), self.now);
+        let (takes, now) = (self.far(cpu, other, ns(self.model.transfer_ns)), self.now);
         let start = self.lines[which as usize].hand_over(line, now, at, takes);
         self.tally.line_wait += start - at;
         start + self.far(cpu, other, cost)
