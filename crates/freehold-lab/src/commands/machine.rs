@@ -71,13 +71,13 @@ impl Recorded {
         })?;
         let parts = Parts::read(&files)?;
         parts.notes.iter().for_each(|note| output::complain(&format!("note: {note}")));
+        let pages = parts.pages(&files)?;
         let described = Described::new(parts, args.page_size)
             .map_err(|error| CliError::new(format!("{shown}: {error}")))?;
         if !described.zones.iter().all(|zone| zone.is_sized) {
             let error = format!("{shown}: it does not say how large the machine's zones are");
             return Err(CliError::new(error).hint("a zoneinfo and a Mem-Info report say it"));
         }
-        let pages = files.pages.as_deref().map(Pages::open).transpose()?;
         Ok(Self::of(&described, pages.as_ref(), shown))
     }
 

@@ -143,8 +143,9 @@ struct Before {
 
 /// Shows the machines once; whether a threshold holds.
 fn show(args: &LookArgs, machines: &[&Path], before: &mut Before) -> Result<bool, CliError> {
-    let looks = machines.iter().map(|path| look(path, args.page_size));
-    let mut looks = looks.collect::<Result<Vec<Named>, CliError>>()?;
+    let looks = machines.iter().map(|path| look(args, path));
+    let looks = looks.collect::<Result<Vec<(Named, Option<Pages>)>, CliError>>()?;
+    let (mut looks, pages): (Vec<Named>, Vec<_>) = looks.into_iter().unzip();
     let now = Path::new("/proc");
     for (named, _) in looks.iter_mut().zip(machines).filter(|(_, path)| **path == now) {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -169,30 +170,27 @@ fn show(args: &LookArgs, machines: &[&Path], before: &mut Before) -> Result<bool
         all.iter().for_each(|failed| output::complain(&format!("FAILED {failed}")));
         named.failed = Some(all);
     }
-    print(args, machines, &looks, &mut before.heading)?;
+    print(args, &looks, &pages, &mut before.heading)?;
     Ok(looks.iter().any(|named| named.failed.as_ref().is_some_and(|all| !all.is_empty())))
 }
 
 fn print(
     args: &LookArgs,
-    machines: &[&Path],
     looks: &[Named],
+    pages: &[Option<Pages>],
     heading: &mut String,
 ) -> Result<(), CliError> {
-    let mut drawn = Vec::new();
-    for (path, named) in machines.iter().zip(looks).filter(|_| args.pages) {
-        drawn.push((named, pages_of(path)?));
-    }
-    if let (Some(path), [one]) = (&args.html, looks) {
-        let pages = drawn.first().map(|(_, pages)| pages);
-        Target::HTML.replace(path, &pages::html(one, pages))?;
+    if let (Some(path), [one], [pages]) = (&args.html, looks, pages) {
+        Target::HTML.replace(path, &pages::html(one, pages.as_ref()))?;
     }
     let text = |style: Style| {
         let mut text: String = match looks {
             [one, other] => page::compare(one, other, style),
             looks => looks.iter().map(|one| page::render(one, style)).collect(),
         };
-        drawn.iter().for_each(|(named, all)| text.push_str(&pages::render(named, all, style)));
+        for (named, pages) in looks.iter().zip(pages) {
+            text.extend(pages.as_ref().map(|pages| pages::render(named, pages, style)));
+        }
         text
     };
     if let (Some(path), [one]) = (&args.prometheus, looks) {
@@ -223,16 +221,6 @@ fn print(
     }
 }
 
-/// What each page of a machine is.
-fn pages_of(path: &Path) -> Result<Pages, CliError> {
-    const HINT: &str = "kpageflags is root's; of another machine copy it beside its zoneinfo, or \
-                        record there as root, which writes NAME.pages.before.txt";
-    let none = || CliError::new(format!("{}: what its pages are is not known", path.display()));
-    let files = if path.is_dir() { Files::in_directory(path) } else { Some(Files::at(path)) };
-    let from = files.and_then(|files| files.pages).ok_or_else(|| none().hint(HINT))?;
-    Ok(Pages::open(&from)?)
-}
-
 /// The zoneinfo of each machine in a directory that has no plain `zoneinfo`: of each name the copy
 /// from before a recording, where there are several.
 fn machines_in(directory: &Path) -> Option<BTreeSet<String>> {
@@ -246,7 +234,8 @@ fn machines_in(directory: &Path) -> Option<BTreeSet<String>> {
     Some(found.collect())
 }
 
-fn look(path: &Path, page_size: Option<u64>) -> Result<Named, CliError> {
+/// A machine, and with `--pages` what each of its pages is.
+fn look(args: &LookArgs, path: &Path) -> Result<(Named, Option<Pages>), CliError> {
     let files = if path.is_dir() { Files::in_directory(path) } else { Some(Files::at(path)) };
     let files = files.ok_or_else(|| {
         CliError::new(format!("{}: there is no zoneinfo and no buddyinfo in it", path.display()))
@@ -270,7 +259,7 @@ fn look(path: &Path, page_size: Option<u64>) -> Result<Named, CliError> {
     };
     // This machine knows how large its pages are.
     let own = || (path == Path::new("/proc")).then(|| rustix::param::page_size() as u64);
-    let machine = read(&files, page_size.or_else(own)).map_err(|error| {
+    let (machine, pages) = read(&files, args.page_size.or_else(own), args.pages).map_err(|error| {
         let error = error.to_string();
         let shown = path.display().to_string();
         let message = if error.contains(&shown) { error } else { format!("{shown}: {error}") };
@@ -286,11 +275,23 @@ fn look(path: &Path, page_size: Option<u64>) -> Result<Named, CliError> {
     for doubt in &look.doubts {
         output::complain(&format!("warning: {name}: {doubt}: of different moments?"));
     }
-    Ok(Named::new(name, look))
+    if args.pages && pages.is_none() {
+        let message = format!("{}: what its pages are is not known", path.display());
+        return Err(CliError::new(message).hint(
+            "kpageflags is root's; of another machine copy it beside its zoneinfo, or record there \
+             as root, which keeps it",
+        ));
+    }
+    Ok((Named::new(name, look), pages))
 }
 
-fn read(files: &Files, page_size: Option<u64>) -> Result<Machine, StateError> {
+fn read(
+    files: &Files,
+    page_size: Option<u64>,
+    by_page: bool,
+) -> Result<(Machine, Option<Pages>), StateError> {
     let parts = Parts::read(files)?;
     parts.notes.iter().for_each(|note| output::complain(&format!("note: {note}")));
-    Machine::new(parts, page_size)
+    let pages = if by_page { parts.pages(files)? } else { None };
+    Ok((Machine::new(parts, page_size)?, pages))
 }

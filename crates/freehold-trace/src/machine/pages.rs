@@ -13,13 +13,14 @@
 
 use std::fmt::Write as _;
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::ops::Range;
 use std::path::Path;
 
 use freehold::PAGEBLOCK_FRAMES;
 
 use super::super::error::StateError;
+use super::super::source::{compression_of, decoder};
 use super::super::zoneinfo::Zone;
 
 /// Pages of a block, and words of its mask.
@@ -162,21 +163,25 @@ fn of_flags(flags: u64, is_huge: bool, head: &mut usize) -> Is {
 }
 
 impl Pages {
-    /// Reads a file: a kpageflags where it is called so, else what a recording has of one.
+    /// Reads a file, plain, gzip or zstd: a kpageflags where it is called so, else what a recording
+    /// has of one.
     ///
     /// # Errors
     ///
     /// As [`parse`](Self::parse), and [`StateError::Io`].
     pub fn open(path: &Path) -> Result<Self, StateError> {
-        let name = path.file_name().unwrap_or_default();
-        if !name.to_string_lossy().contains("kpageflags") {
-            return StateError::in_file(path, Self::parse);
+        let fail = |source| StateError::Io { path: path.to_owned(), source };
+        // Few reads: a page that is looked at later may be another's by then.
+        let mut file = BufReader::with_capacity(1 << 20, File::open(path).map_err(fail)?);
+        let compression = compression_of(file.fill_buf().map_err(fail)?);
+        let mut file = decoder(file, compression).map_err(fail)?;
+        if path.file_name().unwrap_or_default().to_string_lossy().contains("kpageflags") {
+            return Self::read(file).map_err(fail);
         }
-        let read = File::open(path).and_then(|file| {
-            // Few reads: a page that is looked at later may be another's by then.
-            Self::read(BufReader::with_capacity(1 << 20, file))
-        });
-        read.map_err(|source| StateError::Io { path: path.to_owned(), source })
+        let mut text = Vec::new();
+        file.read_to_end(&mut text).map_err(fail)?;
+        let text = String::from_utf8_lossy(&text);
+        StateError::in_text(&path.display().to_string(), &text, Self::parse)
     }
 
     /// Reads what `/proc/kpageflags` gives: words of either byte order, from page 0 on.
@@ -372,6 +377,8 @@ fn run_of(line: &str) -> Option<Run> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     /// Flags of pages as the kernel gives them.
@@ -423,6 +430,10 @@ mod tests {
         assert_eq!(other.unwrap(), own.unwrap(), "of a machine of the other byte order");
         let end = Pages::read(&machine()[..4099]).unwrap_err();
         assert_eq!(end.kind(), io::ErrorKind::UnexpectedEof);
+        // Compressed words would be flags, too.
+        let file = tempfile::Builder::new().prefix("kpageflags").tempfile().unwrap();
+        fs::write(file.path(), zstd::encode_all(&machine()[..], 1).unwrap()).unwrap();
+        assert_eq!(Pages::open(file.path()).unwrap(), pages);
     }
 
     #[test]

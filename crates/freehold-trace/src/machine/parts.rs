@@ -16,6 +16,7 @@ use super::super::source::{Source, compression_of, decoder};
 use super::super::zoneinfo::{self, Zone, zone_header};
 use super::mem_info;
 use super::page_size::{PageSize, Told};
+use super::pages::Pages;
 
 /// The kinds of file, each called by its name in `/proc`.
 const KINDS: [&str; 3] = ["zoneinfo", "buddyinfo", "pagetypeinfo"];
@@ -38,6 +39,8 @@ pub struct Parts {
     pub mem_total_kib: Option<u64>,
     /// What `uname -a` or `/proc/version` says of the machine.
     pub about: String,
+    /// What each page was, as a recording has it packed.
+    pub pages: Option<String>,
     /// What to say of how it was read.
     pub notes: Vec<String>,
 }
@@ -92,6 +95,7 @@ impl Parts {
         self.page_size = self.page_size.or(other.page_size);
         self.mem_total_kib = self.mem_total_kib.or(other.mem_total_kib);
         self.about += &other.about;
+        self.pages = self.pages.take().or(other.pages);
         self.notes.extend(other.notes);
     }
 
@@ -121,6 +125,21 @@ impl Parts {
             parts.about += &read(path)?.0;
         }
         Ok(parts)
+    }
+
+    /// What each page is, by the recording that was read or by a file of its own; `None` where
+    /// neither says.
+    ///
+    /// # Errors
+    ///
+    /// As [`Pages::open`].
+    pub fn pages(&self, files: &Files) -> Result<Option<Pages>, StateError> {
+        match (&self.pages, &files.pages) {
+            (Some(text), _) => {
+                StateError::in_text("the packed pages", text, Pages::parse).map(Some)
+            }
+            (None, path) => path.as_deref().map(Pages::open).transpose(),
+        }
     }
 }
 
@@ -158,6 +177,7 @@ fn packed(source: &Source) -> Result<(String, Parts), StateError> {
     let text = |kind| files.get(kind).map_or("", |(_, text)| text);
     let mut more = Parts { about: text("uname").to_owned() + text("version"), ..Parts::default() };
     more.add_meminfo(text("meminfo"));
+    more.pages = files.get("pages").map(|(_, text)| text.to_owned());
     let trace = TraceReader::open(source, OpenOptions::default());
     let said = trace.ok().and_then(|trace| trace.info().page_size);
     more.page_size = said.map(|bytes| PageSize { bytes, told: Told::Said });

@@ -218,6 +218,12 @@ fn pages_are_drawn_block_by_block() {
     assert!(text.contains("160 KiB free, 61.8 MiB anonymous, 0 KiB file"), "{text}");
     let page = fs::read_to_string(&html).unwrap();
     assert_eq!(page.matches("<rect class=\"k0\" x=").count(), 31);
+
+    // A recording keeps them.
+    let (code, text, errors) =
+        look(&["--pages", shown(&data("recorded/built/vanilla-full3.parquet"))]);
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    assert!(text.contains("NODE 0 ZONE Normal by page, a cell 2.0 MiB: "), "{text}");
 }
 
 /// What `look` found on the command line's own terms: 1 where a threshold holds.
