@@ -33,13 +33,18 @@ pub(super) struct MemInfo {
     pub(super) letters: Vec<Vec<String>>,
 }
 
-/// The last whole report of a text, and how many there are; `None` where there is none at all.
+/// The last whole report of a text, and how many there are; `None` where there is none at all. A
+/// mail as archives keep it is decoded first: it breaks lines within words, and writes `=3D` for `=`.
 ///
 /// # Errors
 ///
 /// [`StateError::Contradiction`] where no report is whole, in words about the last.
 pub(super) fn find(text: &str) -> Result<Option<(MemInfo, usize)>, StateError> {
     let mut reports: Vec<Report> = vec![Report::default()];
+    let is_mail = text.contains("=3D");
+    let decoded = |text: &str| text.replace("\r\n", "\n").replace("=\n", "").replace("=3D", "=");
+    let mail = is_mail.then(|| decoded(text));
+    let text = mail.as_deref().unwrap_or(text);
     for word in text.split_whitespace() {
         // ARM's and other old kernels' own has a small letter.
         if word.ends_with("Mem-Info:") || word.ends_with("Mem-info:") {
@@ -127,6 +132,8 @@ impl Report {
             "btch:" => self.count = Some(Count::Batch),
             "usd:" => self.count = Some(Count::Used),
             "=" if self.reading == Reading::Chunks => self.count = Some(Count::Total),
+            // A zone without memory, before 2.6.28.
+            "empty" => self.reading = Reading::Nothing,
             "per-cpu:" => {
                 let place = self.name.map(|name| (self.node, name));
                 self.per_cpu.retain(|(of, _)| Some(*of) != place);
@@ -165,9 +172,10 @@ impl Report {
             self.per_cpu.push((place, Pageset { cpu, ..Pageset::default() }));
         } else if let Some((_, set)) = self.per_cpu.last_mut() {
             match count {
-                Count::High => set.high = number,
-                Count::Batch => set.batch = number,
-                Count::Used => set.count = number,
+                // Before 2.6.25 a CPU has a list of hot pages and one of cold ones.
+                Count::High => set.high += number,
+                Count::Batch => set.batch = set.batch.max(number),
+                Count::Used => set.count += number,
                 Count::Node | Count::Cpu | Count::Total => {}
             }
         }
@@ -182,8 +190,6 @@ impl Report {
         let list = word.strip_suffix(':').and_then(|of| ZONES.into_iter().find(|n| *n == of));
         if let Some(name) = list {
             let place = (self.node, name);
-            // Of a second report, whose first line is lost.
-            self.lists.retain(|list| list.place != place);
             self.lists.push(List { place, chunks: Vec::new(), total: None });
             self.reading = Reading::Chunks;
             return;
@@ -224,10 +230,15 @@ impl Report {
         let kib = size.strip_suffix("kB").and_then(|size| size.parse().ok());
         if let (Ok(n), Some(kib)) = (n.parse(), kib) {
             list.chunks.push((kib, n, String::new()));
+            let (place, is_first) = (list.place, list.chunks.len() == 1);
+            // Of a second report, whose first line is lost.
+            self.lists.retain(|list| !is_first || list.place != place || list.total.is_none());
         }
     }
 
-    fn finish(self) -> Result<MemInfo, String> {
+    fn finish(mut self) -> Result<MemInfo, String> {
+        // Other lines begin as a list does: `DMA: preallocated 256 KiB pool`.
+        self.lists.retain(|list| !list.chunks.is_empty());
         let kib = self.lists.iter().find_map(|list| list.chunks.first()).map(|chunk| chunk.0);
         let kib = kib.filter(|kib| kib.is_power_of_two() && *kib <= 1024);
         let kib = kib.ok_or("no free chunks by order in it: is the log cut?")?;
@@ -366,6 +377,43 @@ Jan 02 03:04:05 host kernel: Node 0 hugepages_total=0 hugepages_free=0 hugepages
         assert_eq!((zone.node, zone.managed, zone.present, zone.held), (0, 41, 40, None));
         let sets: Vec<_> = zone.pagesets.iter().map(|s| (s.cpu.get(), s.high, s.count)).collect();
         assert_eq!(sets, [(0, 90, 37), (1, 90, 5)]);
+    }
+
+    #[test]
+    fn kernels_before_2_6_28_have_two_lists_a_cpu_and_tell_empty_zones() {
+        let found = one("Mem-info:\nDMA per-cpu:\nCPU    2: Hot: hi:  186, btch:  31 usd:  60   \
+             Cold: hi:   62, btch:  15 usd:   5\nHighMem per-cpu: empty\n\
+             DMA free:164kB min:8kB low:12kB high:16kB present:160kB pages_scanned:0\n\
+             HighMem free:0kB min:8kB low:8kB high:8kB present:0kB\n\
+             DMA: 1*4kB 4*8kB 8*16kB = 164kB\nHighMem: empty\nSwap cache: add 0, delete 0\n");
+        let set = &found.zones[0].pagesets[0];
+        assert_eq!((set.cpu.get(), set.high, set.batch, set.count), (2, 248, 31, 65));
+        assert_eq!((found.zones.len(), found.chunks.len()), (2, 1));
+    }
+
+    #[test]
+    fn a_line_that_begins_as_a_list_is_none() {
+        let more = "[    2.1] DMA: preallocated 256 KiB GFP_KERNEL pool for atomic allocations\n";
+        assert_eq!(one(&format!("{NEW}{more}")), one(NEW));
+        assert_eq!(one(&format!("{more}{NEW}{more}")), one(NEW));
+    }
+
+    /// Mailing lists' archives have mails so.
+    #[test]
+    fn a_mail_as_it_was_sent() {
+        let encoded = NEW.replace('=', "=3D");
+        let broken = |every: usize| {
+            let mut text = String::new();
+            for (n, letter) in encoded.chars().enumerate() {
+                let within = text.ends_with("=3") || text.ends_with('=');
+                text.push_str(if n % every == 0 && !within { "=\r\n" } else { "" });
+                text.push(letter);
+            }
+            text
+        };
+        for every in [7, 20, 76] {
+            assert_eq!(one(&broken(every)), one(NEW), "{every}");
+        }
     }
 
     #[test]
