@@ -228,7 +228,7 @@ mod tests {
     use crate::engine::Memory;
     use crate::engines::RecordedZone;
     use crate::replay::{Recorded, Sample, SamplePoint, TraceFacts};
-    use freehold::Pfn;
+    use freehold::{Order, Pfn};
     use freehold_trace::kernel::Kernel;
     use freehold_trace::{Event, EventKind};
 
@@ -259,6 +259,11 @@ mod tests {
         assert_eq!((counts[1].refilled_chunks, counts[1].refilled_frames), (1, 8));
         assert_eq!((counts[1].direct_chunks, counts[1].direct_frames), (1, 16));
         assert_eq!((counts[1].drained_chunks, counts[1].drained_frames), (1, 2));
+        // Of two that were freed one was drained before it was taken again.
+        let free = |pfn| event(0, EventKind::Free { pfn: Pfn::new(pfn), order: Order::ZERO });
+        let again = [taken(0, 1024, 0, 1), taken(0, 1030, 0, 1)];
+        let freed = [&[free(1024), free(1030), drained(0, 1030, 0, 1)][..], &again].concat();
+        assert_eq!(counted(freed, &zones, 1)[1].freed_past_lists, 1);
         assert_eq!((counts[2].zone.as_str(), counts[2].refilled_frames), ("elsewhere", 1));
         assert_eq!(main_zone(&counts, &zones), Some(1));
     }

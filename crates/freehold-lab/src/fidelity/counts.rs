@@ -1,5 +1,7 @@
 //! What the kernel counted in its own trace, by zone.
 
+use std::collections::HashSet;
+
 use crate::engines::RecordedZone;
 use crate::one_line::one_line;
 use crate::replay::of_zone::place_of;
@@ -24,6 +26,10 @@ pub(super) struct KernelCounts {
     /// Chunks that CPUs gave back.
     pub(super) drained_chunks: u64,
     pub(super) drained_frames: u64,
+    /// Frames that a CPU freed and that were taken from the zone again without a drain between: an
+    /// interrupt that finds a CPU's lists locked frees to the zone. Those that stayed there, or
+    /// merged, are not seen.
+    pub(super) freed_past_lists: u64,
     /// Of the frames refilled, those in the second half of the trace's time.
     pub(super) late_refilled_frames: u64,
     /// Of those drained.
@@ -56,7 +62,6 @@ pub(super) struct Taken {
 /// That row calls a refill what has order 0, before 5.19 (lists of other orders came with 5.14),
 /// and later what is of a type with lists, which CMA is not, though it is on Movable's.
 pub(super) fn taken(event: &Event, kernel: Kernel) -> Option<Taken> {
-    let is_listed = |order: Order| order.get() <= 3 || order == Order::PAGEBLOCK;
     match event.kind {
         EventKind::ZoneLocked { pfn, order, migratetype, percpu_refill } => {
             let all_orders = (Kernel::new(5, 14)..Kernel::new(5, 19)).contains(&kernel);
@@ -73,6 +78,11 @@ pub(super) fn taken(event: &Event, kernel: Kernel) -> Option<Taken> {
         }
         _ => None,
     }
+}
+
+/// Whether CPUs keep lists of that order.
+fn is_listed(order: Order) -> bool {
+    order.get() <= 3 || order == Order::PAGEBLOCK
 }
 
 /// Counts the refills and drains in a trace of that kernel, by zone; a last entry takes what lies
@@ -94,8 +104,22 @@ pub(super) fn count_kernel(
         .chain(["elsewhere".to_owned()])
         .map(|zone| KernelCounts { zone, ..KernelCounts::default() })
         .collect();
+    let mut freed: HashSet<Pfn> = HashSet::new();
     each_event(trace, |event| {
         count_event((event, kernel), zones, event.ts_ns >= middle_ns, &mut counts);
+        let past_lists = match event.kind {
+            EventKind::Free { pfn, order } if is_listed(order) => {
+                freed.insert(pfn);
+                None
+            }
+            EventKind::Alloc { pfn: Some(pfn), .. } | EventKind::PcpuDrain { pfn, .. } => {
+                freed.remove(&pfn);
+                None
+            }
+            _ => taken(event, kernel).filter(|of| freed.remove(&of.pfn)),
+        };
+        let Some(Taken { pfn, order, .. }) = past_lists else { return };
+        counts[place_of(zones, pfn)].freed_past_lists += order.frames();
     })?;
     Ok(counts)
 }

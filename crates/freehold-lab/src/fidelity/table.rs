@@ -7,6 +7,7 @@ use crate::tables::table::{Cell, Room, Style, Table, header_lines, right, wrap, 
 use crate::tables::thousands;
 
 use super::compare::{AgainstKernel, Comparison};
+use super::counts::KernelCounts;
 
 /// The header and the comparison of one trace.
 pub(super) fn render(replay: &Replay, against: &AgainstKernel, style: Style) -> String {
@@ -22,6 +23,11 @@ pub(super) fn render(replay: &Replay, against: &AgainstKernel, style: Style) -> 
                 counts.zone
             );
         }
+    }
+    let past = |counts: &&KernelCounts| counts.zone == against.zone && counts.freed_past_lists > 0;
+    if let Some(counts) = against.kernel.iter().find(past) {
+        let frames = thousands(counts.freed_past_lists);
+        let _ = write!(text, "; {frames} frames or more were freed past the CPUs' lists");
     }
     let mut table = Table::new([
         ("engine", Room::Always),
