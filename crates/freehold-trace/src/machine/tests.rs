@@ -82,30 +82,6 @@ fn pagetypeinfo_of(order: u8, types: &[(&str, u64, &str)]) -> PageTypeInfo {
 }
 
 #[test]
-fn pages_of_64_kib_and_blocks_of_order_13() {
-    // 3 whole blocks and odd chunks: 3 * 8192 + 4096 + 5 * 8 + 9.
-    let chunks = "9 0 0 5 0 0 0 0 0 0 0 0 1 3";
-    let zero = "0 0 0 0 0 0 0 0 0 0 0 0 0 0";
-    let buddies = parse_buddyinfo(&format!("Node 0, zone   Normal {chunks}\n")).unwrap();
-    let types = pagetypeinfo_of(13, &[("Unmovable", 2, zero), ("Movable", 6, chunks)]);
-    let machine = machine_of(zoneinfo_of(28_721, 65536, ""), Some(&buddies), Some(&types)).unwrap();
-    assert_eq!((machine.page_size.bytes, machine.page_size.told), (65536, Told::Assumed));
-    assert_eq!((machine.pageblock_order.get(), machine.max_order.get()), (13, 13));
-    let zone = &machine.zones[0];
-    assert_eq!((zone.free(), zone.held()), (28_721, 7));
-    let look = Look::new(&machine);
-    assert_eq!((look.zones[0].blocks, look.zones[0].whole_free_blocks), (Some(8), Some(3)));
-    assert_eq!(look.zones[0].mixed_blocks, None, "not known without page_owner");
-    let unusable = ((28_721.0 - 24_576.0) / 28_721.0f64 * 1e6).round() / 1e6;
-    assert_eq!(look.zones[0].orders[13].unusable_index, unusable);
-    assert_eq!((look.zones[0].above, look.total.free), (Some(3), 28_721));
-
-    // Without a pagetypeinfo the order of a block is that of such machines.
-    let machine = machine_of(zoneinfo_of(28_721, 65536, ""), Some(&buddies), None).unwrap();
-    assert_eq!((machine.pageblock_order.get(), machine.pageblock_told), (13, false));
-}
-
-#[test]
 fn cma_before_5_12_is_what_pagetypeinfo_counts() {
     let movable = ("Movable", 20, "0 2 0 0 0 0 0 0 0 0 1");
     let (unmovable, cma) = ("1 0 0 0 0 0 0 0 0 0 0", ("CMA", 8, "2 0 0 0 0 0 0 0 0 0 3"));
@@ -123,43 +99,6 @@ fn cma_before_5_12_is_what_pagetypeinfo_counts() {
     let full = pagetypeinfo_of(9, &[("Movable", 24, "1 0 0 0 0 0 0 0 0 0 4"), cma]);
     let machine = machine_of(zoneinfo_of(4097, 16384, ""), None, Some(&full)).unwrap();
     assert_eq!((machine.zones[0].info.cma, Look::new(&machine).zones[0].cma_free), (4096, Some(0)));
-}
-
-#[test]
-fn types_of_kernels_before_4_4() {
-    let zero = "0 0 0 0 0 0 0 0 0 0 0";
-    let types = pagetypeinfo_of(
-        9,
-        &[
-            ("Unmovable", 10, zero),
-            ("Reclaimable", 6, zero),
-            ("Movable", 14, "3 0 0 0 0 0 0 0 0 0 2"),
-            ("Reserve", 2, "0 1 0 0 0 0 0 0 0 0 0"),
-            ("Isolate", 0, zero),
-        ],
-    );
-    assert!(types.numbers().unwrap().swaps());
-    let machine = machine_of(zoneinfo_of(2053, 16384, ""), None, Some(&types)).unwrap();
-    assert_eq!(machine.zones[0].types[3].of, BlockType::Reserve);
-    assert_eq!(Look::new(&machine).zones[0].types[3].free, 2);
-    let modern = ["Unmovable", "Movable", "Reclaimable"].map(|name| (name, 1, zero));
-    let modern = pagetypeinfo_of(9, &modern);
-    assert!(!modern.numbers().unwrap().swaps());
-}
-
-/// buddyinfo counts what is isolated, zoneinfo and the watermarks do not.
-#[test]
-fn what_is_isolated_is_no_contradiction() {
-    let buddies = parse_buddyinfo("Node 0, zone   Normal 5 0 0 0 0 0 0 0 0 1 0\n").unwrap();
-    let types = [
-        ("Unmovable", 8, "0 0 0 0 0 0 0 0 0 0 0"),
-        ("Movable", 23, "5 0 0 0 0 0 0 0 0 0 0"),
-        ("Isolate", 1, "0 0 0 0 0 0 0 0 0 1 0"),
-    ];
-    let types = pagetypeinfo_of(9, &types);
-    let machine = machine_of(zoneinfo_of(5, 16384, ""), Some(&buddies), Some(&types)).unwrap();
-    let look = Look::new(&machine);
-    assert_eq!((look.doubts, look.zones[0].free, look.zones[0].above), (vec![], 517, Some(0)));
 }
 
 #[test]
