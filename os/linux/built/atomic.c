@@ -12,20 +12,27 @@
 #define KEEPS 500
 /* Pages of one. */
 #define CHUNK 8
-/* Pages that a full machine has left. */
-#define LEFT 1024
+/* Pages of a block. */
+#define FRAMES (long)(BLOCK / PAGE)
 /* Chunks that must be had of those. */
 #define WANTED 64
-/* What /proc's files and a CPU's lists differ by, at most. */
-#define SOME 512
+/* Blocks that are enough to look at. */
+#define ENOUGH 3
 
 /*
  * What is told of all zones; free pages are those that anybody may have, not a CMA area's. Spared
- * ones are kept from those whom a higher zone could serve.
+ * ones are kept from those whom a higher zone could serve. Most: blocks that the largest zone may
+ * keep, a hundredth of it.
  */
 struct told {
-	long nodes, blocks, free_kept, free, min, spared;
+	long nodes, blocks, most, free_kept, free, min, spared;
 };
+
+/* A number of the kernel's that is smaller where only few pages can be kept. */
+static long at_most(long usual, long share)
+{
+	return share < usual ? share : usual;
+}
 
 static void read_types(struct told *told)
 {
@@ -67,10 +74,13 @@ static void read_zones(struct told *told)
 			told->free -= number;
 		if (sscanf(line, " min %ld", &number) == 1)
 			told->min += number;
+		if (sscanf(line, " managed %ld", &number) == 1 && number / 100 > told->most)
+			told->most = number / 100;
 		last = strstr(line, "protection:") ? strrchr(line, ' ') : NULL;
 		told->spared += last ? atol(last) : 0;
 	}
 	fclose(file);
+	told->most = told->most < FRAMES ? 0 : (told->most + FRAMES - 1) / FRAMES;
 }
 
 static struct told tell(void)
@@ -134,26 +144,34 @@ static long set_marks(long kb)
 
 void load_atomic(void)
 {
-	struct told kept, beside_atomic, now;
+	struct told kept, beside_atomic, now = tell();
+	/*
+	 * Of what may be kept: pages that a full machine has left, and what /proc's files and a
+	 * CPU's lists differ by. Together they are less than what is kept.
+	 */
+	long pages = now.most * FRAMES, left = at_most(1024, pages / 4), some = at_most(512, pages / 8);
 	long beside, usual;
 	char press[64];
 
-	ask("fill");
+	/* No zone keeps any where a hundredth is less than a block. */
+	if (!now.most)
+		return;
+	ask_for("fill", left);
 	ask_for("atomic", KEEPS);
 	ask_for("room", 8 * KEEPS);
 	kept = tell();
-	holds(kept.blocks >= 3, "atomic requests keep no blocks", kept);
+	holds(kept.blocks >= at_most(ENOUGH, now.most), "atomic requests keep no blocks", kept);
 	ask("chunks");
 	/* Others fill the rest, and leave the marks as if what is kept were in use. */
 	ask("holes");
-	ask("fill");
+	ask_for("fill", left);
 	now = tell();
-	holds(now.free + SOME >= now.min + now.free_kept, "what is kept counts for the marks", now);
+	holds(now.free + some >= now.min + now.free_kept, "what is kept counts for the marks", now);
 	/*
 	 * Otherwise nothing is said by that. Of several nodes only one keeps blocks, in which some
 	 * pages are in use.
 	 */
-	holds(now.free_kept > LEFT + SOME || now.nodes > 1, "hardly anything is kept", now);
+	holds(now.free_kept > left + some || now.nodes > 1, "hardly anything is kept", now);
 	ask("holes");
 	ask_for("ordinary", 1000000);
 	now = tell();
@@ -172,14 +190,15 @@ void load_atomic(void)
 	reached("atomic_kept_blocks", now.blocks);
 	reached("atomic_pages_beside", beside);
 	/* Without a mark to speak of: single pages that may not wait have the last of it. */
-	usual = set_marks(4096);
+	usual = set_marks(left * (long)(PAGE >> 10));
 	ask("chunks");
-	ask("fill");
+	ask_for("fill", left);
 	now = tell();
 	put(TRIAL, "single 1000000");
-	holds(had() + SOME >= now.free - now.min / 2 - now.spared, "single pages of what is kept", now);
-	/* Who may reclaim has blocks given up. */
-	snprintf(press, sizeof(press), "press %ld", LEFT + SOME + now.free_kept / 2);
+	holds(had() + some >= now.free - now.min / 2 - now.spared, "single pages of what is kept", now);
+	/* Who may reclaim has blocks given up: for more than is free beside them and above the mark. */
+	snprintf(press, sizeof(press), "press %ld",
+		 at_most(left + some + now.free_kept / 2, (now.free - now.min) * 3 / 4));
 	holds(put(TRIAL, press), press, now);
 	now = tell();
 	holds(now.blocks < kept.blocks, "no block is given up", now);

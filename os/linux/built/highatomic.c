@@ -3,8 +3,8 @@
  * Memory that is full, or full of holes, and requests that may not wait, so that a load can ask for
  * them: in all kernels, as /sys/kernel/debug/atomic_trial. Written:
  *
- *   fill        single pages for ordinary requests that do not reclaim, until there is none; the
- *               last 4 MiB of them are freed, for the processes that there are
+ *   fill N      single pages for ordinary requests that do not reclaim, until there is none; the
+ *               last N of them are freed, for the processes that there are
  *   holes       of those the pages with an odd number are freed: what is free then is no chunk of
  *               two pages
  *   ordinary N  chunks of order 3 for such requests, N or as many as there are
@@ -35,8 +35,6 @@
 #include "counts.h"
 
 #define CHUNK_ORDER 3
-/* Pages that a full machine has left. */
-#define LEFT 1024ul
 /* Nor is kswapd woken, nor may it have what is kept for those who cannot wait. */
 #define ORDINARY (__GFP_NOWARN | __GFP_NOMEMALLOC)
 
@@ -138,7 +136,7 @@ static int trial(const char *what, unsigned long count)
 	had = 0;
 	if (!strcmp(what, "fill")) {
 		take(&single);
-		give(&singles, 0, false, LEFT);
+		give(&singles, 0, false, count);
 	} else if (!strcmp(what, "holes")) {
 		give(&singles, 0, true, ULONG_MAX);
 	} else if (!strcmp(what, "ordinary")) {
