@@ -28,12 +28,6 @@ struct told {
 	long nodes, blocks, most, free_kept, free, min, spared;
 };
 
-/* A number of the kernel's that is smaller where only few pages can be kept. */
-static long at_most(long usual, long share)
-{
-	return share < usual ? share : usual;
-}
-
 static void read_types(struct told *told)
 {
 	FILE *file = fopen("/proc/pagetypeinfo", "r");

@@ -31,6 +31,11 @@ static inline void must(int holds, const char *what)
 	exit(1);
 }
 
+static inline long at_most(long usual, long share)
+{
+	return share < usual ? share : usual;
+}
+
 static inline void run_on(int cpu)
 {
 	cpu_set_t set;

@@ -105,9 +105,7 @@ static void split_huge_pages(void)
 /* Free memory in kB by that share, at most so many. */
 static long share_of_free(long share, long most)
 {
-	long part = number_in("/proc/meminfo", "MemFree") / share;
-
-	return part < most ? part : most;
+	return at_most(most, number_in("/proc/meminfo", "MemFree") / share);
 }
 
 /* The first 64 KiB of each 128. */
@@ -143,7 +141,7 @@ void load_compact(void)
 	whole = whole_blocks();
 	free_half(&filled);
 	reached("filled_MiB", filled.parts * (long)(PART >> 20));
-	wanted = filled.parts / 8 < COMPACTED ? filled.parts / 8 : COMPACTED;
+	wanted = at_most(COMPACTED, filled.parts / 8);
 	made = number_in("/proc/vmstat", "thp_fault_alloc");
 	touch(map((wanted + 1) * BLOCK, MADV_HUGEPAGE), wanted * BLOCK);
 	reached("huge_from_pieces", number_in("/proc/vmstat", "thp_fault_alloc") - made);

@@ -180,7 +180,8 @@ fn programs(folder: &Path, files: &mut Files) -> Result<(), Trouble> {
 
 /// Debian's package of it, unpacked, with the libraries that it is linked with.
 fn stress(folder: &Path) -> Result<Files, Trouble> {
-    let (names, file) = (format!("{STRESS} libjudydebian1 libsctp1"), "usr/bin/stress-ng");
+    let file = "usr/bin/stress-ng";
+    let names = format!("{STRESS} libjudydebian1 libsctp1 libipsec-mb1");
     let there = source::unpacked(folder, STRESS, &names, file)?;
     let mut ldd = Command::new("ldd");
     ldd.env("LD_LIBRARY_PATH", there.join("usr/lib/x86_64-linux-gnu")).arg(there.join(file));

@@ -414,12 +414,6 @@ mod tests {
         assert!(of("--built vanilla").is_empty());
     }
 
-    #[test]
-    fn the_worst_of_the_boots_is_told() {
-        assert_eq!(worse(End::TimedOut, End::Failed), End::TimedOut);
-        assert_eq!(worse(End::Passed, End::Failed), End::Failed);
-    }
-
     /// Otherwise a defect would be noticed by it.
     #[test]
     fn a_machine_that_does_not_begin_is_no_failed_boot() {
