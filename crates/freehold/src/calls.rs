@@ -114,10 +114,13 @@ impl<'a, 'm, P: Platform, D: Door<'m>> Handle<'a, 'm, P, D> {
     pub(crate) fn enter(&self, flags: AllocFlags) -> Result<Inside<'a, 'm, P>, AllocError> {
         let state = self.door.state(self.fh, self.id)?;
         let biased = self.door.biased();
-        if flags.contains(AllocFlags::NO_LOCK) {
-            return Inside::try_enter(self.fh, state, biased).ok_or(AllocError::WouldBlock);
-        }
-        Ok(Inside::enter(self.fh, state, biased))
+        let inside = if flags.contains(AllocFlags::NO_LOCK) {
+            Inside::try_enter(self.fh, state, biased).ok_or(AllocError::WouldBlock)?
+        } else {
+            Inside::enter(self.fh, state, biased)
+        };
+        inside.end_freed_chunk();
+        Ok(inside)
     }
 
     /// Enters for a free, where that takes no waiting.

@@ -100,13 +100,13 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
     #[inline]
     fn frames_in_hand(&self, migratetype: usize, out: &mut [Pfn]) -> usize {
         let lease = self.leases.current(Purpose::Frames, migratetype);
-        let mask = lease.mask();
+        let mask = lease.mask.get();
         if mask == 0 || mask & lease.word() != 0 {
             // Freed twice: the slow way knows.
             return 0;
         }
-        let (left, done) = write_out(lease.first(), mask, out);
-        lease.set_mask(left);
+        let (left, done) = write_out(lease.first.get(), mask, out);
+        lease.mask.set(left);
         self.counters.allocs[migratetype % 4][0].add(done as u64);
         done
     }
@@ -290,7 +290,7 @@ mod tests {
         fh.on(id).offline().unwrap();
         let inside = inside(&fh, id.get());
         assert!(!FastFree(*inside).to_word::<0>(frames[1].get()));
-        assert_eq!(inside.leases.held(), 0);
+        assert_eq!(inside.leases.held.get(), 0);
         drop(inside);
         fh.validate().unwrap();
     }

@@ -95,7 +95,7 @@ impl<P: Platform> FastAlloc<'_, '_, P> {
         if slots.iter().fold(0, |any, slot| any | slot.word()) != 0 {
             return self.strays_of_chunk();
         }
-        slots.iter().for_each(|slot| slot.set_mask(0));
+        slots.iter().for_each(|slot| slot.mask.set(0));
         chunk.in_hand.set(0);
         chunk.freed.set(first);
         first
@@ -125,11 +125,11 @@ impl<'m, P: Platform> FastFree<'_, 'm, P> {
             return false;
         }
         let slots = self.cpu.leases.slots_of::<LEN>(pfn);
-        if slots.iter().fold(0, |any, slot| any | slot.mask() | slot.word()) != 0 {
+        if slots.iter().fold(0, |any, slot| any | slot.mask.get() | slot.word()) != 0 {
             // It is free, or a part of it: the slow way knows.
             return false;
         }
-        slots.iter().for_each(|slot| slot.set_mask(!0));
+        slots.iter().for_each(|slot| slot.mask.set(!0));
         chunk.in_hand.set(kind);
         self.counters.local_frees.add(1);
         true
@@ -150,7 +150,7 @@ impl<'m, P: Platform> FastFree<'_, 'm, P> {
     #[inline(never)]
     fn chunk_again_slow<const LEN: usize>(self, pfn: u64) -> bool {
         // Where every CPU may have all of its slots a chunk takes no word from anything else.
-        let may = self.home().is_roomy() && self.leases.limit() == SLOTS as u32;
+        let may = self.home().is_roomy() && self.leases.limit.get() == SLOTS as u32;
         let third = may && self.chunk.twice.get() == pfn;
         self.chunk.twice.set(pfn);
         third && self.lease_chunk(pfn, LEN) || self.other_words_to_block::<LEN>(pfn)
@@ -201,6 +201,7 @@ impl<'m, P: Platform> FastFree<'_, 'm, P> {
 
 impl<P: Platform> Cpu<'_, '_, P> {
     /// The chunk goes back where others have freed some of it: nobody finds that in leased words.
+    /// The slow way of an allocation begins so.
     #[inline(always)]
     pub(crate) fn end_freed_chunk(self) {
         if self.chunk.first.get() != NO_WORD {
@@ -255,11 +256,11 @@ mod tests {
         let pfn = cpu.alloc(movable(order)).unwrap();
         for _ in 0..2 {
             cpu.free(pfn, of_order(order)).unwrap();
-            assert_eq!(fh.cpus[0].leases.held(), 0, "two frees are none of a row");
+            assert_eq!(fh.cpus[0].leases.held.get(), 0, "two frees are none of a row");
             assert_eq!(cpu.alloc(movable(order)), Ok(pfn));
         }
         cpu.free(pfn, of_order(order)).unwrap();
-        assert_eq!(fh.cpus[0].leases.held().count_ones(), 1 << (order - 6));
+        assert_eq!(fh.cpus[0].leases.held.get().count_ones(), 1 << (order - 6));
         fh.validate().unwrap();
         (fh, pfn)
     }
@@ -364,7 +365,7 @@ mod tests {
                     assert_eq!(cpu.alloc(movable(order)), Ok(pfn));
                 }
                 cpu.tick().unwrap();
-                assert_eq!(fh.cpus[0].leases.held(), 0);
+                assert_eq!(fh.cpus[0].leases.held.get(), 0);
                 assert_eq!(cpu.free(pfn, of_order(order)).is_ok(), given_out);
                 is_as_before(&fh);
             }
@@ -424,7 +425,7 @@ mod tests {
             fh.here().tick().unwrap();
             change(&fh);
             assert!(FastFree(*inside(&fh, 0)).words_to_block::<1>(pfn.get()), "{why}");
-            assert_eq!(fh.cpus[0].leases.held() == 0, !why.is_empty(), "{why}");
+            assert_eq!(fh.cpus[0].leases.held.get() == 0, !why.is_empty(), "{why}");
         }
     }
 

@@ -23,6 +23,7 @@
 //!
 //! A pair of calls is some 60 instructions: each branch that is saved here is a fifteenth of it.
 
+use crate::alloc::watch::key;
 use crate::block::{BLOCK_ORDER, Block, bits};
 use crate::calls::{Door, Handle, Owner};
 use crate::cpu::door::at_once;
@@ -78,7 +79,7 @@ impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
         }
         let fails = || {
             let (order, migratetype) = (request.order, request.migratetype);
-            cpu.fails_again(order, migratetype, request.flags)
+            cpu.futile.get() != 0 && cpu.is_still_futile(key(order, migratetype, request.flags))
         };
         // What was freed last is looked up in two places for runs: the look at a failure first.
         let is_run = fast && (1..6).contains(&order);
@@ -172,14 +173,14 @@ impl<'m, P: Platform> FastAlloc<'_, 'm, P> {
         match order {
             0 => {
                 let lease = self.leases.current(Purpose::Frames, migratetype);
-                let mask = lease.mask();
+                let mask = lease.mask.get();
                 // Nothing in hand, or frames that were freed twice: the slow way knows.
                 if mask == 0 || mask & lease.word() != 0 {
                     return None;
                 }
-                lease.set_mask(mask & (mask - 1));
+                lease.mask.set(mask & (mask - 1));
                 count(0);
-                Some(Pfn::new(lease.first() + u64::from(mask.trailing_zeros())))
+                Some(Pfn::new(lease.first.get() + u64::from(mask.trailing_zeros())))
             }
             1..6 => {
                 let lease = self.leases.current(Purpose::Runs, migratetype);
@@ -192,12 +193,12 @@ impl<'m, P: Platform> FastAlloc<'_, 'm, P> {
     /// A run of order 1 to 5 from that lease for runs.
     #[inline(always)]
     fn run_of(self, lease: &Lease<'_>, order: u32) -> Option<Pfn> {
-        let mask = lease.mask();
+        let mask = lease.mask.get();
         let starts = bits::runs(mask & !lease.word(), order);
         let start = bits::best_start(starts, order, lease.breakable.get())?;
         let start = self.leases.predicted(start);
-        lease.set_mask(mask & !bits::mask(start, 1 << order));
-        Some(Pfn::new(lease.first() + u64::from(start)))
+        lease.mask.set(mask & !bits::mask(start, 1 << order));
+        Some(Pfn::new(lease.first.get() + u64::from(start)))
     }
 
     /// A frame that this CPU has freed last, where no lease has any in hand.

@@ -121,8 +121,8 @@ impl<'c, 'm, P: Platform> Climb<'c, 'm, P> {
         Step(At::Home, Self::broken::<false>),
         Step(At::Zones, Self::mark),
         Step(At::Zones, Self::upper_end),
-        Step(At::Zones, |climb, zone| climb.other_type(zone, climb.want())),
-        Step(At::Zones, |climb, zone| climb.mixed(zone, climb.want())),
+        Step(At::Zones, |climb, zone| climb.other_type(zone, Want::of(climb.request))),
+        Step(At::Zones, |climb, zone| climb.mixed(zone, Want::of(climb.request))),
         Step(At::Zones, Self::reserve),
     ];
 
@@ -270,20 +270,14 @@ impl<'c, 'm, P: Platform> Climb<'c, 'm, P> {
         }
     }
 
-    /// In blocks of the request's own type.
-    #[inline(always)]
-    fn want(&self) -> Want {
-        Want::of(self.request)
-    }
-
     /// Takes for the types of block that the request may have in a zone, one after the other.
     #[inline(always)]
     fn of_types(&self, zone: &Zone<'m>, take: impl Fn(Want) -> Option<u64>) -> Option<u64> {
         if !self.request.cma() {
-            return take(self.want());
+            return take(Want::of(self.request));
         }
         let types = zone.types_for(self.request).into_iter().flatten();
-        types.map(|migratetype| Want { migratetype, ..self.want() }).find_map(take)
+        types.map(|migratetype| Want { migratetype, ..Want::of(self.request) }).find_map(take)
     }
 
     #[inline(always)]
@@ -386,7 +380,7 @@ impl<'c, 'm, P: Platform> Climb<'c, 'm, P> {
     /// A chunk past the leases, of the types that the request may have, down to its own mark. Of
     /// order 9 the board has CMA blocks only; others are whole.
     fn mark(&self, zone: &'m Zone<'m>) -> Option<u64> {
-        let want = self.want();
+        let want = Want::of(self.request);
         let listed = |&migratetype: &usize| want.order < BLOCK_ORDER || migratetype == CMA;
         let take = |migratetype| (Want { migratetype, ..want }).pick(self.by, zone).run_to_mark();
         let types = zone.types_for(self.request).into_iter().flatten();
@@ -394,7 +388,7 @@ impl<'c, 'm, P: Platform> Climb<'c, 'm, P> {
     }
 
     fn upper_end(&self, zone: &'m Zone<'m>) -> Option<u64> {
-        let mut ends = zone.upper_ends(self.want());
+        let mut ends = zone.upper_ends(Want::of(self.request));
         ends.find_map(|want| self.other_type(zone, want).or_else(|| self.mixed(zone, want)))
     }
 
@@ -447,7 +441,7 @@ impl<'c, 'm, P: Platform> Climb<'c, 'm, P> {
     }
 
     fn reserve(&self, zone: &'m Zone<'m>) -> Option<u64> {
-        let want = self.want();
+        let want = Want::of(self.request);
         if zone.high_atomic_blocks.get() == 0 || !want.flags.may_use_reserve() {
             return None;
         }
@@ -477,6 +471,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         migratetype: Migratetype,
         flags: AllocFlags,
     ) -> Result<Pfn, AllocError> {
+        self.end_freed_chunk();
         let request = Request::new(order, migratetype).flags(flags);
         if flags.contains(AllocFlags::HIGH_ATOMIC) {
             return self.alloc_from(&request, 0);
@@ -559,7 +554,9 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         if !flags.contains(AllocFlags::NO_LOCK) {
             let (fh, home) = (self.fh, self.home());
             drop(self);
-            Recall::of_all(fh).of_hands(home);
+            if home.has_hands_to_empty() {
+                Recall::of_all(fh).empty_hands(home);
+            }
             fh.outside().tell_pressure();
         }
     }

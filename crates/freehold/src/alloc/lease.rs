@@ -13,6 +13,7 @@
 //! | after the look at class and tag | the block is split, of the type it was chosen for, and cannot become whole: a thread that makes it whole had not looked at this lease, or was done |
 //! | between put and the lease's end | a frame is in the hand and in the word: both say "free" to a wrong free |
 
+use crate::Platform;
 use crate::alloc::pick::Want;
 use crate::block::words::EMPTY;
 use crate::block::{Block, HIGH_ATOMIC, Tag, WORDS, bits};
@@ -21,7 +22,6 @@ use crate::cpu::{Cpu, Inside};
 use crate::platform::PlatformExt;
 use crate::primitive::{Count, Relaxed};
 use crate::zone::board::LOOSE;
-use crate::{Freehold, Platform};
 
 /// With less of a zone free than this part a CPU lets go of one word before it leases the next.
 const SCARCE: u64 = 8;
@@ -118,7 +118,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             if word == 0 || word == !0 && best.is_some() {
                 continue;
             }
-            if !lanes.has_full(word) || head.is_leased(w) {
+            if lanes.full(word) == 0 || head.is_leased(w) {
                 continue;
             }
             if word == !0 {
@@ -151,10 +151,10 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
         let leases = &self.cpu.leases;
         for slot in bits::each(u64::from(leases.ready(Purpose::Frames, migratetype))) {
             let slot = slot as usize;
-            if leases.slot(slot).mask() != 0 {
+            if leases.slot(slot).mask.get() != 0 {
                 leases.slot(slot).divide();
             }
-            if leases.slot(slot).mask() == 0 && !self.slot(slot).replenish() {
+            if leases.slot(slot).mask.get() == 0 && !self.slot(slot).replenish() {
                 continue;
             }
             if let Some(pfn) = self.slot(slot).take(0) {
@@ -180,10 +180,10 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             leases.set_current(Purpose::Runs, migratetype, slot);
             Some(pfn)
         };
-        let has_run = |slot: &usize| bits::has_run(leases.slot(*slot).mask(), order);
+        let has_run = |slot: &usize| bits::has_run(leases.slot(*slot).mask.get(), order);
         ready().filter(has_run).find_map(take).or_else(|| {
             ready()
-                .filter(|&slot| leases.slot(slot).mask() == 0 && self.slot(slot).replenish())
+                .filter(|&slot| leases.slot(slot).mask.get() == 0 && self.slot(slot).replenish())
                 .find_map(take)
         })
     }
@@ -217,9 +217,10 @@ impl<'a, 'm, P: Platform> Cpu<'a, 'm, P> {
             return self.slot(slot).revive(block, w).then_some(slot);
         }
         let lease = head.lease(w);
-        if lease != 0 && lease & EMPTY == 0 || !self.make_room(slot) {
+        if lease != 0 && lease & EMPTY == 0 {
             return None;
         }
+        self.make_room(slot);
         self.holds();
         if !head.change_lease(w, lease, me) {
             return None;
@@ -268,23 +269,20 @@ impl<'a, 'm, P: Platform> Cpu<'a, 'm, P> {
     pub(crate) fn may_lease(self) -> bool {
         !self.home().is_lean()
             && !self.fh.failing.any()
-            && (self.leases.limit() != 0 || self.share.has_or_gets(&self.home().words))
+            && (self.leases.limit.get() != 0 || self.share.has_or_gets(&self.home().words))
     }
 
     /// Gives up its part of the words that CPUs share, where no word is leased by it.
     #[inline(always)]
     pub(crate) fn give_up_unused_share(self) {
-        if self.leases.held() == 0 {
+        if self.leases.held.get() == 0 {
             self.share.give_up(&self.home().words);
         }
     }
 
-    /// Has `slot` free, and room for one more lease; `false` where none is allowed.
-    fn make_room(&self, slot: usize) -> bool {
+    /// Has `slot` free, and room for one more lease, for a CPU that [may](Self::may_lease) have it.
+    fn make_room(&self, slot: usize) {
         let leases = &self.leases;
-        if leases.limit() == 0 && !self.share.has_or_gets(&self.home().words) {
-            return false;
-        }
         let zone = self.home();
         // What lies in many hands is broken up while it would fit elsewhere.
         if !zone.is_roomy() && !zone.has_free_of(SCARCE) {
@@ -296,17 +294,16 @@ impl<'a, 'm, P: Platform> Cpu<'a, 'm, P> {
         let half_free = zone.has_free_of(2);
         while leases.is_full(half_free) {
             // The next one behind it, going round.
-            let held = leases.held();
+            let held = leases.held.get();
             let behind = held & (!0 << slot);
             let victim = if behind != 0 { behind } else { held };
             self.slot(victim.trailing_zeros() as usize).end();
         }
-        true
     }
 
     /// Ends all leases but those in `keep`.
     pub(crate) fn end_leases(&self, keep: u32) {
-        for slot in bits::each(u64::from(self.leases.held() & !keep)) {
+        for slot in bits::each(u64::from(self.leases.held.get() & !keep)) {
             self.slot(slot as usize).end();
         }
     }
@@ -359,7 +356,7 @@ impl<'m, P: Platform> Slot<'_, '_, 'm, P> {
         block.report_late(cpu.fh, w, strays);
         lease.add_all(got & !strays);
         cpu.leases.set_ready(self.number);
-        lease.mask() != 0
+        lease.mask.get() != 0
     }
 
     /// Makes sure that the lease of a slot's word names this CPU; otherwise the slot is freed,
@@ -420,7 +417,7 @@ impl<'m, P: Platform> Slot<'_, '_, 'm, P> {
             // Kept: for a thread that has asked.
             return false;
         }
-        if self.cpu.leases.limit() == 0 && self.cpu.home().words.take_wish() {
+        if self.cpu.leases.limit.get() == 0 && self.cpu.home().words.take_wish() {
             self.end();
             self.cpu.give_up_unused_share();
             self.cpu.share.let_others();
@@ -443,18 +440,18 @@ impl<'m, P: Platform> Slot<'_, '_, 'm, P> {
     #[inline(always)]
     pub(crate) fn take(self, order: u32) -> Option<u64> {
         let lease = self.lease();
-        let mut mask = lease.mask();
+        let mut mask = lease.mask.get();
         let strays = mask & lease.word();
         if strays != 0 {
             // Freed twice: they stay where they are, in the word.
             mask &= !strays;
-            lease.set_mask(mask);
+            lease.mask.set(mask);
             self.report_strays(strays);
         }
         let breakable = if order == 0 { !0 } else { lease.breakable.get() };
         let start = bits::best_start(bits::runs(mask, order), order, breakable)?;
-        lease.set_mask(mask & !bits::mask(start, 1 << order));
-        Some(lease.first() + u64::from(start))
+        lease.mask.set(mask & !bits::mask(start, 1 << order));
+        Some(lease.first.get() + u64::from(start))
     }
 
     #[cold]
@@ -462,21 +459,6 @@ impl<'m, P: Platform> Slot<'_, '_, 'm, P> {
         if let Some((block, w)) = self.lease().place(&self.cpu.fh.map.blocks) {
             block.report_late(self.cpu.fh, w, strays);
         }
-    }
-}
-
-impl<'m> Block<'m> {
-    /// The frames of a word that are in some CPU's hand, as far as that can be seen.
-    #[inline]
-    pub(crate) fn leased_frames(self, fh: &Freehold<'m, impl Platform>, w: usize) -> u64 {
-        let head = self.head;
-        let lease = head.lease(w);
-        if lease == 0 || lease & EMPTY != 0 {
-            return 0;
-        }
-        let key = u64::from(head.number) * WORDS as u64 + w as u64;
-        let Some(cpu) = fh.cpus.get(usize::from(lease) - 1) else { return 0 };
-        cpu.leases.slot(Leases::slot_of(key)).shown(key)
     }
 }
 
@@ -502,7 +484,7 @@ mod tests {
             inside.lease(block, w, head.tag.get(), (Purpose::Frames, 1), (freed, None)),
             None
         );
-        assert_eq!(inside.cpu.leases.held(), 0);
+        assert_eq!(inside.cpu.leases.held.get(), 0);
         (head.lease(w), line.word(w))
     }
 
@@ -545,7 +527,7 @@ mod tests {
         exhaust(&fh, movable(0));
         cpu.free_range(frames_at(1024, 1024)).unwrap();
         (8..16).for_each(|n| cpu.free(Pfn::new(n), Order::ZERO).unwrap());
-        assert_eq!(fh.cpus[0].leases.held().count_ones(), 1);
+        assert_eq!(fh.cpus[0].leases.held.get().count_ones(), 1);
         cpu.flush().unwrap();
         fh.validate().unwrap();
         assert_eq!(other.alloc(movable(3)), Ok(Pfn::new(8)));
@@ -576,7 +558,7 @@ mod tests {
             Hotplug::lock(&fh).compute_limits();
             let (words, hands) = (frames.div_ceil(6400), in_hands(&fh));
             assert!(hands <= words * 64, "{cpus} CPUs, {frames} frames: {hands} in hands");
-            let holders = fh.cpus.iter().filter(|cpu| cpu.leases.held() != 0).count() as u64;
+            let holders = fh.cpus.iter().filter(|cpu| cpu.leases.held.get() != 0).count() as u64;
             assert_eq!(holders, words.min(cpus.into()), "{cpus} CPUs, {frames} frames");
             fh.validate().unwrap();
         }
@@ -603,7 +585,7 @@ mod tests {
         let alloc = |cpu: u16| {
             let request = movable(0);
             fh.on(CpuId::new(cpu)).alloc(request).unwrap();
-            [0, 1].map(|cpu: usize| fh.cpus[cpu].leases.held().count_ones())
+            [0, 1].map(|cpu: usize| fh.cpus[cpu].leases.held.get().count_ones())
         };
         assert_eq!(alloc(0), [1, 0]);
         assert_eq!(alloc(1), [1, 0], "it took its frame past the leases");
@@ -622,7 +604,7 @@ mod tests {
         Hotplug::lock(&fh).compute_limits();
         let alloc = |cpu: u16| {
             fh.on(CpuId::new(cpu)).alloc(movable(0)).unwrap();
-            let held = [0, 1].map(|cpu: usize| fh.cpus[cpu].leases.held().count_ones());
+            let held = [0, 1].map(|cpu: usize| fh.cpus[cpu].leases.held.get().count_ones());
             assert!(held[0] + held[1] <= 1, "{held:?}");
             held[1 - usize::from(cpu)] == 0
         };
@@ -649,7 +631,7 @@ mod tests {
         assert_eq!(fh.here().alloc(movable(3)), Ok(Pfn::new(base + 8)));
         assert_eq!(leased(&fh), 0);
         fh.on(CpuId::new(1)).alloc(movable(0)).unwrap();
-        assert_eq!(fh.cpus[1].leases.held().count_ones(), 1);
+        assert_eq!(fh.cpus[1].leases.held.get().count_ones(), 1);
     }
 
     /// Where less than half of memory is free a CPU of a small machine leases two words, and where
@@ -664,7 +646,7 @@ mod tests {
                 cpu.alloc(movable(9)).unwrap();
             }
             in_hands(&fh);
-            assert_eq!(fh.cpus[0].leases.held().count_ones(), words, "{of_8} eighths in use");
+            assert_eq!(fh.cpus[0].leases.held.get().count_ones(), words, "{of_8} eighths in use");
         }
     }
 
@@ -680,7 +662,7 @@ mod tests {
     }
 
     fn leased(fh: &Machine) -> u32 {
-        fh.cpus[0].leases.held().count_ones()
+        fh.cpus[0].leases.held.get().count_ones()
     }
 
     #[test]

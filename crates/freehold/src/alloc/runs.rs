@@ -586,11 +586,11 @@ impl<'m, P: Platform> FastAlloc<'_, 'm, P> {
             return false;
         }
         lease.divide();
-        let mask = lease.mask();
+        let mask = lease.mask.get();
         // What is in the word as well was freed twice: the slow way knows.
         let taken = mask & !lease.word() & frames == frames;
         if taken {
-            lease.set_mask(mask & !frames);
+            lease.mask.set(mask & !frames);
         }
         taken
     }

@@ -122,24 +122,13 @@ pub(crate) fn key_of(request: &Request) -> Option<u64> {
 }
 
 #[inline(always)]
-fn key(order: Order, migratetype: Migratetype, flags: AllocFlags) -> u64 {
+pub(crate) fn key(order: Order, migratetype: Migratetype, flags: AllocFlags) -> u64 {
     u64::from(flags.bits()) << 16 | (migratetype as u64) << 8 | u64::from(order.get())
 }
 
 impl<'m, P: Platform> Cpu<'_, 'm, P> {
-    /// Whether such a request has come to nothing on a CPU, and nothing has come since; it has
+    /// Whether a request of that [`key`] would come to nothing, too, as one has on this CPU: it has
     /// failed once more then. By who is inside.
-    #[inline(always)]
-    pub(crate) fn fails_again(
-        self,
-        order: Order,
-        migratetype: Migratetype,
-        flags: AllocFlags,
-    ) -> bool {
-        self.futile.get() != 0 && self.is_still_futile(key(order, migratetype, flags))
-    }
-
-    /// Whether a request of that [`key`](key_of) would come to nothing, too.
     #[inline(never)]
     pub(crate) fn is_still_futile(self, key: u64) -> bool {
         let failed = self.futile_request.get();
@@ -180,7 +169,7 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
     /// Whether a CPU has nothing in hand, and no block that it takes its next words from.
     pub(crate) fn is_empty(self) -> bool {
         let mut places = (0..self.fh.zones.len()).flat_map(|z| self.cursors(z).places());
-        self.leases.held() == 0
+        self.leases.held.get() == 0
             && self.kept.iter().all(|kept| kept.is_none())
             && places.all(Place::is_none)
     }

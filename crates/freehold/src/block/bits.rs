@@ -27,7 +27,7 @@ pub(crate) const fn runs(word: u64, order: u32) -> u64 {
 /// Whether there is such a run.
 #[inline(always)]
 pub(crate) const fn has_run(word: u64, order: u32) -> bool {
-    LANES[order as usize].has_full(word)
+    LANES[order as usize].full(word) != 0
 }
 
 /// Where the only aligned run of `2^order` set bits in `word` starts, if there is one and no more.
@@ -57,13 +57,7 @@ pub(crate) const LANES: [Lanes; 16] = {
 };
 
 impl Lanes {
-    /// Whether all bits of a lane are set, in the same few steps for every order.
-    #[inline(always)]
-    pub(crate) const fn has_full(self, word: u64) -> bool {
-        self.full(word) != 0
-    }
-
-    /// Bits of such lanes; 0 for none.
+    /// A bit of each lane all of whose bits are set, in the same few steps for every order.
     #[inline(always)]
     pub(crate) const fn full(self, word: u64) -> u64 {
         // Such a lane is 0 in the complement, and with 1 taken away its last bit is set. The lowest

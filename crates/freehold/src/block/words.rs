@@ -156,7 +156,7 @@ impl Head {
     #[inline(always)]
     pub(crate) fn completes(&self, now: u64) -> bool {
         // CLASS_BUSY as well, of which this leaves 15.
-        bits::LANES[usize::from(self.class()) % bits::LANES.len()].has_full(now)
+        bits::LANES[usize::from(self.class()) % bits::LANES.len()].full(now) != 0
     }
 
     /// Whether a word that is `now` has loose frames that the board is to be told of.
@@ -314,7 +314,7 @@ impl Line {
 pub(crate) fn find_run(words: &[u64; WORDS], order: u32) -> Option<usize> {
     if order <= 6 {
         let lanes = bits::LANES[order as usize];
-        let w = (0..WORDS).find(|&w| lanes.has_full(words[w]))?;
+        let w = (0..WORDS).find(|&w| lanes.full(words[w]) != 0)?;
         return Some(w * 64 + bits::runs(words[w], order).trailing_zeros() as usize);
     }
     let len = 1usize << (order - 6);
@@ -348,7 +348,7 @@ pub(crate) fn class_of(least: u8, word: impl Fn(usize) -> u64, seen: impl Fn(usi
     for w in 0..WORDS {
         let word = word(w);
         // Mostly it has no more than the words before: whether it counts does not matter then.
-        if !larger.has_full(word) || !seen(w) {
+        if larger.full(word) == 0 || !seen(w) {
             continue;
         }
         if word == !0 {
@@ -357,7 +357,7 @@ pub(crate) fn class_of(least: u8, word: impl Fn(usize) -> u64, seen: impl Fn(usi
             continue;
         }
         // A thread that has a run has half of it.
-        while larger.has_full(word) {
+        while larger.full(word) != 0 {
             class += 1;
             larger = bits::LANES[usize::from(class)];
         }
@@ -489,7 +489,7 @@ impl<'m> Block<'m> {
             return (0..WORDS).any(|w| line.word(w) == !0 && !self.is_leased(w));
         }
         let lanes = bits::LANES[order as usize];
-        (0..WORDS).any(|w| lanes.has_full(line.word(w)) && !self.is_leased(w))
+        (0..WORDS).any(|w| lanes.full(line.word(w)) != 0 && !self.is_leased(w))
     }
 
     /// Takes a run of that order (0 to 9) out of a split block's words; its first frame.

@@ -27,8 +27,10 @@
 //! All of it is under the CPU's door; others read `first` and `mask` to tell a double free.
 
 use crate::block::layout::{Blocks, Place, WordCell};
-use crate::block::{Block, TYPES, bits};
+use crate::block::words::EMPTY;
+use crate::block::{Block, TYPES, WORDS, bits};
 use crate::primitive::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, Relaxed};
+use crate::{Freehold, Platform};
 
 /// Leases that a CPU can have. 64 were no faster and pin four times the blocks.
 pub(crate) const SLOTS: usize = 16;
@@ -71,8 +73,9 @@ const _: () = assert!(TYPES < 8);
 #[repr(C, align(64))]
 pub(crate) struct Lease<'m> {
     /// [`NO_WORD`] of a slot not in use.
-    first: AtomicU64,
-    mask: AtomicU64,
+    pub(crate) first: AtomicU64,
+    /// What is in hand; who looks for a double free may see a change late, never wrong.
+    pub(crate) mask: AtomicU64,
     pub(crate) spare: AtomicU64,
     /// What may be broken up without asking, of a lease for runs.
     pub(crate) breakable: AtomicU64,
@@ -108,38 +111,24 @@ impl<'m> Lease<'m> {
         self.word.get().load(Ordering::Relaxed)
     }
 
-    /// The first frame of its word.
-    #[inline(always)]
-    pub(crate) fn first(&self) -> u64 {
-        self.first.get()
-    }
     /// Whether this is the lease of the word of that key.
     #[inline(always)]
     pub(crate) fn is_of(&self, key: u64) -> bool {
-        self.first() == key * 64
+        self.first.get() == key * 64
     }
     pub(crate) fn is_in_use(&self) -> bool {
-        self.first() != NO_WORD
-    }
-    #[inline(always)]
-    pub(crate) fn mask(&self) -> u64 {
-        self.mask.get()
-    }
-    /// Changes what is in hand; who looks for a double free may see it late, never wrong.
-    #[inline(always)]
-    pub(crate) fn set_mask(&self, mask: u64) {
-        self.mask.set(mask);
+        self.first.get() != NO_WORD
     }
     /// All that is in hand.
     #[inline(always)]
     pub(crate) fn all(&self) -> u64 {
-        self.mask() | self.spare.get()
+        self.mask.get() | self.spare.get()
     }
     /// Frames come into the hand beside what is there, which is `mask`.
     #[inline(always)]
     pub(crate) fn add_to(&self, mask: u64, frames: u64) {
         let mask = mask | frames;
-        self.set_mask(mask);
+        self.mask.set(mask);
         if bits::has_run(mask & self.watched.get(), bits::KEPT_ORDER) {
             self.keep_runs();
         }
@@ -155,7 +144,7 @@ impl<'m> Lease<'m> {
             debug_assert_eq!(self.spare.get(), 0);
             let right = seen & frames == 0;
             if right {
-                self.set_mask(mask | frames);
+                self.mask.set(mask | frames);
             }
             return right;
         }
@@ -168,7 +157,7 @@ impl<'m> Lease<'m> {
     /// Any frames come into the hand.
     pub(crate) fn add_all(&self, frames: u64) {
         self.divide();
-        self.set_mask(self.mask() | frames);
+        self.mask.set(self.mask.get() | frames);
         self.keep_runs();
     }
     /// Frames are about to be taken of what frees have brought together: its runs of four are kept
@@ -185,11 +174,11 @@ impl<'m> Lease<'m> {
     #[cold]
     #[inline(never)]
     fn keep_runs(&self) {
-        let runs = bits::in_kept_runs(self.mask() & self.watched.get());
+        let runs = bits::in_kept_runs(self.mask.get() & self.watched.get());
         // First where it is to be, then not where it was: a thread that looks for a double free
         // looks at both, and finds it in one. Release: see `shown`.
         self.spare.store(self.spare.get() | runs, Ordering::Release);
-        self.mask.store(self.mask() & !runs, Ordering::Release);
+        self.mask.store(self.mask.get() & !runs, Ordering::Release);
     }
     /// That run of what is in hand may be used up.
     pub(crate) fn break_up(&self, run: u64) {
@@ -200,7 +189,7 @@ impl<'m> Lease<'m> {
         self.watched.set(self.watched.get() & !run);
         let spare = self.spare.get();
         // As in `keep_runs`.
-        self.mask.store(self.mask() | spare & run, Ordering::Release);
+        self.mask.store(self.mask.get() | spare & run, Ordering::Release);
         self.spare.store(spare & !run, Ordering::Release);
     }
     /// The block and the word within it, under the CPU's door.
@@ -267,9 +256,9 @@ pub(crate) struct Leases<'m> {
     /// Where in its word the last run that was taken of a hand starts.
     start: AtomicU32,
     /// Bit s: slot s is in use.
-    held: AtomicU32,
-    /// How many may be in use.
-    limit: AtomicU32,
+    pub(crate) held: AtomicU32,
+    /// How many may be in use; 0 where only one of those that CPUs share may be.
+    pub(crate) limit: AtomicU32,
     /// How many, where less than half of memory is free.
     few: AtomicU32,
 }
@@ -435,16 +424,6 @@ impl<'m> Leases<'m> {
         self.current.iter().map(Relaxed::get)
     }
 
-    pub(crate) fn held(&self) -> u32 {
-        self.held.get()
-    }
-
-    /// How many words may be leased at a time; 0 where only one of those that CPUs share may be.
-    #[inline(always)]
-    pub(crate) fn limit(&self) -> u32 {
-        self.limit.get()
-    }
-
     /// How many words may be leased, and how many where less than half of memory is free.
     pub(crate) fn set_limits(&self, limit: u64, few: u64) {
         self.limit.set(limit.min(SLOTS as u64) as u32);
@@ -455,6 +434,21 @@ impl<'m> Leases<'m> {
     pub(crate) fn is_full(&self, half_free: bool) -> bool {
         let limit = if half_free { self.limit.get() } else { self.few.get() };
         limit < SLOTS as u32 && self.held.get().count_ones() >= limit.max(1)
+    }
+}
+
+impl<'m> Block<'m> {
+    /// The frames of a word that are in some CPU's hand, as far as that can be seen.
+    #[inline]
+    pub(crate) fn leased_frames(self, fh: &Freehold<'m, impl Platform>, w: usize) -> u64 {
+        let head = self.head;
+        let lease = head.lease(w);
+        if lease == 0 || lease & EMPTY != 0 {
+            return 0;
+        }
+        let key = u64::from(head.number) * WORDS as u64 + w as u64;
+        let Some(cpu) = fh.cpus.get(usize::from(lease) - 1) else { return 0 };
+        cpu.leases.slot(Leases::slot_of(key)).shown(key)
     }
 }
 
@@ -469,15 +463,15 @@ mod tests {
         let leases = Leases::new(&word);
         leases.open(3, 3, (Block::unused(), 3, &word), (Purpose::Frames, 1), 0xf7, (0, true));
         let lease = leases.slot(3);
-        assert_eq!((lease.mask(), lease.spare.get()), (0x7, 0xf0));
+        assert_eq!((lease.mask.get(), lease.spare.get()), (0x7, 0xf0));
         assert!(!lease.take_back(0x7, 1 << 5), "a frame that is kept was freed again");
-        lease.add_to(lease.mask(), 0x8);
-        assert_eq!((lease.mask(), lease.spare.get()), (0, 0xff));
+        lease.add_to(lease.mask.get(), 0x8);
+        assert_eq!((lease.mask.get(), lease.spare.get()), (0, 0xff));
         lease.break_up(0xf);
-        assert_eq!((lease.mask(), lease.spare.get()), (0xf, 0xf0));
-        lease.set_mask(0xe);
-        lease.add_to(lease.mask(), 1);
-        assert_eq!((lease.mask(), lease.spare.get()), (0xf, 0xf0), "it may be used up");
+        assert_eq!((lease.mask.get(), lease.spare.get()), (0xf, 0xf0));
+        lease.mask.set(0xe);
+        lease.add_to(lease.mask.get(), 1);
+        assert_eq!((lease.mask.get(), lease.spare.get()), (0xf, 0xf0), "it may be used up");
     }
 
     /// A hand that is divided when somebody takes of it is what one is that was divided all along.
@@ -494,16 +488,16 @@ mod tests {
         // The last one as of a bulk call: it begins in a run that stays incomplete.
         for frames in [0x8, 0xf00, 1 << 13, 3 << 14, 1 << 12, 1 << 40, 0xfc << 56] {
             for lease in [at_once, late] {
-                assert!(lease.take_back(lease.mask(), frames));
-                assert!(!lease.take_back(lease.mask(), frames), "it is free");
+                assert!(lease.take_back(lease.mask.get(), frames));
+                assert!(!lease.take_back(lease.mask.get(), frames), "it is free");
             }
-            assert_eq!((late.mask(), late.spare.get()), (at_once.all(), 0));
+            assert_eq!((late.mask.get(), late.spare.get()), (at_once.all(), 0));
         }
         late.divide();
-        assert_eq!((late.mask(), late.spare.get()), (at_once.mask(), at_once.spare.get()));
-        assert!(late.take_back(late.mask(), 7 << 41));
+        assert_eq!((late.mask.get(), late.spare.get()), (at_once.mask.get(), at_once.spare.get()));
+        assert!(late.take_back(late.mask.get(), 7 << 41));
         let kept = 0xff0f | 0xf << 40 | 0xf << 60;
-        assert_eq!((late.mask(), late.spare.get()), (0xc << 56, kept));
+        assert_eq!((late.mask.get(), late.spare.get()), (0xc << 56, kept));
     }
 
     #[test]

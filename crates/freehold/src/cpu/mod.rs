@@ -27,7 +27,7 @@ use crate::alloc::chunk::Chunk;
 use crate::block::layout::{Blocks, Place};
 use crate::block::{Block, TYPES, Tag};
 use crate::cpu::door::Door;
-use crate::cpu::lease::{Leases, Purpose};
+use crate::cpu::lease::{Leases, NO_WORD, Purpose};
 use crate::platform::{OnPanic, Pressure, PressureLevel};
 use crate::primitive::{AtomicBool, AtomicU32, AtomicU64, Count, Ordering, Relaxed};
 use crate::zone::Zone;
@@ -97,7 +97,7 @@ impl<'m> CpuState<'m> {
     /// What is freed next is the first of a row: it leases no word.
     #[inline(always)]
     pub(crate) fn ends_row(&self) {
-        self.last_key.set(crate::cpu::lease::NO_WORD);
+        self.last_key.set(crate::cpu::NO_WORD);
     }
 
     /// `no_word` is a word that is never anybody's.
@@ -109,7 +109,7 @@ impl<'m> CpuState<'m> {
             online: AtomicBool::new(false),
             home_zone: AtomicU32::new(0),
             home_split: AtomicU32::new(Tag::ordinary_in(0)),
-            last_key: AtomicU64::new(crate::cpu::lease::NO_WORD),
+            last_key: AtomicU64::new(crate::cpu::NO_WORD),
             allowance: core::array::from_fn(|_| AtomicU64::new(0)),
             most: AtomicU64::new(0),
             runs_from: Place::none(),
@@ -384,11 +384,9 @@ impl<'a, 'm, P: Platform> Inside<'a, 'm, P> {
         cpu.door.try_enter(owner).then(|| Self::already(fh.cpu(cpu), owner))
     }
 
-    /// For who has got in already. What others have freed of a chunk goes back first, since nobody
-    /// finds it in leased words.
+    /// For who has got in already.
     #[inline(always)]
     pub(crate) fn already(at: Cpu<'a, 'm, P>, owner: bool) -> Self {
-        at.end_freed_chunk();
         Self { at, owner, inside: Cell::new(true) }
     }
 
@@ -446,43 +444,41 @@ impl Recent {
         }
     }
 
-    /// The `top`th place of an order's ring.
+    /// The places of an order, and the newest one's number.
     #[inline(always)]
-    fn place(&self, order: u32, top: u32) -> &Place {
+    fn ring(&self, order: u32) -> (&[Place], &AtomicU32) {
         debug_assert!(order < HINTED as u32);
-        match (order as usize).min(HINTED - 1) {
-            0 => &self.places[top as usize % FRAMES_KEPT],
-            n => &self.places[FRAMES_KEPT + (n - 1) * RUNS_KEPT + top as usize % RUNS_KEPT],
-        }
-    }
-
-    #[inline(always)]
-    fn top(&self, order: u32) -> &AtomicU32 {
-        &self.tops[(order as usize).min(HINTED - 1)]
+        let order = (order as usize).min(HINTED - 1);
+        let runs = |n: usize| &self.places[FRAMES_KEPT + n * RUNS_KEPT..][..RUNS_KEPT];
+        let places = if order == 0 { &self.places[..FRAMES_KEPT] } else { runs(order - 1) };
+        (places, &self.tops[order])
     }
 
     /// A chunk of order 0 to 8 was freed, by its block and its place in the block.
     #[inline(always)]
     pub(crate) fn push(&self, order: u32, block: Block<'_>, offset: u32) {
-        let top = self.top(order).get().wrapping_add(1);
-        self.place(order, top).set(block, offset);
-        self.top(order).set(top);
+        let (places, newest) = self.ring(order);
+        let top = newest.get().wrapping_add(1);
+        places[top as usize % places.len()].set(block, offset);
+        newest.set(top);
     }
 
     /// The newest of that order.
     #[inline(always)]
     pub(crate) fn pop<'m>(&self, blocks: &Blocks<'m>, order: u32) -> Option<(Block<'m>, u32)> {
-        let top = self.top(order).get();
-        let place = self.place(order, top);
-        let newest = place.get(blocks)?;
+        let (places, newest) = self.ring(order);
+        let top = newest.get();
+        let place = &places[top as usize % places.len()];
+        let found = place.get(blocks)?;
         place.clear();
-        self.top(order).set(top.wrapping_sub(1));
-        Some(newest)
+        newest.set(top.wrapping_sub(1));
+        Some(found)
     }
 
     /// Whether there is one of that order.
     pub(crate) fn has(&self, order: u32) -> bool {
-        !self.place(order, self.top(order).get()).is_none()
+        let (places, newest) = self.ring(order);
+        !places[newest.get() as usize % places.len()].is_none()
     }
 
     pub(crate) fn clear(&self) {

@@ -114,16 +114,9 @@ impl<'a, 'm, P: Platform> Recall<'a, 'm, P> {
     /// Where a zone has become LEAN the CPUs whose home it is put back what they have in hand,
     /// once. Each of them is entered: who comes in later sees the mode, and takes nothing in hand.
     /// So a request that may not wait, and cannot ask, finds all that is free.
-    #[inline(always)]
-    pub(crate) fn of_hands(&self, zone: &Zone<'m>) {
-        if zone.has_hands_to_empty() {
-            self.empty_hands(zone);
-        }
-    }
-
     #[cold]
     #[inline(never)]
-    fn empty_hands(&self, zone: &Zone<'m>) {
+    pub(crate) fn empty_hands(&self, zone: &Zone<'m>) {
         // Acquire: pairs with `update_mode`, and the CPUs that are entered see the mode.
         if zone.hands_to_empty.swap(false, Ordering::Acquire) {
             let home = |cpu: Cpu<'_, 'm, P>| cpu.is_home(zone.id.into());
@@ -201,7 +194,7 @@ impl<'a, 'm, P: Platform> Recall<'a, 'm, P> {
     /// Whether a CPU has something that a request of that order would ask it for, by a glance.
     pub(crate) fn has_for(cpu: Cpu<'_, 'm, P>, order: Option<Order>) -> bool {
         cpu.kept.iter().any(|kept| !kept.is_none())
-            || cpu.leases.held() != 0 && Self::has_in_hand(cpu, order)
+            || cpu.leases.held.get() != 0 && Self::has_in_hand(cpu, order)
             || order.is_none_or(|order| order >= Order::PAGEBLOCK) && Self::uses_a_free_block(cpu)
             || order.is_none() && cpu.may_take_any()
     }

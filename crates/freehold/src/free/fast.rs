@@ -145,7 +145,7 @@ impl<'m, P: Platform> FastFree<'_, 'm, P> {
         if !lease.is_of(key) {
             return InHand::Elsewhere;
         }
-        let mask = lease.mask();
+        let mask = lease.mask.get();
         if cfg!(feature = "debug-poison")
             || mask == 0 && !self.may_keep(lease, frames)
             || !lease.take_back(mask, frames)
@@ -161,7 +161,7 @@ impl<'m, P: Platform> FastFree<'_, 'm, P> {
     #[inline(always)]
     fn may_keep(self, lease: &Lease<'_>, frames: u64) -> bool {
         // By the lease: a number of the slot that is at hand costs every other free a register.
-        frames != !0 && self.leases.is_ready(Leases::slot_of(lease.first() / 64))
+        frames != !0 && self.leases.is_ready(Leases::slot_of(lease.first.get() / 64))
     }
 
     /// A place to keep a whole block of that tag, if it is one of the home zone, and no request is

@@ -78,7 +78,7 @@ impl<'m, P: Platform> Inside<'_, 'm, P> {
             return None;
         }
         self.fh.platform.poisoned_word(key, frames);
-        lease.add_to(lease.mask(), frames);
+        lease.add_to(lease.mask.get(), frames);
         self.cpu.leases.set_ready(slot);
         // The next request for such a run need not search for it.
         if let Some(order @ 1..6) = frames.count_ones().checked_ilog2() {

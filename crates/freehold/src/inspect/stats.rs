@@ -160,7 +160,7 @@ impl<P: Platform> On<'_, '_, P> {
         let state = self.fh.cpu(self.fh.cpus.get(self.id.index())?);
         let leased: u64 = state.leased_frames().map(|(_, frames)| frames).sum();
         let kept = state.kept_blocks() * FRAMES as u64;
-        Some((leased + kept, u64::from(state.leases.limit().max(1)) * 64))
+        Some((leased + kept, u64::from(state.leases.limit.get().max(1)) * 64))
     }
 }
 
@@ -251,7 +251,7 @@ impl<'m, P: Platform> Cpu<'_, 'm, P> {
     /// The migratetype of each word that it leases, and how many free frames of it are in hand. Of
     /// the home zone, as all that it has in hand.
     fn leased_frames(self) -> impl Iterator<Item = (usize, u64)> {
-        let held = self.leases.held();
+        let held = self.leases.held.get();
         let slots = (0..SLOTS).filter(move |slot| held >> slot & 1 == 1);
         slots.map(move |slot| {
             let lease = self.leases.slot(slot);

@@ -130,7 +130,7 @@ impl<'m, P: Platform> Walk<'_, 'm, P> {
                 continue;
             }
             held |= 1 << slot;
-            let pfn = lease.first();
+            let pfn = lease.first.get();
             let place = lease.seen_place(&self.fh.map.blocks);
             let first = |(block, w): (Block<'m>, usize)| block.base() + w as u64 * 64;
             expect(pfn, "a slot that names another word", place.map_or(NO_WORD, first), pfn)?;
@@ -139,12 +139,12 @@ impl<'m, P: Platform> Walk<'_, 'm, P> {
                 let named = u64::from(block.lease(w));
                 expect(pfn, "a slot is ready whose word is not leased", named, number + 1)?;
             }
-            expect(pfn, "frames in hand twice", lease.mask() & lease.spare.get(), 0)?;
+            expect(pfn, "frames in hand twice", lease.mask.get() & lease.spare.get(), 0)?;
             if lease.all() != 0 {
                 ensure(pfn, "frames in a hand that nobody would look for", ready)?;
             }
         }
-        expect(number, "the note of slots in use", u64::from(cpu.leases.held()), held)?;
+        expect(number, "the note of slots in use", u64::from(cpu.leases.held.get()), held)?;
         ensure(
             number,
             "a chunk in hand is not what its slots have",
@@ -184,7 +184,7 @@ impl<'m, P: Platform> Walk<'_, 'm, P> {
             if lease != 0 {
                 let cpu = self.fh.cpus.get(usize::from(lease & !EMPTY).wrapping_sub(1));
                 let slot = cpu.map(|cpu| cpu.leases.slot(Leases::slot_of(pfn / 64)));
-                let first = slot.map_or(NO_WORD, |slot| slot.first());
+                let first = slot.map_or(NO_WORD, |slot| slot.first.get());
                 expect(pfn, "a lease that its CPU does not know", first, pfn)?;
             }
         }
@@ -344,7 +344,7 @@ mod tests {
         }),
         ("a slot not in use has frames", |fh, _, _| {
             let mut slots = (0..SLOTS).map(|slot| fh.cpus[1].leases.slot(slot));
-            slots.find(|slot| !slot.is_in_use()).unwrap().set_mask(1);
+            slots.find(|slot| !slot.is_in_use()).unwrap().mask.set(1);
         }),
         ("whose word is not leased", |_, block, w| block.set_lease(w, 0)),
         ("that nobody would look for", |fh, block, w| {

@@ -347,7 +347,7 @@ mod tests {
             let rest = FrameRange { start: memory[0].end, end: all.end };
             fh.add_memory(rest).unwrap();
         }
-        let limits = fh.cpus.iter().map(|cpu| cpu.leases.limit()).collect();
+        let limits = fh.cpus.iter().map(|cpu| cpu.leases.limit.get()).collect();
         let zone = &fh.zones[0];
         let counts = [&zone.managed, &zone.fold, &zone.min, &zone.low, &zone.high];
         let counts = core::array::from_fn(|n| match counts.get(n) {

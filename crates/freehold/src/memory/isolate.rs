@@ -28,6 +28,7 @@ use crate::block::{
 };
 use crate::cpu::lease::SLOTS;
 use crate::cpu::recall::Recall;
+use crate::primitive::Relaxed;
 use crate::zone::Zone;
 use crate::{AllocError, FrameRange, Freehold, Pfn, Platform};
 
@@ -140,7 +141,7 @@ impl<'a, 'm, P: Platform> Isolated<'a, 'm, P> {
     pub(super) fn end_leases(fh: &Freehold<'m, P>) {
         Recall::of_all(fh).each(|inside| {
             let leases = &inside.cpu.leases;
-            let slots = (0..SLOTS).filter(|slot| leases.held() >> slot & 1 != 0);
+            let slots = (0..SLOTS).filter(|slot| leases.held.get() >> slot & 1 != 0);
             let mut places = slots.filter_map(|slot| leases.slot(slot).seen_place(&fh.map.blocks));
             if places.any(|(block, _)| block.tag.get().has(ISOLATED)) {
                 inside.give_back_all();

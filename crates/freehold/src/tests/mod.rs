@@ -25,6 +25,7 @@ pub(crate) mod steps;
 #[cfg(not(loom))]
 pub(crate) mod testing;
 
+use crate::primitive::Relaxed;
 use crate::{FrameRange, Migratetype, Order, Pfn, Request};
 
 /// So many frames from that one on.
@@ -46,7 +47,7 @@ impl<P: crate::Platform> crate::Freehold<'_, P> {
     /// Has each CPU lease two words however little memory there is, as on larger machines.
     fn lease_as_on_large_machines(&self) {
         for cpu in self.cpus {
-            let limit = u64::from(cpu.leases.limit().max(2));
+            let limit = u64::from(cpu.leases.limit.get().max(2));
             cpu.leases.set_limits(limit, limit);
         }
     }
