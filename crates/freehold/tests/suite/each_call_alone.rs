@@ -47,6 +47,14 @@ fn each_wrong_free_has_its_own_error_and_changes_nothing() {
         let whole = fh.on(cpu(c)).free(pfn, order(2));
         assert_eq!(whole, Err(FreeError::DoubleFree { pfn: Pfn::new(pfn.get() + 2) }));
     }
+    let words = on.alloc(movable(7)).unwrap();
+    let upper = Pfn::new(words.get() + 64);
+    on.free(upper, order(6)).unwrap();
+    for c in 0..2 {
+        let whole = fh.on(cpu(c)).free(words, order(7));
+        assert_eq!(whole, Err(FreeError::DoubleFree { pfn: upper }));
+    }
+    on.free(words, order(6)).unwrap();
     assert_eq!(
         fh.on(cpu(9)).free(pfn, Order::ZERO),
         Err(FreeError::CpuOffline { cpu: CpuId::new(9) })

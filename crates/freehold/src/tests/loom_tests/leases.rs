@@ -1,6 +1,8 @@
 //! A block's words: leases, hands, hints, and frees into them.
 
 use super::*;
+use crate::primitive::Relaxed;
+use crate::zone::supply::mode;
 
 #[test]
 fn two_cpus_allocate_from_one_block() {
@@ -289,5 +291,37 @@ fn a_run_is_freed_at_hand_beside_a_recall() {
             }
         ]);
         settled(fh, got[0]);
+    });
+}
+
+/// A chunk of one word is in use that CPU 0 has freed twice in a row: it leases the word next time.
+fn with_chunk_freed_twice() -> (Small, Pfn) {
+    let fh = machine(false, 512);
+    fh.cpus[0].leases.set_limits(16, 16);
+    let chunk = take(fh, 0, 6);
+    for _ in 0..2 {
+        free(fh, 0, chunk, 6);
+        assert_eq!(take(fh, 0, 6), chunk);
+    }
+    fh.zones[0].mode.set(mode::ROOMY);
+    (fh, chunk)
+}
+
+/// A frame of a chunk is freed, wrongly, as that comes into the hand: it is given out once.
+#[test]
+fn a_frame_of_a_chunk_is_freed_while_that_comes_into_the_hand() {
+    model(|| {
+        let (fh, chunk) = with_chunk_freed_twice();
+        free(fh, 0, chunk, 6);
+        assert_ne!(fh.cpus[0].leases.held.get(), 0, "the chunk was not leased");
+        assert_eq!(take(fh, 0, 6), chunk);
+        let freed = together::<bool>(roles![
+            move || fh.on(cpu(0)).free(chunk, of_order(6)).is_ok(),
+            move || Freeing::of(fh, None).word(chunk.get() / 64, 1 << 5, 1).is_ok()
+        ]);
+        take(fh, 0, 6);
+        fh.validate().unwrap_or_else(|violation| panic!("{violation}"));
+        let used = if freed[0] { 64 } else { 127 };
+        assert_eq!(fh.zone_stats(0).unwrap().free, 512 - used, "{freed:?}");
     });
 }
