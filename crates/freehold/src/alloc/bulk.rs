@@ -181,7 +181,7 @@ impl<'m, P: Platform> Freeing<'_, 'm, P> {
             let (mask, run) = same_word(&frames[at..]);
             let key = frames[at].get() / 64;
             let way = self.inside.map(|inside| FastFree(**inside));
-            let in_hand = way.map_or(InHand::No, |way| way.free_in_hand(key, mask));
+            let in_hand = way.map_or(InHand::No, |way| way.free_in_hand(key * 64, mask));
             if let Some(inside) = self.inside {
                 if in_hand == InHand::Yes {
                     inside.cpu.counters.local_frees.add(run as u64 - 1);

@@ -229,7 +229,11 @@ impl<'a, 'm, P: Platform> Cpu<'a, 'm, P> {
         // The class before the tag: who makes a block whole writes them in the other order.
         let changed = head.is_busy() || head.tag.get() != tag;
         let nothing = got | freed == 0 || got & freed != 0;
-        if changed || nothing || !self.pay_leased(tag, got) {
+        // What a row of frees brings, of which one frame is there, is kept together once somebody
+        // takes of it, not frame by frame.
+        let is_row = freed != 0 && got & got.wrapping_sub(1) == 0;
+        let count = if is_row { u64::from(got != 0) } else { u64::from(got.count_ones()) };
+        if changed || nothing || !self.pay_leased(tag, count) {
             // Becoming whole, whole, of another type or isolated by now; or nothing there; or what
             // is freed was free; or the zone would not keep its mark. The frames before the lease,
             // as in `Slot::end`: nobody takes any of them until all are back.
@@ -245,9 +249,6 @@ impl<'a, 'm, P: Platform> Cpu<'a, 'm, P> {
         let run = || order.and_then(|order| bits::smallest_run(all, order));
         let roomy = zone.is_roomy();
         let breakable = if roomy { !0 } else { run().map_or(0, |(run, _)| run) };
-        // What a row of frees brings, of which one frame is there, is kept together once somebody
-        // takes of it, not frame by frame.
-        let is_row = freed != 0 && got & got.wrapping_sub(1) == 0;
         let divided = roomy || !is_row || purpose == Purpose::Words;
         leases.open(slot, key, place, (purpose, migratetype), all, (breakable, divided));
         Some(slot)
@@ -308,10 +309,9 @@ impl<'a, 'm, P: Platform> Cpu<'a, 'm, P> {
         }
     }
 
-    /// These frames have left their word for the hand, if the zone keeps its mark.
+    /// So many frames have left their word for the hand, if the zone keeps its mark.
     #[inline(always)]
-    fn pay_leased(self, tag: Tag, frames: u64) -> bool {
-        let count = u64::from(frames.count_ones());
+    fn pay_leased(self, tag: Tag, count: u64) -> bool {
         self.cpu.counters.refilled_frames.add(count);
         self.by().pay(tag, count)
     }
@@ -346,7 +346,7 @@ impl<'m, P: Platform> Slot<'_, '_, 'm, P> {
         let (cpu, lease) = (self.cpu, self.lease());
         let got = block.line.take_word(w);
         let tag = block.head.tag.get();
-        if !cpu.pay_leased(tag, got) {
+        if !cpu.pay_leased(tag, got.count_ones().into()) {
             // The zone would not keep its mark.
             block.put_back_uncounted(cpu.fh, w, got);
             self.end();

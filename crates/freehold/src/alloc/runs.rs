@@ -466,7 +466,7 @@ impl<'a, 'm, P: Platform> Handle<'a, 'm, P, Owner<'a, 'm, P>> {
             way.run_to_open_words(first.get(), count)
         } else {
             let (key, frames) = (first.get() / 64, bits::mask(bit as u32, count as u32));
-            match way.free_in_hand(key, frames) {
+            match way.free_in_hand(key * 64, frames) {
                 InHand::Yes => true,
                 InHand::No => false,
                 InHand::Elsewhere => way.run_to_word(key, (frames, count)),

@@ -32,7 +32,7 @@ use crate::block::words::{
 };
 use crate::block::{Block, FRAMES, FRESH, HIGH_ATOMIC, MOVABLE, SPLIT, Tag, WHOLE, WORDS, bits};
 use crate::cpu::By;
-use crate::primitive::{Ordering, Relaxed};
+use crate::primitive::{Ordering, Relaxed, rarely};
 use crate::zone::Zone;
 use crate::zone::allowance::{ORDINARY, kind_of};
 use crate::zone::board::{LOOSE, row_of};
@@ -60,7 +60,15 @@ impl<'m, P: Platform> By<'_, 'm, P> {
     pub(crate) fn put_in_word(self, block: Block<'m>, w: usize, bits: u64) -> u64 {
         let tag = block.tag.get();
         // Before they can be seen: see `watch`.
-        self.count_free(tag, u64::from(bits.count_ones()));
+        // Mostly all of the word, of which there is nothing to count.
+        let count = match bits {
+            u64::MAX => 64,
+            bits => {
+                rarely();
+                bits.count_ones().into()
+            }
+        };
+        self.count_free(tag, count);
         let (now, strays) = block.line.put_back(w, bits);
         if strays != 0 {
             self.count_free(tag, u64::from(strays.count_ones()).wrapping_neg());
@@ -110,7 +118,7 @@ impl<'m, P: Platform> By<'_, 'm, P> {
         self.fh.watch.came(ANY);
         let class = CLASS_OF_WORD + len.ilog2() as u8;
         if len == WORDS {
-            self.raise(block);
+            self.raise_full(block, true);
         } else if known < class {
             self.raise_to(block, class);
         }
@@ -149,8 +157,14 @@ impl<'m, P: Platform> By<'_, 'm, P> {
     }
 
     /// Brings a block's class up to what its words have; one that is wholly free becomes whole.
-    #[inline(never)]
+    #[inline(always)]
     pub(crate) fn raise(self, block: Block<'m>) {
+        self.raise_full(block, false);
+    }
+
+    /// [`raise`](Self::raise), of a block all of whose words were seen `full` a moment ago.
+    #[inline(never)]
+    fn raise_full(self, block: Block<'m>, mut full: bool) {
         let _moving = self.moving_block(block);
         loop {
             let known = block.class();
@@ -158,7 +172,12 @@ impl<'m, P: Platform> By<'_, 'm, P> {
                 // A thread that has it so looks at the words when it is done.
                 return;
             }
-            let mut class = block.class_by_words(known);
+            // What is leased does not count.
+            let mut class = match full && (0..WORDS).fold(0, |any, w| any | block.lease(w)) == 0 {
+                true => CLASS_WHOLE,
+                false => block.class_by_words(known),
+            };
+            full = false;
             let tag = block.tag.get();
             if class == CLASS_WHOLE && tag.migratetype() < HIGH_ATOMIC {
                 if tag.is_open() && !self.is_in_use(block, tag) {

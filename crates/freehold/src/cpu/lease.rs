@@ -116,6 +116,12 @@ impl<'m> Lease<'m> {
     pub(crate) fn is_of(&self, key: u64) -> bool {
         self.first.get() == key * 64
     }
+    /// Whether this is the lease of the word of that frame, or one not in use, which has nothing in
+    /// hand and no ready bit, and the frame's number is one of the last 64 of all.
+    #[inline(always)]
+    pub(crate) fn may_have(&self, pfn: u64) -> bool {
+        self.first.get() ^ pfn < 64
+    }
     pub(crate) fn is_in_use(&self) -> bool {
         self.first.get() != NO_WORD
     }

@@ -57,19 +57,29 @@ impl<'m, P: Platform, D: Door<'m>> Handle<'_, 'm, P, D> {
             return Err(FreeError::CpuOffline { cpu: self.id });
         };
         let cpu = self.fh.cpu(state);
-        if !cpu.door.try_enter(self.door.biased()) {
-            return free_outside(self.fh, pfn, order);
-        }
         let (frames, way) = (bits::of_chunk(pfn.get(), u32::from(order.get())), FastFree(cpu));
-        let in_hand =
-            if frames == 0 { InHand::No } else { way.free_in_hand(pfn.get() / 64, frames) };
-        if in_hand == InHand::Yes {
-            if let order @ 1..6 = order.get() {
-                cpu.leases.set_freed(order.into(), pfn.get());
+        // Each way in knows its way out: one branch less where the frames go into the hand.
+        let in_hand = if self.door.biased() {
+            if !cpu.door.try_enter_owner() {
+                return free_outside(self.fh, pfn, order);
             }
-            self.door.get_out(&cpu);
-            return Ok(());
-        }
+            let in_hand = way.chunk_in_hand(pfn, order, frames);
+            if in_hand == InHand::Yes {
+                cpu.door.leave_owner();
+                return Ok(());
+            }
+            in_hand
+        } else {
+            if !cpu.door.try_enter_unowned() {
+                return free_outside(self.fh, pfn, order);
+            }
+            let in_hand = way.chunk_in_hand(pfn, order, frames);
+            if in_hand == InHand::Yes {
+                cpu.door.leave_intruder();
+                return Ok(());
+            }
+            in_hand
+        };
         let done = match order.get() {
             ..6 if in_hand == InHand::No => false,
             0 => way.chunk_to_word::<0>(pfn.get()),
@@ -98,12 +108,12 @@ impl<'a, 'm, P: Platform> Handle<'a, 'm, P, Owner<'a, 'm, P>> {
     #[doc(hidden)]
     #[inline(always)]
     pub fn free_in_hand(&self, pfn: Pfn, order: Order) -> bool {
-        let (cpu, key) = (self.fh.cpu(self.door.state), pfn.get() / 64);
-        let frames = bits::of_chunk(pfn.get(), u32::from(order.get()));
+        let (cpu, pfn) = (self.fh.cpu(self.door.state), pfn.get());
+        let frames = bits::of_chunk(pfn, u32::from(order.get()));
         if frames == 0 {
             return false;
         }
-        let done = at_once!(cpu.door, self.door.biased, FastFree(cpu).free_in_hand(key, frames));
+        let done = at_once!(cpu.door, self.door.biased, FastFree(cpu).free_in_hand(pfn, frames));
         done == Some(InHand::Yes)
     }
 }
@@ -138,11 +148,12 @@ fn free_outside<P: Platform>(
 }
 
 impl<'m, P: Platform> FastFree<'_, 'm, P> {
-    /// Frees frames of a word that this CPU has leased; not where frames are poisoned first.
+    /// Frees frames of a word that this CPU has leased, of which `pfn` is any; not where frames are
+    /// poisoned first.
     #[inline(always)]
-    pub(crate) fn free_in_hand(self, key: u64, frames: u64) -> InHand {
-        let lease = self.leases.slot(Leases::slot_of(key));
-        if !lease.is_of(key) {
+    pub(crate) fn free_in_hand(self, pfn: u64, frames: u64) -> InHand {
+        let lease = self.leases.slot(Leases::slot_of(pfn / 64));
+        if !lease.may_have(pfn) {
             return InHand::Elsewhere;
         }
         let mask = lease.mask.get();
@@ -154,6 +165,19 @@ impl<'m, P: Platform> FastFree<'_, 'm, P> {
         }
         self.counters.local_frees.add(1);
         InHand::Yes
+    }
+
+    /// [`free_in_hand`](Self::free_in_hand) of a chunk, `frames` of its word: none of a larger one.
+    #[inline(always)]
+    fn chunk_in_hand(self, pfn: Pfn, order: Order, frames: u64) -> InHand {
+        if frames == 0 {
+            return InHand::No;
+        }
+        let in_hand = self.free_in_hand(pfn.get(), frames);
+        if let (InHand::Yes, order @ 1..6) = (in_hand, order.get()) {
+            self.leases.set_freed(order.into(), pfn.get());
+        }
+        in_hand
     }
 
     /// Whether frames of a leased word that has nothing in hand may come into the hand. A whole

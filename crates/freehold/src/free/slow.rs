@@ -165,7 +165,7 @@ impl<'i, 'm, P: Platform> Freeing<'i, 'm, P> {
                 inside.cpu.counters.local_frees.add(if done.is_ok() { frees } else { 0 });
                 return done;
             }
-            let again = inside.cpu.last_key.get() == key;
+            let again = inside.cpu.last_key.get() == key && frames.count_ones() < 1 << LEASED_BELOW;
             let way = FastFree(**inside);
             if again && tag.is_ordinary() && way.free_and_lease(block, w, tag, frames) {
                 inside.count_frees(frees);
@@ -214,11 +214,9 @@ impl<'m, P: Platform> FastFree<'_, 'm, P> {
     /// exchange for 64 frames: see [`LEASED_BELOW`].
     pub(crate) fn free_and_lease(self, block: Block<'m>, w: usize, tag: Tag, frames: u64) -> bool {
         // Near its mark the zone counts what is free.
-        let ordinary = tag.migratetype() != HIGH_ATOMIC
-            && self.is_home(tag.zone())
-            && !self.fh.zones[tag.zone()].is_tight();
+        let ordinary =
+            tag.migratetype() != HIGH_ATOMIC && self.is_home(tag.zone()) && !self.home().is_tight();
         if !ordinary
-            || frames.count_ones() >= 1 << LEASED_BELOW
             || block.line.word(w) & frames != 0
             || block.head.is_leased(w)
             || !self.may_lease()
@@ -342,7 +340,7 @@ impl<'m, P: Platform> Freeing<'_, 'm, P> {
         if let Some((key, frames)) = word_of(range) {
             // A word's frames are freed all or none. Most ranges that are no chunk are of one.
             let way = self.inside.map(|inside| FastFree(**inside));
-            match way.map(|way| (way, way.free_in_hand(key, frames))) {
+            match way.map(|way| (way, way.free_in_hand(key * 64, frames))) {
                 Some((_, InHand::Yes)) => Ok(()),
                 Some((way, InHand::Elsewhere)) if !range.len().is_power_of_two() => {
                     if way.run_to_word(key, (frames, range.len())) {
