@@ -43,6 +43,10 @@ impl CliError {
         &self.message
     }
 
+    pub fn own_hint(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+
     pub fn is_broken_pipe(&self) -> bool {
         self.broken_pipe
     }

@@ -101,7 +101,9 @@ pub fn result(
 }
 
 /// Writes a line to standard error; nobody can be told where that fails.
+/// What would steer the terminal, as in the name of a file, is shown as one character.
 pub fn complain(text: &str) {
+    let text = text.replace(|c: char| c.is_control() && c != '\n' && c != '\t', "\u{fffd}");
     if !keep(|caught| caught.said += &format!("freehold: {text}\n")) {
         let _ = writeln!(io::stderr().lock(), "freehold: {text}");
     }

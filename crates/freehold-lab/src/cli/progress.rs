@@ -13,15 +13,19 @@ fn bar(what: &str, length: Option<u64>, template: &str, quiet: bool) -> Progress
         return ProgressBar::hidden();
     }
     let bar = ProgressBar::with_draw_target(length, ProgressDrawTarget::stderr_with_hz(10));
+    bar.set_style(styled(template));
+    bar.set_prefix(what.to_owned());
+    bar
+}
+
+fn styled(template: &str) -> ProgressStyle {
     let style =
         ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
     let rate = |state: &ProgressState, text: &mut dyn std::fmt::Write| {
         // A bar that cannot be written is nobody's loss.
         let _ = text.write_str(&per_second(state.per_sec()));
     };
-    bar.set_style(style.with_key("rate", rate).progress_chars("=> "));
-    bar.set_prefix(what.to_owned());
-    bar
+    style.with_key("rate", rate).progress_chars("=> ")
 }
 
 /// A bar for so many steps that take about as long as each other.
@@ -57,6 +61,10 @@ impl Progress {
         }
         if self.bar.length().is_none() && total > 0 {
             self.bar.set_message(format!("{}% read", done.min(total) * 100 / total));
+        }
+        if self.bar.length() == Some(events) {
+            // All are read, and engines go on for a while.
+            self.bar.set_style(styled("{prefix} {human_pos} events are read, engines go on"));
         }
         self.bar.set_position(events);
     }

@@ -1,5 +1,6 @@
 //! Amounts of memory on the command line, `512M`, `8G`, shares, `25%`, `0.05`, and whole numbers.
 
+use std::num::{IntErrorKind, ParseIntError};
 use std::ops::RangeInclusive;
 
 use freehold::{FRAME_SIZE, Order};
@@ -25,8 +26,10 @@ where
             (least, u64::MAX) => format!("{} or more", thousands(least)),
             (least, most) => format!("{} to {}", thousands(least), thousands(most)),
         };
-        let number: u64 =
-            text.parse().map_err(|_| format!("'{text}' is not a whole number: write {allowed}"))?;
+        let number: u64 = text.parse().map_err(|error: ParseIntError| match error.kind() {
+            IntErrorKind::PosOverflow => format!("{text} is more than 64 bits hold"),
+            _ => format!("'{text}' is not a whole number: write {allowed}"),
+        })?;
         let allowed_number = Some(number).filter(|number| bounds.contains(number));
         allowed_number
             .and_then(|number| T::try_from(number).ok())
@@ -134,6 +137,8 @@ mod tests {
         let none = "'0.1' is not a whole number: write 1 to 100";
         assert_eq!(whole(1..=100u8)("0.1").unwrap_err(), none);
         assert_eq!(whole(100..=u64::MAX)("3").unwrap_err(), "3 is out of range: 100 or more");
+        let more = whole(0..=u64::MAX)("18446744073709551616").unwrap_err();
+        assert_eq!(more, "18446744073709551616 is more than 64 bits hold");
         // Above what the type holds.
         assert!(whole(1..=u16::MAX)("65536").is_err());
     }

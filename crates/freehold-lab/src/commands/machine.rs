@@ -278,16 +278,19 @@ impl Choice {
         let lie: Vec<String> = rows.iter().filter(|of| of.rows > 0).map(RowsOf::told).collect();
         if replayed.is_empty() {
             let (trace, shown) = (trace.shown(), &recorded.shown);
-            let what = match wanted {
-                Some(wanted) => {
-                    format!("{trace}: none of its rows lies in zone {wanted}: {}", lie.join(", "))
+            let most = of_zones.iter().filter(|of| of.rows > 0).max_by_key(|of| of.rows);
+            return Err(match wanted.zip(most) {
+                Some((wanted, RowsOf { node, zone, .. })) => {
+                    let lie = lie.join(", ");
+                    CliError::new(format!("{trace}: none of its rows lies in zone {wanted}: {lie}"))
+                        .hint(format!("--zone {node}:{zone}"))
                 }
-                None => format!("{trace}: its frames lie in no zone of {shown}"),
-            };
-            return Err(CliError::new(what).hint(
-                "put the zoneinfo of the machine that recorded it beside it, or name a --machine \
-                 SIZE",
-            ));
+                None => CliError::new(format!("{trace}: its frames lie in no zone of {shown}"))
+                    .hint(
+                        "put the zoneinfo of the machine that recorded it beside it, or name a \
+                         --machine SIZE",
+                    ),
+            });
         }
         Ok(Zones { replayed: replayed.into_iter().map(Some).collect(), rows })
     }

@@ -97,7 +97,7 @@ enum Command {
     Contiguity(built::ContiguityArgs),
     /// Simulate engines on 1 to 1,024 CPUs.
     Simulate(built::SimulateArgs),
-    /// Make one HTML page of what other commands printed with --json.
+    /// Make one HTML page of what replays printed with --json.
     Report(built::ReportArgs),
     /// Compare two results that one of the commands printed with --json.
     Compare(built::CompareArgs),

@@ -17,9 +17,9 @@ use crate::cli::error::CliError;
 use crate::cli::given::{Shown, engines, jobs, or};
 use crate::cli::size::{parse_bytes, parse_memory, whole};
 use crate::cli::target::Target;
-use crate::cli::{Outcome, output, progress, stop};
+use crate::cli::{Outcome, output};
 use crate::trials::defaults::{ALLOCATIONS, SIMULATED_CPUS_MAX};
-use crate::trials::pool::Done;
+use crate::trials::pool::{self, Done};
 
 // Paragraphs are one line each: clap breaks them where the terminal ends.
 const HELP: &str = "\
@@ -65,7 +65,7 @@ GiB, 20 to 98 % in use. The seed is printed: the same seed, with --quick \
 where it was given, draws the same cells, and \
 a larger --random begins with the cells of a smaller one.
 
---json prints {\"cells\": [{...}]}, each figure by its name, null where a workload has none: \
+--json prints {\"command\": \"contiguity\", \"interrupted\", \"cells\": [{...}]}, each figure by its name, null where a workload has none: \
 \"unusable_lists\" is by chunks as they lie on lists, \"guesses\" says what is one in an engine, \
 \"migrated\" how many frames it has moved by itself. Loads that fill memory also have \"moments\", \
 each \"at\" the share done, 1.5 when the cache is dropped, 2 when all is gone; with --move \
@@ -117,7 +117,7 @@ pub struct ContiguityArgs {
     used: Vec<u8>,
 
     /// What random numbers are drawn from. Default: 1,2,3.
-    #[arg(long, value_name = "S[,S]...", value_delimiter = ',')]
+    #[arg(long, value_name = "S[,S]...", value_delimiter = ',', value_parser = whole(0..=u64::MAX))]
     seeds: Vec<u64>,
 
     /// An engine: freehold, or a kernel's design with changes to switch on (+) or off (-); or a
@@ -139,7 +139,7 @@ pub struct ContiguityArgs {
     random: Option<u16>,
 
     /// The seed that the cells are drawn from. Default: another one each time.
-    #[arg(long, value_name = "S", requires = "random")]
+    #[arg(long, value_name = "S", requires = "random", value_parser = whole(0..=u64::MAX))]
     seed: Option<u64>,
 
     /// Empty blocks when a load that fills memory is over, until 90 % of what is free is whole: by
@@ -152,8 +152,8 @@ pub struct ContiguityArgs {
     #[arg(long, value_name = "FILE", requires = "moves")]
     picture: Option<PathBuf>,
 
-    /// Draw machines of up to 2 GiB, and allocate less: seconds a cell.
-    #[arg(long, requires = "random")]
+    /// Allocate less, and with --random draw machines of up to 2 GiB: seconds a cell.
+    #[arg(long)]
     quick: bool,
 
     /// Compare as --random does, and exit with 1 where an engine's contiguity is below the first's
@@ -290,25 +290,17 @@ fn any_seed() -> u64 {
     RandomState::new().build_hasher().finish() % 1_000_000
 }
 
-/// Runs the cells with a bar, and says on standard error what was left undone.
+/// Runs the cells.
 fn cells(args: &ContiguityArgs, scenarios: &[Scenario]) -> Result<Done<Cell>, CliError> {
-    let stop = stop::on_signals(true);
-    let bar = progress::turns("counting", scenarios.len(), args.shown.no_progress);
-    let outcome = super::run(scenarios, jobs(args.jobs), &stop, |done, scenario| {
-        bar.set_position(done as u64);
-        let (workload, cpus, engine) = (scenario.workload, scenario.cpus, &scenario.engine);
-        bar.set_message(format!(
-            "{workload} on {cpus} CPUs, {} MiB: {engine}",
-            scenario.memory_mib()
-        ));
+    let (what, quiet) = (("counting", "cells"), args.shown.no_progress);
+    let done = pool::watched(what, scenarios.len(), quiet, |stop, told| {
+        super::run(scenarios, jobs(args.jobs), stop, |done, scenario| {
+            let (workload, cpus, engine) = (scenario.workload, scenario.cpus, &scenario.engine);
+            let memory = scenario.memory_mib();
+            told(done, format!("{workload} on {cpus} CPUs, {memory} MiB: {engine}"));
+        })
     });
-    bar.finish_and_clear();
-    let outcome = outcome.map_err(CliError::new)?;
-    if outcome.interrupted {
-        let (done, all) = (outcome.results.len(), scenarios.len());
-        output::complain(&format!("interrupted: {done} of {all} cells are done"));
-    }
-    Ok(outcome)
+    done.map_err(CliError::new)
 }
 
 pub fn run(args: &ContiguityArgs) -> Result<Outcome, CliError> {
@@ -331,7 +323,9 @@ pub fn run(args: &ContiguityArgs) -> Result<Outcome, CliError> {
         let cells = (scenarios.len() / (seeds.len() * engines.len())) as u16;
         Random { cells, seed, quick }
     });
-    let document = Document { random, comparison: comparison.as_ref(), cells };
+    let (command, interrupted) = ("contiguity", outcome.interrupted);
+    let comparison_of = comparison.as_ref();
+    let document = Document { command, interrupted, random, comparison: comparison_of, cells };
     output::result(&args.shown.printed, &document, |style| match &comparison {
         _ if cells.is_empty() => String::new(),
         Some(comparison) => beside(comparison, style) + &guesses(cells, style),

@@ -14,6 +14,9 @@ use crate::tables::{thousands, unique};
 /// What `--json` prints.
 #[derive(Serialize)]
 pub struct Document<'a> {
+    pub command: &'static str,
+    /// Whether the user stopped it before all was done.
+    pub interrupted: bool,
     /// What the cells were drawn from, where they were.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub random: Option<Random>,

@@ -9,7 +9,8 @@ use serde_json::Value;
 use crate::cli::error::CliError;
 use crate::results::rows::{Row, Table};
 use crate::tables::better::Better;
-use crate::tables::unique;
+use crate::tables::number::counted;
+use crate::tables::{thousands, unique};
 
 /// Figures of a machine's own section, and what heads their columns.
 pub(super) const SHOWN: [(&str, &str); 12] = [
@@ -152,6 +153,21 @@ impl Fleet {
         let places = recordings.iter().flat_map(|of| &of.rows).map(place_of);
         let engines = places.collect::<BTreeSet<_>>().into_iter().map(|(_, engine)| engine);
         Ok(Self { engines: engines.collect(), recordings, unreadable })
+    }
+
+    /// How many recordings there are, and of what machines, as far as that is known.
+    pub(super) fn told(&self) -> String {
+        let hosts = self.recordings.iter().map(|of| text(&of.rows[0], "host"));
+        let (unknown, known): (Vec<_>, Vec<_>) = hosts.partition(|host| host.is_empty());
+        let known = unique(known.into_iter()).len() as u64;
+        let mut said = counted(self.recordings.len() as u64, "recording");
+        if known > 0 {
+            said += &format!(" of {}", counted(known, "machine"));
+        }
+        if !unknown.is_empty() {
+            said += &format!("; of {} the machine is not known", thousands(unknown.len() as u64));
+        }
+        said
     }
 
     pub(super) fn machines(&self) -> Vec<&str> {

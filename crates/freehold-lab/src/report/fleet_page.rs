@@ -83,9 +83,8 @@ impl Page<'_> {
     fn verdict(&self) -> String {
         let fleet = self.fleet;
         let mut said = format!(
-            "{} of {}; {} could not be read.",
-            counted(fleet.recordings.len() as u64, "recording"),
-            counted(fleet.machines().len() as u64, "machine"),
+            "{}; {} could not be read.",
+            fleet.told(),
             thousands(fleet.unreadable.len() as u64)
         );
         for (measure, what) in

@@ -5,7 +5,7 @@ use clap::Args;
 use crate::cli::error::CliError;
 use crate::cli::given::{Printed, Shown};
 use crate::cli::size::{parse_memory, whole};
-use crate::cli::{Outcome, given, output, progress, stop};
+use crate::cli::{Outcome, given, output};
 use crate::engines::EngineSpec;
 use crate::simulate::output::{Document, table};
 use crate::simulate::workloads::About;
@@ -13,7 +13,7 @@ use crate::simulate::{Kind, Model, Row, Scenario, SimulateError, simulate_all};
 use crate::tables::table::rendered;
 use crate::tables::{thousands, unique};
 use crate::trials::defaults::SIMULATED_CPUS_MAX;
-use crate::trials::pool::Done;
+use crate::trials::pool::{self, Done};
 
 // Paragraphs are one line each: clap breaks them where the terminal ends.
 const HELP: &str = "\
@@ -30,7 +30,7 @@ Examples:
   freehold simulate -w kernel-build-like --cpus 128 --memory 16G
                                                 one node of 1,024 CPUs on eight
 
---json prints {\"command\": \"simulate\", \"seed\", \"model\", \"rows\": \
+--json prints {\"command\": \"simulate\", \"interrupted\", \"seed\" where there is one, \"model\", \"rows\": \
 [{\"engine\", \"workload\", \"cpus\", \
 \"memory_bytes\", \"frames_per_second\", \"zone_lock_wait_share\", \"pcp_lock_wait_share\", \
 \"fallbacks\", \"unusable_index\", ...}]}.
@@ -66,7 +66,7 @@ pub(crate) struct SimulateArgs {
     memory: Vec<u64>,
 
     /// What the CPUs' random numbers are drawn from. Default: 1.
-    #[arg(long, value_name = "S[,S]...", value_delimiter = ',')]
+    #[arg(long, value_name = "S[,S]...", value_delimiter = ',', value_parser = whole(0..=u64::MAX))]
     seed: Vec<u64>,
 
     /// Frames to allocate while measuring, after half as many that are not measured: fewer take
@@ -95,15 +95,13 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<Outcome, CliError> {
     let scenarios = scenarios(args, &engines)?;
     let done = simulated(args, &scenarios, &model)?;
     let rows = &done.results;
-    if done.interrupted {
-        output::complain(&format!(
-            "interrupted: {} of {} simulations are done",
-            rows.len(),
-            scenarios.len()
-        ));
-    }
-    let seed = args.seed.first().copied().unwrap_or(1);
-    let document = Document { command: "simulate", seed, model: &model, rows };
+    let seed = match args.seed[..] {
+        [] => Some(1),
+        [one] => Some(one),
+        _ => None,
+    };
+    let interrupted = done.interrupted;
+    let document = Document { command: "simulate", interrupted, seed, model: &model, rows };
     output::result(&args.shown.printed, &document, |style| {
         if rows.is_empty() { String::new() } else { table(rows, &model, style) }
     })?;
@@ -115,17 +113,13 @@ fn simulated(
     scenarios: &[Scenario],
     model: &Model,
 ) -> Result<Done<Row>, CliError> {
-    let stop = stop::on_signals(true);
-    let jobs = given::jobs(args.jobs);
-    let bar = progress::turns("simulating", scenarios.len(), args.shown.no_progress);
-    let simulated = simulate_all(scenarios, model, jobs, &stop, |done, scenario| {
-        bar.set_position(done as u64);
-        bar.set_message(format!(
-            "{} on {} CPUs: {}",
-            scenario.workload, scenario.cpus, scenario.engine
-        ));
+    let (what, quiet) = (("simulating", "simulations"), args.shown.no_progress);
+    let simulated = pool::watched(what, scenarios.len(), quiet, |stop, told| {
+        simulate_all(scenarios, model, given::jobs(args.jobs), stop, |done, scenario| {
+            let Scenario { workload, cpus, engine, .. } = scenario;
+            told(done, format!("{workload} on {cpus} CPUs: {engine}"));
+        })
     });
-    bar.finish_and_clear();
     simulated.map_err(refused)
 }
 

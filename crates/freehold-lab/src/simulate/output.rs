@@ -14,8 +14,11 @@ use crate::tables::thousands;
 #[derive(Serialize)]
 pub struct Document<'a> {
     pub command: &'static str,
-    /// The seed, or the first of them.
-    pub seed: u64,
+    /// Whether the user stopped it before all was done.
+    pub interrupted: bool,
+    /// The seed; `None` of several, which the rows have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
     pub model: &'a Model,
     pub rows: &'a [Row],
 }

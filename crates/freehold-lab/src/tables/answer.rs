@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use super::are_equal;
 use super::metrics::{GROUPS, Metric, NS_PER_EVENT, Value};
-use super::number::{duration, percent, thousands};
+use super::number::{counted, duration, percent, thousands};
 use super::table::{Cell, Color, Room, Style, Table, right, wrap};
 use super::unique;
 use crate::draw::series;
@@ -54,6 +54,9 @@ const QUESTIONS: [Question; 5] = [
 const FAILED_MOST: f64 = 0.01;
 /// Waiting for a lock is a problem from this share of the CPUs' time on.
 const PROBLEM: f64 = 0.01;
+/// What was recorded of fewer events, or for less time than the slowest kernel's tick, is no share of
+/// anything.
+const LEAST: (u64, u64) = (1000, 10_000_000);
 /// Machines that the wait is computed for.
 pub const CPUS: [u16; 4] = [2, 16, 64, 256];
 
@@ -101,8 +104,9 @@ pub fn of(replay: &Replay, model: &Model) -> Answer {
     if is_void {
         return Answer { warnings, ..Answer::default() };
     }
-    let sentences = if replay.engines.len() > 1 { best(replay) } else { Vec::new() };
-    Answer { warnings, sentences, zone_lock: zone_lock(replay, model) }
+    let mut sentences = if replay.engines.len() > 1 { best(replay) } else { Vec::new() };
+    let zone_lock = zone_lock(replay, model).map_err(|why| sentences.extend(why)).ok();
+    Answer { warnings, sentences, zone_lock }
 }
 
 /// What of the machine is a guess.
@@ -271,8 +275,10 @@ fn square_steps(histogram: &[[u64; 3]]) -> f64 {
     histogram.iter().map(square).fold(0.0, |sum, square| sum + square) / holds.max(1) as f64
 }
 
-fn zone_lock(replay: &Replay, model: &Model) -> Option<ZoneLock> {
+/// What the lock costs; where that cannot be said why, if there is a lock to ask about.
+fn zone_lock(replay: &Replay, model: &Model) -> Result<ZoneLock, Option<String>> {
     let facts = &replay.survey.facts;
+    let span = duration(facts.span_ns());
     let cpus =
         u16::try_from(facts.cpus_seen).unwrap_or(u16::MAX).clamp(1, replay.machine.cpus.max(1));
     let used = |one: &EngineOutcome| LockUse {
@@ -283,10 +289,18 @@ fn zone_lock(replay: &Replay, model: &Model) -> Option<ZoneLock> {
         cpus,
         span_ns: facts.span_ns(),
     };
-    let first = replay.engines.first().map(used)?;
+    let first = replay.engines.first().map(used).ok_or(None)?;
     // An engine without the lock does not say what the lock costs here.
-    if first.holds == 0 || facts.span_ns() == 0 {
-        return None;
+    if first.holds == 0 {
+        return Err(None);
+    }
+    if facts.events < LEAST.0 || facts.span_ns() < LEAST.1 {
+        let (events, of) = (counted(facts.events, "event"), counted(LEAST.0, "event"));
+        return Err(Some(format!(
+            "Whether the zone lock is a problem cannot be said of {events} in {span}: that takes \
+             {of} and {} at least.",
+            duration(LEAST.1)
+        )));
     }
     let wait = |one: &EngineOutcome| {
         let used = used(one);
@@ -299,21 +313,22 @@ fn zone_lock(replay: &Replay, model: &Model) -> Option<ZoneLock> {
     let engines: Vec<Wait> = replay.engines.iter().map(wait).collect();
     let now = first.waiting_share(model, cpus);
     let sentences = [
-        now_sentence(&engines[0], now, &duration(facts.span_ns()), cpus),
+        now_sentence(&engines[0], now, &span, cpus),
         more_sentence(&engines[0]),
         help_sentence(&engines),
     ];
     let sentences = sentences.into_iter().filter(|sentence| !sentence.is_empty()).collect();
-    Some(ZoneLock { sentences, model: model.machine.clone(), cpus: CPUS, engines })
+    Ok(ZoneLock { sentences, model: model.machine.clone(), cpus: CPUS, engines })
 }
 
 /// Whether it is a problem as recorded.
 fn now_sentence(first: &Wait, waiting: f64, span: &str, cpus: u16) -> String {
     let is = if waiting < PROBLEM { "No" } else { "Yes" };
     format!(
-        "Is the zone lock a problem on this machine of {cpus} CPUs? {is}: by the model, {} would \
-         have held it for {} of \
-         the {span} recorded, and its CPUs would have waited for it for {} of their time.",
+        "Is the zone lock a problem on this machine of {}? {is}: by the model, {} would have held \
+         it for {} of the {span} recorded, and its CPUs would have waited for it for {} of their \
+         time.",
+        counted(cpus.into(), "CPU"),
         first.engine,
         share(first.held_share),
         share(waiting)
@@ -418,13 +433,14 @@ mod tests {
             ..EngineOutcome::default()
         };
         (one.counters.allocs, one.counters.frees) = (1000, 1000);
-        one.counters.zone_lock_acquisitions = (locks * 2.0) as u64;
+        one.counters.zone_lock_acquisitions = (locks * 20.0) as u64;
         one
     }
 
     fn replay(engines: Vec<EngineOutcome>) -> Replay {
         let mut survey = Survey::default();
-        (survey.facts.cpus_seen, survey.facts.last_ts_ns) = (2, 1_000_000);
+        (survey.facts.cpus_seen, survey.facts.last_ts_ns) = (2, 10_000_000);
+        survey.facts.events = 1000;
         let given =
             Beginning { origin: Origin::Given, page_size: Some(4096), ..Beginning::default() };
         Replay {
@@ -496,13 +512,13 @@ mod tests {
         let lock = |engines| answer(engines).zone_lock;
         let none = engine("freehold", 0.0, 200.0, 150);
         assert_eq!(lock(vec![none.clone()]), None, "it has no lock to ask about");
-        // 80 holds of some 155 ns in a millisecond: 1.2 % of it.
+        // 800 holds of some 155 ns in ten milliseconds: 1.2 % of them.
         let first = lock(vec![engine("6.18", 40.0, 900.0, 100), none.clone()]).expect("it is said");
         assert!((first.engines[0].held_share - 0.0124).abs() < 0.0005, "{first:?}");
         assert!(first.engines[0].waiting_shares.is_sorted());
         assert_eq!(first.engines[1].waiting_shares, [0.0; 4]);
         let [here, more, help] = &first.sentences[..] else { panic!("{first:?}") };
-        let held = "2 CPUs? No: by the model, 6.18 would have held it for 1.2 % of the 1.0 ms";
+        let held = "2 CPUs? No: by the model, 6.18 would have held it for 1.2 % of the 10.0 ms";
         assert!(here.contains(held), "{here}");
         assert!(more.ends_with("With 64 CPUs it is a problem: 1 % or more."), "{more}");
         let frees =
@@ -512,6 +528,21 @@ mod tests {
         let rare = lock(vec![engine("6.18", 0.5, 900.0, 100), none]).expect("it is said");
         assert!(rare.sentences[1].contains("None of these is a problem"), "{rare:?}");
         assert!(rare.sentences[2].starts_with("The zone lock alone is no reason to change"));
+    }
+
+    #[test]
+    fn a_recording_too_short_says_nothing_of_the_lock() {
+        let said = |events, last_ts_ns| {
+            let mut short = replay(vec![engine("6.18", 40.0, 900.0, 100)]);
+            (short.survey.facts.events, short.survey.facts.last_ts_ns) = (events, last_ts_ns);
+            let said = of(&short, &Model::standard());
+            (said.sentences.concat(), said.zone_lock.is_some())
+        };
+        assert_eq!(said(1000, 10_000_000), (String::new(), true));
+        let why = "Whether the zone lock is a problem cannot be said of 2 events in 2.0 us: that \
+                   takes 1,000 events and 10.0 ms at least.";
+        assert_eq!(said(2, 2_000), (why.to_owned(), false));
+        assert!(!said(999, 10_000_000).1 && !said(1000, 9_999_999).1);
     }
 
     #[test]

@@ -137,7 +137,8 @@ impl Table {
         self.rows.push(cells.into_iter().map(Into::into).collect());
     }
 
-    /// The text, without a line break at its end.
+    /// The text, without a line break at its end; of Markdown with an empty line before and behind
+    /// it, without which its neighbours would be rows of it.
     pub fn render(&self, style: Style) -> String {
         let is_to_fit = !style.wide && !style.markdown;
         if is_to_fit && self.room.contains(&Room::Always) && !self.fits(style) {
@@ -175,7 +176,8 @@ impl Table {
             format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "))
         };
         let names = || shown.iter().map(|&column| &self.header[column]);
-        let mut text = line(&mut names().map(|name| name.text.clone()));
+        let mut text = String::from("\n");
+        text += &line(&mut names().map(|name| name.text.clone()));
         text += &line(&mut names().map(|name| if name.right { "--:" } else { "---" }.to_owned()));
         for row in &self.rows {
             let heading = |at| if at == 0 { format!("**{}**", row[0].text) } else { String::new() };
@@ -186,7 +188,7 @@ impl Table {
                 })),
             };
         }
-        text.trim_end().to_owned()
+        text
     }
 
     /// Whether it is no wider than the terminal, in as many blocks as that takes.
@@ -412,9 +414,8 @@ mod tests {
         table.row(["GROUP"]);
         table.row([left("  x"), right("1\n(+5 %)")]);
         let text = table.render(Style { markdown: true, ..Style::plain(5) });
-        let lines =
-            ["| a\\|b | figure |", "| --- | --- |", "| **GROUP** |  |", "| x | 1<br>(+5 %) |"];
-        assert_eq!(text.lines().collect::<Vec<_>>(), lines);
+        let lines = "\n| a\\|b | figure |\n| --- | --- |\n| **GROUP** |  |\n| x | 1<br>(+5 %) |\n";
+        assert_eq!(text, lines);
     }
 
     #[test]

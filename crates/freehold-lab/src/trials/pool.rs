@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 
+use crate::cli::{output, progress, stop};
+
 #[derive(Debug)]
 pub struct Done<T> {
     /// Of those that are done, in the order of `all`.
@@ -56,4 +58,31 @@ pub fn each<I: Sync, T: Send, E: Send>(
     let interrupted = slots.iter().any(Option::is_none);
     let results = slots.into_iter().flatten().collect::<Result<_, _>>()?;
     Ok(Done { results, interrupted })
+}
+
+/// Does so many pieces of `work` with a bar until all are done or the user stops it, and says on
+/// standard error what was left undone.
+///
+/// # Errors
+///
+/// Those of the work.
+pub fn watched<T, E>(
+    (what, pieces): (&str, &str),
+    all: usize,
+    quiet: bool,
+    work: impl FnOnce(&AtomicBool, &mut dyn FnMut(usize, String)) -> Result<Done<T>, E>,
+) -> Result<Done<T>, E> {
+    let stop = stop::on_signals(true);
+    let bar = progress::turns(what, all, quiet);
+    let done = work(&stop, &mut |done, message| {
+        bar.set_position(done as u64);
+        bar.set_message(message);
+    });
+    bar.finish_and_clear();
+    let done = done?;
+    if done.interrupted {
+        let n = done.results.len();
+        output::complain(&format!("interrupted: {n} of {all} {pieces} are done"));
+    }
+    Ok(done)
 }

@@ -64,19 +64,3 @@ impl<A: GlobalAlloc + Sync> Calls for &HeapMachine<A> {
         Ok(())
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn blocks_are_aligned_to_a_page_whatever_their_size() {
-        for order in [0, 1, 9] {
-            assert_eq!(
-                layout(Order::new(order).unwrap()).map(|layout| layout.align()),
-                Ok(FRAME),
-                "{order}"
-            );
-        }
-    }
-}

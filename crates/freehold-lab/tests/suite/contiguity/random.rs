@@ -209,6 +209,8 @@ fn the_table_has_both_engines_and_a_line_for_each_order() {
 #[test]
 fn json_has_the_seed_the_cells_and_the_comparison() {
     let document = document_of(&command(&DRAW).arg("--json").assert().success());
+    let of = (&document["command"], &document["interrupted"]);
+    assert_eq!(of, (&"contiguity".into(), &false.into()));
     let random = &document["random"];
     assert_eq!((&random["cells"], &random["seed"]), (&2.into(), &11.into()));
     assert_eq!(random["quick"], true);
@@ -254,6 +256,8 @@ fn mistakes_are_named() {
     let idle = "--random does not draw idle";
     assert_refused(&mut command(&["--random", "1", "-w", "idle"]), &[idle]);
     assert_refused(&mut command(&["--random", "1", "--cpus", "2"]), &["--cpus"]);
+    let lacks = "not provided:\n  --move\n\n";
+    assert_refused(&mut command(&["--quick", "--picture", "p.svg"]), &[lacks]);
     let again = "the same cells again: --random 1 --seed 3 --quick --move --workload thp --seeds 1 \
                  --engines best-fit --allocations 100";
     let words = "--random 1 --seed 3 --quick --move -w thp -e best-fit --json".split(' ');

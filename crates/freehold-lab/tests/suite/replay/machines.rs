@@ -237,6 +237,7 @@ fn rows_are_replayed_in_the_zone_that_their_frames_lie_in() {
     assert!(text.contains(lie) && text.contains("all zones"), "{text}");
     let errors = String::from_utf8(run(&["replay", "--zone", "DMA", trace]).stderr).unwrap();
     assert!(errors.contains("none of its rows lies in zone DMA"), "{errors}");
+    assert!(errors.ends_with("hint: --zone 1:Normal\n"), "{errors}");
     // Files of different moments are refused for the zone that is built, and for no other.
     let more = [26, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0];
     let both = buddyinfo(&[(0, "Normal", &free), (1, "Normal", &more)]);

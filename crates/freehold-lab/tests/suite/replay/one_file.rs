@@ -124,6 +124,9 @@ fn a_pack_says_what_it_cannot_write_and_leaves_what_was_there() {
     fs::write(&damaged, lines + &plain().trace).unwrap();
     assert_eq!(again(&damaged, &["--force"]).0, Some(2));
     assert_eq!(fs::read(&alone).unwrap(), before, "after an error what was there is there");
+    let mut full = freehold();
+    let full = full.args(["pack", "-o", "/dev/full"]).arg(&alone).assert().code(2);
+    full.stderr(contains("the trace: No space left"));
     // In place, and as often as one likes: the same bytes.
     assert_eq!(again(&alone, &["--force"]).0, Some(0));
     assert_eq!(fs::read(&alone).unwrap(), before);

@@ -143,6 +143,16 @@ fn tables_for_a_mail_and_a_page() {
     let columns = |line: &str| line.replace("\\|", "").matches('|').count();
     assert_eq!(columns(rows[0]), columns(rows[1]));
     assert!(rows[1].starts_with("| --- |") && !page.contains('─'), "{page}");
+    let look = |path: &Path| printed(freehold().args(["look", "--format", "markdown"]).arg(path));
+    for page in [page, look(folder.path())] {
+        let lines: Vec<&str> = page.lines().collect();
+        let is_row = |line: &str| line.starts_with("| ");
+        for pair in lines.windows(2).filter(|pair| is_row(pair[0]) != is_row(pair[1])) {
+            assert!(pair.contains(&""), "its neighbour would be a row of the table: {pair:?}");
+        }
+        let heads = (1..lines.len()).filter(|&at| lines[at].starts_with("| --"));
+        assert_eq!(heads.filter(|&at| at > 1 && is_row(lines[at - 2])).count(), 0, "{page}");
+    }
 }
 
 #[test]
