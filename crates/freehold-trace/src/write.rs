@@ -363,5 +363,9 @@ fn write_group<W: Write + Send>(
 }
 
 fn failed(path: &Path, error: &ParquetError) -> TraceError {
-    TraceError::Write { path: path.to_owned(), why: error.to_string() }
+    let why = match error {
+        ParquetError::External(error) => error.to_string(),
+        error => error.to_string(),
+    };
+    TraceError::Write { path: path.to_owned(), why }
 }

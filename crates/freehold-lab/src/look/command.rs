@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use freehold_trace::StateError;
-use freehold_trace::machine::{Files, Look, Machine, Pages, Parts};
+use freehold_trace::machine::{Files, Look, Machine, PageSize, Pages, Parts, Told};
 
 use crate::cli::error::CliError;
 use crate::cli::given::{Form, Printed};
@@ -41,7 +41,7 @@ so on, or is the root of a sosreport; for --pages kpageflags, too, or NAME.pages
 file has any of them or a kernel log with a Mem-Info report \
 (memory ran out, an allocation failed, sysrq-m), plain, gzip or zstd, with anything around it. \
 --json prints \
-{\"name\", \"page_size\", \"pageblock_order\", \"max_order\", \"total\", \"zones\": \
+{\"name\", \"page_size\", \"page_size_told\", \"page_size_by\", \"pageblock_order\", \"pageblock_order_told\", \"max_order\", \"total\", \"zones\": \
 [{\"node\", \"zone\", \"managed\", \"free\", \"watermarks\", \"held\", \"cma\", \"cma_free\", \"blocks\", \"whole_free_blocks\", \
 \"mixed_blocks\", \"orders\": [{\"order\", \"chunks\", \"pages\", \"unusable_index\"}], \"types\": \
 [...]}]} with amounts in \
@@ -182,6 +182,9 @@ fn print(
 ) -> Result<(), CliError> {
     if let (Some(path), [one], [pages]) = (&args.html, looks, pages) {
         Target::HTML.replace(path, &pages::html(one, pages.as_ref()))?;
+        if args.watch.is_none() && !is_dash(path) {
+            output::complain(&format!("wrote {}", path.display()));
+        }
     }
     let text = |style: Style| {
         let mut text: String = match looks {
@@ -258,22 +261,24 @@ fn look(args: &LookArgs, path: &Path) -> Result<(Named, Option<Pages>), CliError
         _ => path.display().to_string(),
     };
     // This machine knows how large its pages are.
-    let own = || (path == Path::new("/proc")).then(|| rustix::param::page_size() as u64);
-    let (machine, pages) = read(&files, args.page_size.or_else(own), args.pages).map_err(|error| {
-        let error = error.to_string();
-        let shown = path.display().to_string();
-        let message = if error.contains(&shown) { error } else { format!("{shown}: {error}") };
-        let hint = if path.exists() {
+    let own = || PageSize { bytes: rustix::param::page_size() as u64, told: Told::Said };
+    let own = (path == Path::new("/proc")).then(own);
+    let (machine, pages) = read(args, &files, own).map_err(|error| {
+        let error = CliError::from(error);
+        let (shown, message) = (path.display().to_string(), error.message());
+        let message =
+            if message.contains(&shown) { message.into() } else { format!("{shown}: {message}") };
+        let hint = if is_dash(path) || path.exists() {
             "what is read: copies of zoneinfo, buddyinfo and pagetypeinfo, whole and of one machine, \
              and a kernel log with a Mem-Info report; each may be pasted with prompts around"
         } else {
             "name a directory with copies of the machine's files, or one file"
         };
-        CliError::new(message).hint(hint)
+        CliError::new(message).hint(error.own_hint().unwrap_or(hint))
     })?;
     let look = Look::new(&machine);
     for doubt in &look.doubts {
-        output::complain(&format!("warning: {name}: {doubt}: of different moments?"));
+        output::complain(&format!("warning: {name}: {doubt}: of different moments, or wrong?"));
     }
     if args.pages && pages.is_none() {
         let message = format!("{}: what its pages are is not known", path.display());
@@ -286,12 +291,13 @@ fn look(args: &LookArgs, path: &Path) -> Result<(Named, Option<Pages>), CliError
 }
 
 fn read(
+    args: &LookArgs,
     files: &Files,
-    page_size: Option<u64>,
-    by_page: bool,
+    own: Option<PageSize>,
 ) -> Result<(Machine, Option<Pages>), StateError> {
-    let parts = Parts::read(files)?;
+    let mut parts = Parts::read(files)?;
+    parts.page_size = own.or(parts.page_size);
     parts.notes.iter().for_each(|note| output::complain(&format!("note: {note}")));
-    let pages = if by_page { parts.pages(files)? } else { None };
-    Ok((Machine::new(parts, page_size)?, pages))
+    let pages = if args.pages { parts.pages(files)? } else { None };
+    Ok((Machine::new(parts, args.page_size)?, pages))
 }

@@ -31,14 +31,17 @@ pub(super) struct MemInfo {
     pub(super) chunks: Vec<ZoneFree>,
     /// For each of `chunks` the types that have chunks of an order, as the kernel's letters.
     pub(super) letters: Vec<Vec<String>>,
+    /// What is wrong with chunks that were taken as they stand.
+    pub(super) doubts: Vec<String>,
 }
 
-/// The last whole report of a text, and how many there are; `None` where there is none at all. A
-/// mail as archives keep it is decoded first: it breaks lines within words, and writes `=3D` for `=`.
+/// The last whole report of a text, or else the last whose chunks are in doubt, and how many there
+/// are; `None` where there is none at all. A mail as archives keep it is decoded first: it breaks
+/// lines within words, and writes `=3D` for `=`.
 ///
 /// # Errors
 ///
-/// [`StateError::Contradiction`] where no report is whole, in words about the last.
+/// [`StateError::Contradiction`] where every report lacks something, in words about the last.
 pub(super) fn find(text: &str) -> Result<Option<(MemInfo, usize)>, StateError> {
     let mut reports: Vec<Report> = vec![Report::default()];
     let is_mail = text.contains("=3D");
@@ -54,16 +57,18 @@ pub(super) fn find(text: &str) -> Result<Option<(MemInfo, usize)>, StateError> {
     }
     reports.retain(|report| !report.zones.is_empty() || !report.lists.is_empty());
     let count = reports.len();
-    let mut last = None;
+    let (mut last, mut doubtful) = (None, None);
     for report in reports.into_iter().rev() {
         match report.finish() {
-            Ok(whole) => return Ok(Some((whole, count))),
+            Ok(whole) if whole.doubts.is_empty() => return Ok(Some((whole, count))),
+            Ok(other) => doubtful = doubtful.or(Some(other)),
             Err(why) => last = last.or(Some(why)),
         }
     }
-    match last {
-        None => Ok(None),
-        Some(what) => Err(StateError::Contradiction { what: format!("Mem-Info: {what}") }),
+    match (doubtful, last) {
+        (Some(doubtful), _) => Ok(Some((doubtful, count))),
+        (None, None) => Ok(None),
+        (None, Some(what)) => Err(StateError::Contradiction { what: format!("Mem-Info: {what}") }),
     }
 }
 
@@ -273,11 +278,13 @@ impl List {
             .enumerate()
             .all(|(order, chunk)| order < 19 && chunk.0 == kib << order);
         let chunks: Vec<u64> = self.chunks.iter().map(|chunk| chunk.1).collect();
-        if !whole || self.total != frames(&chunks).checked_mul(kib) {
-            return Err(format!(
-                "the chunks of zone {zone} of node {node} are not what they add up to: is the log \
-                 cut, or are two in one?"
-            ));
+        let sum = frames(&chunks).checked_mul(kib);
+        let of = format!("the chunks of zone {zone} of node {node}");
+        let (Some(sum), Some(total), true) = (sum, self.total, whole) else {
+            return Err(format!("{of} are not whole: is the log cut, or are two in one?"));
+        };
+        if sum != total {
+            found.doubts.push(format!("{of} are {sum} KiB, and it says {total}"));
         }
         found.chunks.push(ZoneFree { node, zone: zone.to_owned(), chunks });
         found.letters.push(self.chunks.iter().map(|chunk| chunk.2.clone()).collect());
@@ -430,7 +437,10 @@ Jan 02 03:04:05 host kernel: Node 0 hugepages_total=0 hugepages_free=0 hugepages
         assert_eq!((found, count), (one(NEW), 2));
         assert!(find(&NEW[..cut]).unwrap_err().to_string().contains("cut"));
         let other = NEW.replace("= 48kB", "= 52kB");
-        assert!(find(&other).unwrap_err().to_string().contains("zone DMA of node 0"));
+        let (found, _) = find(&other).unwrap().unwrap();
+        assert_eq!(found.doubts.len(), 1, "it is shown with a warning: {:?}", found.doubts);
+        assert!(found.doubts[0].contains("zone DMA of node 0 are 48 KiB, and it says 52"));
+        assert_eq!(find(&format!("{NEW}{other}")).unwrap(), Some((one(NEW), 2)), "the whole one");
         assert_eq!(find("nothing of the kind\n").unwrap(), None);
         for end in 0..NEW.len() {
             let _ = find(&NEW[..end]);

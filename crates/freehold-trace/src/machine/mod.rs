@@ -149,7 +149,7 @@ impl Machine {
         };
         let doubts =
             buddies.into_iter().flatten().filter(|of| !known(of.node, &of.zone)).map(stray);
-        let mut doubts: Vec<String> = doubts.collect();
+        let mut doubts: Vec<String> = doubts.chain(parts.doubts).collect();
         let zones = infos.into_iter().filter(|zone| !is_sized || zone.managed > 0);
         let mut zones = zones
             .map(|zone| ZoneState::new(zone, is_sized, buddies, types))

@@ -41,6 +41,8 @@ pub struct Parts {
     pub about: String,
     /// What each page was, as a recording has it packed.
     pub pages: Option<String>,
+    /// What in them cannot be right.
+    pub doubts: Vec<String>,
     /// What to say of how it was read.
     pub notes: Vec<String>,
 }
@@ -70,6 +72,7 @@ impl Parts {
             parts.page_size = Some(PageSize { bytes: report.page_size, told: Told::Said });
             parts.zones = Some(report.zones);
             (parts.buddies, parts.letters) = (Some(report.chunks), report.letters);
+            parts.doubts = report.doubts;
             if count > 1 {
                 parts.notes.push(format!("{count} reports in {name}: the last whole one is taken"));
             }
@@ -96,6 +99,7 @@ impl Parts {
         self.mem_total_kib = self.mem_total_kib.or(other.mem_total_kib);
         self.about += &other.about;
         self.pages = self.pages.take().or(other.pages);
+        self.doubts.extend(other.doubts);
         self.notes.extend(other.notes);
     }
 
@@ -170,8 +174,11 @@ fn packed(source: &Source) -> Result<(String, Parts), StateError> {
     let files = packed_files(source).map_err(state_error)?;
     let texts: String = KINDS.iter().filter_map(|kind| Some(files.get(kind)?.1)).collect();
     if texts.is_empty() {
-        let what =
-            source.shown().display().to_string() + ": no file of a machine is packed into it";
+        let what = format!(
+            "{}: no file of a machine is packed into it\nhint: name the zoneinfo beside it, or put \
+             both into one file: freehold pack",
+            source.shown().display()
+        );
         return Err(StateError::Contradiction { what });
     }
     let text = |kind| files.get(kind).map_or("", |(_, text)| text);

@@ -8,7 +8,7 @@ use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 use serde_json::Value;
 
 use crate::common::machine_files::{Folder, zone};
-use crate::common::{data, freehold, json};
+use crate::common::{assert_refused, data, freehold, json};
 
 /// A machine with so many free chunks of order 10 and some single pages.
 fn machine(largest: u64, names: [&str; 2]) -> Folder {
@@ -152,6 +152,9 @@ fn what_cannot_be_read_is_said() {
     let (code, _, errors) = look(&[shown(&recipe)]);
     assert_eq!(code, Some(2));
     assert!(errors.contains("no zoneinfo, buddyinfo, pagetypeinfo or Mem-Info"), "{errors}");
+    let mut piped = freehold();
+    assert_refused(piped.args(["look", "-"]).write_stdin("Take two eggs.\n"), &["what is read:"]);
+    assert!(!look(&["/a\x1b[31mb"]).2.contains('\x1b'), "a file's name steers no terminal");
     let three = [shown(folder.path()); 3];
     assert_eq!(look(&three).0, Some(2));
 }
@@ -173,6 +176,12 @@ fn a_log_a_lone_file_and_a_sosreport() {
     };
     check(document(&[shown(&path)]));
     check(json(freehold().args(["look", "--json", "-"]).write_stdin(log)));
+    // A wrong digit: shown, with a warning.
+    let (code, text, errors) =
+        look(&["--json", shown(&folder.file("wrong", log.replace("= 88", "= 89")))]);
+    let found: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((code, found["doubts"].as_array().map(Vec::len)), (Some(0), Some(1)), "{errors}");
+    assert!(errors.contains("warning: ") && errors.contains("88 KiB, and it says 89"), "{errors}");
     let (_, page, _) = look(&["--wide", shown(&path)]);
     assert!(page.contains("2 (UM)") && page.contains("of how many CPUs is not known"), "{page}");
 
@@ -292,6 +301,7 @@ fn this_machines_figures_have_a_time_and_those_of_copies_have_none() {
     assert_eq!(code, Some(0));
     let found: Value = serde_json::from_str(&text).unwrap();
     assert!(found["unix_time"].as_f64().unwrap() > 1.7e9, "{text}");
+    assert_eq!(found["page_size_by"], "said", "by the machine, not by the user");
     let folder = machine(3, ["zoneinfo", "buddyinfo"]);
     let found = document(&[shown(folder.path())]);
     assert_eq!((&found["unix_time"], &found["pressure"]), (&Value::Null, &Value::Null));
@@ -311,6 +321,10 @@ fn the_machine_in_a_packed_recording() {
     assert_eq!(piped["zones"], zones(&packed));
     let (code, _, errors) = look(&[shown(&trace)]);
     assert!(code == Some(2) && errors.contains("no file of a machine is packed"), "{errors}");
+    assert!(errors.contains("\n  hint: name the zoneinfo beside it"), "{errors}");
+    let cut = folder.file("cut.parquet", &fs::read(&packed).unwrap()[..9000]);
+    let (_, _, errors) = look(&[shown(&cut)]);
+    assert_eq!((errors.matches("hint:").count(), errors.matches("\n  hint:").count()), (1, 1));
 }
 
 /// The second look is the first with rates.
