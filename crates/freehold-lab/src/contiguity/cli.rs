@@ -293,8 +293,9 @@ fn any_seed() -> u64 {
 /// Runs the cells.
 fn cells(args: &ContiguityArgs, scenarios: &[Scenario]) -> Result<Done<Cell>, CliError> {
     let (what, quiet) = (("counting", "cells"), args.shown.no_progress);
+    let places: Vec<usize> = (0..scenarios.len()).collect();
     let done = pool::watched(what, scenarios.len(), quiet, |stop, told| {
-        super::run(scenarios, jobs(args.jobs), stop, |done, scenario| {
+        pool::each(scenarios, &places, jobs(args.jobs), stop, Scenario::run, |done, scenario| {
             let (workload, cpus, engine) = (scenario.workload, scenario.cpus, &scenario.engine);
             let memory = scenario.memory_mib();
             told(done, format!("{workload} on {cpus} CPUs, {memory} MiB: {engine}"));

@@ -1,13 +1,9 @@
-//! Which cells there are, and running them on several threads.
-
-use std::sync::atomic::AtomicBool;
+//! Which cells there are.
 
 use freehold::Order;
 
 use super::cell::{Scenario, Workload};
 use super::engine::GridEngine;
-use super::figure::Cell;
-use crate::trials::pool;
 
 /// The largest machine, in frames: 128 GiB. What would be larger is as large as that.
 pub const MEMORY_MOST: u64 = 128 << 18;
@@ -81,15 +77,4 @@ impl Grid {
         let given: Vec<Option<u8>> = self.used_percent.iter().copied().map(Some).collect();
         if given.is_empty() || own == [None] { own.to_vec() } else { given }
     }
-}
-
-/// Runs scenarios, so many at a time.
-pub fn run(
-    scenarios: &[Scenario],
-    jobs: usize,
-    stop: &AtomicBool,
-    progress: impl FnMut(usize, &Scenario),
-) -> Result<pool::Done<Cell>, String> {
-    let places: Vec<usize> = (0..scenarios.len()).collect();
-    pool::each(scenarios, &places, jobs, stop, Scenario::run, progress)
 }

@@ -47,5 +47,5 @@ pub use bound::Bound;
 pub use cell::{Scenario, Workload};
 pub use engine::GridEngine;
 pub use figure::{ByOrder, Cell, Figures, Layout, Moment, Moved, Movement, Regions};
-pub use grid::{Grid, MEMORY_MOST, run};
+pub use grid::{Grid, MEMORY_MOST};
 pub use random::{DRAWN, DRAWN_IF_NAMED, Draw, QUICK_ALLOCATIONS};

@@ -181,7 +181,7 @@ fn figures(named: &Named) -> String {
     let text = page::render(named, style);
     let (mut html, mut is_table) = (String::new(), false);
     let without_bar = |text: &str| escaped(text.rsplit("] ").next().unwrap_or(text).trim());
-    for line in text.lines().map(str::trim) {
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let row = line.strip_prefix("| ").and_then(|row| row.strip_suffix(" |"));
         if is_table && row.is_none() {
             html.push_str("</table></div>\n");
@@ -203,7 +203,6 @@ fn figures(named: &Named) -> String {
             (None, ["OK:" | "FAILED", ..]) => {
                 let _ = writeln!(html, "<p><strong>{}</strong></p>", escaped(line));
             }
-            (None, [""]) => {}
             (None, _) => {
                 let _ = writeln!(html, "<p>{}</p>", escaped(line));
             }

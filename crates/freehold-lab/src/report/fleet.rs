@@ -159,7 +159,7 @@ impl Fleet {
     pub(super) fn told(&self) -> String {
         let hosts = self.recordings.iter().map(|of| text(&of.rows[0], "host"));
         let (unknown, known): (Vec<_>, Vec<_>) = hosts.partition(|host| host.is_empty());
-        let known = unique(known.into_iter()).len() as u64;
+        let known = unique(known).len() as u64;
         let mut said = counted(self.recordings.len() as u64, "recording");
         if known > 0 {
             said += &format!(" of {}", counted(known, "machine"));

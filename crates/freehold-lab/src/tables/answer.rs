@@ -544,20 +544,4 @@ mod tests {
         assert_eq!(said(2, 2_000), (why.to_owned(), false));
         assert!(!said(999, 10_000_000).1 && !said(1000, 9_999_999).1);
     }
-
-    #[test]
-    fn the_text_has_everything_and_fits() {
-        let engines = vec![engine("6.18", 40.0, 900.0, 100), engine("freehold", 0.0, 200.0, 150)];
-        let said = answer(engines);
-        for width in [80, 100, 120, 160] {
-            let text = render(&said, Style::plain(width));
-            let longest = text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
-            assert!(longest <= usize::from(width), "{width}: {text}");
-            let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
-            let lock = said.zone_lock.as_ref().expect("it is said");
-            for sentence in said.sentences.iter().chain(&lock.sentences) {
-                assert!(flat.contains(sentence.as_str()), "{sentence}: {text}");
-            }
-        }
-    }
 }

@@ -61,11 +61,7 @@ pub fn each<I: Sync, T: Send, E: Send>(
 }
 
 /// Does so many pieces of `work` with a bar until all are done or the user stops it, and says on
-/// standard error what was left undone.
-///
-/// # Errors
-///
-/// Those of the work.
+/// standard error what was left undone. Fails where the work does.
 pub fn watched<T, E>(
     (what, pieces): (&str, &str),
     all: usize,
