@@ -1,6 +1,6 @@
 /*
- * Freehold: a page-frame allocator in which no allocation and no free takes a lock, each CPU leases
- * words of 64 frames, and every freed frame goes home.
+ * Freehold: a page-frame allocator in which no allocation and no free takes a lock that CPUs share,
+ * each CPU leases words of 64 frames, and every freed frame goes home.
  *
  * Frames are of 4096 bytes and named by their number (PFN); 512 of them are a pageblock; a chunk of
  * order n is 2^n neighbouring, naturally aligned frames. Two allocators are here: the bare one over
@@ -307,7 +307,7 @@ typedef struct freehold_frame_range {
     uint64_t end;
 } freehold_frame_range;
 
-/** A zone: memory of one node with its own lock and watermarks. All zero but for its memory is a
+/** A zone: memory of one node with its own watermarks. All zero but for its memory is a
  * zone of node 0 with the Linux watermarks and no room for more memory. */
 typedef struct freehold_zone {
     /** Where its memory may lie, now and later. Both ends pageblock-aligned (512 frames); zones
@@ -644,9 +644,9 @@ typedef struct freehold_cpu_stats {
     /** Allocations by requested migratetype (unmovable, movable, reclaimable), then by order;
      * each frame of a bulk allocation counts as one of order 0. */
     uint64_t allocs[3][FREEHOLD_ORDERS];
-    /** Frees (calls, or frames of bulk calls) of frames whose block this CPU held. */
+    /** Frees (calls, or frames of bulk calls) into words that this CPU leases. */
     uint64_t local_frees;
-    /** Frees of frames whose block somebody else held. */
+    /** Other frees. */
     uint64_t remote_frees;
     /** Allocations that failed. */
     uint64_t failed;
@@ -917,7 +917,8 @@ enum freehold_status freehold_arena_read_stats(const struct freehold_arena *aren
 
 /** Allocates exactly the frames from `start` to `end` (not included), having `migrate` move their
  * users away. Takes time proportional to the range, times the rounds of migration (5 at most). On
- * failure every block is as it was, but for what `migrate` has moved. */
+ * failure every block is as it was, but for what `migrate` has moved; one never used counts as
+ * used. */
 enum freehold_status freehold_alloc_contig_range(const struct freehold_allocator *allocator,
     uint64_t start, uint64_t end, freehold_migrate migrate, void *user,
     struct freehold_error *error);

@@ -457,6 +457,17 @@ pub(crate) fn pass() -> bool {
     done.seen > 0 || done.bytes > 0 || done.cut_short
 }
 
+/// Why this process has no arena.
+pub(crate) fn why_none() -> &'static str {
+    if FROM.load(Ordering::Relaxed) == usize::MAX {
+        "no arena in this process: there was no room for one"
+    } else if COUNT.load(Ordering::Relaxed) >= PLACES {
+        "no arena in this process: eight of those that it was forked from have one each"
+    } else {
+        "no arena in this process: no request was large enough"
+    }
+}
+
 /// Statistics of this process's arena.
 pub(crate) fn stats() -> Option<freehold_host::Stats> {
     let _inside = Inside::enter()?;

@@ -1,7 +1,7 @@
 //! The options: a variable of the environment each. What is wrong is told once, with what would be
 //! right, and the default is taken.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_char};
 use std::sync::OnceLock;
 
 use freehold_host::Backing;
@@ -24,6 +24,39 @@ pub(crate) struct Options {
     /// A thread of this library's gives back; otherwise threads that free do.
     pub(crate) thread: bool,
     pub(crate) stats: bool,
+}
+
+/// In the order of [`Options`].
+const NAMES: [&CStr; 7] = [
+    c"FREEHOLD_MALLOC_FROM",
+    c"FREEHOLD_MALLOC_SIZE",
+    c"FREEHOLD_MALLOC_BACKING",
+    c"FREEHOLD_MALLOC_LEAST_RUN",
+    c"FREEHOLD_MALLOC_DECAY_MS",
+    c"FREEHOLD_MALLOC_THREAD",
+    c"FREEHOLD_MALLOC_STATS",
+];
+
+unsafe extern "C" {
+    static environ: *const *const c_char;
+}
+
+/// Tells of variables that look as if they were this library's and are not.
+fn tell_unknown() {
+    // SAFETY: as in `value`: strings that stay, and null behind the last of them.
+    let mut all = unsafe { environ };
+    // SAFETY: as above.
+    while let Some(text) = unsafe { all.as_ref() }.filter(|text| !text.is_null()) {
+        // SAFETY: as above.
+        let text = unsafe { CStr::from_ptr(*text) }.to_str().unwrap_or("");
+        let name = text.split('=').next().unwrap_or("");
+        let known = NAMES.iter().any(|known| known.to_str() == Ok(name));
+        if name.starts_with("FREEHOLD_MALLOC_") && !known {
+            let known = NAMES.map(|name| name.to_str().unwrap_or("")).join(", ");
+            say(&format!("{name}: there is no such variable; there are {known}"));
+        }
+        all = all.wrapping_add(1);
+    }
 }
 
 /// A variable's value, if it is set: by the C library, which allocates nothing for it.
@@ -89,27 +122,20 @@ pub(crate) fn get() -> &'static Options {
 }
 
 fn read_all() -> Options {
+    tell_unknown();
+    let [from, size, backed, least_run, decay, thread, stats] = NAMES;
     Options {
-        from: read(c"FREEHOLD_MALLOC_FROM", "bytes, 4K to 1G", 16 << 10, |text| {
-            within(text, 4 << 10, 1 << 30)
-        }) as usize,
-        size: read(c"FREEHOLD_MALLOC_SIZE", "bytes, 64M to 4T", 0, |text| {
-            within(text, 64 << 20, 4 << 40)
+        from: read(from, "bytes, 4K to 1G", 16 << 10, |text| within(text, 4 << 10, 1 << 30))
+            as usize,
+        size: read(size, "bytes, 64M to 4T", 0, |text| within(text, 64 << 20, 4 << 40)),
+        backing: read(backed, "private or huge", Backing::Private, backing),
+        least_run: read(least_run, "frames, a power of two from 1 to 512", 1, |text| {
+            within(text, 1, 512).filter(|run| run.is_power_of_two())
         }),
-        backing: read(c"FREEHOLD_MALLOC_BACKING", "private or huge", Backing::Private, backing),
-        least_run: read(
-            c"FREEHOLD_MALLOC_LEAST_RUN",
-            "frames, a power of two from 1 to 512",
-            1,
-            |text| within(text, 1, 512).filter(|run| run.is_power_of_two()),
-        ),
-        decay: read(
-            c"FREEHOLD_MALLOC_DECAY_MS",
-            "milliseconds, 0 (never) or 100 to 1000000",
-            1000,
-            |text| within(text, 0, 1_000_000).filter(|&ms| ms == 0 || ms >= 100),
-        ),
-        thread: read(c"FREEHOLD_MALLOC_THREAD", "0 or 1", true, switch),
-        stats: read(c"FREEHOLD_MALLOC_STATS", "0 or 1", false, switch),
+        decay: read(decay, "milliseconds, 0 (never) or 100 to 1000000", 1000, |text| {
+            within(text, 0, 1_000_000).filter(|&ms| ms == 0 || ms >= 100)
+        }),
+        thread: read(thread, "0 or 1", true, switch),
+        stats: read(stats, "0 or 1", false, switch),
     }
 }

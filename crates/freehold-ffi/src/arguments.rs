@@ -97,8 +97,9 @@ pub(crate) fn order(order: u8) -> Result<Order, Failure> {
 }
 
 #[inline(always)]
-pub(crate) fn migratetype(migratetype: u8) -> Result<Migratetype, Failure> {
-    Migratetype::from_index(migratetype.into()).ok_or(Failure::Migratetype { migratetype })
+pub(crate) fn migratetype(migratetype: u8, most: Migratetype) -> Result<Migratetype, Failure> {
+    let known = Migratetype::from_index(migratetype.into());
+    known.ok_or(Failure::Migratetype { migratetype, most })
 }
 
 #[inline(always)]

@@ -46,7 +46,7 @@ pub enum WatermarkRule {
     None = 2,
 }
 
-/// A zone: memory of one node with its own lock and watermarks. All zero but for its memory is a
+/// A zone: memory of one node with its own watermarks. All zero but for its memory is a
 /// zone of node 0 with the Linux watermarks and no room for more memory.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]

@@ -66,6 +66,7 @@ impl Error {
 fn alloc_facts(error: &AllocError) -> Error {
     match *error {
         AllocError::NoMemory { order } => Error::new(Status::NoMemory).found(order.get().into()),
+        AllocError::NoRange { frames, .. } => Error::new(Status::NoMemory).found(frames),
         AllocError::OrderTooLarge { order, max } => {
             Error::new(Status::OrderTooLarge).found(order.get().into()).expected(max.get().into())
         }
@@ -103,7 +104,9 @@ fn free_facts(error: &FreeError) -> Error {
 
 fn config_facts(error: &ConfigError) -> Error {
     match *error {
-        ConfigError::Cpus { cpus } => Error::new(Status::ConfigCpus).found(cpus.into()),
+        ConfigError::Cpus { cpus: found } | ConfigError::Online { online: found, .. } => {
+            Error::new(Status::ConfigCpus).found(found.into())
+        }
         ConfigError::Zones { zones: found } | ConfigError::NoZone { zone: found } => {
             Error::new(Status::ConfigZones).found(found as u64)
         }
@@ -158,7 +161,7 @@ impl Failure {
             Self::Order { order } => Error::new(Status::OrderTooLarge)
                 .found((*order).into())
                 .expected(freehold::Order::MAX.get().into()),
-            Self::Migratetype { migratetype } => {
+            Self::Migratetype { migratetype, .. } => {
                 Error::new(Status::BadMigratetype).found((*migratetype).into())
             }
             #[cfg(feature = "std")]

@@ -20,6 +20,7 @@ pub(crate) enum Failure {
     },
     Migratetype {
         migratetype: u8,
+        most: freehold::Migratetype,
     },
     /// The arena has been destroyed.
     #[cfg(feature = "std")]
@@ -62,6 +63,10 @@ impl From<freehold_host::Error> for Failure {
         use freehold_host::Error as Host;
         match error {
             Host::Alloc(error) => Self::Alloc(error),
+            // What no zone has is no frame of the arena's.
+            Host::Free(FreeError::OutOfZone { pfn } | FreeError::PastEnd { pfn }) => {
+                Self::Host(Host::OutsideArena { pfn })
+            }
             Host::Free(error) => Self::Free(error),
             Host::BulkFree(error) => Self::BulkFree(error),
             Host::Config(error) => Self::Config(error),
@@ -81,8 +86,8 @@ impl fmt::Display for Failure {
             Self::Order { order } => {
                 write!(f, "order {order} is too large: the largest is {}", freehold::Order::MAX)
             }
-            Self::Migratetype { migratetype } => {
-                write!(f, "migratetype {migratetype}: must be 0 to 5")
+            Self::Migratetype { migratetype, most } => {
+                write!(f, "migratetype {migratetype}: must be 0 to {}", most.index())
             }
             #[cfg(feature = "std")]
             Self::Ended => f.write_str("the arena has been destroyed"),

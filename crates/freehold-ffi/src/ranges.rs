@@ -5,7 +5,7 @@
 use core::ffi::c_void;
 use core::{array, mem};
 
-use freehold::{FrameRange, Pfn, SparseBlock};
+use freehold::{FrameRange, Migratetype, Pfn, SparseBlock};
 
 use crate::allocator::Allocator;
 use crate::arguments::{array_of_frames_mut, frames, migratetype, shared};
@@ -62,7 +62,8 @@ pub type Migrate = Option<unsafe extern "C" fn(user: *mut c_void, start: u64, en
 
 /// Allocates exactly the frames from `start` to `end` (not included), having `migrate` move their
 /// users away. Takes time proportional to the range, times the rounds of migration (5 at most). On
-/// failure every block is as it was, but for what `migrate` has moved.
+/// failure every block is as it was, but for what `migrate` has moved; one never used counts as
+/// used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freehold_alloc_contig_range(
     allocator: *const Allocator,
@@ -260,7 +261,7 @@ pub unsafe extern "C" fn freehold_give_up_reserve(
 ) -> bool {
     // SAFETY: the caller's promise.
     let this = unsafe { allocator.as_ref() };
-    this.zip(self::migratetype(migratetype).ok())
+    this.zip(self::migratetype(migratetype, Migratetype::Isolate).ok())
         .is_some_and(|(this, migratetype)| this.engine.give_up_reserve(zone, migratetype))
 }
 

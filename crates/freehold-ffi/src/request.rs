@@ -103,7 +103,7 @@ impl Request {
     #[inline(always)]
     pub(crate) fn engine(&self) -> Result<EngineRequest, Failure> {
         let order = arguments::order(self.order)?;
-        let migratetype = arguments::migratetype(self.migratetype)?;
+        let migratetype = arguments::migratetype(self.migratetype, Engine::Reclaimable)?;
         let flags = AllocFlags::from_bits(self.flags).ok_or(Failure::Argument {
             what: "flags",
             value: self.flags.into(),

@@ -22,9 +22,9 @@ pub struct CpuStats {
     /// Allocations by requested migratetype (unmovable, movable, reclaimable), then by order;
     /// each frame of a bulk allocation counts as one of order 0.
     pub allocs: [[u64; FREEHOLD_ORDERS]; 3],
-    /// Frees (calls, or frames of bulk calls) of frames whose block this CPU held.
+    /// Frees (calls, or frames of bulk calls) into words that this CPU leases.
     pub local_frees: u64,
-    /// Frees of frames whose block somebody else held.
+    /// Other frees.
     pub remote_frees: u64,
     /// Allocations that failed.
     pub failed: u64,
@@ -180,7 +180,7 @@ pub unsafe extern "C" fn freehold_read_free_chunks(
     // SAFETY: the caller's promise; an array of numbers is aligned as its first one is.
     unsafe {
         tell(chunks.cast::<[u64; FREEHOLD_ORDERS]>(), "chunks", error, || {
-            let migratetype = self::migratetype(migratetype)?;
+            let migratetype = self::migratetype(migratetype, freehold::Migratetype::Isolate)?;
             of_zone(allocator, zone, |engine, zone| engine.free_chunks(zone, migratetype))
         })
     }

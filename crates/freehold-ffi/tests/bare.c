@@ -560,6 +560,7 @@ static void statistics(freehold_allocator *allocator, struct host *host)
     CHECK(frames == 0);
     FAILS(freehold_read_free_chunks(allocator, 0, FREEHOLD_MIGRATETYPES, chunks, &error),
           FREEHOLD_STATUS_BAD_MIGRATETYPE);
+    CHECK(strstr(error.message, "must be 0 to 5"));
     FAILS(freehold_read_free_chunks(allocator, 2, 0, chunks, &error), FREEHOLD_STATUS_CONFIG_ZONES);
     OK(freehold_read_totals(allocator, &totals, &error));
     CHECK(totals.shared_writes > 0 && totals.cpus.allocs[0][0] > 0);

@@ -149,10 +149,14 @@ malloc() {
     done
     ends twice 'it is no allocation, or has been freed'
     ends inside 'it is no allocation, or has been freed'
-    says ': 1 allocations' preloaded FREEHOLD_MALLOC_STATS=1 "$CHECK/malloc" stats
+    says ': malloc\[[0-9]*\]: allocations of whole frames: 1;' \
+        preloaded FREEHOLD_MALLOC_STATS=1 "$CHECK/malloc" stats
     says 'allowed is bytes, 4K to' preloaded FREEHOLD_MALLOC_FROM=2K "$CHECK/malloc" stats
-    says 'no request was large enough' \
+    says 'process: no request was large enough$' \
         preloaded FREEHOLD_MALLOC_STATS=1 FREEHOLD_MALLOC_FROM=1M "$CHECK/malloc" stats
+    (ulimit -v 1000000; says 'process: there was no room for one$' \
+        preloaded FREEHOLD_MALLOC_STATS=1 FREEHOLD_MALLOC_SIZE=64G "$CHECK/malloc" stats)
+    says 'MALLOC_STAT: there is no such' preloaded FREEHOLD_MALLOC_STAT=1 "$CHECK/malloc" stats
     says ' 0 moved by .*, 1 copied' preloaded FREEHOLD_MALLOC_STATS=1 "$CHECK/malloc" refused
     two_nodes "$CHECK/malloc" moves
     preloaded FREEHOLD_GUARD=1 timeout 60 "$CHECK/malloc" guard
@@ -208,7 +212,7 @@ alike() {
         preloaded FREEHOLD_MALLOC_FROM=$from FREEHOLD_MALLOC_DECAY_MS=100 FREEHOLD_MALLOC_STATS=1 \
             "$@" > "$CHECK/with" 2> "$CHECK/said"
         cmp "$CHECK/without" "$CHECK/with"
-        grep ' allocations of whole frames' "$CHECK/said"
+        grep ' allocations of whole frames: ' "$CHECK/said"
     done
 }
 

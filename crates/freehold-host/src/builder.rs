@@ -64,6 +64,8 @@ pub struct Builder {
     populate: bool,
     pinned: bool,
     watch: Watch,
+    /// In bytes.
+    resident_limit: Option<u64>,
     least_run: u64,
     guard: bool,
 }
@@ -108,6 +110,7 @@ impl Builder {
             populate: false,
             pinned: false,
             watch: Watch::default(),
+            resident_limit: None,
             least_run: 4,
             guard: std::env::var_os("FREEHOLD_GUARD").is_some_and(|value| value == "1"),
         }
@@ -206,7 +209,7 @@ impl Builder {
     ///
     /// Default: none.
     pub fn resident_limit(mut self, bytes: u64) -> Self {
-        self.watch.limit = Some(bytes / (PAGEBLOCK_FRAMES * FRAME_SIZE));
+        self.resident_limit = Some(bytes);
         self
     }
 
@@ -260,7 +263,10 @@ impl Builder {
             notes,
             memory,
             pinned: self.pinned,
-            watch: self.watch.clone(),
+            watch: Watch {
+                limit: self.resident_limit.map(|bytes| bytes / BLOCK),
+                ..self.watch.clone()
+            },
             release: Release::new(least),
         });
         Ok(Arena::new(inner))
@@ -276,11 +282,10 @@ impl Builder {
         // 2^46 bytes: half of what a process can address on x86-64.
         let size = (1..=1 << 46).contains(&self.bytes);
         knob(size, "size", self.bytes, "1 byte to 64 TiB")?;
-        let limit = self.watch.limit != Some(0);
-        knob(limit, "resident_limit", 0, "at least a block of 2 MiB")?;
-        let all = self.bytes.div_ceil(PAGEBLOCK_FRAMES * FRAME_SIZE);
-        let low = self.watch.limit.filter(|&limit| self.populate && limit < all);
-        knob(low.is_none(), "resident_limit", low.unwrap_or(0), "all blocks of what is populated")?;
+        let limit = self.resident_limit.unwrap_or(u64::MAX);
+        knob(limit >= BLOCK, "resident_limit", limit, "at least a block of 2 MiB")?;
+        let low = self.populate && limit / BLOCK < self.bytes.div_ceil(BLOCK);
+        knob(!low, "resident_limit", limit, "all blocks of what is populated")?;
         let least = self.least_run;
         let right = least.is_power_of_two() && least <= PAGEBLOCK_FRAMES;
         knob(right, "least_run", least, "a power of two, 1 to 512 frames")?;

@@ -55,11 +55,20 @@ pub enum Error {
     /// The invariant walk found something broken: a defect.
     Broken(Violation),
     /// The frames are free, but the OS does not back them, and the arena's
-    /// [limit](crate::Builder::resident_limit) on resident memory is reached; or a
-    /// [tenant](crate::Tenants)'s hard limit is.
+    /// [limit](crate::Builder::resident_limit) on resident memory is reached.
     Limit {
         /// The limit.
         bytes: u64,
+    },
+    /// The hard limit of a [tenant](crate::Tenants), or of one above it, is reached.
+    TenantLimit {
+        /// The limit.
+        frames: u64,
+    },
+    /// No allocation of a [tenant](crate::Tenants) begins at the frame that was to be freed.
+    NoAllocation {
+        /// The frame.
+        pfn: Pfn,
     },
     /// A signal handler has called while its thread was inside its first call on an arena. Inside
     /// later calls it is not found out: that no handler calls is a promise.
@@ -96,8 +105,10 @@ impl Error {
     #[must_use]
     pub fn is_out_of_memory(&self) -> bool {
         match self {
-            Self::Alloc(error) => matches!(error, AllocError::NoMemory { .. }),
-            Self::NoRun { .. } | Self::Limit { .. } => true,
+            Self::Alloc(error) => {
+                matches!(error, AllocError::NoMemory { .. } | AllocError::NoRange { .. })
+            }
+            Self::NoRun { .. } | Self::Limit { .. } | Self::TenantLimit { .. } => true,
             Self::Os { errno, .. } => *errno == rustix::io::Errno::NOMEM.raw_os_error(),
             _ => false,
         }
@@ -129,9 +140,15 @@ impl fmt::Display for Error {
             Self::Broken(violation) => write!(f, "broken invariant: {violation}"),
             Self::Limit { bytes } => write!(
                 f,
-                "a limit of {bytes} bytes, the arena's of resident memory or a tenant's, is reached; \
-                 free or trim, or raise it"
+                "the arena's limit of {bytes} bytes of resident memory is reached; free or trim, or \
+                 raise it"
             ),
+            Self::TenantLimit { frames } => {
+                write!(f, "a tenant's hard limit of {frames} frames is reached; free, or raise it")
+            }
+            Self::NoAllocation { pfn } => {
+                write!(f, "no allocation of a tenant begins at {pfn}")
+            }
             Self::Reentered => f.write_str(
                 "called from a signal handler that has interrupted another call of its thread",
             ),

@@ -28,7 +28,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use freehold::{FrameRange, FreeError, PAGEBLOCK_FRAMES, Pfn};
+use freehold::{FrameRange, PAGEBLOCK_FRAMES, Pfn};
 
 use crate::Error;
 use crate::arena::Handle;
@@ -68,15 +68,25 @@ impl Tenant {
 /// What a tenant and all below it may have, in frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Beyond this the callback is called, once until it has fallen by an eighth.
+    /// Beyond this the callback is called, once until it has fallen by an eighth. `u64::MAX` is
+    /// none; otherwise at most `hard`, beyond which nothing comes.
     pub soft: u64,
-    /// Beyond this the callback is called, and the allocation refused if that has not helped.
+    /// Beyond this the callback is called, and the allocation refused if that has not helped, or if
+    /// it alone is for more.
     pub hard: u64,
 }
 
 impl Limits {
     /// As much as there is.
     pub const NONE: Self = Self { soft: u64::MAX, hard: u64::MAX };
+
+    fn check(self) -> Result<(), Error> {
+        if self.soft <= self.hard || self.soft == Self::NONE.soft {
+            return Ok(());
+        }
+        let allowed = "at most the hard limit, or u64::MAX for none";
+        Err(Error::Knob { knob: "soft", value: self.soft, allowed })
+    }
 }
 
 /// What a tenant has.
@@ -266,8 +276,10 @@ impl<H: Handle> Tenants<H> {
     ///
     /// # Errors
     ///
-    /// [`Error::Knob`] where the parent does not live, or 65,535 tenants do; [`Error::Forked`].
+    /// [`Error::Knob`] where the parent does not live, 65,535 tenants do, or the soft limit is above
+    /// the hard one; [`Error::Forked`].
     pub fn add(&self, parent: Option<Tenant>, limits: Limits) -> Result<Tenant, Error> {
+        limits.check()?;
         let mut tree = self.tree()?;
         let parent = match parent {
             Some(parent) => {
@@ -304,8 +316,9 @@ impl<H: Handle> Tenants<H> {
     ///
     /// # Errors
     ///
-    /// [`Error::Knob`] where it does not live.
+    /// [`Error::Knob`] where it does not live, or the soft limit is above the hard one.
     pub fn limit(&self, tenant: Tenant, limits: Limits) -> Result<(), Error> {
+        limits.check()?;
         let slot = self.slot(tenant)?;
         slot.soft.store(limits.soft, Ordering::Relaxed);
         slot.hard.store(limits.hard, Ordering::Relaxed);
@@ -316,7 +329,7 @@ impl<H: Handle> Tenants<H> {
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] where it, or one above it, may not have more; [`Error::Knob`] where it does
+    /// [`Error::TenantLimit`] where it, or one above it, may not have more; [`Error::Knob`] where it does
     /// not live; those of [`Arena::frames`](crate::Arena::frames). Nothing is charged then.
     #[inline]
     pub fn alloc(&self, tenant: Tenant, count: u64) -> Result<FrameRange, Error> {
@@ -427,7 +440,7 @@ impl<H: Handle> Tenants<H> {
     ///
     /// # Errors
     ///
-    /// [`Error::Free`] where no allocation of a tenant begins there, [`Error::OutsideArena`].
+    /// [`Error::NoAllocation`] where none of a tenant begins there, [`Error::OutsideArena`].
     /// Nothing has changed then. In a forked child nothing but the child's own counts changes.
     #[inline]
     pub unsafe fn free(&self, start: Pfn) -> Result<u64, Error> {
@@ -462,7 +475,7 @@ impl<H: Handle> Tenants<H> {
         crate::meanwhile::happens();
         let count = u64::from(count);
         if count == 0 {
-            return Err(FreeError::DoubleFree { pfn: start }.into());
+            return Err(Error::NoAllocation { pfn: start });
         }
         self.arena.give_frames(FrameRange { start, end: Pfn::new(start.get() + count) });
         Ok(count)
@@ -493,15 +506,28 @@ impl<H: Handle> Tenants<H> {
     }
 
     fn usage_of(&self, tree: &Tree, index: u32) -> Usage {
+        self.usage_with(index, self.stocks(tree)[index as usize])
+    }
+
+    fn usage_with(&self, index: u32, stocks: u64) -> Usage {
         let slot = self.at(index);
-        let below = self.below(tree, index);
-        let stock = |at: u32| in_stock(self.at(at).stock.load(Ordering::Relaxed)).max(0) as u64;
-        let stocks: u64 = below.into_iter().map(stock).sum();
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Usage {
             frames: read(&slot.charged).saturating_sub(stocks),
             limits: Limits { soft: read(&slot.soft), hard: read(&slot.hard) },
         }
+    }
+
+    /// By index, what a tenant and all below it have in stock.
+    fn stocks(&self, tree: &Tree) -> Vec<u64> {
+        let mut stocks = vec![0; tree.used as usize];
+        for index in self.bottom_up(tree) {
+            let slot = self.at(index);
+            let own = in_stock(slot.stock.load(Ordering::Relaxed)).max(0) as u64;
+            stocks[index as usize] += own;
+            stocks[slot.above()] += stocks[index as usize];
+        }
+        stocks
     }
 
     /// Frees all frames of a tenant and of those below it, and ends them all; returns how many
@@ -567,27 +593,48 @@ impl<H: Handle> Tenants<H> {
 
     /// A tenant and all below it.
     fn below(&self, tree: &Tree, top: u32) -> Vec<u32> {
-        let is_below = |&index: &u32| {
-            let mut at = index;
-            while at != top && at != NONE {
-                at = self.at(at).parent.load(Ordering::Relaxed);
+        let mut is_below = vec![false; tree.used as usize];
+        let mut all = self.bottom_up(tree);
+        all.reverse();
+        all.retain(|&index| {
+            let is = index == top || is_below[self.at(index).above()];
+            is_below[index as usize] = is;
+            is
+        });
+        all
+    }
+
+    /// All that live, each before the one above it. An index says nothing of that: it is used
+    /// again.
+    fn bottom_up(&self, tree: &Tree) -> Vec<u32> {
+        let live =
+            || (NONE + 1..tree.used).filter(|&at| self.at(at).id.load(Ordering::Relaxed) != 0);
+        let mut children = vec![0_u32; tree.used as usize];
+        live().for_each(|index| children[self.at(index).above()] += 1);
+        let mut all: Vec<_> = live().filter(|&index| children[index as usize] == 0).collect();
+        let mut next = 0;
+        while let Some(&index) = all.get(next) {
+            next += 1;
+            let above = self.at(index).above();
+            children[above] -= 1;
+            if children[above] == 0 && above != NONE as usize {
+                all.push(above as u32);
             }
-            at == top
-        };
-        let lives = |index: &u32| self.at(*index).id.load(Ordering::Relaxed) != 0;
-        (NONE + 1..tree.used).filter(lives).filter(is_below).collect()
+        }
+        all
     }
 
     /// Calls the callback for each tenant beyond its soft limit: for a program that has heard
     /// that memory is short, from [`Psi`](crate::Psi) or whatever else. Returns how many there are.
+    /// Takes time proportional to the number of tenants.
     pub fn press(&self) -> usize {
         let beyond: Vec<_> = {
             let Ok(tree) = self.tree() else { return 0 };
-            let all = (NONE + 1..tree.used).filter_map(|index| {
-                let id = self.at(index).id.load(Ordering::Relaxed);
-                (id != 0).then(|| (Tenant(id), self.usage_of(&tree, index)))
-            });
-            all.filter(|(_, usage)| usage.frames > usage.limits.soft).collect()
+            let stocks = self.stocks(&tree).into_iter();
+            let all = (NONE..).zip(stocks).map(|(at, stocks)| (at, self.usage_with(at, stocks)));
+            let live = all.map(|(at, usage)| (self.at(at).tenant(), usage));
+            let live = live.filter(|(tenant, _)| tenant.0 != 0);
+            live.filter(|(_, usage)| usage.frames > usage.limits.soft).collect()
         };
         for &(tenant, usage) in &beyond {
             self.tell(tenant, Cause::System, usage);
@@ -615,6 +662,11 @@ impl<H: Handle> Tenants<H> {
 impl Slot {
     fn tenant(&self) -> Tenant {
         Tenant(self.id.load(Ordering::Relaxed))
+    }
+
+    /// The index of the one above it.
+    fn above(&self) -> usize {
+        self.parent.load(Ordering::Relaxed) as usize
     }
 
     /// As if nobody had had it.

@@ -28,9 +28,11 @@ const PIECES: usize = 128;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum BootError {
+    /// No piece has a whole frame.
+    NoFrame,
     /// No piece has room for the metadata and one frame.
     NoMemory {
-        /// Bytes of metadata that the memory would need; 0 where there is no memory at all.
+        /// Bytes of metadata that the memory would need.
         needed: usize,
         /// Bytes of the largest piece, in whole frames.
         largest: u64,
@@ -54,6 +56,7 @@ pub enum BootError {
 impl fmt::Display for BootError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::NoFrame => f.write_str("the memory map has no whole frame of 4096 bytes"),
             Self::NoMemory { needed, largest } => write!(
                 f,
                 "the metadata needs {needed} bytes and one frame more; the largest piece of the \
@@ -107,7 +110,7 @@ impl<P: Platform> Freehold<'static, P> {
         let mut frames = [FrameRange::default(); PIECES];
         let pieces = whole_frames(map, &mut frames)?;
         if pieces == 0 {
-            return Err(BootError::NoMemory { needed: 0, largest: 0 });
+            return Err(BootError::NoFrame);
         }
         let frames = &mut frames[..pieces];
         // The size for all of the map: what the metadata itself takes away can only lower it.

@@ -36,14 +36,6 @@ fn out(handle: *const Arena, frames: HostFrames<&freehold_host::Arena>) -> Frame
     Frames { memory, pfn: range.start.get(), count: range.len(), arena: handle }
 }
 
-/// Refuses frames of another arena than the caller thinks.
-fn same(frames: &Frames, arena: *const Arena, allowed: &'static str) -> Result<(), Failure> {
-    if frames.arena == arena {
-        return Ok(());
-    }
-    Err(Failure::Argument { what: "frames.arena", value: frames.arena.addr() as u64, allowed })
-}
-
 /// So many neighbouring frames, any number, written to `out`. What is in them is whatever their
 /// last user left. A power of two of frames is a chunk, aligned to its size. Any other number is
 /// taken from wherever so many are free; where memory is scarce that is a search of the whole
@@ -85,11 +77,14 @@ pub unsafe extern "C" fn freehold_arena_free_frames(
         answer(error, || {
             let these = frames.as_mut().ok_or(Failure::Null("frames"))?;
             if these.count > 0 {
-                same(these, arena, "the arena that the frames are given to")?;
+                let pfn = freehold::Pfn::new(these.pfn);
+                if these.arena != arena {
+                    return Err(freehold_host::Error::OutsideArena { pfn }.into());
+                }
                 let arena = live(arena)?;
                 // A single frame takes the allocator's fast path.
                 if these.count == 1 {
-                    arena.free(freehold::Pfn::new(these.pfn), freehold::Order::ZERO)?;
+                    arena.free(pfn, freehold::Order::ZERO)?;
                 } else {
                     arena
                         .free_range(self::frames(these.pfn, these.pfn.wrapping_add(these.count)))?;

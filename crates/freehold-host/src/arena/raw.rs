@@ -240,20 +240,23 @@ impl Arena {
     pub(super) fn make_room(&self, range: FrameRange, limit: u64) -> Result<(), Error> {
         let Inner { notes, memory, watch, .. } = &*self.inner;
         let first = memory.first().get() / PAGEBLOCK_FRAMES;
+        let blocks = range.start.get() / PAGEBLOCK_FRAMES - first
+            ..range.end.get().div_ceil(PAGEBLOCK_FRAMES) - first;
         let fits = || {
-            let blocks = range.start.get() / PAGEBLOCK_FRAMES - first
-                ..range.end.get().div_ceil(PAGEBLOCK_FRAMES) - first;
-            let new = blocks.filter(|&block| !notes.is_resident(block)).count() as u64;
+            let new = blocks.clone().filter(|&block| !notes.is_resident(block)).count() as u64;
             new == 0 || notes.resident() + new <= limit
         };
         if fits() {
             return Ok(());
         }
-        watch.press(notes.resident(), limit);
-        // What the kernel refuses is counted; whether it was enough is asked again.
-        let _ = pass(&self.inner, Which::All);
-        if fits() {
-            return Ok(());
+        // No memory given back makes room for more than the limit.
+        if blocks.end - blocks.start <= limit {
+            watch.press(notes.resident(), limit);
+            // What the kernel refuses is counted; whether it was enough is asked again.
+            let _ = pass(&self.inner, Which::All);
+            if fits() {
+                return Ok(());
+            }
         }
         Err(Error::Limit { bytes: limit * PAGEBLOCK_FRAMES * FRAME_SIZE })
     }
@@ -267,7 +270,9 @@ impl Arena {
         let mut attempts = 0;
         loop {
             let result = attempt();
-            if !result.as_ref().is_err_and(Error::is_out_of_memory) {
+            // Nothing that is freed makes room for more than there is.
+            let may_help = frames <= self.range().len();
+            if !(may_help && result.as_ref().is_err_and(Error::is_out_of_memory)) {
                 return result;
             }
             if self.waiting_is_freed()? {

@@ -2,8 +2,6 @@
 
 use std::sync::atomic::Ordering;
 
-use freehold::FRAME_SIZE;
-
 use super::{BATCH, Cause, Slot, TIGHT, Tenant, Tenants, Tree, in_stock};
 use crate::Error;
 use crate::arena::Handle;
@@ -88,18 +86,20 @@ impl<H: Handle> Tenants<H> {
                     return Ok(());
                 }
                 Ok(_) => return Ok(()),
-                Err(at) if !drained => {
-                    drained = true;
-                    self.drain(&*self.tree()?, at);
-                }
-                Err(at) if !asked => {
-                    (drained, asked) = (false, true);
-                    let usage = self.usage_of(&*self.tree()?, at);
-                    self.tell(self.at(at).tenant(), Cause::Hard, usage);
-                }
                 Err(at) => {
                     let hard = self.at(at).hard.load(Ordering::Relaxed);
-                    return Err(Error::Limit { bytes: hard.saturating_mul(FRAME_SIZE) });
+                    // Nothing that is freed makes room for more than it may have at all.
+                    if taken > hard || drained && asked {
+                        return Err(Error::TenantLimit { frames: hard });
+                    }
+                    if !drained {
+                        drained = true;
+                        self.drain(&*self.tree()?, at);
+                    } else {
+                        (drained, asked) = (false, true);
+                        let usage = self.usage_of(&*self.tree()?, at);
+                        self.tell(self.at(at).tenant(), Cause::Hard, usage);
+                    }
                 }
             }
         }

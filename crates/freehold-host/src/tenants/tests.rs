@@ -53,7 +53,7 @@ fn from_the_beginning_of_a_free_its_frames_are_nobodys() {
         let top = tenants.add(None, Limits { hard: 512, ..Limits::NONE }).unwrap();
         let [one, other] = [(); 2].map(|()| tenants.add(Some(top), Limits::NONE).unwrap());
         let first = tenants.alloc(one, 512).unwrap();
-        assert!(matches!(tenants.alloc(other, 1), Err(Error::Limit { .. })));
+        assert!(matches!(tenants.alloc(other, 1), Err(Error::TenantLimit { .. })));
         MEANWHILE.set(Some(Box::new(move || {
             let granted = tenants.alloc(other, 512);
             assert_eq!(granted.is_ok(), blocks == 2);

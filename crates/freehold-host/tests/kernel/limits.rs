@@ -42,6 +42,10 @@ fn an_arena_stays_within_its_limit_of_resident_memory() {
     let mut out = [Pfn::new(0); 600];
     assert!(matches!(arena.alloc_bulk(Migratetype::Movable, &mut out), Err(Error::Limit { .. })));
     assert_eq!(arena.free_frames(), 8192 - 2048);
+    // No memory that is given back makes room for that.
+    told.lock().unwrap().clear();
+    assert_eq!(arena.frames(2049).err(), Some(refused));
+    assert!(told.lock().unwrap().is_empty());
     // What is freed is given back to make room: for another block than those that are resident.
     held.clear();
     let whole = arena.frames(2048).unwrap();
@@ -68,8 +72,11 @@ fn a_pinned_arena_at_its_limit_says_so_and_asks_for_no_frames() {
     // Nor are free frames backed beyond it.
     let four = Error::Limit { bytes: 4 << 20 };
     assert_eq!(arena.populate(arena.range()), Err(four));
-    let all = Arena::builder(32 << 20).populate(true).resident_limit(4 << 20);
-    assert!(matches!(all.build(), Err(Error::Knob { knob: "resident_limit", .. })));
+    let all = Arena::builder(32 << 20).populate(true);
+    let build = |bytes| all.clone().resident_limit(bytes).build().map(drop);
+    let knob = |value, allowed| Err(Error::Knob { knob: "resident_limit", value, allowed });
+    assert_eq!(build(4 << 20), knob(4 << 20, "all blocks of what is populated"));
+    assert_eq!(build(1), knob(1, "at least a block of 2 MiB"));
     let held = arena.frames(1024).unwrap();
     for count in [1, 3, 8, 64, 512, 700] {
         assert_eq!(arena.frames(count).err(), Some(Error::Limit { bytes: 4 << 20 }), "{count}");
@@ -101,6 +108,11 @@ fn a_program_is_asked_for_frames_before_an_allocation_fails() {
     let heard: Vec<_> = asked.lock().unwrap().drain(..).collect();
     assert!(heard.len() <= 4 && heard[0].frames == 512, "{heard:?}");
     assert_eq!(heard[0].attempts, 1);
+    // Whatever is evicted, that is more than there is.
+    for count in [1025, 2048, u64::MAX] {
+        assert!(Frames::new(arena, count).unwrap_err().is_out_of_memory(), "{count}");
+    }
+    assert!(asked.lock().unwrap().is_empty());
     cache.lock().unwrap().clear();
     // Nothing is left to evict: then it fails.
     assert!(Frames::new(arena, 700).is_err());
@@ -119,14 +131,15 @@ fn callbacks_end() {
     let arena = Arena::builder(2 << 20)
         .on_exhausted(move |_| {
             counter.fetch_add(1, Ordering::Relaxed);
-            assert!(ARENA.get().unwrap().frames(600).is_err());
+            assert!(ARENA.get().unwrap().frames(512).is_err());
             true
         })
         .build()
         .unwrap()
         .leak();
     let _ = ARENA.set(arena);
-    assert!(arena.frames(600).is_err());
+    let _held = arena.frames(1).unwrap();
+    assert!(arena.frames(512).is_err());
     assert_eq!(calls.load(Ordering::Relaxed), 15);
 }
 

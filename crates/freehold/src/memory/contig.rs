@@ -24,7 +24,8 @@ impl<'m, P: Platform> Freehold<'m, P> {
     ///
     /// [`AllocError::BadRange`], [`AllocError::Busy`] with the first frame that is still in use or
     /// whose block somebody else is isolating. Every block is as it was then, but for what
-    /// `migrate` has moved.
+    /// `migrate` has moved; one never used counts as used, so that a wrong free of its frames is a
+    /// [`DoubleFree`](crate::FreeError::DoubleFree).
     pub fn alloc_contig_range(
         &self,
         range: FrameRange,
@@ -54,7 +55,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
     ///
     /// # Errors
     ///
-    /// [`AllocError::NoMemory`] where no candidate could be had, also where no memory is so
+    /// [`AllocError::NoRange`] where no candidate could be had, also where no memory is so
     /// aligned; [`AllocError::ZeroLength`].
     pub fn alloc_contig(
         &self,
@@ -64,7 +65,7 @@ impl<'m, P: Platform> Freehold<'m, P> {
         mut migrate: impl FnMut(FrameRange) -> bool,
     ) -> Result<FrameRange, AllocError> {
         match self.alloc_contig_free(count, align, limits) {
-            Err(AllocError::NoMemory { .. }) => {
+            Err(AllocError::NoRange { .. }) => {
                 Search { fh: self, count, moving: true }.find(align, limits, &mut migrate)
             }
             found => found,
@@ -131,9 +132,7 @@ impl<'m, P: Platform> Search<'_, 'm, P> {
                 };
             }
         }
-        Err(AllocError::NoMemory {
-            order: crate::Order::fitting(count).unwrap_or(crate::Order::MAX),
-        })
+        Err(AllocError::NoRange { frames: count, align })
     }
 
     /// Where the next range could start after one that cannot be allocated, by a glance without

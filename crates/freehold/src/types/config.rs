@@ -65,9 +65,16 @@ const MAX_SECTIONS: u64 = (1 << 29) / SECTION_BLOCKS;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// There must be at least one CPU, and no more than 32,766; and no more online than there are.
+    /// There must be at least one CPU, and no more than 32,766.
     Cpus {
         /// The number given.
+        cpus: u16,
+    },
+    /// No more CPUs can be online than there are.
+    Online {
+        /// How many were to be.
+        online: u16,
+        /// How many there are.
         cpus: u16,
     },
     /// There must be 1 to 64 zones.
@@ -116,7 +123,10 @@ impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cpus { cpus } => {
-                write!(f, "{cpus} CPUs: there must be 1 to 32766, and at most as many online")
+                write!(f, "{cpus} CPUs: there must be 1 to 32766")
+            }
+            Self::Online { online, cpus } => {
+                write!(f, "{online} CPUs online: there are {cpus}")
             }
             Self::Zones { zones } => write!(f, "{zones} zones: there must be 1 to 64"),
             Self::NoZone { zone } => write!(f, "there is no zone {zone}"),
@@ -188,8 +198,12 @@ impl<'c> Config<'c> {
     }
 
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
-        if self.cpus == 0 || self.cpus > MAX_CPUS || self.online > self.cpus {
-            return Err(ConfigError::Cpus { cpus: self.cpus });
+        let &Self { cpus, online, .. } = self;
+        if cpus == 0 || cpus > MAX_CPUS {
+            return Err(ConfigError::Cpus { cpus });
+        }
+        if online > cpus {
+            return Err(ConfigError::Online { online, cpus });
         }
         if self.zones.is_empty() || self.zones.len() > 64 {
             return Err(ConfigError::Zones { zones: self.zones.len() });

@@ -13,6 +13,13 @@ pub enum AllocError {
         /// What was asked for.
         order: Order,
     },
+    /// No free range of so many frames that begins at a multiple of such a chunk was found.
+    NoRange {
+        /// What was asked for.
+        frames: u64,
+        /// What its start is to be a multiple of.
+        align: Order,
+    },
     /// The engine has no chunks of that order.
     OrderTooLarge {
         /// What was asked for.
@@ -58,6 +65,11 @@ impl fmt::Display for AllocError {
             Self::NoMemory { order } => {
                 write!(f, "out of memory: no free chunk of {order} that the request may use")
             }
+            Self::NoRange { frames, align } => write!(
+                f,
+                "out of memory: no {frames} frames in a row to be had from a multiple of {} on",
+                align.frames()
+            ),
             Self::OrderTooLarge { order, max } => {
                 write!(f, "{order} is too large: the largest is {max}")
             }

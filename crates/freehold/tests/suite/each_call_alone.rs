@@ -75,6 +75,9 @@ fn requests_for_states_and_configurations_that_cannot_be_are_refused() {
     let memory = [range(512, 1024)];
     let zone = ZoneConfig::new(&memory);
     assert_eq!(Config::new(0, &[zone]).metadata_size(), Err(ConfigError::Cpus { cpus: 0 }));
+    let zones = [zone];
+    let config = Config { online: 3, ..Config::new(2, &zones) };
+    assert_eq!(config.metadata_size(), Err(ConfigError::Online { online: 3, cpus: 2 }));
     assert_eq!(Config::new(1, &[]).metadata_size(), Err(ConfigError::Zones { zones: 0 }));
     assert_eq!(fh.set_watermarks(1, 0, 0, 0).unwrap_err().to_string(), "there is no zone 1");
     let both = [zone, zone];

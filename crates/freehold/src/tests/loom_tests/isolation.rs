@@ -27,7 +27,7 @@ fn a_section_is_found_set_up() {
 #[test]
 fn memory_goes_while_a_frame_of_it_is_taken_by_a_hint() {
     // One preemption is 5,900 executions: removal looks at each frame of the block.
-    model_within(1, || {
+    model_reaching(1, || {
         let fh = small(false);
         let frame = take(fh, 0, 0);
         fh.on(cpu(0)).flush().unwrap();
@@ -40,12 +40,13 @@ fn memory_goes_while_a_frame_of_it_is_taken_by_a_hint() {
         let (taken, gone) = (got[0].unwrap(), got[1].is_some());
         assert!(!gone || !block.contains(taken), "a frame was handed out of memory that is gone");
         settled_of(fh, if gone { FRAMES - 512 } else { FRAMES }, 1);
+        gone
     });
 }
 
 #[test]
 fn a_range_is_taken_while_a_cpu_allocates_from_its_block() {
-    model(|| {
+    model_reaching(usize::MAX, || {
         let fh = small(false);
         let first = take(fh, 0, 0);
         free(fh, 0, first, 0);
@@ -63,6 +64,7 @@ fn a_range_is_taken_while_a_cpu_allocates_from_its_block() {
         let (frame, taken) = (got[1].0.unwrap(), got[0].0.is_some());
         assert!(!taken || !range.contains(frame), "{frame} was handed out twice");
         settled(fh, got[0].1 + 1);
+        taken
     });
 }
 
@@ -71,7 +73,7 @@ fn a_range_is_taken_while_a_cpu_allocates_from_its_block() {
 #[test]
 fn a_run_of_blocks_is_taken_while_one_is_isolated() {
     // One preemption is 3,600 executions; two take minutes, since isolation looks again and again.
-    model_within(1, || {
+    model_reaching(1, || {
         let fh = small(false);
         let block = frames_at(1536, 512);
         let got = together::<bool>(roles![move || gets(fh, 0, 10), move || fh
@@ -79,6 +81,7 @@ fn a_run_of_blocks_is_taken_while_one_is_isolated() {
             .is_ok()]);
         assert!(!(got[0] && got[1]), "a block was handed out twice");
         settled(fh, if got[0] { 1024 } else { 512 * u64::from(got[1]) });
+        got[1]
     });
 }
 
@@ -86,7 +89,7 @@ fn a_run_of_blocks_is_taken_while_one_is_isolated() {
 #[test]
 fn a_range_of_a_block_is_taken_while_that_goes() {
     // A block of 64 frames, since removal looks at each.
-    model_within(1, || {
+    model_reaching(1, || {
         let fh = machine(false, 64);
         let block = frames_at(1024, 64);
         let got = together::<bool>(roles![
@@ -97,6 +100,7 @@ fn a_range_of_a_block_is_taken_while_that_goes() {
         ]);
         assert!(!(got[0] && got[1]), "frames were handed out of memory that is gone");
         settled_of(fh, if got[1] { 0 } else { 64 }, if got[0] { 8 } else { 0 });
+        got[0]
     });
 }
 
@@ -104,7 +108,7 @@ fn a_range_of_a_block_is_taken_while_that_goes() {
 /// its words when the isolation ends.
 #[test]
 fn a_block_becomes_whole_while_it_is_isolated() {
-    model_within(2, || {
+    model_reaching(2, || {
         let fh = machine(false, 512);
         let block = take(fh, 0, 9).get();
         let word = of_order(6);
@@ -118,6 +122,7 @@ fn a_block_becomes_whole_while_it_is_isolated() {
             move || 8 * u64::from(fh.alloc_contig_range(range, |_| false).is_ok())
         ]);
         settled_of(fh, 512, got[1]);
+        got[1] > 0
     });
 }
 

@@ -53,6 +53,16 @@ pub(crate) fn model_within(most: usize, f: impl Fn() + Sync + Send + 'static) {
     model_first(most, usize::MAX, f);
 }
 
+/// [`model_within`] of what is to come to pass in one execution at least, which `f` says: a test
+/// of a call that is always refused would show nothing.
+pub(crate) fn model_reaching(most: usize, f: impl Fn() -> bool + Sync + Send + 'static) {
+    // Not loom's: of all executions.
+    let reached = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let reaches = reached.clone();
+    model_within(most, move || _ = reaches.fetch_or(f(), std::sync::atomic::Ordering::Relaxed));
+    assert!(reached.load(std::sync::atomic::Ordering::Relaxed), "no execution comes to it");
+}
+
 /// The first `executions` of them alone: for calls that take minutes even with one preemption.
 pub(crate) fn model_first(most: usize, executions: usize, f: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();

@@ -76,7 +76,7 @@ impl Case {
                     Err(format!("alloc_contig of {count}: {error}, and {start:#x} is free"))
                 })
             }
-            (Err(AllocError::NoMemory { .. }), None) => Ok(()),
+            (Err(AllocError::NoRange { .. }), None) => Ok(()),
             (Err(error), None) => Err(format!("alloc_contig of {count}: {error}")),
         }
     }
