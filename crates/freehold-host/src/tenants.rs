@@ -432,7 +432,7 @@ impl<H: Handle> Tenants<H> {
     /// Frees an allocation of whichever tenant, by its first frame; returns how many frames it had.
     /// To the limits they are free when the call begins: until it has ended, another tenant may be
     /// granted their number. So the arena has out, beyond the limits, at most one allocation for
-    /// each thread in here, and what has no other frames refuses that tenant as out of memory.
+    /// each thread in here, and an arena that has no other frames refuses that tenant as out of memory.
     ///
     /// # Safety
     ///
@@ -607,6 +607,8 @@ impl<H: Handle> Tenants<H> {
     /// All that live, each before the one above it. An index says nothing of that: it is used
     /// again.
     fn bottom_up(&self, tree: &Tree) -> Vec<u32> {
+        #[cfg(test)]
+        tests::LOOKS_AT_ALL.set(tests::LOOKS_AT_ALL.get() + 1);
         let live =
             || (NONE + 1..tree.used).filter(|&at| self.at(at).id.load(Ordering::Relaxed) != 0);
         let mut children = vec![0_u32; tree.used as usize];

@@ -268,10 +268,11 @@ impl Arena {
         mut attempt: impl FnMut() -> Result<T, Error>,
     ) -> Result<T, Error> {
         let mut attempts = 0;
+        // Nothing that is freed makes room for more than there is, or may be.
+        let limit = self.inner.watch.limit.map_or(u64::MAX, |blocks| blocks * PAGEBLOCK_FRAMES);
+        let may_help = frames <= self.range().len().min(limit);
         loop {
             let result = attempt();
-            // Nothing that is freed makes room for more than there is.
-            let may_help = frames <= self.range().len();
             if !(may_help && result.as_ref().is_err_and(Error::is_out_of_memory)) {
                 return result;
             }

@@ -69,6 +69,11 @@ impl<H: Handle> Tenants<H> {
             return Err(Error::NoRun { frames: count });
         }
         let (taken, ahead) = (taken as u64, (taken + BATCH) as u64);
+        let hard = |slot: &Slot| slot.hard.load(Ordering::Relaxed);
+        // Nothing that is freed makes room for more than it may have at all.
+        if let Some((_, slot)) = self.upwards(index).find(|(_, slot)| hard(slot) < taken) {
+            return Err(Error::TenantLimit { frames: hard(slot) });
+        }
         let (mut drained, mut asked) = (false, false);
         loop {
             match self.charge(index, ahead) {
@@ -87,8 +92,8 @@ impl<H: Handle> Tenants<H> {
                 }
                 Ok(_) => return Ok(()),
                 Err(at) => {
-                    let hard = self.at(at).hard.load(Ordering::Relaxed);
-                    // Nothing that is freed makes room for more than it may have at all.
+                    let hard = hard(self.at(at));
+                    // It may have been lowered since.
                     if taken > hard || drained && asked {
                         return Err(Error::TenantLimit { frames: hard });
                     }

@@ -1,8 +1,43 @@
 //! What happens in the middle of a tenant's calls, and in a forked child.
 
+use std::cell::Cell;
+
 use super::*;
 use crate::meanwhile::MEANWHILE;
 use crate::{Arena, child};
+
+thread_local! {
+    pub(super) static LOOKS_AT_ALL: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Looking at all of them from each took seconds, with the tree locked.
+#[test]
+fn pressing_many_tenants_looks_at_them_once() {
+    let tenants = Tenants::new(Arena::with_size(32 << 20).unwrap().leak()).unwrap();
+    let soft = Limits { soft: 0, ..Limits::NONE };
+    let mut chain = vec![tenants.add(None, soft).unwrap()];
+    (0..50).for_each(|n| chain.push(tenants.add(Some(chain[n]), soft).unwrap()));
+    tenants.alloc(chain[50], 1).unwrap();
+    (0..50).for_each(|_| _ = tenants.alloc(tenants.add(None, soft).unwrap(), 1).unwrap());
+    LOOKS_AT_ALL.set(0);
+    assert_eq!((tenants.press(), LOOKS_AT_ALL.get()), (101, 1));
+}
+
+/// A limit above it refuses all the same: what would be too much there is asked of nobody.
+#[test]
+fn nobody_is_told_of_more_than_one_above_may_have() {
+    let told: &'static AtomicU32 = Box::leak(Box::default());
+    // Relaxed: one thread.
+    let tenants = Tenants::new(Arena::with_size(32 << 20).unwrap().leak())
+        .unwrap()
+        .on_pressure(|_, _, _| _ = told.fetch_add(1, Ordering::Relaxed));
+    let hard = |hard| Limits { hard, ..Limits::NONE };
+    let top = tenants.add(None, hard(50)).unwrap();
+    let leaf = tenants.add(Some(top), hard(60)).unwrap();
+    tenants.alloc(leaf, 20).unwrap();
+    assert_eq!(tenants.alloc(leaf, 55), Err(Error::TenantLimit { frames: 50 }));
+    assert_eq!(told.load(Ordering::Relaxed), 0);
+}
 
 /// Not for a moment is anybody charged for what it may not have.
 #[test]
@@ -11,12 +46,13 @@ fn whoever_asks_for_too_much_has_nobody_else_refused() {
     let tenants: &'static Tenants = Box::leak(Box::new(Tenants::new(arena).unwrap()));
     let hard = |hard| Limits { hard, ..Limits::NONE };
     let top = tenants.add(None, hard(1000)).unwrap();
-    let middle = tenants.add(Some(top), hard(2500)).unwrap();
+    let middle = tenants.add(Some(top), hard(2100)).unwrap();
     let [greedy, modest] = [(); 2].map(|()| tenants.add(Some(middle), Limits::NONE).unwrap());
     for _ in 0..2 {
         // Between two levels of its charge, if it comes to that.
         let other = move || assert!(tenants.alloc(modest, 400).is_ok(), "it may have 1,000");
-        MEANWHILE.set(Some(Box::new(move || MEANWHILE.set(Some(Box::new(other))))));
+        let own_level = move || MEANWHILE.set(Some(Box::new(other)));
+        MEANWHILE.set(Some(Box::new(move || MEANWHILE.set(Some(Box::new(own_level))))));
         assert!(tenants.alloc(greedy, 2000).is_err());
     }
     MEANWHILE.set(None);

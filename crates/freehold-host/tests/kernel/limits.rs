@@ -81,6 +81,8 @@ fn a_pinned_arena_at_its_limit_says_so_and_asks_for_no_frames() {
     for count in [1, 3, 8, 64, 512, 700] {
         assert_eq!(arena.frames(count).err(), Some(Error::Limit { bytes: 4 << 20 }), "{count}");
     }
+    // There is no such run, and if there were it would be beyond the limit.
+    assert!(arena.frames(8000).unwrap_err().is_out_of_memory());
     assert_eq!(asked.load(Ordering::Relaxed), 0, "there are free frames");
     drop(held);
     assert_eq!(arena.free_frames(), 8192);

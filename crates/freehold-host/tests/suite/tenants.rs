@@ -103,26 +103,6 @@ fn the_soft_limit_is_told_at_the_first_frame_beyond_it_and_once() {
     assert!(matches!(tenants.add(None, refused), Err(Error::Knob { knob: "soft", .. })));
 }
 
-/// Looking from each tenant at all others took seconds with the tree locked; half of these are a
-/// chain, in which looking upwards from each is as bad.
-#[test]
-fn pressing_many_tenants_takes_a_moment() {
-    let tenants = Tenants::new(arena(256 << 20)).unwrap();
-    let mut all = vec![tenants.add(None, Limits::NONE).unwrap()];
-    for n in 0..5000 {
-        all.push(tenants.add(Some(all[n]), Limits::NONE).unwrap());
-    }
-    tenants.alloc(all[5000], 1).unwrap();
-    for _ in 0..5000 {
-        all.push(tenants.add(None, Limits::NONE).unwrap());
-        tenants.alloc(*all.last().unwrap(), 1).unwrap();
-    }
-    all.iter().for_each(|&one| tenants.limit(one, Limits { soft: 0, ..Limits::NONE }).unwrap());
-    let before = std::time::Instant::now();
-    assert_eq!(tenants.press(), 10_001);
-    assert!(before.elapsed().as_secs() < 3, "{:?}", before.elapsed());
-}
-
 #[test]
 fn a_callback_that_frees_spares_the_refusal() {
     let arena = arena(16 << 20);
