@@ -24,6 +24,9 @@ fn the_c_interface_passes_make_check() {
             .current_dir(env!("CARGO_MANIFEST_DIR"))
             .args(["build", "--quiet", "--example", "freehold_malloc", "--profile"])
             .arg(profile)
+            // Where it is run by another command than `cargo test`, too.
+            .arg("--target-dir")
+            .args(test.ancestors().nth(3))
             .status();
         assert!(build.is_ok_and(|status| status.success()) && malloc.exists(), "{malloc:?}");
     }

@@ -78,10 +78,10 @@ pub unsafe extern "C" fn freehold_arena_free_frames(
             let these = frames.as_mut().ok_or(Failure::Null("frames"))?;
             if these.count > 0 {
                 let pfn = freehold::Pfn::new(these.pfn);
-                if these.arena != arena {
+                let (this, arena) = (arena, live(arena)?);
+                if these.arena != this {
                     return Err(freehold_host::Error::OutsideArena { pfn }.into());
                 }
-                let arena = live(arena)?;
                 // A single frame takes the allocator's fast path.
                 if these.count == 1 {
                     arena.free(pfn, freehold::Order::ZERO)?;
