@@ -67,8 +67,7 @@ pub use alloc::reserve::Reserve;
 #[doc(hidden)]
 pub use alloc::runs::Fit;
 pub use boot::BootError;
-pub use calls::Frames;
-pub use calls::{Anybody, Door, Handle, On, Owned, Owner};
+pub use calls::{Anybody, Door, Frames, Handle, On, Owned, Owner};
 pub use freehold::Freehold;
 pub use inspect::stats::{CpuStats, PageblockState, Totals, ZoneBlocks, ZoneStats};
 pub use inspect::validate::Violation;

@@ -13,7 +13,7 @@
 //! | this CPU frees a part of it, a slot is needed, a tick, a recall | all words go back together | 0 |
 //!
 //! What another CPU frees of it lies in its words, which stay leased until one of these, or until
-//! this CPU's next call on the slow way.
+//! this CPU's next allocation on the slow way, tick or flush.
 //! Its slots are leases as any to a wrong free, a recall and an isolation. No request for frames or
 //! runs comes to them, and no part of a word is freed into them.
 
@@ -201,7 +201,7 @@ impl<'m, P: Platform> FastFree<'_, 'm, P> {
 
 impl<P: Platform> Cpu<'_, '_, P> {
     /// The chunk goes back where others have freed some of it: nobody finds that in leased words.
-    /// The slow way of an allocation begins so.
+    /// So begin `alloc_slow` and all that enters by [`Handle::enter`](crate::Handle).
     #[inline(always)]
     pub(crate) fn end_freed_chunk(self) {
         if self.chunk.first.get() != NO_WORD {

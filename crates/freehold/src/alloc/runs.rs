@@ -23,8 +23,8 @@
 //! What CPUs have in hand is not asked for, nor what lies in blocks of other types:
 //! [`alloc_contig_free`](crate::Freehold::alloc_contig_free) does both.
 //!
-//! **Runs by their place** are for an owner that remembers where it has freed some: just those frames, if
-//! they are free still; and the free before, which leaves the word to everybody.
+//! **Runs by their place** are for an owner that remembers where it has freed some: just those
+//! frames, if they are free still; and the free before, which leaves the word to everybody.
 //!
 //! | a run | of a word that this CPU leases | of words that nobody leases |
 //! |---|---|---|
@@ -411,9 +411,6 @@ impl<'m> Block<'m> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
-mod tests;
-
 impl<'a, 'm, P: Platform> Handle<'a, 'm, P, Owner<'a, 'm, P>> {
     /// Allocates the `count` movable frames from `first` on, of one block, if they are free in the
     /// CPU's home zone, which has no watermarks. `false` says no more than that they were not to be
@@ -625,3 +622,6 @@ impl<'m> Block<'m> {
                 .any(|w| self.line.word(w) & !fh.platform.frames_in_memory(self.base(), w) != 0)
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

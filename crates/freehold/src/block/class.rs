@@ -59,8 +59,7 @@ impl<'m, P: Platform> By<'_, 'm, P> {
     /// [`put_back`](Self::put_back) without a word to the board. Returns what the word is now.
     pub(crate) fn put_in_word(self, block: Block<'m>, w: usize, bits: u64) -> u64 {
         let tag = block.tag.get();
-        // Before they can be seen: see `watch`.
-        // Mostly all of the word, of which there is nothing to count.
+        // A whole word needs no count of its bits.
         let count = match bits {
             u64::MAX => 64,
             bits => {
@@ -68,6 +67,7 @@ impl<'m, P: Platform> By<'_, 'm, P> {
                 bits.count_ones().into()
             }
         };
+        // Before they can be seen: see `watch`.
         self.count_free(tag, count);
         let (now, strays) = block.line.put_back(w, bits);
         if strays != 0 {

@@ -97,7 +97,7 @@ impl<'m> CpuState<'m> {
     /// What is freed next is the first of a row: it leases no word.
     #[inline(always)]
     pub(crate) fn ends_row(&self) {
-        self.last_key.set(crate::cpu::NO_WORD);
+        self.last_key.set(NO_WORD);
     }
 
     /// `no_word` is a word that is never anybody's.
@@ -109,7 +109,7 @@ impl<'m> CpuState<'m> {
             online: AtomicBool::new(false),
             home_zone: AtomicU32::new(0),
             home_split: AtomicU32::new(Tag::ordinary_in(0)),
-            last_key: AtomicU64::new(crate::cpu::NO_WORD),
+            last_key: AtomicU64::new(NO_WORD),
             allowance: core::array::from_fn(|_| AtomicU64::new(0)),
             most: AtomicU64::new(0),
             runs_from: Place::none(),

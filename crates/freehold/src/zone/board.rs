@@ -28,8 +28,8 @@
 //! [`class`](crate::block::class). A bit may be stale, which costs a look; a block with
 //! free frames always has the bit of its class once all is quiet.
 //!
-//! **Summaries** are two levels above a row of words: which of them are not 0, so that the next one is found in a few
-//! steps however large the zone is.
+//! **Summaries** are two levels above a row of words: which of them are not 0, so that the next one
+//! is found in a few steps however large the zone is.
 //!
 //! ```text
 //! any2    bit v = any[v] is not 0          1 bit for 4,096 words below

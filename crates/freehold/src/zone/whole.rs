@@ -10,7 +10,8 @@
 //! Where somebody else is setting that section up at this moment, and the caller may not wait or
 //! has waited long, the bit is set again and the next section is looked at.
 //!
-//! **The bitmap** has the zone's wholly free blocks, one bit each, so that 1 GiB is found as eight full words.
+//! **The bitmap** has the zone's wholly free blocks, one bit each, so that 1 GiB is found as eight
+//! full words.
 //!
 //! ```text
 //! words     bit b = block (base + b) is wholly free and anybody's to take      1 bit a block
