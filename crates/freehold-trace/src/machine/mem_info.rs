@@ -126,9 +126,11 @@ const AMOUNTS: [&str; 9] =
 
 impl Report {
     fn word(&mut self, word: &str) {
-        if let Some(count) = self.count.take() {
-            self.count(count, word);
-            return;
+        match self.count.take() {
+            // The log was cut behind the sign: no later number is this sum.
+            Some(Count::Total) if word == "Node" || word.contains('*') => {}
+            Some(count) => return self.count(count, word),
+            None => {}
         }
         match word {
             "Node" => self.count = Some(Count::Node),
@@ -178,9 +180,9 @@ impl Report {
         } else if let Some((_, set)) = self.per_cpu.last_mut() {
             match count {
                 // Before 2.6.25 a CPU has a list of hot pages and one of cold ones.
-                Count::High => set.high += number,
+                Count::High => set.high = set.high.saturating_add(number),
                 Count::Batch => set.batch = set.batch.max(number),
-                Count::Used => set.count += number,
+                Count::Used => set.count = set.count.saturating_add(number),
                 Count::Node | Count::Cpu | Count::Total => {}
             }
         }
@@ -237,7 +239,11 @@ impl Report {
             list.chunks.push((kib, n, String::new()));
             let (place, is_first) = (list.place, list.chunks.len() == 1);
             // Of a second report, whose first line is lost.
-            self.lists.retain(|list| !is_first || list.place != place || list.total.is_none());
+            let mut behind = self.lists.len();
+            self.lists.retain(|list| {
+                behind -= 1;
+                behind == 0 || !is_first || list.place != place
+            });
         }
     }
 
@@ -441,6 +447,14 @@ Jan 02 03:04:05 host kernel: Node 0 hugepages_total=0 hugepages_free=0 hugepages
         assert_eq!(found.doubts.len(), 1, "it is shown with a warning: {:?}", found.doubts);
         assert!(found.doubts[0].contains("zone DMA of node 0 are 48 KiB, and it says 52"));
         assert_eq!(find(&format!("{NEW}{other}")).unwrap(), Some((one(NEW), 2)), "the whole one");
+        // A sum that is lost, of one report alone, and of one whose end and the next one's line are.
+        let cut = NEW.replacen("= 48kB", "=", 1);
+        assert!(find(&cut).unwrap_err().to_string().contains("not whole"), "{cut}");
+        let next = NEW.replace("Mem-Info:", "");
+        let (found, _) =
+            find(&format!("{}\n{next}", cut.split("=\n").next().unwrap())).unwrap().unwrap();
+        assert_eq!((found.chunks.len(), found.doubts.len()), (2, 0));
+        let _ = find("Mem-info:\nDMA per-cpu:\nCPU 0: hi: 18446744073709551615 hi: 1 usd: 1\n");
         assert_eq!(find("nothing of the kind\n").unwrap(), None);
         for end in 0..NEW.len() {
             let _ = find(&NEW[..end]);

@@ -20,6 +20,8 @@ use super::pages::Pages;
 
 /// The kinds of file, each called by its name in `/proc`.
 const KINDS: [&str; 3] = ["zoneinfo", "buddyinfo", "pagetypeinfo"];
+/// What pages are, as it is or packed: it is the large file of a machine.
+const PAGES: [&str; 4] = ["kpageflags", "pages", "kpageflags.gz", "kpageflags.zst"];
 
 /// Parts of a machine.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -332,7 +334,7 @@ impl Files {
             states: KINDS.into_iter().filter_map(like).collect(),
             meminfo: like("meminfo"),
             about: about.chain(sos.filter(|path| path.is_file())).collect(),
-            pages: ["kpageflags", "pages"].into_iter().find_map(like),
+            pages: PAGES.into_iter().find_map(like),
         }
     }
 }
