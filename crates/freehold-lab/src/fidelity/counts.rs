@@ -1,6 +1,6 @@
 //! What the kernel counted in its own trace, by zone.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use crate::engines::RecordedZone;
 use crate::one_line::one_line;
@@ -28,7 +28,7 @@ pub(super) struct KernelCounts {
     pub(super) drained_frames: u64,
     /// Frames that a CPU freed and that were taken from the zone again without a drain between: an
     /// interrupt that finds a CPU's lists locked frees to the zone. Those that stayed there, or
-    /// merged, are not seen.
+    /// merged, are not seen. Where a trace has no drains, all that is taken again counts.
     pub(super) freed_past_lists: u64,
     /// Of the frames refilled, those in the second half of the trace's time.
     pub(super) late_refilled_frames: u64,
@@ -104,19 +104,21 @@ pub(super) fn count_kernel(
         .chain(["elsewhere".to_owned()])
         .map(|zone| KernelCounts { zone, ..KernelCounts::default() })
         .collect();
-    let mut freed: HashSet<Pfn> = HashSet::new();
+    let mut freed: HashMap<Pfn, Order> = HashMap::new();
+    // Before 5.14 CPUs keep lists of order 0 alone.
+    let has_list = |order| order == Order::ZERO || kernel >= Kernel::new(5, 14) && is_listed(order);
     each_event(trace, |event| {
         count_event((event, kernel), zones, event.ts_ns >= middle_ns, &mut counts);
         let past_lists = match event.kind {
-            EventKind::Free { pfn, order } if is_listed(order) => {
-                freed.insert(pfn);
+            EventKind::Free { pfn, order } if has_list(order) => {
+                freed.insert(pfn, order);
                 None
             }
             EventKind::Alloc { pfn: Some(pfn), .. } | EventKind::PcpuDrain { pfn, .. } => {
                 freed.remove(&pfn);
                 None
             }
-            _ => taken(event, kernel).filter(|of| freed.remove(&of.pfn)),
+            _ => taken(event, kernel).filter(|of| freed.remove(&of.pfn) == Some(of.order)),
         };
         let Some(Taken { pfn, order, .. }) = past_lists else { return };
         counts[place_of(zones, pfn)].freed_past_lists += order.frames();

@@ -65,7 +65,7 @@ pub const CPUS: [u16; 4] = [2, 16, 64, 256];
 pub struct Answer {
     /// What makes the figures worth less; to be read first.
     pub warnings: Vec<String>,
-    /// Who is best at what, the best one's worst row last.
+    /// Who is best at what, the best one's worst row last; then why nothing is said of the lock.
     pub sentences: Vec<String>,
     /// Whether the zone lock is a problem; `None` where that cannot be said.
     #[serde(skip_serializing_if = "Option::is_none")]
