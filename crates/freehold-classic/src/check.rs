@@ -61,7 +61,7 @@ impl Classic {
         stats.drain_all = counts.drain_all.load(Relaxed);
         stats.range_visits = counts.range_visits.load(Relaxed);
         stats.cpus_asked = counts.cpus_asked.load(Relaxed);
-        // Frees left on a lock-free list are frees from the moment they are there.
+        // Frees left for the owner are frees from the moment they are there.
         let queued = counts.remote_queued.load(Relaxed);
         stats.pcp.frees += queued;
         stats.pcp.remote_frees += queued;

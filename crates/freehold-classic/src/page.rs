@@ -17,9 +17,9 @@
 //! Every field is an atomic, so that a frame may be looked at without the lock that protects it
 //! (the kernel does so all the time, with `READ_ONCE`). Nearly all accesses are `Relaxed`: the
 //! fields of a chunk are only written by whoever owns the chunk, and ownership passes through a
-//! lock, a lock-free list's Release/Acquire pair, or the caller's own hand-over between threads.
-//! The exception is the reference count, which is itself a hand-over: see [`Frames::put`]. Two
-//! threads freeing the same chunk are told apart by the atomicity of its compare-exchange.
+//! lock, or the caller's own hand-over between threads. The exception is the reference count, which
+//! is itself a hand-over: see [`Frames::put`]. Two threads freeing the same chunk are told apart by
+//! the atomicity of its compare-exchange.
 
 use core::sync::atomic::{
     AtomicU32, AtomicU64,
@@ -71,7 +71,7 @@ pub(crate) enum Kind {
     Allocated = 5,
     /// Its last reference is gone; the thread that dropped it is putting it somewhere.
     Freeing = 6,
-    /// Free, on a lock-free list, waiting for somebody with the right lock.
+    /// Free, on the list of what others free, waiting for somebody with the right lock.
     Queued = 7,
 }
 

@@ -194,7 +194,7 @@ counters! {
         splits,
         /// Times high-order pages had to leave at once.
         free_high,
-        /// Chunks absorbed from the lock-free list of remote frees.
+        /// Chunks absorbed from the list of remote frees.
         absorbed,
         /// Whole pageblocks taken from another CPU (`peer-blocks`).
         peer_blocks,
@@ -288,7 +288,7 @@ pub struct MemoryMap {
     pub managed: u64,
     /// Frames free anywhere.
     pub free: u64,
-    /// Of those, held by CPUs (their lists and lock-free lists).
+    /// Of those, held by CPUs (their lists, and what waits for them).
     pub on_pcp: u64,
     /// Free chunks by order, wherever they are, as they are (not merged in thought).
     pub chunks: [u64; 11],

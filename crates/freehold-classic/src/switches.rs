@@ -211,8 +211,8 @@ switches! {
         "Phase 0 recovers CMA blocks for movable requests, phase 2 keeps the 50 % rule.",
         by "Frank van der Linden", needs Ownership;
     RemoteList = "remote-list", "review", PcpBuddyReview,
-        "Remote frees go to a lock-free list that the owner absorbs; nobody takes another CPU's \
-         PCP lock to free.",
+        "Remote frees go to a list that the owner absorbs (lock-free in the series; here with a lock \
+         of its own); nobody takes another CPU's PCP lock to free.",
         by "Rik van Riel", needs Route;
     ForeignClaim = "foreign-claim", "here", FoundHere,
         "Phase 1 does not queue a block of a foreign type under the requested one (possible only \
