@@ -392,6 +392,8 @@ mod tests {
             assert_eq!(parts.buddies, Some(parse_buddyinfo(CHUNKS).unwrap()));
             assert!(parts.types.is_none() && parts.about.contains("s390x"));
         }
+        let (plain, pages) = (write("zoneinfo", ZONE.as_bytes()), write("kpageflags.gz", b""));
+        assert_eq!(Files::at(&plain).pages, Some(pages));
     }
 
     #[test]
