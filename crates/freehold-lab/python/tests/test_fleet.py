@@ -132,7 +132,7 @@ class Fleet(unittest.TestCase):
         page = subprocess.run(
             ["freehold", "report", "-o", "-", *found], check=True, capture_output=True, text=True
         )
-        self.assertIn("10 recordings of 10 machines; 2 could not be read.", page.stdout)
+        self.assertIn("10 recordings; of 10 the machine is not known; 2 could not be read.", page.stdout)
         names = ["ray", "dask"] + ["spark"] * ("FREEHOLD_SPARK" in os.environ)
         for name in names:
             with self.subTest(name):
