@@ -65,9 +65,6 @@ impl<H: Handle> Tenants<H> {
         // From here on what is paid is for these alone.
         self.at(index).stock.fetch_add(taken, Ordering::Relaxed);
         let slot = self.slot(tenant)?;
-        if count > self.most {
-            return Err(Error::NoRun { frames: count });
-        }
         let (taken, ahead) = (taken as u64, (taken + BATCH) as u64);
         let hard = |slot: &Slot| slot.hard.load(Ordering::Relaxed);
         // Nothing that is freed makes room for more than it may have at all.
